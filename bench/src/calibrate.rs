@@ -1,4 +1,5 @@
-//! What do a page, a byte and a value cost here? Measures every constant of the price model on the cluster at hand.
+//! What do a page, a byte and a value cost here? Measures every constant of the price model on the
+//! cluster at hand.
 //!
 //! ```text
 //! wires    echoes without IO: 0 bytes for the round trip, 4 MiB for the bandwidth
@@ -9,7 +10,8 @@
 //!
 //! Invariants
 //! - Each figure is the best of several runs: noise only ever adds.
-//! - A constant that cannot be measured (a wire that some node does not listen on) keeps its default, which says so.
+//! - A constant that cannot be measured (a wire that some node does not listen on) keeps its
+//!   default, which says so.
 
 mod cpu;
 

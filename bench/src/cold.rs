@@ -1,7 +1,8 @@
 //! How does nothing of a file stay in memory?
 //!
 //! Invariants
-//! - Whether it is possible is known before anything is measured, and a failure is never taken for cold.
+//! - Whether it is possible is known before anything is measured, and a failure is never taken for
+//!   cold.
 
 use std::{fs, path::Path};
 

@@ -1,11 +1,13 @@
 //! What do queries cost while nodes are lost whose rows are protected by parity?
 //!
-//! Method: phases. First all nodes are there, then they are lost one after the other, then all are back. In each, every query runs some times, and in turns. Who loses nodes, and sees to it
-//! that their devices cannot be read without them, is the caller.
+//! Method: phases. First all nodes are there, then they are lost one after the other, then all are
+//! back. In each, every query runs some times, and in turns. Who loses nodes, and sees to it that
+//! their devices cannot be read without them, is the caller.
 //!
 //! Invariants
 //! - Every answer is that of the first phase, row by row, or there is no line.
-//! - What a query takes without nodes is set beside what it took before and after, so that a machine that has become slower meanwhile shows.
+//! - What a query takes without nodes is set beside what it took before and after, so that a
+//!   machine that has become slower meanwhile shows.
 
 use crate::Provenance;
 use arrow::{array::RecordBatch, compute::concat_batches};
@@ -125,7 +127,8 @@ pub struct Degraded {
 }
 
 impl Degraded {
-    /// Runs all queries, one run each that does not count before those that do, while these nodes are lost. `progress` is told how many runs are over.
+    /// Runs all queries, one run each that does not count before those that do, while these nodes
+    /// are lost. `progress` is told how many runs are over.
     ///
     /// # Errors
     /// The first query that fails or answers otherwise.

@@ -1,5 +1,5 @@
-//! How fast is another engine over the same rows? Runs `bench/peers/tpch_peer.py` as a child and asks it query by query,
-//! so that its runs lie between ours and both meet the same noise.
+//! How fast is another engine over the same rows? Runs `bench/peers/tpch_peer.py` as a child and
+//! asks it query by query, so that its runs lie between ours and both meet the same noise.
 
 use serde::Deserialize;
 use std::{
@@ -104,11 +104,12 @@ struct Run {
 }
 
 impl Peer {
-    /// Starts `engine` over Parquet files of `scale` in `data`, which it generates if they are not there; tables of its own are made
-    /// of them once, and kept beside them.
+    /// Starts `engine` over Parquet files of `scale` in `data`, which it generates if they are not
+    /// there; tables of its own are made of them once, and kept beside them.
     ///
     /// # Errors
-    /// When Python or a package is missing, or the data cannot be made; what the peer says goes to standard error.
+    /// When Python or a package is missing, or the data cannot be made; what the peer says goes to
+    /// standard error.
     pub fn start(engine: PeerEngine, scale: f64, threads: usize, data: &Path) -> Result<Self, PeerError> {
         let name = engine.name();
         let mut child = Command::new("python3")

@@ -1,11 +1,13 @@
-//! How far is automatic placement from the best forced one, whatever share of rows passes, however little processor time the nodes
-//! have and however narrow the wire is?
+//! How far is automatic placement from the best forced one, whatever share of rows passes, however
+//! little processor time the nodes have and however narrow the wire is?
 //!
 //! Invariants
-//! - The runs of all contenders of a point lie side by side, one turn forth and the next one back; medians count.
-//! - A point's first turn does not count, because with it the engine gets to know new conditions; what `auto` took in it is kept.
-//! - Between two runs nobody does anything for 120 ms: what a run has drawn from a quota of processor time or a bucket of tokens is no
-//!   burden of the next.
+//! - The runs of all contenders of a point lie side by side, one turn forth and the next one back;
+//!   medians count.
+//! - A point's first turn does not count, because with it the engine gets to know new conditions;
+//!   what `auto` took in it is kept.
+//! - Between two runs nobody does anything for 120 ms: what a run has drawn from a quota of
+//!   processor time or a bucket of tokens is no burden of the next.
 //! - A contender that answers another number of rows than the first is an error, not a time.
 //! - Whatever ends it early, the points that are whole are there.
 
@@ -31,7 +33,8 @@ use std::{
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More than a period of a control group's quota, which is 100 ms.
 const PAUSE: Duration = Duration::from_millis(120);
-/// Keys of parts for each unit of scale; each of them stands in about 30 rows of lineitem, spread evenly.
+/// Keys of parts for each unit of scale; each of them stands in about 30 rows of lineitem, spread
+/// evenly.
 const PART_KEYS: f64 = 200_000.0;
 
 /// What is asked of lineitem.
@@ -45,8 +48,9 @@ pub enum ScanQuery {
 }
 
 impl ScanQuery {
-    /// Its text, with a predicate that lets this share of rows pass. Parts are spread evenly over rows, so zone maps can only help
-    /// where all rows pass: there nobody reads the predicate's column.
+    /// Its text, with a predicate that lets this share of rows pass. Parts are spread evenly over
+    /// rows, so zone maps can only help where all rows pass: there nobody reads the predicate's
+    /// column.
     #[must_use]
     pub fn sql(self, selectivity: f64, scale: f64) -> String {
         let keys = (PART_KEYS * scale * selectivity).round().max(1.0);

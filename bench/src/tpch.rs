@@ -1,10 +1,13 @@
 //! How long do the 22 queries take under each placement, beside other engines on the same machine?
 //!
 //! Invariants
-//! - Only the time from the statement to its last row counts; loading, connecting, opening files and printing do not.
-//! - The runs of all contenders of a query lie side by side, one turn forth and the next one back, so that a noisy minute meets
-//!   all of them and nobody always runs behind the same one. Medians count, and every time is kept.
-//! - With cold caches nothing of the data is in any memory that this machine tells us of when a run starts.
+//! - Only the time from the statement to its last row counts; loading, connecting, opening files
+//!   and printing do not.
+//! - The runs of all contenders of a query lie side by side, one turn forth and the next one back,
+//!   so that a noisy minute meets all of them and nobody always runs behind the same one. Medians
+//!   count, and every time is kept.
+//! - With cold caches nothing of the data is in any memory that this machine tells us of when a run
+//!   starts.
 //! - A contender that answers another number of rows than the first is an error, not a time.
 
 mod compare;
@@ -30,8 +33,8 @@ use std::{collections::BTreeMap, fmt};
 pub enum Caches {
     /// What the runs before left there.
     Warm,
-    /// No page of a table: peers open their files anew, then the kernel's caches are dropped; our nodes keep no pages and read
-    /// past the kernel's caches.
+    /// No page of a table: peers open their files anew, then the kernel's caches are dropped; our
+    /// nodes keep no pages and read past the kernel's caches.
     Cold,
 }
 

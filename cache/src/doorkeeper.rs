@@ -1,11 +1,12 @@
 //! Was this key wanted before?
 //!
-//! A table of fingerprints, one for each place: a key that falls on the place of another replaces it. It forgets what is long
-//! ago, by chance and not in order, and takes four bytes a key.
+//! A table of fingerprints, one for each place: a key that falls on the place of another replaces
+//! it. It forgets what is long ago, by chance and not in order, and takes four bytes a key.
 //!
 //! Invariants
 //! - Its memory is taken at the start and never grows.
-//! - A key that was never seen is taken for one that was only if two fingerprints of 32 bits are equal.
+//! - A key that was never seen is taken for one that was only if two fingerprints of 32 bits are
+//!   equal.
 
 use std::hash::{BuildHasher, Hash};
 

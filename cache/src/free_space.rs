@@ -1,7 +1,8 @@
 //! Which ranges of an address space are free?
 //!
-//! Used for the extents of a device and for the parts of staging memory. First fit: the lowest range that is large
-//! enough, so that what is in use stays together and allocation is deterministic.
+//! Used for the extents of a device and for the parts of staging memory. First fit: the lowest
+//! range that is large enough, so that what is in use stays together and allocation is
+//! deterministic.
 //!
 //! Invariants
 //! - Free ranges are disjoint, not empty, and never touch (neighbours are merged).
@@ -130,7 +131,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against a model of single units: what is taken was free, what is free is found, and nothing is lost.
+        /// Against a model of single units: what is taken was free, what is free is found, and
+        /// nothing is lost.
         #[test]
         fn taking_and_giving_back_agree_with_a_map_of_units(
             steps in proptest::collection::vec((0..3_u8, 0..64_u64, 1..16_u64), 1..200),

@@ -9,14 +9,17 @@
 //!   PageCache::withdraw(extent) before bytes change                 verify: version, epoch, key, checksum
 //! ```
 //!
-//! Life of a slot: *free* -> *being filled* (version odd) -> *published* (version even, header and bytes at rest) -> *withdrawn*
-//! (version odd, to make room or because the extent changes) -> free when nobody sends from it. Versions of a frame only grow.
+//! Life of a slot: *free* -> *being filled* (version odd) -> *published* (version even, header and
+//! bytes at rest) -> *withdrawn* (version odd, to make room or because the extent changes) -> free
+//! when nobody sends from it. Versions of a frame only grow.
 //!
-//! Why a page that passes [`View::verify`] is right. The reader knows a version from a reply of the node that followed the publication.
-//! It reads the bytes and then the header. Operations of a connection are executed in order, so a header that still has that
-//! version was read while the slot was published, and so were the bytes before it. Where a wire keeps less than that order in
-//! memory, the checksum over key and bytes tells whether the bytes are those that the header speaks of, and the version that
-//! they were still true. Version and checksum are looked at on a private copy.
+//! Why a page that passes [`View::verify`] is right. The reader knows a version from a reply of the
+//! node that followed the publication. It reads the bytes and then the header. Operations of a
+//! connection are executed in order, so a header that still has that version was read while the
+//! slot was published, and so were the bytes before it. Where a wire keeps less than that order in
+//! memory, the checksum over key and bytes tells whether the bytes are those that the header speaks
+//! of, and the version that they were still true. Version and checksum are looked at on a private
+//! copy.
 //!
 //! Invariants
 //! - The registered region and the book-keeping stay within the budget, whatever is asked for.

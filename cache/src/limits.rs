@@ -5,12 +5,13 @@
 
 use rackscan_format::limits::{PAGE_BYTES_MAX, SECTOR_BYTES};
 
-/// Pages lie in whole frames of this many bytes: a device writes straight into them, so they are aligned as devices want.
+/// Pages lie in whole frames of this many bytes: a device writes straight into them, so they are
+/// aligned as devices want.
 pub const FRAME_BYTES: usize = SECTOR_BYTES as usize;
 /// Bytes of a slot's header.
 pub const HEADER_BYTES: usize = 64;
-/// Memory outside of the registered region that one frame's share of the index, the queues and the ghosts takes, about: it is
-/// counted against the budget.
+/// Memory outside of the registered region that one frame's share of the index, the queues and the
+/// ghosts takes, about: it is counted against the budget.
 pub const BOOKKEEPING_BYTES: usize = 384;
 /// The smallest cache, in bytes; a smaller one would hold nothing of use.
 pub const CACHE_BYTES_MIN: u64 = 64 << 10;
@@ -20,7 +21,8 @@ pub const CACHE_BYTES_MAX: u64 = 1 << 36;
 pub const EXTENT_BYTES_MAX: u32 = PAGE_BYTES_MAX;
 /// The part of a cache that new pages pass through before they count as wanted, in percent.
 pub const SMALL_PERCENT: u64 = 10;
-/// Keys that the doorkeeper notes for each unit of the budget: so much longer than a cache's worth is a second use seen.
+/// Keys that the doorkeeper notes for each unit of the budget: so much longer than a cache's worth
+/// is a second use seen.
 pub const DOORKEEPER_FACTOR: u64 = 4;
 /// How often a page is counted as used: more says nothing more.
 pub const USES_MAX: u8 = 3;

@@ -1,16 +1,21 @@
-//! How are hot pages kept in registered memory, and given out while others fill, evict and withdraw?
+//! How are hot pages kept in registered memory, and given out while others fill, evict and
+//! withdraw?
 //!
-//! Shards by key, each behind a lock that a request tries and never waits for: whoever finds it taken serves the page as if
-//! there were no cache. What follows a look (sending from a slot, publishing it) takes no lock: it changes one word of the slot.
+//! Shards by key, each behind a lock that a request tries and never waits for: whoever finds it
+//! taken serves the page as if there were no cache. What follows a look (sending from a slot,
+//! publishing it) takes no lock: it changes one word of the slot.
 //!
 //! ```text
 //! state of a slot: pins (how many send from it) | FILLING | GONE (withdrawn; the last user gives its frames back)
 //! ```
 //!
 //! Invariants
-//! - Bytes of a slot change only while its version is odd, and nobody is told a version before the bytes are at rest.
-//! - The frames of a slot are free again only when it is out of the index, and nobody fills it or sends from it.
-//! - When [`PageCache::withdraw`] has returned, no slot with the extent's bytes is published, and none that is being filled will be.
+//! - Bytes of a slot change only while its version is odd, and nobody is told a version before the
+//!   bytes are at rest.
+//! - The frames of a slot are free again only when it is out of the index, and nobody fills it or
+//!   sends from it.
+//! - When [`PageCache::withdraw`] has returned, no slot with the extent's bytes is published, and
+//!   none that is being filled will be.
 
 use std::{
     hash::BuildHasher,
@@ -112,8 +117,8 @@ pub struct Fill {
 }
 
 impl PageCache {
-    /// Takes the memory. `threads` use the cache at the same time; `epoch` is a random number that no other life of the node
-    /// has. `None` if the budget is too small for a cache.
+    /// Takes the memory. `threads` use the cache at the same time; `epoch` is a random number that
+    /// no other life of the node has. `None` if the budget is too small for a cache.
     ///
     /// # Errors
     /// When there is not enough memory.
@@ -191,7 +196,8 @@ impl PageCache {
         };
         if let Some(frames) = shard.find(extent) {
             let slot = &self.slots[frames.first as usize];
-            // Slots in the index are never gone, and filling ends without the lock but begins with it.
+            // Slots in the index are never gone, and filling ends without the lock but begins with
+            // it.
             if slot.state.load(Ordering::Acquire) & FILLING == 0 {
                 slot.state.fetch_add(1, Ordering::AcqRel);
                 shard.hit(extent);
@@ -224,7 +230,8 @@ impl PageCache {
         Look::Fill(Fill { cache: Arc::clone(self), frames, extent: *extent, is_published: false })
     }
 
-    /// A reader has taken the page at this place one-sidedly. If something else lies there by now, that is not what was used.
+    /// A reader has taken the page at this place one-sidedly. If something else lies there by now,
+    /// that is not what was used.
     pub fn used(&self, place: CachePlace) {
         add(&self.counters.one_sided_hits, 1);
         let Some(slot) = self.slots.get(place.frame as usize) else { return };
@@ -242,8 +249,8 @@ impl PageCache {
         }
     }
 
-    /// The bytes of this part of a device change or belong to nobody any more. Waits for locks, each for the length of a look; for
-    /// writers, not for readers.
+    /// The bytes of this part of a device change or belong to nobody any more. Waits for locks,
+    /// each for the length of a look; for writers, not for readers.
     pub fn withdraw(&self, extent: &Extent) {
         for part in 0..self.shards.len() {
             let mut shard = self.lock(part);
@@ -252,7 +259,8 @@ impl PageCache {
                 add(&self.counters.withdrawals, 1);
                 subtract(&self.counters.pages, 1);
                 let before = self.slots[frames.first as usize].state.fetch_or(GONE, Ordering::AcqRel);
-                // After the state: whoever publishes at this moment either sees it, or has stored its version before.
+                // After the state: whoever publishes at this moment either sees it, or has stored
+                // its version before.
                 self.make_odd(frames.first);
                 if before == 0 {
                     self.free(&mut shard, frames);
@@ -331,13 +339,15 @@ impl Pin {
         self.cache.slice(self.frames, self.length_bytes)
     }
 
-    /// Whether somebody has said so ([`Self::found_right`]) of these bytes, which have not changed since.
+    /// Whether somebody has said so ([`Self::found_right`]) of these bytes, which have not changed
+    /// since.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.cache.slots[self.frames.first as usize].is_right.load(Ordering::Relaxed)
     }
 
-    /// The caller has looked at the bytes while it had this pin, and found their checksum and identity right.
+    /// The caller has looked at the bytes while it had this pin, and found their checksum and
+    /// identity right.
     pub fn found_right(&self) {
         self.cache.slots[self.frames.first as usize].is_right.store(true, Ordering::Relaxed);
     }
@@ -365,8 +375,8 @@ impl Fill {
         (self.cache.geometry.payload_offset(self.frames.first), self.extent.length_bytes as usize)
     }
 
-    /// The bytes are there: lets others have the page, and gives it to the caller to send it. Once withdrawn meanwhile, it is for
-    /// the caller only.
+    /// The bytes are there: lets others have the page, and gives it to the caller to send it. Once
+    /// withdrawn meanwhile, it is for the caller only.
     #[must_use]
     pub fn publish(mut self) -> Pin {
         let (cache, frames, extent) = (Arc::clone(&self.cache), self.frames, self.extent);

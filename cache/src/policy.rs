@@ -11,8 +11,9 @@
 //!                                            ghosts (keys only) -- wanted again ------+  gone
 //! ```
 //!
-//! The doorkeeper is ours: a page that is read once costs a full cache nothing but its key, so a scan goes past it at the
-//! price of reading from the device. Queues are first-in first-out, so a hit moves nothing.
+//! The doorkeeper is ours: a page that is read once costs a full cache nothing but its key, so a
+//! scan goes past it at the price of reading from the device. Queues are first-in first-out, so a
+//! hit moves nothing.
 //!
 //! Invariants
 //! - The units of all entries never exceed the budget.
@@ -56,7 +57,8 @@ struct Entry {
     turn: u64,
 }
 
-/// The entries of a cache, without their contents. Sizes are counted in units of the caller's choice.
+/// The entries of a cache, without their contents. Sizes are counted in units of the caller's
+/// choice.
 #[derive(Debug)]
 pub struct Policy<K> {
     entries: HashMap<K, Entry, FixedState>,
@@ -133,7 +135,8 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         Verdict::Bypass
     }
 
-    /// Gives a key an entry. False, and nothing happens, if it has one or there is no room: see [`Policy::evict`].
+    /// Gives a key an entry. False, and nothing happens, if it has one or there is no room: see
+    /// [`Policy::evict`].
     pub fn insert(&mut self, key: K, units: u64) -> bool {
         if self.used_units + units > self.budget_units || self.contains(&key) {
             return false;
@@ -164,7 +167,8 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         }
     }
 
-    /// Takes an entry out of its turn, because its content is no longer true. False if there is none.
+    /// Takes an entry out of its turn, because its content is no longer true. False if there is
+    /// none.
     pub fn remove(&mut self, key: &K) -> bool {
         let Some(entry) = self.entries.remove(key) else { return false };
         self.used_units -= entry.units;
@@ -174,8 +178,8 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         true
     }
 
-    /// Chooses an entry that makes room, and takes it out. Entries that `may_go` denies go round again; `None` if there are
-    /// none but those within a bounded number of steps.
+    /// Chooses an entry that makes room, and takes it out. Entries that `may_go` denies go round
+    /// again; `None` if there are none but those within a bounded number of steps.
     pub fn evict(&mut self, mut may_go: impl FnMut(&K) -> bool) -> Option<K> {
         for _ in 0..EVICTION_STEPS_MAX {
             let small_is_full = self.small_units * 100 > self.budget_units * SMALL_PERCENT;
@@ -283,7 +287,8 @@ mod tests {
         let (mut ours, mut theirs) = (0, 0);
         let mut scanned = 1000;
         for round in 0..20_000_u64 {
-            // A key of the hot set after every three of the scan: too rare for a cache that the scan goes through.
+            // A key of the hot set after every three of the scan: too rare for a cache that the
+            // scan goes through.
             let key = if round % 4 == 0 {
                 round * 7919 / 4 % 80
             } else {

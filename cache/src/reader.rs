@@ -1,8 +1,10 @@
 //! How is a page taken out of another process's cache?
 //!
 //! Invariants
-//! - The header is read after the page: a version that is the expected one then was so all the while.
-//! - What was read counts only after [`View::verify`] of a private copy, or after [`View::verify_header`] and a checksum of its own.
+//! - The header is read after the page: a version that is the expected one then was so all the
+//!   while.
+//! - What was read counts only after [`View::verify`] of a private copy, or after
+//!   [`View::verify_header`] and a checksum of its own.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -57,8 +59,8 @@ impl View {
         extent.length_bytes as usize + HEADER_BYTES
     }
 
-    /// The two reads that bring page and header, one behind the other, to `offset` of `into`. They are to be posted on one
-    /// connection, in this order.
+    /// The two reads that bring page and header, one behind the other, to `offset` of `into`. They
+    /// are to be posted on one connection, in this order.
     ///
     /// # Errors
     /// When they do not fit there.
@@ -105,7 +107,8 @@ impl View {
         verify(header, page, self.epoch, place, extent)
     }
 
-    /// [`View::verify`] without the bytes, for who works out a checksum of their own that says as much: then they need not be summed twice.
+    /// [`View::verify`] without the bytes, for who works out a checksum of their own that says as
+    /// much: then they need not be summed twice.
     ///
     /// # Errors
     /// Why the bytes must not be used, whatever they are.
@@ -118,8 +121,8 @@ impl View {
         verify_header(header, self.epoch, place, extent)
     }
 
-    /// Takes a page where the cache is mapped here: copies it into private memory and verifies it there. `page` has the extent's
-    /// length; `None` if the place lies outside of the memory.
+    /// Takes a page where the cache is mapped here: copies it into private memory and verifies it
+    /// there. `page` has the extent's length; `None` if the place lies outside of the memory.
     #[must_use]
     pub fn take_mapped(
         &self,
@@ -132,8 +135,9 @@ impl View {
         Some(self.verify(page, &header, place, extent))
     }
 
-    /// Copies a page into private memory where the cache is mapped here, and its header, which is to be verified. `page` has the extent's
-    /// length; `None` if the place lies outside of the memory.
+    /// Copies a page into private memory where the cache is mapped here, and its header, which is
+    /// to be verified. `page` has the extent's length; `None` if the place lies outside of the
+    /// memory.
     #[must_use]
     pub fn copy_mapped(
         &self,

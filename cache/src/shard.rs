@@ -72,8 +72,8 @@ impl Shard {
         self.policy.hit(&Key::of(extent));
     }
 
-    /// Finds frames for an extent without a slot, if it is to have one and room can be made. `may_go` says whether a slot may make
-    /// room, `gone` is told of each that did.
+    /// Finds frames for an extent without a slot, if it is to have one and room can be made.
+    /// `may_go` says whether a slot may make room, `gone` is told of each that did.
     pub(crate) fn admit(
         &mut self,
         extent: &Extent,

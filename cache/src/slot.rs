@@ -4,8 +4,8 @@
 //! header of frame 0 | header of frame 1 | ... | padding to a frame | frame 0 | frame 1 | ...
 //! ```
 //!
-//! A page takes whole frames, one behind the other; the header of the first is the slot's. Headers stand apart, so that pages
-//! begin where devices want them.
+//! A page takes whole frames, one behind the other; the header of the first is the slot's. Headers
+//! stand apart, so that pages begin where devices want them.
 //!
 //! | bytes of a header | |
 //! |---|---|
@@ -32,7 +32,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The most frames that fit a budget together with all that is kept about them; `None` if it is too small.
+    /// The most frames that fit a budget together with all that is kept about them; `None` if it is
+    /// too small.
     #[must_use]
     pub fn of_budget(budget_bytes: u64) -> Option<Self> {
         if budget_bytes < CACHE_BYTES_MIN {
@@ -87,7 +88,8 @@ pub(crate) fn frames_of(length_bytes: u32) -> u64 {
     u64::from(length_bytes).div_ceil(FRAME_BYTES as u64)
 }
 
-/// Why bytes that were read one-sidedly are not used. None of these is an error: the page is asked for instead.
+/// Why bytes that were read one-sidedly are not used. None of these is an error: the page is asked
+/// for instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// The slot was withdrawn or has another page by now.
@@ -141,7 +143,8 @@ pub(crate) fn checksum_of_key(epoch: u64, extent: &Extent) -> u32 {
     crc32c::crc32c(&key_bytes(epoch, extent))
 }
 
-/// A header without its version, which is stored last and by itself; to be put 8 bytes behind the header's beginning.
+/// A header without its version, which is stored last and by itself; to be put 8 bytes behind the
+/// header's beginning.
 pub(crate) fn header_behind_version(epoch: u64, extent: &Extent, checksum: u32) -> [u8; HEADER_BYTES - 8] {
     let mut bytes = [0; HEADER_BYTES - 8];
     bytes[..24].copy_from_slice(&key_bytes(epoch, extent));
@@ -177,8 +180,8 @@ pub(crate) fn extent_in(header: &[u8; HEADER_BYTES]) -> Option<Extent> {
     parse(header).extent
 }
 
-/// Whether `page` is the content of `extent`, read from the slot at `place` while it was true. Both are private copies, the page
-/// read before the header.
+/// Whether `page` is the content of `extent`, read from the slot at `place` while it was true. Both
+/// are private copies, the page read before the header.
 ///
 /// # Errors
 /// Why the bytes must not be used.
@@ -198,8 +201,8 @@ pub(crate) fn verify(
     Ok(())
 }
 
-/// The same of the header alone: the slot at `place` held `extent` while it was read, but the bytes that were read before it may be of
-/// several moments.
+/// The same of the header alone: the slot at `place` held `extent` while it was read, but the bytes
+/// that were read before it may be of several moments.
 ///
 /// # Errors
 /// Why they must not be used, whatever they are.

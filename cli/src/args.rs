@@ -16,6 +16,7 @@ mod query_memory;
 mod refresh;
 mod replay;
 mod stripe;
+mod values;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::{ffi::OsString, path::PathBuf};
@@ -38,6 +39,7 @@ pub(crate) use refresh::{
 };
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
+use values::{ascii_character, bytes, delimiter, page_size, scale, segment_rows};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -77,12 +79,14 @@ pub(crate) struct Global {
     /// Threads the engine computes with [default: one per core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep (`64MiB`) [default: none]
+    /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep
+    /// (`64MiB`) [default: none]
     #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) engine_cache: u64,
     #[command(flatten)]
     pub(crate) queries: QueryMemory,
-    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without them [default: for queries, 2 of four nodes or more, 1 of three; else 0]
+    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without
+    /// them [default: for queries, 2 of four nodes or more, 1 of three; else 0]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) away: Option<u8>,
     /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
@@ -178,9 +182,11 @@ pub(crate) enum Command {
     Fsck(Fsck),
     /// Give a node back what it has lost, from what the others have
     Rebuild(Rebuild),
-    /// Let a node that has lost its log of transactions go on without acknowledged records that may be missing
+    /// Let a node that has lost its log of transactions go on without acknowledged records that may
+    /// be missing
     Recover(Recover),
-    /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a transaction
+    /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a
+    /// transaction
     Refresh(Refresh),
     /// Keys and values, read and written in read-atomic transactions
     #[command(subcommand)]
@@ -227,7 +233,8 @@ pub(crate) struct Running {
 /// Where a query's reads are recorded.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Tracing {
-    /// Record each page that is read from a device: time, node, device, offset, length, table, column
+    /// Record each page that is read from a device: time, node, device, offset, length, table,
+    /// column
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
     /// How the trace is written
@@ -240,7 +247,8 @@ pub(crate) struct Tracing {
 pub(crate) enum TraceFormat {
     /// With a header line, to the nanosecond, with tables and columns
     Csv,
-    /// An iolog of version 3, which fio replays with --read_iolog: microseconds, neither tables nor columns
+    /// An iolog of version 3, which fio replays with --read_iolog: microseconds, neither tables nor
+    /// columns
     Fio,
 }
 
@@ -290,7 +298,8 @@ pub(crate) struct Sql {
     /// Read the statements from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// What transactions do to each other that change the same row: with `snapshot` the first one commits, and the second one is told or, a statement alone, done again
+    /// What transactions do to each other that change the same row: with `snapshot` the first one
+    /// commits, and the second one is told or, a statement alone, done again
     #[arg(long, value_enum, default_value = "snapshot")]
     pub(crate) isolation: IsolationArgument,
     /// Run it under every placement, by turns, and print what each took instead of the rows
@@ -308,7 +317,8 @@ pub(crate) struct Sql {
     after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands."
 )]
 pub(crate) struct Shell {
-    /// What transactions do to each other that change the same row: with `snapshot` the first one commits, and the second one is told or, a statement alone, done again
+    /// What transactions do to each other that change the same row: with `snapshot` the first one
+    /// commits, and the second one is told or, a statement alone, done again
     #[arg(long, value_enum, default_value = "snapshot")]
     pub(crate) isolation: IsolationArgument,
     #[command(flatten)]
@@ -407,7 +417,8 @@ pub(crate) struct Node {
 /// `rackscan cluster`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
-    /// Start the nodes of this host and leave them running; makes an embedded cluster if there is none
+    /// Start the nodes of this host and leave them running; makes an embedded cluster if there is
+    /// none
     #[command(
         after_help = "Examples:\n  rackscan cluster start\n  rackscan cluster start --nodes 8 --devices 4\n  \
                             rackscan --cluster rack.toml cluster start"
@@ -443,56 +454,6 @@ pub(crate) struct Calibrate {
     /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
     #[arg(long, default_value = "lineitem")]
     pub(crate) table: String,
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
-    Ok(size.0)
-}
-
-fn page_size(text: &str) -> Result<u32, String> {
-    use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
-    let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
-    match u32::try_from(bytes) {
-        Ok(bytes)
-            if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) =>
-        {
-            Ok(bytes)
-        }
-        _ => Err(format!("{bytes} bytes; expected a multiple of 4KiB from 4KiB to 1MiB")),
-    }
-}
-
-fn segment_rows(text: &str) -> Result<u32, String> {
-    use rackscan_format::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
-    match text.parse::<u32>() {
-        Ok(rows) if rows > 0 && rows <= SEGMENT_ROWS_MAX && (rows as usize).is_multiple_of(BLOCK_ROWS) => {
-            Ok(rows)
-        }
-        _ => Err(format!("expected a multiple of {BLOCK_ROWS} up to {SEGMENT_ROWS_MAX}")),
-    }
-}
-
-fn scale(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
-        _ => Err("expected a number above 0, at most 100000".to_owned()),
-    }
-}
-
-fn delimiter(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        br"\t" => Ok(b'\t'),
-        _ if text.eq_ignore_ascii_case("tab") => Ok(b'\t'),
-        _ => ascii_character(text).map_err(|expected| format!("{expected}, or tab")),
-    }
-}
-
-fn ascii_character(text: &str) -> Result<u8, String> {
-    match text.as_bytes() {
-        [byte] if byte.is_ascii() => Ok(*byte),
-        _ => Err("expected one ASCII character".to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What does the user read when something goes wrong, and with which exit code?
 //!
 //! Invariants
-//! - One message on standard error that names the thing, what was found, what was expected and what to do.
+//! - One message on standard error that names the thing, what was found, what was expected and what
+//!   to do.
 //! - 1 is a failure at run time, 2 wrong usage (also clap's code).
 
 use std::{fmt, path::Path};

@@ -1,7 +1,9 @@
-//! Where do logs go, and how many? Standard error; nothing below a warning unless `--log` or `RUST_LOG` asks.
+//! Where do logs go, and how many? Standard error; nothing below a warning unless `--log` or
+//! `RUST_LOG` asks.
 //!
-//! A node's standard error is its `node.log`. When that has grown to `LOG_BYTES_MAX` it becomes `node.log.1`, in place of an earlier one, and a new one
-//! is begun: a node's logs take at most twice that.
+//! A node's standard error is its `node.log`. When that has grown to `LOG_BYTES_MAX` it becomes
+//! `node.log.1`, in place of an earlier one, and a new one is begun: a node's logs take at most
+//! twice that.
 
 use crate::{failure::Failure, private};
 use std::{
@@ -31,7 +33,8 @@ impl NodeLog {
         Self { path: path.to_owned(), bytes, bytes_max }
     }
 
-    /// Begins a new file. One that cannot be begun is tried again when as much was written once more.
+    /// Begins a new file. One that cannot be begun is tried again when as much was written once
+    /// more.
     fn exchange(&mut self) -> io::Result<()> {
         self.bytes = 0;
         let mut before = self.path.clone().into_os_string();
@@ -61,7 +64,8 @@ impl Write for NodeLog {
     }
 }
 
-/// Sets the process's log filter: `--log` wins over `RUST_LOG`; `default` is what neither says. `file` is what standard error is, if it is bounded.
+/// Sets the process's log filter: `--log` wins over `RUST_LOG`; `default` is what neither says.
+/// `file` is what standard error is, if it is bounded.
 pub(crate) fn start(asked: Option<&str>, default: &str, file: Option<&Path>) -> Result<(), Failure> {
     let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
     let text = asked.or(from_environment.as_deref()).unwrap_or(default);
@@ -78,7 +82,8 @@ pub(crate) fn start(asked: Option<&str>, default: &str, file: Option<&Path>) -> 
         })
         .with_ansi(io::stderr().is_terminal())
         .with_timer(SystemTime)
-        // It would report a log that cannot be written by writing to it, and panic: on a full disk, in a reactor.
+        // It would report a log that cannot be written by writing to it, and panic: on a full disk,
+        // in a reactor.
         .log_internal_errors(false)
         .try_init()
         .map_err(|error| Failure::Runtime(format!("cannot start logging: {error}")))

@@ -28,15 +28,16 @@ use rackscan_fabric::close_inherited_descriptors;
 use session::{Reach, Session};
 use std::process::ExitCode;
 
-/// Joins and groupings allocate large pieces for short times, from every thread: the system's allocator gives them back to the
-/// kernel each time (docs/decisions/0018-allocator.md).
+/// Joins and groupings allocate large pieces for short times, from every thread: the system's
+/// allocator gives them back to the kernel each time (docs/decisions/0018-allocator.md).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Command::Node(_) = &arguments.command {
-        // Before anything is opened: what a node holds by mistake stays open as long as it runs, and what it makes is nobody else's.
+        // Before anything is opened: what a node holds by mistake stays open as long as it runs,
+        // and what it makes is nobody else's.
         close_inherited_descriptors();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     }
@@ -56,7 +57,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let global = &arguments.global;
-    // A node's log is how its operator sees that it started; a query's would stand between its rows.
+    // A node's log is how its operator sees that it started; a query's would stand between its
+    // rows.
     let (default, file) = match &arguments.command {
         Command::Node(node) => ("info", node.log_file.as_deref()),
         _ => ("warn", None),

@@ -1,5 +1,5 @@
-//! What moves on the terminal while something long runs? A bar on standard error, and nothing at all where that is no
-//! terminal.
+//! What moves on the terminal while something long runs? A bar on standard error, and nothing at
+//! all where that is no terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rackscan_client::MendProgress;

@@ -1,10 +1,12 @@
 //! What does a command work with? A reachable cluster and an engine over it.
 //!
 //! Invariants
-//! - If none of this host's nodes runs, they are started for this command and end with it: their standard input is a
-//!   pipe from us, so they end even if we are killed. Nodes that ran before keep running.
-//! - Commands on one data folder at the same time share such nodes; the command that started them waits for the
-//!   others before it stops them. Two that begin at the same time do not both start them.
+//! - If none of this host's nodes runs, they are started for this command and end with it: their
+//!   standard input is a pipe from us, so they end even if we are killed. Nodes that ran before
+//!   keep running.
+//! - Commands on one data folder at the same time share such nodes; the command that started them
+//!   waits for the others before it stops them. Two that begin at the same time do not both start
+//!   them.
 
 use crate::{
     args::{Global, IsolationArgument, PlacementArgument, Wire},
@@ -40,14 +42,16 @@ pub(crate) struct Session {
     load_bytes: usize,
 }
 
-/// The nodes that were started for this command, if any, and the lock that commands on one data folder share.
+/// The nodes that were started for this command, if any, and the lock that commands on one data
+/// folder share.
 pub(crate) struct Nodes {
     started: Option<Lifelines>,
     sharing: File,
 }
 
 impl Session {
-    /// Reaches the cluster that the options name, starting its nodes for the time of the command if none runs.
+    /// Reaches the cluster that the options name, starting its nodes for the time of the command if
+    /// none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
@@ -55,7 +59,8 @@ impl Session {
         Self::over(global, file, nodes, away_max)
     }
 
-    /// The same with all threads of this process so nice. Nodes that are started for it are not: others may ask them, too.
+    /// The same with all threads of this process so nice. Nodes that are started for it are not:
+    /// others may ask them, too.
     pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
@@ -106,7 +111,8 @@ impl Session {
         self.nodes.started.iter().flat_map(Lifelines::pids).collect()
     }
 
-    /// Kills a node that was started for this command, or starts it again, and connects anew: so nothing of what was known of its devices is left.
+    /// Kills a node that was started for this command, or starts it again, and connects anew: so
+    /// nothing of what was known of its devices is left.
     pub(crate) fn lose(&mut self, global: &Global, node: u16, is_lost: bool) -> Result<(), Failure> {
         let Some(started) = &mut self.nodes.started else {
             let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
@@ -162,7 +168,8 @@ impl Session {
         }
     }
 
-    /// Lets nodes forget changed rows of tables that have gone. What cannot be done now is done by the next sweep.
+    /// Lets nodes forget changed rows of tables that have gone. What cannot be done now is done by
+    /// the next sweep.
     pub(crate) fn sweep(&self) {
         if let Err(error) = self.runtime.block_on(self.engine.sweep()) {
             tracing::warn!(%error, "nodes keep changed rows of tables that are gone; `rackscan seal` lets them forget");
@@ -177,7 +184,8 @@ impl Session {
     }
 }
 
-/// A cluster without an engine, for looking after what lies in it: whether changed rows can be read does not matter there.
+/// A cluster without an engine, for looking after what lies in it: whether changed rows can be read
+/// does not matter there.
 pub(crate) struct Reach {
     // Fields end in this order: connections before the nodes they lead to.
     cluster: Cluster,
@@ -215,14 +223,16 @@ impl Reach {
 }
 
 impl Nodes {
-    /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not start.
+    /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not
+    /// start.
     pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
         Self::start_to_rebuild(file, away_max, None)
     }
 
     /// The same to rebuild a node, which may have lost its folder.
     fn start_to_rebuild(file: &ClusterFile, away_max: u8, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
-        // Whoever looks for nodes and starts them does that alone; this lock ends with this function.
+        // Whoever looks for nodes and starts them does that alone; this lock ends with this
+        // function.
         let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
         check_members(file, rebuilt)?;
         // A command that ends its nodes holds it alone until they are gone.
@@ -259,7 +269,8 @@ async fn engine(global: &Global, file: &ClusterFile, away_max: u8) -> Result<Eng
     Ok(Engine::open(cluster, options).await?)
 }
 
-/// Connects to every node of the file, but for as many as may be away, with so much memory for pages of our own.
+/// Connects to every node of the file, but for as many as may be away, with so much memory for
+/// pages of our own.
 pub(crate) async fn connect(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,

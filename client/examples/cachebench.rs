@@ -1,9 +1,11 @@
-//! What does a page cost when it comes from the device, out of its node's cache by a request, and one-sidedly?
+//! What does a page cost when it comes from the device, out of its node's cache by a request, and
+//! one-sidedly?
 //!
 //!     cargo run --release -p rackscan-client --example cachebench -- [FOLDER]
 //!
-//! One node of this process with a scratch area in FOLDER (default: the folder for temporary files, which must be on a disk), and
-//! one direct line with one part outstanding, over `shm` and over `tcp`. Medians of some thousand parts each.
+//! One node of this process with a scratch area in FOLDER (default: the folder for temporary files,
+//! which must be on a disk), and one direct line with one part outstanding, over `shm` and over
+//! `tcp`. Medians of some thousand parts each.
 
 #![forbid(unsafe_code)]
 
@@ -93,7 +95,8 @@ fn median(
         line.open_cache()?;
     }
     let places = span_bytes / u64::from(length_bytes).max(4096);
-    // So often, so that a cache full of other sizes takes everything in and the line has heard where.
+    // So often, so that a cache full of other sizes takes everything in and the line has heard
+    // where.
     let warming = if way == Way::Device { 0 } else { 4 * places };
     let mut times = Vec::new();
     for round in 0..warming + PARTS {

@@ -1,15 +1,19 @@
 //! Which nodes are unavailable or unresponsive, and when are they tried again?
 //!
-//! An **unavailable** node cannot be reached, or its connection has ended; one request from time to time tries again. An **unresponsive** node is connected, or
-//! takes connections, and does not answer: nobody waits for it, and whoever drives its connection notices when it speaks again.
+//! An **unavailable** node cannot be reached, or its connection has ended; one request from time to
+//! time tries again. An **unresponsive** node is connected, or takes connections, and does not
+//! answer: nobody waits for it, and whoever drives its connection notices when it speaks again.
 //!
-//! Requests are refused for that only in clusters that may do without some nodes ([`crate::ClusterOptions::away_max`]). Elsewhere every request is sent, and fails when its
-//! node has been silent for too long.
+//! Requests are refused for that only in clusters that may do without some nodes
+//! ([`crate::ClusterOptions::away_max`]). Elsewhere every request is sent, and fails when its node
+//! has been silent for too long.
 //!
 //! Invariants
-//! - A node is unavailable from the first request on that could not reach it or lost it, until one is answered.
+//! - A node is unavailable from the first request on that could not reach it or lost it, until one
+//!   is answered.
 //! - Who asks whether it is back is one request at a time, and the others do not wait for that.
-//! - A node is unresponsive from a keep-alive on that it did not answer in time, until any message of it.
+//! - A node is unresponsive from a keep-alive on that it did not answer in time, until any message
+//!   of it.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -38,7 +42,8 @@ enum State {
 pub(crate) struct Away(Mutex<State>);
 
 impl Away {
-    /// Of a node that is connected; that could not be reached; or that has not answered since it was dialled.
+    /// Of a node that is connected; that could not be reached; or that has not answered since it
+    /// was dialled.
     pub(crate) fn new(is_connected: bool, dialled_at: Option<Instant>) -> Arc<Self> {
         let state = match (is_connected, dialled_at) {
             (true, _) => State::Available,
@@ -53,7 +58,8 @@ impl Away {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request may be sent; to a node that is unavailable, one from time to time. If it is unresponsive, since when.
+    /// Whether a request may be sent; to a node that is unavailable, one from time to time. If it
+    /// is unresponsive, since when.
     fn may_ask(&self, request: &Request) -> Result<bool, Instant> {
         let mut state = self.state();
         // Who looks what there is wants to know; who reads pages can read them elsewhere.
@@ -127,13 +133,15 @@ impl Cluster {
         self.shared.away_max
     }
 
-    /// Whether a node is away now: it could not be reached when it was asked last, or does not answer.
+    /// Whether a node is away now: it could not be reached when it was asked last, or does not
+    /// answer.
     #[must_use]
     pub fn is_away(&self, node: NodeId) -> bool {
         self.shared.nodes.iter().any(|known| known.id == node && known.away.is_away())
     }
 
-    /// The nodes that are away now: that could not be reached when they were asked last, or do not answer.
+    /// The nodes that are away now: that could not be reached when they were asked last, or do not
+    /// answer.
     #[must_use]
     pub fn away(&self) -> Vec<NodeId> {
         let nodes = self.shared.nodes.iter();
@@ -146,7 +154,8 @@ impl Cluster {
         self.shared.nodes.iter().find(|known| known.id == node)?.away.silent()
     }
 
-    /// A node was found not to answer over another connection: nobody waits for it over this one until it says something.
+    /// A node was found not to answer over another connection: nobody waits for it over this one
+    /// until it says something.
     pub(crate) fn suspect(&self, node: NodeId) {
         let known = self.shared.nodes.iter().position(|known| known.id == node);
         if let Some(at) = known.filter(|at| self.away_max() > 0 && !self.shared.nodes[*at].away.is_away()) {
@@ -155,7 +164,8 @@ impl Cluster {
         }
     }
 
-    /// Whether others make up for a node that does not answer this request: then nobody waits for it for long.
+    /// Whether others make up for a node that does not answer this request: then nobody waits for
+    /// it for long.
     pub(crate) fn goes_without(&self, request: &Request) -> bool {
         let can = match request {
             Request::Fetch { table, .. } | Request::Process { table, .. } => {

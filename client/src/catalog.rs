@@ -1,9 +1,11 @@
 //! Which tables does the cluster hold, and where are their segments?
 //!
 //! Invariants
-//! - Every definition and directory in a [`ClusterCatalog`] has been verified, and each table is whole: all its nodes
-//!   answered for it, no number is that of two segments, and its segments hold as many rows as its definition says.
-//! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is completed first.
+//! - Every definition and directory in a [`ClusterCatalog`] has been verified, and each table is
+//!   whole: all its nodes answered for it, no number is that of two segments, and its segments hold
+//!   as many rows as its definition says.
+//! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is
+//!   completed first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,10 +56,11 @@ pub struct ClusterTable {
 pub struct PlacedSegment {
     /// The node.
     pub node: NodeId,
-    /// The segment. Its table is the one under which it was written: the table itself, or one that it succeeds. Whoever asks for its
-    /// pages, or for a scan of it, names it so.
+    /// The segment. Its table is the one under which it was written: the table itself, or one that
+    /// it succeeds. Whoever asks for its pages, or for a scan of it, names it so.
     pub directory: Arc<SegmentDirectory>,
-    /// The rows of it that are not there in the table. Whoever scans it names them: nodes do not add them.
+    /// The rows of it that are not there in the table. Whoever scans it names them: nodes do not
+    /// add them.
     pub withheld: Arc<WithheldRows>,
 }
 
@@ -112,8 +115,9 @@ impl ClusterTable {
 impl Cluster {
     /// The cluster's tables now.
     ///
-    /// Nodes answer one after the other: a table that takes another's place meanwhile may be missing in the first answers and there in the last ones. So a table is said to be broken only if two
-    /// looks have found the same.
+    /// Nodes answer one after the other: a table that takes another's place meanwhile may be
+    /// missing in the first answers and there in the last ones. So a table is said to be broken
+    /// only if two looks have found the same.
     ///
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
@@ -141,8 +145,9 @@ impl Cluster {
         Ok(catalog)
     }
 
-    /// What nodes have, and which tables those are, node by node. Commits that were interrupted are completed.
-    /// Last, whether a node that is there has nothing of a protected table. If `also_lost`, such parts come from maps, too.
+    /// What nodes have, and which tables those are, node by node. Commits that were interrupted are
+    /// completed. Last, whether a node that is there has nothing of a protected table. If
+    /// `also_lost`, such parts come from maps, too.
     async fn look(&self, also_lost: bool) -> Result<(ClusterCatalog, Vec<Vec<TableId>>, bool), ClientError> {
         let (mut catalogs, mut away) = self.catalogs_there().await?;
         let unfinished = half_committed(&catalogs);
@@ -276,7 +281,8 @@ fn bad_answer(node: NodeId, found: String, expected: String) -> ClientError {
     ClientError::BadAnswer { node, during: DURING, found, expected }
 }
 
-/// Whether a node has nothing, not even prepared, of a protected table that another one has committed.
+/// Whether a node has nothing, not even prepared, of a protected table that another one has
+/// committed.
 fn has_lost_parts(catalogs: &[NodeCatalog]) -> bool {
     let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
     let mut protected = committed.map(|table| &table.definition).filter(|table| table.protection.is_some());

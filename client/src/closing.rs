@@ -7,8 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! - When a table is not published any more, no participant takes a write to it: none is acknowledged that nobody can read.
-//! - A table that is closed and stays published is sealed by the next one who wants to write to it; so giving up between the two steps does no harm.
+//! - When a table is not published any more, no participant takes a write to it: none is
+//!   acknowledged that nobody can read.
+//! - A table that is closed and stays published is sealed by the next one who wants to write to it;
+//!   so giving up between the two steps does no harm.
 
 use std::collections::BTreeSet;
 
@@ -32,9 +34,9 @@ pub(crate) fn published<'c>(catalog: &'c NodeCatalog, name: &'c str) -> impl Ite
 }
 
 impl Cluster {
-    /// What nodes have, once no table of this name is committed at some nodes and only prepared at others: such
-    /// commits are completed. A commit that arrives at a node later finds its table published or gone there, and
-    /// replaces nothing.
+    /// What nodes have, once no table of this name is committed at some nodes and only prepared at
+    /// others: such commits are completed. A commit that arrives at a node later finds its table
+    /// published or gone there, and replaces nothing.
     pub(crate) async fn completed_catalogs(&self, name: &str) -> Result<Vec<NodeCatalog>, ClientError> {
         for _ in 0..REPLACE_ATTEMPTS_MAX {
             let catalogs = self.node_catalogs().await?;
@@ -52,7 +54,8 @@ impl Cluster {
         Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
     }
 
-    /// Commits at a node what is committed at another one. Nothing is left to do if it was replaced or dropped meanwhile.
+    /// Commits at a node what is committed at another one. Nothing is left to do if it was replaced
+    /// or dropped meanwhile.
     pub(crate) async fn complete_commit(&self, node: NodeId, load: TableId) -> Result<(), ClientError> {
         tracing::info!(%node, table = %load, "completing a commit that was interrupted");
         match self.ask_done(node, Request::CommitPublish { load }).await {
@@ -61,7 +64,8 @@ impl Cluster {
         }
     }
 
-    /// From its success on no participant takes a write to rows of these tables, which are published under `name`. Where nodes keep no keys nobody writes.
+    /// From its success on no participant takes a write to rows of these tables, which are
+    /// published under `name`. Where nodes keep no keys nobody writes.
     pub(crate) async fn close_tables(
         &self,
         name: &str,

@@ -1,8 +1,9 @@
 //! How is a whole cluster reached?
 //!
 //! Invariants
-//! - A [`Cluster`] exists only if every configured node was reached, but for as many as may be away, holds our key, speaks our version, says that it is
-//!   the node configured and belongs to the same cluster as the others.
+//! - A [`Cluster`] exists only if every configured node was reached, but for as many as may be
+//!   away, holds our key, speaks our version, says that it is the node configured and belongs to
+//!   the same cluster as the others.
 //! - Clones share connections, memory and the thread that drives them; the last one closes them.
 
 use std::{
@@ -69,7 +70,8 @@ pub struct ClusterOptions {
     pub away_max: usize,
     /// The clock that timestamps of transactions are made with.
     pub wall: WallClock,
-    /// The member list that every node must have, ascending; not compared if empty. By default the nodes above.
+    /// The member list that every node must have, ascending; not compared if empty. By default the
+    /// nodes above.
     pub members: Vec<NodeId>,
     /// The random numbers of data folders, as far as they are known: a node must have that one.
     pub folders: BTreeMap<NodeId, u64>,
@@ -216,7 +218,8 @@ impl Cluster {
         Ok(Self { shared: Arc::new(shared), uses_relays: true })
     }
 
-    /// The same cluster, whose nodes compute the parity of loads and what one of them has lost among themselves, where all of a table's have a relay (as they do if nobody says otherwise);
+    /// The same cluster, whose nodes compute the parity of loads and what one of them has lost
+    /// among themselves, where all of a table's have a relay (as they do if nobody says otherwise);
     /// or for which this process reads what they are made of.
     #[must_use]
     pub fn with_relays(&self, uses_relays: bool) -> Self {
@@ -234,8 +237,8 @@ impl Cluster {
         self.shared.nodes.iter().find(|known| known.id == node).map(|node| &node.address)
     }
 
-    /// Of pages of a node with their bytes, how many bytes lie in this process' cache, or lay in the node's when it last spoke of
-    /// them, and how many there are.
+    /// Of pages of a node with their bytes, how many bytes lie in this process' cache, or lay in
+    /// the node's when it last spoke of them, and how many there are.
     #[must_use]
     pub fn cached_bytes(&self, node: NodeId, pages: impl Iterator<Item = (PageIdentity, u64)>) -> (u64, u64) {
         let Some(known) = self.shared.nodes.iter().find(|known| known.id == node) else { return (0, 0) };
@@ -250,7 +253,8 @@ impl Cluster {
         (cached, all)
     }
 
-    /// What each node that was there said of itself when it was connected to, by id. See [`Cluster::status`] for now.
+    /// What each node that was there said of itself when it was connected to, by id. See
+    /// [`Cluster::status`] for now.
     #[must_use]
     pub fn statuses(&self) -> &[NodeStatus] {
         &self.shared.statuses
@@ -317,7 +321,8 @@ impl Cluster {
         outcome
     }
 
-    /// Sends a request whose outcome is only logged. False if the node has as many requests as it may.
+    /// Sends a request whose outcome is only logged. False if the node has as many requests as it
+    /// may.
     pub(crate) fn tell(&self, node: NodeId, request: Request) -> bool {
         let Ok(position) = self.position(node) else { return false };
         let permits = Arc::clone(&self.shared.nodes[position].permits);

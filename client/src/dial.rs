@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
-//! - Dialling blocks its thread, for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX): it has a thread of its own.
+//! - Dialling blocks its thread, for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX): it
+//!   has a thread of its own.
 
 use std::{
     sync::Arc,
@@ -65,8 +66,9 @@ pub(crate) struct Line {
 const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 
 impl Dial {
-    /// Connects, registers the target memory and asks the node who it is. A node that has proved itself is there, and only slow if it does
-    /// not answer at once: it has longer than one that cannot be reached.
+    /// Connects, registers the target memory and asks the node who it is. A node that has proved
+    /// itself is there, and only slow if it does not answer at once: it has longer than one that
+    /// cannot be reached.
     pub(crate) fn dial(&self) -> Result<Line, ClientError> {
         let connection = self.connect(Instant::now() + CONNECT_TIME_MAX)?;
         self.greet(connection, Instant::now() + GREETING_TIME_MAX)

@@ -6,14 +6,18 @@
 //! reap                  flush, then take the replies that are there      or wait for one
 //! ```
 //!
-//! For the laboratory and for replay: no other thread, no executor, no table of futures. What a request costs here is its
-//! encoding (about 100 ns for one part, 25 ns for each further one: 30 bytes, and 11 more), the decoding of its reply (about 200 ns), and
-//! the one allocation that the fabric makes for that. Queueing several requests before a flush adds an allocation for all of them.
+//! For the laboratory and for replay: no other thread, no executor, no table of futures. What a
+//! request costs here is its encoding (about 100 ns for one part, 25 ns for each further one: 30
+//! bytes, and 11 more), the decoding of its reply (about 200 ns), and the one allocation that the
+//! fabric makes for that. Queueing several requests before a flush adds an allocation for all of
+//! them.
 //!
 //! Invariants
-//! - The line and its memory belong to one thread. Which part of the memory which request uses is the caller's business; the
-//!   node may write a part from the request's submission until its reply.
-//! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line ends with an error.
+//! - The line and its memory belong to one thread. Which part of the memory which request uses is
+//!   the caller's business; the node may write a part from the request's submission until its
+//!   reply.
+//! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line
+//!   ends with an error.
 //! - A line that has ended says so again whatever it is asked.
 
 mod cached;
@@ -128,7 +132,8 @@ impl DirectLine {
     /// Connects, registers memory and makes sure that it is the node that was meant.
     ///
     /// # Errors
-    /// Memory that cannot be had, or a node that cannot be reached until the deadline, is another one, or refuses.
+    /// Memory that cannot be had, or a node that cannot be reached until the deadline, is another
+    /// one, or refuses.
     pub fn connect(options: &DirectOptions, deadline: Instant) -> Result<Self, DirectError> {
         let DirectOptions { node, address, key, memory_bytes, patience } = options;
         let region = Region::allocate(*memory_bytes)
@@ -169,7 +174,8 @@ impl DirectLine {
         })
     }
 
-    /// What the node said of itself when the line was made or last asked: its devices, alignments and scratch area.
+    /// What the node said of itself when the line was made or last asked: its devices, alignments
+    /// and scratch area.
     #[must_use]
     pub fn status(&self) -> &NodeStatus {
         &self.status
@@ -193,7 +199,8 @@ impl DirectLine {
         DIRECT_DEPTH_MAX - self.outstanding.len()
     }
 
-    /// Queues a request for parts of the node's devices, each to its place in the registered memory.
+    /// Queues a request for parts of the node's devices, each to its place in the registered
+    /// memory.
     ///
     /// # Errors
     /// Too many requests or parts, memory that is not there, or a line that has ended.
@@ -245,7 +252,8 @@ impl DirectLine {
         encoded
     }
 
-    /// Queues a request for `length_bytes` of no meaning at a place of the registered memory: the wire alone.
+    /// Queues a request for `length_bytes` of no meaning at a place of the registered memory: the
+    /// wire alone.
     ///
     /// # Errors
     /// Too many requests, memory that is not there, or a line that has ended.
@@ -293,11 +301,13 @@ impl DirectLine {
         }
     }
 
-    /// Hands over what is queued and appends the replies that have come to `done`; says how many. Waits as told: `ForOne` returns
-    /// at once if nothing is outstanding, `Until` sleeps until the instant even then.
+    /// Hands over what is queued and appends the replies that have come to `done`; says how many.
+    /// Waits as told: `ForOne` returns at once if nothing is outstanding, `Until` sleeps until the
+    /// instant even then.
     ///
     /// # Errors
-    /// A line that has ended, or that ends because the node is lost, silent for longer than it may be, or talks nonsense.
+    /// A line that has ended, or that ends because the node is lost, silent for longer than it may
+    /// be, or talks nonsense.
     pub fn reap(&mut self, wait: Wait, done: &mut Vec<DirectDone>) -> Result<usize, DirectError> {
         self.flush()?;
         let before = done.len();
@@ -325,7 +335,8 @@ impl DirectLine {
     /// Asks the node how it is now, and waits for its answer.
     ///
     /// # Errors
-    /// [`DirectError::Unfinished`] while other requests are outstanding; a line that has ended or ends.
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a line that has ended or
+    /// ends.
     pub fn ask_status(&mut self) -> Result<&NodeStatus, DirectError> {
         if let Some(places) = self.cached.as_mut().and_then(Cached::untold) {
             // Told first, so that the counts are true.
@@ -338,11 +349,12 @@ impl DirectLine {
         Ok(&self.status)
     }
 
-    /// Opens the node's page cache: from now on reads of one part are taken from there without asking, if it is known where they
-    /// lie. False if the node has no cache.
+    /// Opens the node's page cache: from now on reads of one part are taken from there without
+    /// asking, if it is known where they lie. False if the node has no cache.
     ///
     /// # Errors
-    /// [`DirectError::Unfinished`] while other requests are outstanding; a node that cannot; a line that has ended or ends.
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a node that cannot; a line
+    /// that has ended or ends.
     pub fn open_cache(&mut self) -> Result<bool, DirectError> {
         self.ask_alone(CACHE, Request::OpenCache)?;
         Ok(self.cached.is_some())

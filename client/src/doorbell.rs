@@ -1,8 +1,8 @@
 //! How is a thread woken that sleeps until somebody hands it work?
 //!
 //! Invariants
-//! - Work is handed over before [`Doorbell::ring`], and looked for after [`Doorbell::fall_asleep`]: whichever comes
-//!   second sees the other, so no work is slept over.
+//! - Work is handed over before [`Doorbell::ring`], and looked for after [`Doorbell::fall_asleep`]:
+//!   whichever comes second sees the other, so no work is slept over.
 //! - A thread that is awake costs its callers no system call.
 
 use std::{
@@ -37,7 +37,8 @@ impl Doorbell {
         // Pairs with the fence in `fall_asleep`.
         fence(Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
-            // The only possible failure is a counter that is full, and then the bell is readable already.
+            // The only possible failure is a counter that is full, and then the bell is readable
+            // already.
             let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
         }
     }

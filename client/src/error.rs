@@ -1,4 +1,5 @@
-//! What can go wrong between a client and its storage nodes, and what should the reader of the message do?
+//! What can go wrong between a client and its storage nodes, and what should the reader of the
+//! message do?
 //!
 //! Invariants
 //! - Every error names the node; errors about reaching it name its address too.
@@ -152,7 +153,8 @@ pub enum ClientError {
         /// The start that others have seen.
         seen: u64,
     },
-    /// The node was lost while a request was outstanding. The request may or may not have been carried out.
+    /// The node was lost while a request was outstanding. The request may or may not have been
+    /// carried out.
     #[error(
         "node {node} at {address} was lost during a {during} request: {reason}; see `rackscan cluster status`"
     )]
@@ -166,7 +168,8 @@ pub enum ClientError {
         /// How it ended.
         reason: String,
     },
-    /// The node is connected, or takes connections, and does not answer. A request that it was sent may still be carried out.
+    /// The node is connected, or takes connections, and does not answer. A request that it was sent
+    /// may still be carried out.
     #[error(
         "node {node} has been unresponsive for {:.1} s: nothing at {address} answers a keep-alive or a {during} request; \
          resume or restart its process, see `rackscan cluster status`",
@@ -280,7 +283,8 @@ pub enum ClientError {
         /// What to do.
         advice: &'static str,
     },
-    /// The participants were not told that nobody writes to a table any more, so it is neither replaced nor dropped.
+    /// The participants were not told that nobody writes to a table any more, so it is neither
+    /// replaced nor dropped.
     #[error(
         "table {table:?} is neither replaced nor dropped, because its participants could not be told to take no more writes: {source}; repeat the command"
     )]
@@ -400,14 +404,16 @@ impl ClientError {
         self.is_node_lost() || self.is_rotten()
     }
 
-    /// Whether a load was refused because somebody else was faster: what it wanted to succeed is not there any more, or it was forgotten for another one of its name.
+    /// Whether a load was refused because somebody else was faster: what it wanted to succeed is
+    /// not there any more, or it was forgotten for another one of its name.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
         let codes = [RefusalCode::Replaced, RefusalCode::NotFound, RefusalCode::Malformed];
         matches!(self, Self::Refused { refusal, .. } if codes.contains(&refusal.code))
     }
 
-    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not answer, or far later than others, or is stopping.
+    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not
+    /// answer, or far later than others, or is stopping.
     #[must_use]
     pub fn is_node_lost(&self) -> bool {
         match self {
@@ -433,7 +439,8 @@ impl ClientError {
         }
     }
 
-    /// Whether the node has as many connections as it may have. It is there, and another one may find room later.
+    /// Whether the node has as many connections as it may have. It is there, and another one may
+    /// find room later.
     #[must_use]
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::TooManyConnections)

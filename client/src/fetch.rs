@@ -1,10 +1,11 @@
 //! How do raw pages come from a node?
 //!
-//! First out of our own memory, then out of the node's cache without asking it, and what is left by a request; if the node is lost, out of what others have
-//! (`protected`).
+//! First out of our own memory, then out of the node's cache without asking it, and what is left by
+//! a request; if the node is lost, out of what others have (`protected`).
 //!
 //! Invariants
-//! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan` opens them), but for those of protected tables (`protected/rot`).
+//! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan`
+//!   opens them), but for those of protected tables (`protected/rot`).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
 use std::time::{Duration, Instant};
@@ -36,7 +37,8 @@ pub struct FetchedPages {
     pub wire_bytes: u64,
     /// Requests that were answered.
     pub round_trips: u32,
-    /// When the node was asked for each page that it read from a device; `None` for pages out of a cache.
+    /// When the node was asked for each page that it read from a device; `None` for pages out of a
+    /// cache.
     pub read_at: Vec<Option<Instant>>,
     /// Pages that were taken out of the node's cache without asking it.
     pub one_sided_pages: u32,
@@ -66,9 +68,10 @@ impl FetchedPages {
 }
 
 impl Cluster {
-    /// Pages of one segment as they are stored, named by the table under which it was written (its directory says which). Of the
-    /// extents only the lengths matter, as long as the node is there. If it is lost and may be away, or pages are rotten there or lost, and the table is protected, they are
-    /// reconstructed from what other nodes have.
+    /// Pages of one segment as they are stored, named by the table under which it was written (its
+    /// directory says which). Of the extents only the lengths matter, as long as the node is there.
+    /// If it is lost and may be away, or pages are rotten there or lost, and the table is
+    /// protected, they are reconstructed from what other nodes have.
     ///
     /// # Errors
     /// A lost node that nothing makes up for, or a refusing one; see [`ClientError`].

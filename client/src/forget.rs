@@ -14,10 +14,10 @@ use rackscan_format::{
 
 use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
 
-/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is made in the
-/// background: first at the node that would decide for it, after which nobody does. Interrupted commits are
-/// completed before, and again if a load was committed meanwhile: what is only prepared after that was never
-/// committed.
+/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is
+/// made in the background: first at the node that would decide for it, after which nobody does.
+/// Interrupted commits are completed before, and again if a load was committed meanwhile: what is
+/// only prepared after that was never committed.
 pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
     let gives_way = |other: &TableDefinition| {
         other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
@@ -34,7 +34,8 @@ pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> 
     Err(ClientError::AlwaysReplaced { table, attempts })
 }
 
-/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many tables.
+/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many
+/// tables.
 async fn forget_prepared(
     cluster: &Cluster,
     is_chosen: impl Fn(&TableDefinition) -> bool,
@@ -60,7 +61,8 @@ async fn forget_prepared(
 }
 
 impl Cluster {
-    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is not there.
+    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is
+    /// not there.
     ///
     /// # Errors
     /// A lost or refusing node.
@@ -91,7 +93,8 @@ impl Cluster {
         Ok(tables.filter(|table| !table.committed).map(|table| table.definition.name).collect())
     }
 
-    /// Forgets loads that some node has prepared and none has committed, of tables with these names; of how many. Who chooses has to know that nobody is about to commit them.
+    /// Forgets loads that some node has prepared and none has committed, of tables with these
+    /// names; of how many. Who chooses has to know that nobody is about to commit them.
     ///
     /// # Errors
     /// A lost node, or one that refuses because it has committed meanwhile.
@@ -99,7 +102,8 @@ impl Cluster {
         forget_prepared(self, |table| names.contains(&table.name)).await
     }
 
-    /// Forgets a table and frees its pages, also if a part of it is missing. Nobody can write to it when it goes.
+    /// Forgets a table and frees its pages, also if a part of it is missing. Nobody can write to it
+    /// when it goes.
     ///
     /// # Errors
     /// No table of that name, or a lost or refusing node.

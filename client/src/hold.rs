@@ -1,7 +1,8 @@
 //! How does a reader keep the segments of tables that others replace or drop meanwhile?
 //!
 //! Invariants
-//! - What is held at a node stays there until the [`TablesHold`] is dropped, its connection ends or the node stops.
+//! - What is held at a node stays there until the [`TablesHold`] is dropped, its connection ends or
+//!   the node stops.
 //! - A table is held as it is published; one that was replaced or dropped before is not held.
 
 use std::sync::Arc;
@@ -25,8 +26,9 @@ pub struct TablesHold {
 }
 
 impl Cluster {
-    /// Has the nodes of these tables keep what they have of them. Nodes that are away are left out. `None` if a table
-    /// is not published any more, or there are more than [`HELD_TABLES_MAX`]: nothing is held then.
+    /// Has the nodes of these tables keep what they have of them. Nodes that are away are left out.
+    /// `None` if a table is not published any more, or there are more than [`HELD_TABLES_MAX`]:
+    /// nothing is held then.
     ///
     /// # Errors
     /// A node that refuses for another reason.

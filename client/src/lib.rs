@@ -27,9 +27,11 @@
 //! `local` reads the devices of nodes on the same host without asking them.
 //!
 //! Invariants
-//! - Nothing borrows memory that a peer may be writing: answers are copied out before they are looked at.
+//! - Nothing borrows memory that a peer may be writing: answers are copied out before they are
+//!   looked at.
 //! - A lost node fails every request outstanding at it at once; every request has a deadline.
-//! - Nobody waits long for a node that does not answer keep-alives; the memory of what it was asked stays its own until it answers or its connection ends.
+//! - Nobody waits long for a node that does not answer keep-alives; the memory of what it was asked
+//!   stays its own until it answers or its connection ends.
 //! - Memory, queues and outstanding requests are bounded: see [`limits`].
 
 #![forbid(unsafe_code)]

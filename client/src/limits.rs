@@ -13,11 +13,13 @@ use rackscan_format::limits::{
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
 /// The least target memory: two of the largest pages.
 pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
-/// Target memory is handed out in whole slots of this many bytes, so that its book-keeping is a small bitmap.
+/// Target memory is handed out in whole slots of this many bytes, so that its book-keeping is a
+/// small bitmap.
 pub const SLOT_BYTES: usize = 64 << 10;
 /// Of the memory for answers, one part in so many may be kept for key filters.
 pub const KEPT_SHARE: usize = 4;
-/// The most bytes of one fetch; a larger one is split, so that many fetches share the target memory.
+/// The most bytes of one fetch; a larger one is split, so that many fetches share the target
+/// memory.
 pub const FETCH_BYTES_MAX: usize = 8 << 20;
 /// The target of a scan's result at first. A result that does not fit takes a further round trip.
 pub const PROCESS_TARGET_BYTES: usize = 2 << 20;
@@ -38,17 +40,20 @@ pub const AWAY_LOOK_PERIOD: Duration = Duration::from_secs(1);
 pub const AWAY_DATA_PERIOD: Duration = Duration::from_secs(5);
 /// Maps of tables whose stripes are remembered.
 pub const MAPS_KNOWN_MAX: usize = 16;
-/// What a node holds of a load comes in parts of the catalog's size; one of a single large segment has at most so many bytes.
+/// What a node holds of a load comes in parts of the catalog's size; one of a single large segment
+/// has at most so many bytes.
 pub const LOAD_HELD_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the parity of one stripe while it is computed.
 pub const PARITY_BYTES_PER_STRIPE_MAX: usize = 32 << 20;
 /// Stripes that nodes relay at a time for a load or a rebuild.
 pub const RELAY_LANES: usize = 2;
-/// Memory of each node's relay that one such session takes at most, where its rings can be made that small: half of what relays have if nobody says otherwise.
+/// Memory of each node's relay that one such session takes at most, where its rings can be made
+/// that small: half of what relays have if nobody says otherwise.
 pub const RELAY_SESSION_BYTES_MAX: u64 = 32 << 20;
 /// How often who relays looks for another stripe while one is under way.
 pub const RELAY_LOOK: Duration = Duration::from_millis(2);
-/// Bytes of a set from which on its parity is relayed, or what a node has lost of it: for less, opening a session takes longer than computing it.
+/// Bytes of a set from which on its parity is relayed, or what a node has lost of it: for less,
+/// opening a session takes longer than computing it.
 pub const RELAYED_BYTES_MIN: u64 = 1 << 20;
 /// Stripes whose parity is computed by the client at a time.
 pub const PARITY_STRIPES_MAX: usize = 2;
@@ -66,7 +71,8 @@ pub const GATHER_BYTES: u64 = 4 << 20;
 pub const GATHER_REQUEST_BYTES: usize = 2 << 20;
 /// Bytes of one read of a device in it.
 pub const GATHER_READ_BYTES: u32 = 1 << 20;
-/// Bytes that are XORed before the next: they stay in the caches of a processor with those of some sums.
+/// Bytes that are XORed before the next: they stay in the caches of a processor with those of some
+/// sums.
 pub const GATHER_TILE_BYTES: usize = 16 << 10;
 /// Ranges of cells that are being read for a single page.
 pub const RANGES_READ_MAX: usize = 8;
@@ -93,20 +99,24 @@ pub const DIRECT_DEPTH_MAX: usize = 128;
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long connecting to a node may take, its handshake included.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a node may then take to say who it is. It is alive; its processors and disks may be busy with others.
+/// How long a node may then take to say who it is. It is alive; its processors and disks may be
+/// busy with others.
 pub const GREETING_TIME_MAX: Duration = Duration::from_secs(15);
 /// How long all of it may take.
 pub const DIAL_TIME_MAX: Duration = CONNECT_TIME_MAX.saturating_add(GREETING_TIME_MAX);
-/// How long the first dial of a node is waited for once another node has answered, if the cluster can do without it. A handshake takes milliseconds; the dial goes on in the background.
+/// How long the first dial of a node is waited for once another node has answered, if the cluster
+/// can do without it. A handshake takes milliseconds; the dial goes on in the background.
 pub const CONNECT_GRACE: Duration = Duration::from_secs(1);
 /// On a slow machine: so many times as long as the slowest of the nodes that have answered.
 pub const CONNECT_GRACE_FACTOR: u32 = 3;
 /// A node that owes a reply and has said nothing for so long is sent a keep-alive.
 pub const KEEPALIVE_PERIOD: Duration = Duration::from_millis(300);
-/// How long a node may take to answer a keep-alive before reads are done without it. Its reactor answers between two other requests, which takes microseconds; a
-/// processor that many threads share comes to a waiting thread within some ten milliseconds.
+/// How long a node may take to answer a keep-alive before reads are done without it. Its reactor
+/// answers between two other requests, which takes microseconds; a processor that many threads
+/// share comes to a waiting thread within some ten milliseconds.
 pub const KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(1);
-/// The same where nothing makes up for the node: requests that change something, and reads of tables without parity.
+/// The same where nothing makes up for the node: requests that change something, and reads of
+/// tables without parity.
 pub const UNRESPONSIVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// The same for a transaction's participant.
 pub const LINES_KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -124,11 +134,13 @@ pub const OUTPACED_LOOK_PERIOD: Duration = Duration::from_millis(20);
 pub const SLOW_PERIOD: Duration = Duration::from_secs(5);
 /// How often who waits for a first connection looks whether it has waited for too long.
 pub const AWAITED_LOOK_PERIOD: Duration = Duration::from_millis(50);
-/// All of these times are longer by so many times what this process was late to run itself, of late: then nodes may be, too.
+/// All of these times are longer by so many times what this process was late to run itself, of
+/// late: then nodes may be, too.
 pub const LATENESS_FACTOR: u32 = 8;
 /// But no longer than by this.
 pub const LATENESS_ADDED_MAX: Duration = Duration::from_secs(8);
-/// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this processor.
+/// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this
+/// processor.
 pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
 /// How often deadlines are looked at while there is work; a sleeping driver wakes for the next one.
 pub const EXPIRY_PERIOD: Duration = Duration::from_millis(10);
@@ -144,22 +156,26 @@ pub const CACHE_USED_TOLD: usize = 64;
 pub const LINES_MEMORY_BYTES_MIN: usize = 128 << 10;
 /// One-sided reads outstanding at one node of `Lines`.
 pub const LINES_READS_MAX: usize = 96;
-/// Boxes that `Lines` ask each node for. Hardly more than one request at a time is on its way to a home.
+/// Boxes that `Lines` ask each node for. Hardly more than one request at a time is on its way to a
+/// home.
 pub const POSTS: usize = 4;
 /// The longest message in one of them, in bytes: an answer with several values of 1 KiB.
 pub const POST_BODY_BYTES: usize = 8 << 10;
-/// How long `Lines` poll at most before they sleep in the kernel (`rackscan_fabric::Spin`); every poll that finds nothing yields the processor.
+/// How long `Lines` poll at most before they sleep in the kernel (`rackscan_fabric::Spin`); every
+/// poll that finds nothing yields the processor.
 pub const LINES_SPIN: Duration = Duration::from_micros(20);
 /// How soon a lost node is connected to again, at first. Each failure doubles it.
 pub const LINES_BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// How long it comes to at most.
 pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// The least memory of a session for each node: three eighths of it hold the answer with the largest value, or a request with it.
+/// The least memory of a session for each node: three eighths of it hold the answer with the
+/// largest value, or a request with it.
 pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 /// The memory of the session that closes tables: its only messages are short.
 pub const CLOSING_MEMORY_BYTES: usize = SESSION_MEMORY_BYTES_MIN;
-/// How often a load or a drop looks again because another table has taken the place of the one that it was about to replace or drop.
+/// How often a load or a drop looks again because another table has taken the place of the one that
+/// it was about to replace or drop.
 pub const REPLACE_ATTEMPTS_MAX: u32 = 64;
 /// How long a transaction may take unless the caller says otherwise.
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -175,7 +191,8 @@ pub const FOLLOW_ATTEMPTS_MAX: u32 = 4;
 pub const FOLLOW_RETURN_TIME: Duration = Duration::from_millis(500);
 /// How often a scan reads a range whose keys come and go.
 pub const SESSION_SCANS_MAX: u32 = 8;
-/// Transactions of which a session tells homes that they are committed; of more than that they learn from each other.
+/// Transactions of which a session tells homes that they are committed; of more than that they
+/// learn from each other.
 pub const SESSION_ENDINGS_MAX: usize = 256;
 /// How long a session waits until homes have heard that it rests.
 pub const SESSION_REST_TIME_MAX: Duration = Duration::from_millis(500);
@@ -183,7 +200,8 @@ pub const SESSION_REST_TIME_MAX: Duration = Duration::from_millis(500);
 pub const PLACES_MAX_DEFAULT: usize = 1 << 18;
 /// A lease is moved on at least so often while its session does something.
 pub const LEASE_REFRESH_PERIOD: Duration = Duration::from_millis(100);
-/// A home is told of ended transactions when there are so many, if there is no other message for it.
+/// A home is told of ended transactions when there are so many, if there is no other message for
+/// it.
 pub const SETTLED_TOLD: usize = 128;
 /// Bytes of keys that a session asks for with one message.
 pub const PARCEL_KEY_BYTES: usize = 32 << 10;
@@ -193,7 +211,8 @@ pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
 /// Memory into which local devices are read without a copy.
 pub const LOCAL_POOL_BYTES: usize = 128 << 20;
-/// Memory into which they are read when the pool is exhausted; its pages are copied out and it is free again.
+/// Memory into which they are read when the pool is exhausted; its pages are copied out and it is
+/// free again.
 pub const LOCAL_RESERVE_BYTES: usize = 8 << 20;
 /// Reads in flight at local devices.
 pub const LOCAL_DEPTH: u32 = 128;

@@ -8,11 +8,14 @@
 //!
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
-//! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the table is absent.
+//! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the
+//!   table is absent.
 //! - A load of which a segment could not be stored or kept is never published.
 //! - A node that has lost parts of protected tables gets nothing before it is rebuilt.
-//! - A table that succeeds another one takes its place, or is not published: whoever is first there wins.
-//! - A table that only replaces another one takes the place of exactly the one that was closed to writers before ([`crate::closing`]).
+//! - A table that succeeds another one takes its place, or is not published: whoever is first there
+//!   wins.
+//! - A table that only replaces another one takes the place of exactly the one that was closed to
+//!   writers before ([`crate::closing`]).
 
 use std::{
     collections::BTreeMap,
@@ -72,8 +75,9 @@ pub struct Appended {
 }
 
 impl LoadSession {
-    /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an interrupted load of the
-    /// same name left prepared is forgotten; if it was not left but only slow, its commit is refused.
+    /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an
+    /// interrupted load of the same name left prepared is forgotten; if it was not left but only
+    /// slow, its commit is refused.
     ///
     /// # Errors
     /// A definition that breaks an invariant or names a node that the cluster does not have.
@@ -89,8 +93,9 @@ impl LoadSession {
         Ok(Self { cluster, definition, stored, sets, is_over: false })
     }
 
-    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet of what the other one has. Who wants something else to be derived from its
-    /// rows changes that in the definition that he gives, nothing else.
+    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet
+    /// of what the other one has. Who wants something else to be derived from its rows changes that
+    /// in the definition that he gives, nothing else.
     ///
     /// # Errors
     /// As [`LoadSession::begin`].
@@ -105,11 +110,13 @@ impl LoadSession {
         &self.definition
     }
 
-    /// Stores a segment at a node. The directory's extents say only lengths; `pages` follow its order, chunk by chunk. May be
-    /// called from many tasks at a time; the cluster's memory bounds how many are in flight.
+    /// Stores a segment at a node. The directory's extents say only lengths; `pages` follow its
+    /// order, chunk by chunk. May be called from many tasks at a time; the cluster's memory bounds
+    /// how many are in flight.
     ///
     /// # Errors
-    /// A segment that does not fit its table or the memory; a lost or refusing node. The load cannot be published then.
+    /// A segment that does not fit its table or the memory; a lost or refusing node. The load
+    /// cannot be published then.
     pub async fn append<P: AsRef<[u8]>>(
         &self,
         node: NodeId,
@@ -185,11 +192,13 @@ impl LoadSession {
         Ok(())
     }
 
-    /// Takes a segment of the table that this one succeeds over, without these rows: nothing is written, both tables have it. All rows that
-    /// the other table withholds must be among them. May be called from many tasks at a time.
+    /// Takes a segment of the table that this one succeeds over, without these rows: nothing is
+    /// written, both tables have it. All rows that the other table withholds must be among them.
+    /// May be called from many tasks at a time.
     ///
     /// # Errors
-    /// A load that succeeds no table; rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    /// A load that succeeds no table; rows that the segment does not have; a lost or refusing node.
+    /// The load cannot be published then.
     pub async fn keep(
         &self,
         node: NodeId,
@@ -210,7 +219,8 @@ impl LoadSession {
     /// Takes rows away from a segment that was appended: they have changed since.
     ///
     /// # Errors
-    /// Rows that the segment does not have; a lost or refusing node. The load cannot be published then.
+    /// Rows that the segment does not have; a lost or refusing node. The load cannot be published
+    /// then.
     pub async fn withhold(
         &self,
         node: NodeId,
@@ -282,13 +292,14 @@ impl LoadSession {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable and then visible, in place of a table of the same name; returns the final definition, whose rows are those of
-    /// all segments, withheld ones too.
+    /// Makes everything durable and then visible, in place of a table of the same name; returns the
+    /// final definition, whose rows are those of all segments, withheld ones too.
     ///
     /// # Errors
-    /// A segment that could not be stored or a node that could not prepare, or a table to succeed that is not there any more
-    /// (`RefusalCode::Replaced`): the load is aborted everywhere. The loss of
-    /// the first node while it commits, or of a protected table the loss of so many that it might not be known: then nobody knows until they are back.
+    /// A segment that could not be stored or a node that could not prepare, or a table to succeed
+    /// that is not there any more (`RefusalCode::Replaced`): the load is aborted everywhere. The
+    /// loss of the first node while it commits, or of a protected table the loss of so many that it
+    /// might not be known: then nobody knows until they are back.
     pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
         let (failed, rows) = {
             let stored = self.stored();
@@ -360,12 +371,13 @@ impl LoadSession {
                 }
             };
             let may_repeat = matches!(commit, Request::CommitInPlace { .. });
-            // From here on it may exist: whoever gives up waiting must not forget it elsewhere, which would leave half a table.
+            // From here on it may exist: whoever gives up waiting must not forget it elsewhere,
+            // which would leave half a table.
             self.is_over = true;
             let mut decision = self.cluster.ask_done(first, commit.clone()).await;
             if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
-                // Perhaps only the reply was lost; asking again does no harm. A node that is unresponsive is not
-                // asked again: the request waits there to be carried out.
+                // Perhaps only the reply was lost; asking again does no harm. A node that is
+                // unresponsive is not asked again: the request waits there to be carried out.
                 decision = self.cluster.ask_done(first, commit).await;
             }
             match decision {
@@ -388,7 +400,8 @@ impl LoadSession {
         Err(ClientError::AlwaysReplaced { table, attempts })
     }
 
-    /// Lets nobody write any more to what is published under the name of this load; which table that is at this node.
+    /// Lets nobody write any more to what is published under the name of this load; which table
+    /// that is at this node.
     async fn close_replaced(&self, first: NodeId) -> Result<Option<TableId>, ClientError> {
         let name = &self.definition.name;
         let catalogs = self.cluster.completed_catalogs(name).await?;

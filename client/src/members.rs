@@ -1,7 +1,8 @@
 //! Are these the nodes of the cluster, and is each of them the newest that others know?
 //!
 //! Invariants
-//! - Nothing is asked of a node that records other members than were configured, or whose data folder is outdated.
+//! - Nothing is asked of a node that records other members than were configured, or whose data
+//!   folder is outdated.
 
 use std::collections::BTreeSet;
 

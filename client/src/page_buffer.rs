@@ -48,7 +48,8 @@ impl PageBuffer {
         Self { start: 0, length: page.length, is_right: page.is_right, memory: Memory::Shared(page) }
     }
 
-    /// Looks whether its checksum is right and it is the page that was meant; [`Self::is_right`] says so from then on.
+    /// Looks whether its checksum is right and it is the page that was meant; [`Self::is_right`]
+    /// says so from then on.
     ///
     /// # Errors
     /// What is wrong.
@@ -60,13 +61,15 @@ impl PageBuffer {
         Ok(())
     }
 
-    /// Whether its checksum was found right, and it the page that it was asked for as. Nobody has written to it since.
+    /// Whether its checksum was found right, and it the page that it was asked for as. Nobody has
+    /// written to it since.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.is_right
     }
 
-    /// The stored bytes, to be written; `None` if others have them too. What was found right of them is not known any more.
+    /// The stored bytes, to be written; `None` if others have them too. What was found right of
+    /// them is not known any more.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.is_right = false;
         match &mut self.memory {

@@ -1,9 +1,10 @@
 //! How does a scan run at a node, and its rows come here?
 //!
 //! Invariants
-//! - One call is one answer: it covers whole blocks from `first_block` on, and says where to go on, which is always
-//!   further.
-//! - A target too small for the result of one block grows to what the node says it needs, within a bound.
+//! - One call is one answer: it covers whole blocks from `first_block` on, and says where to go on,
+//!   which is always further.
+//! - A target too small for the result of one block grows to what the node says it needs, within a
+//!   bound.
 
 use std::{
     sync::Arc,
@@ -50,7 +51,8 @@ pub enum ProcessAnswer {
     },
 }
 
-/// A program that nodes can be asked to run, with its key filters where they can read them as long as this lives.
+/// A program that nodes can be asked to run, with its key filters where they can read them as long
+/// as this lives.
 #[derive(Debug)]
 pub struct OfferedProgram {
     program: Arc<VerifiedProgram>,
@@ -100,7 +102,8 @@ impl SegmentPart {
     }
 }
 
-/// The memory of one request: where its result goes, and behind it withheld rows that are too many for a message.
+/// The memory of one request: where its result goes, and behind it withheld rows that are too many
+/// for a message.
 struct Lent {
     span: Span,
     target: Target,
@@ -108,7 +111,8 @@ struct Lent {
 }
 
 impl Lent {
-    /// `target_bytes` at least for the result. One span for both: who waited for memory while holding some might wait for ever.
+    /// `target_bytes` at least for the result. One span for both: who waited for memory while
+    /// holding some might wait for ever.
     async fn take(cluster: &Cluster, target_bytes: usize, withheld: &[u8]) -> Result<Self, ClientError> {
         let beside = if withheld.len() > WITHHELD_HERE_BYTES_MAX { withheld } else { &[] };
         let bytes = target_bytes.saturating_add(beside.len());
@@ -168,8 +172,8 @@ struct Written {
 }
 
 impl Cluster {
-    /// Puts a program's key filters where nodes can read them, as long as what is returned lives. `None` when there is no memory for
-    /// them now.
+    /// Puts a program's key filters where nodes can read them, as long as what is returned lives.
+    /// `None` when there is no memory for them now.
     #[must_use]
     pub fn offer(&self, program: Arc<VerifiedProgram>) -> Option<OfferedProgram> {
         let mut key_filters = Vec::new();
@@ -260,7 +264,8 @@ impl Cluster {
         }
     }
 
-    /// Copies the batches out of the target, so that nobody changes them any more, and decodes them.
+    /// Copies the batches out of the target, so that nobody changes them any more, and decodes
+    /// them.
     fn read_batches(
         &self,
         node: NodeId,

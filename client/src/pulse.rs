@@ -7,8 +7,10 @@
 //!
 //! Invariants
 //! - A node that owes nothing is asked nothing, and is not unresponsive.
-//! - What had come before a deadline is seen before it is judged: silence is measured up to the last poll, not up to now.
-//! - A node whose requests take long is not unresponsive: its reactor answers keep-alives meanwhile.
+//! - What had come before a deadline is seen before it is judged: silence is measured up to the
+//!   last poll, not up to now.
+//! - A node whose requests take long is not unresponsive: its reactor answers keep-alives
+//!   meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +57,8 @@ impl Pulse {
         self.asked.is_none().then(|| self.heard + KEEPALIVE_PERIOD)
     }
 
-    /// When the node is unresponsive that may take `time` to answer a keep-alive, if one is on its way.
+    /// When the node is unresponsive that may take `time` to answer a keep-alive, if one is on its
+    /// way.
     pub(crate) fn silent_at(&self, time: Duration) -> Option<Instant> {
         self.asked.map(|asked| asked.max(self.heard) + time)
     }

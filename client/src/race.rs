@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - A request is compared with what others did while it was waited for: load that slows all nodes outpaces none, and there is nothing to configure.
-//! - What is not waited for any more keeps its memory until its reply has come, or its connection has ended.
+//! - A request is compared with what others did while it was waited for: load that slows all nodes
+//!   outpaces none, and there is nothing to configure.
+//! - What is not waited for any more keeps its memory until its reply has come, or its connection
+//!   has ended.
 //! - Nobody does without a slow node who could not do without an unavailable one.
 
 use std::{

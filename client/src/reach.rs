@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! - No more nodes than may be away are done without; all others are waited for until their dials have ended.
+//! - No more nodes than may be away are done without; all others are waited for until their dials
+//!   have ended.
 //! - If more nodes are missing, the error names all of them that are known to be after the grace.
 
 use std::{sync::Arc, time::Instant};
@@ -70,7 +71,8 @@ pub(crate) fn dial_apart(dial: Dial) -> Result<Dialling, ClientError> {
     Ok(line)
 }
 
-/// Waits for all connections that were begun to be made then. As many may not come about, for want of an answer, as may be away; but not all.
+/// Waits for all connections that were begun to be made then. As many may not come about, for want
+/// of an answer, as may be away; but not all.
 pub(crate) async fn reach(
     dialling: Vec<(Dial, Dialling)>,
     begun: Instant,

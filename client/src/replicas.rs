@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - A replica is taken only if every acknowledged record is in it: it is a member of a generation of which no later one can have acknowledged anything.
+//! - A replica is taken only if every acknowledged record is in it: it is a member of a generation
+//!   of which no later one can have acknowledged anything.
 //! - A node that has lost its folder says that it knows nothing, and so proves nothing.
 
 use std::{cmp::Reverse, fmt};
@@ -32,8 +33,8 @@ impl ReplicaReport {
         self.generation.as_ref().map_or(0, |generation| generation.number)
     }
 
-    /// Whether its replica has all that was acknowledged up to this generation, which is the highest one. A member of the generation before that
-    /// stays one was waited for all the time.
+    /// Whether its replica has all that was acknowledged up to this generation, which is the
+    /// highest one. A member of the generation before that stays one was waited for all the time.
     fn is_member(&self, highest: &LogGeneration) -> bool {
         let Some(known) = &self.generation else { return false };
         let is_in = |of: &LogGeneration| of.members.contains(&self.node);
@@ -51,7 +52,8 @@ impl ReplicaReport {
 pub struct ReplicaDoubt {
     /// Whose log it is.
     pub origin: NodeId,
-    /// The replica that would be taken if a person accepts the loss, and the generation that its node knows.
+    /// The replica that would be taken if a person accepts the loss, and the generation that its
+    /// node knows.
     pub best: Option<(NodeId, CopyHeld, u64)>,
     /// The highest generation of which anybody said something.
     pub highest: Option<LogGeneration>,
@@ -61,8 +63,9 @@ pub struct ReplicaDoubt {
     pub ignorant: Vec<NodeId>,
 }
 
-/// The replicas that have every acknowledged record, the longest one first. None if the log never had a replica: it is that of a new node. `keepers` are those
-/// that have replicas. The origin itself may report which generation it knows: it knows the highest one.
+/// The replicas that have every acknowledged record, the longest one first. None if the log never
+/// had a replica: it is that of a new node. `keepers` are those that have replicas. The origin
+/// itself may report which generation it knows: it knows the highest one.
 ///
 /// # Errors
 /// [`ReplicaDoubt`] if what was said does not prove that.
@@ -76,7 +79,8 @@ pub fn newest_replicas(
     let doubt = || Box::new(doubt(origin, reports, silent));
     let others = reports.len() + silent.len();
     let Some(highest) = highest else {
-        // Logs of before generations have replicas that know none: there the longest one counts, if all have said what they have.
+        // Logs of before generations have replicas that know none: there the longest one counts, if
+        // all have said what they have.
         let all = longest(reports.iter());
         let have_answered = keepers.iter().all(|keeper| !silent.contains(keeper));
         let is_known = silent.len() <= if all.is_empty() { spare(others) } else { 0 };
@@ -84,7 +88,8 @@ pub fn newest_replicas(
         let best = all.into_iter().filter(|(_, held)| Some(held.end.sequence) == most).collect();
         return if have_answered && is_known { Ok(best) } else { Err(doubt()) };
     };
-    // Whatever set of so many nodes knows a later generation, one of them is among those that have answered.
+    // Whatever set of so many nodes knows a later generation, one of them is among those that have
+    // answered.
     let answered = reports.iter().filter(|report| report.generation.is_some()).count();
     let is_proved = answered + usize::from(highest.quorum) > others;
     let is_proved = is_proved || reports.iter().any(|report| report.node == origin);
@@ -92,7 +97,8 @@ pub fn newest_replicas(
     if is_proved && !members.is_empty() { Ok(members) } else { Err(doubt()) }
 }
 
-/// How many nodes may be silent where none of the others knows anything: a generation is known to two where there are so many.
+/// How many nodes may be silent where none of the others knows anything: a generation is known to
+/// two where there are so many.
 fn spare(others: usize) -> usize {
     usize::from(others > 2)
 }

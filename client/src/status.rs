@@ -53,7 +53,8 @@ impl Cluster {
         }
     }
 
-    /// Tells a node that a person has decided: its log of transactions goes on with the best replica there is, though acknowledged records may be missing.
+    /// Tells a node that a person has decided: its log of transactions goes on with the best
+    /// replica there is, though acknowledged records may be missing.
     ///
     /// # Errors
     /// A lost node, or one that waits for no such decision.

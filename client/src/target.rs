@@ -1,12 +1,16 @@
 //! Which part of our registered memory may which answer be written into?
 //!
-//! One region is registered with every node and cut into slots of 64 KiB; a [`Span`] is a run of them.
+//! One region is registered with every node and cut into slots of 64 KiB; a [`Span`] is a run of
+//! them.
 //!
 //! Invariants
-//! - A slot is free, part of exactly one span, or forfeited. Of a span that a node may write which does not answer, nobody waits for the slots.
-//! - A span that was named in a request is not freed before the answer, or before the connection over which a peer could
-//!   write it has ended. If the peer may still be alive then, the span is forfeited: never used again.
-//! - Spans are granted in the order they were asked for, so a large one is not starved by small ones.
+//! - A slot is free, part of exactly one span, or forfeited. Of a span that a node may write which
+//!   does not answer, nobody waits for the slots.
+//! - A span that was named in a request is not freed before the answer, or before the connection
+//!   over which a peer could write it has ended. If the peer may still be alive then, the span is
+//!   forfeited: never used again.
+//! - Spans are granted in the order they were asked for, so a large one is not starved by small
+//!   ones.
 
 use std::{
     collections::VecDeque,
@@ -111,8 +115,8 @@ impl TargetPool {
         })
     }
 
-    /// At least `bytes` in one piece, to keep for as long as a query takes, if they are free and not too much is kept already: who
-    /// keeps memory and waits for more must not wait for ever.
+    /// At least `bytes` in one piece, to keep for as long as a query takes, if they are free and
+    /// not too much is kept already: who keeps memory and waits for more must not wait for ever.
     pub(crate) fn take_to_keep(self: &Arc<Self>, bytes: usize) -> Option<Span> {
         let count = bytes.div_ceil(SLOT_BYTES).max(1);
         let mut slots = self.lock();
@@ -221,7 +225,8 @@ impl Span {
         Self { pool: Arc::clone(&self.pool), first, count, is_kept: self.is_kept }
     }
 
-    /// The node does not answer, and may write here when it does: nobody waits for this memory, and it is free when this is dropped.
+    /// The node does not answer, and may write here when it does: nobody waits for this memory, and
+    /// it is free when this is dropped.
     pub(crate) fn suspend(&self) {
         self.pool.settle(self.first, self.count, Slot::Suspended);
     }

@@ -10,8 +10,10 @@
 //!
 //! Invariants
 //! - Every row of the source is in exactly one segment, at the home of its key.
-//! - A node's partition is locked only while rows are appended to it, never while a segment is encoded.
-//! - When nobody takes segments any more, or a thread fails, all threads end after the piece that they are at.
+//! - A node's partition is locked only while rows are appended to it, never while a segment is
+//!   encoded.
+//! - When nobody takes segments any more, or a thread fails, all threads end after the piece that
+//!   they are at.
 
 use std::{
     sync::{
@@ -52,7 +54,8 @@ pub(crate) enum Made {
     Segment(EncodedSegment),
 }
 
-/// Cuts a table; returns when every row is in a segment that `out` has taken, or when `out` is closed.
+/// Cuts a table; returns when every row is in a segment that `out` has taken, or when `out` is
+/// closed.
 ///
 /// # Errors
 /// The first thread's that failed.
@@ -190,7 +193,8 @@ impl Cutter<'_> {
                     if !segment.is_full() {
                         continue;
                     }
-                    // Numbered under the lock, so that a node's segments have the order of its rows.
+                    // Numbered under the lock, so that a node's segments have the order of its
+                    // rows.
                     (self.next_segment()?, std::mem::replace(segment, self.new_segment()))
                 }
             };

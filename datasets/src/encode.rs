@@ -15,7 +15,8 @@ use crate::{LoadError, segment::SegmentRows};
 pub(crate) struct EncodedSegment {
     /// Where it is to be stored.
     pub(crate) node: NodeId,
-    /// Its pages' rows, zones and lengths. Their offsets are those in `pages`, until the node chooses.
+    /// Its pages' rows, zones and lengths. Their offsets are those in `pages`, until the node
+    /// chooses.
     pub(crate) directory: SegmentDirectory,
     /// Its pages, chunk by chunk.
     pub(crate) pages: Vec<Vec<u8>>,

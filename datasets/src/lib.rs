@@ -12,8 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! - A table is published only when every row of its source has been stored; a load that fails or is dropped leaves nothing.
-//! - All rows of one partition key are at one node, whatever table they are in: an order and its lines share their home.
+//! - A table is published only when every row of its source has been stored; a load that fails or
+//!   is dropped leaves nothing.
+//! - All rows of one partition key are at one node, whatever table they are in: an order and its
+//!   lines share their home.
 //! - Memory is bounded whatever the size of the source: see [`LoadOptions`].
 
 #![forbid(unsafe_code)]

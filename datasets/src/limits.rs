@@ -1,14 +1,15 @@
 //! How much may a load hold and keep in flight?
 //!
 //! Invariants
-//! - Every queue and buffer of this crate has its bound here; relations are asserted at compile time.
+//! - Every queue and buffer of this crate has its bound here; relations are asserted at compile
+//!   time.
 
 use rackscan_format::limits::{CLUSTER_NODES_MAX, PAGE_BYTES_MAX, SEGMENT_ROWS_MAX};
 
 /// Threads of a load.
 pub const THREADS_MAX: usize = 256;
-/// Rows of a piece: what a thread makes, deals and hands on at a time. Small, so that rows that are neighbours in the source
-/// stay neighbours in a segment although several threads deal them.
+/// Rows of a piece: what a thread makes, deals and hands on at a time. Small, so that rows that are
+/// neighbours in the source stay neighbours in a segment although several threads deal them.
 pub const PIECE_ROWS: usize = 16 * 1024;
 /// Bytes of a piece as it is in its file, all columns together; a row may go beyond.
 pub const PIECE_BYTES: usize = 8 << 20;
@@ -52,7 +53,8 @@ pub const DAY_MAX: i64 = 95_026_236;
 pub const TPCH_SCALE_MIN: f64 = 0.001;
 /// The largest scale factor of TPC-H: the specification's own.
 pub const TPCH_SCALE_MAX: f64 = 100_000.0;
-/// Streams of refreshes of one load: each deletes a thousandth of the loaded orders, and dbgen's keys of the thousandth stream are of another kind.
+/// Streams of refreshes of one load: each deletes a thousandth of the loaded orders, and dbgen's
+/// keys of the thousandth stream are of another kind.
 pub const REFRESH_STREAMS_MAX: u32 = 999;
 
 // Text offsets of a segment are 32 bits, also when the last text makes it full.

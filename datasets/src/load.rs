@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! - Whatever fails, the session is aborted before the error is returned. Dropping the future drops the session, which aborts,
-//!   and closes the queue, which ends the threads.
+//! - Whatever fails, the session is aborted before the error is returned. Dropping the future drops
+//!   the session, which aborts, and closes the queue, which ends the threads.
 //! - A table is handed on for publication only if the nodes stored as many rows as were read.
 
 use std::time::{Duration, Instant};
@@ -35,7 +35,8 @@ pub struct Progress<'t> {
     pub rows_read: u64,
     /// Rows stored at the nodes. A table that is sorted is read before any row of it is stored.
     pub rows_stored: u64,
-    /// Rows in all, where that is known before they are read. For TPC-H's lineitem it is an estimate within 1 %.
+    /// Rows in all, where that is known before they are read. For TPC-H's lineitem it is an
+    /// estimate within 1 %.
     pub rows_total: Option<u64>,
     /// Bytes stored at the nodes.
     pub stored_bytes: u64,
@@ -142,7 +143,8 @@ pub(crate) async fn store(
     Ok(StoredTable { session, loaded })
 }
 
-/// Stores segments as they are made, several at a time; returns when all are stored or one could not be.
+/// Stores segments as they are made, several at a time; returns when all are stored or one could
+/// not be.
 async fn append_all(
     session: &LoadSession,
     mut made: mpsc::Receiver<Made>,

@@ -18,14 +18,14 @@ use crate::{
 /// How tables are cut and how much of the machine a load uses.
 ///
 /// A load holds in memory, whatever the size of the table
-/// - for each node the rows that wait for their segment to fill, decoded (8 bytes for a number, texts
-///   as they are; about 160 bytes for a row of TPC-H's lineitem),
+/// - for each node the rows that wait for their segment to fill, decoded (8 bytes for a number,
+///   texts as they are; about 160 bytes for a row of TPC-H's lineitem),
 /// - for each thread a piece as it was read, a full segment that is being encoded, and its pages,
 /// - 12 encoded segments on their way, and the client's own memory for transfers,
 /// - `sort_memory_bytes` instead of the first while a table is sorted.
 ///
-/// A segment is closed early where these would be more than `memory_bytes` together. The generator of
-/// TPC-H keeps 0.3 GB of text besides.
+/// A segment is closed early where these would be more than `memory_bytes` together. The generator
+/// of TPC-H keeps 0.3 GB of text besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Target bytes of a page, a multiple of 4 KiB.
@@ -36,11 +36,13 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Rows and pages held in memory, in bytes, for all nodes and threads together.
     pub memory_bytes: usize,
-    /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are spilled.
+    /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are
+    /// spilled.
     pub sort_memory_bytes: usize,
     /// What gives back the part of a lost node; `None` if nothing does.
     pub protection: Option<Protection>,
-    /// Where sorted rows are spilled, into files without names that are gone when the load ends, however it ends.
+    /// Where sorted rows are spilled, into files without names that are gone when the load ends,
+    /// however it ends.
     pub spill_folder: PathBuf,
 }
 

@@ -1,8 +1,8 @@
 //! How does a Parquet file become a table?
 //!
 //! Invariants
-//! - Columns, their order and whether they may be null are the file's. A type without a stored form is refused before a row is
-//!   read.
+//! - Columns, their order and whether they may be null are the file's. A type without a stored form
+//!   is refused before a row is read.
 //! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are
 //!   verified where there are some.
 //! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them,
@@ -157,8 +157,8 @@ fn reader_as(
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata))
 }
 
-/// The first timestamp of 96 bits that 64 bits of microseconds do not hold: arrow's reader would make
-/// another time of it. Seconds are read, which always fit.
+/// The first timestamp of 96 bits that 64 bits of microseconds do not hold: arrow's reader would
+/// make another time of it. Seconds are read, which always fit.
 fn beyond_micros(file: File) -> Result<Option<String>, ParquetError> {
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
     let parquet = metadata.metadata();

@@ -1,7 +1,8 @@
 //! Which orders do the refresh functions of TPC-H bring, and which do they take away?
 //!
-//! RF1 inserts new orders with their lines, RF2 deletes old ones with theirs (clauses 2.6 and 2.7 of revision 3): each touches a thousandth of the orders that were loaded.
-//! An order with all of its lines is one transaction.
+//! RF1 inserts new orders with their lines, RF2 deletes old ones with theirs (clauses 2.6 and 2.7
+//! of revision 3): each touches a thousandth of the orders that were loaded. An order with all of
+//! its lines is one transaction.
 //!
 //! ```text
 //! numbers of orders  1 .. 1,500,000 x scale               a thousandth of them for each stream
@@ -11,10 +12,12 @@
 //! ```
 //!
 //! Invariants
-//! - Keys are those of `dbgen -U` (clause 4.2.3, `mk_sparse` in its sources), for the streams before it turns to the next 8 of 32.
+//! - Keys are those of `dbgen -U` (clause 4.2.3, `mk_sparse` in its sources), for the streams
+//!   before it turns to the next 8 of 32.
 //! - No two streams have a key in common, and no key that RF1 inserts was loaded.
 //! - The same scale and stream give the same rows, in every release.
-//! - Values are in the order and the stored form of the loaded tables' columns ([`crate::tpch::columns`]).
+//! - Values are in the order and the stored form of the loaded tables' columns
+//!   ([`crate::tpch::columns`]).
 
 use tpchgen::generators::{LineItem, LineItemGenerator, Order, OrderGenerator};
 
@@ -63,7 +66,8 @@ pub fn orders_per_stream(scale: f64, stream: u32) -> Result<u64, RefreshFault> {
     Ok(Part::of(scale, stream)?.numbers().count() as u64)
 }
 
-/// What RF1 of a stream (from 1) inserts, in ascending order of keys. The first call in a process makes the generator's texts, which takes about a second.
+/// What RF1 of a stream (from 1) inserts, in ascending order of keys. The first call in a process
+/// makes the generator's texts, which takes about a second.
 ///
 /// # Errors
 /// [`RefreshFault`].
@@ -83,7 +87,8 @@ pub fn new_sales(scale: f64, stream: u32) -> Result<impl Iterator<Item = Refresh
     }))
 }
 
-/// The keys of the orders that RF2 of a stream (from 1) deletes, with all of their lines, ascending. All of them were loaded.
+/// The keys of the orders that RF2 of a stream (from 1) deletes, with all of their lines,
+/// ascending. All of them were loaded.
 ///
 /// # Errors
 /// [`RefreshFault`].

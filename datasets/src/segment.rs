@@ -71,11 +71,13 @@ impl SegmentRows {
         &self.columns
     }
 
-    /// Appends the first of the `chosen` rows; returns how many had room. The segment is full if they were not all.
+    /// Appends the first of the `chosen` rows; returns how many had room. The segment is full if
+    /// they were not all.
     pub(crate) fn append(&mut self, rows: &StoredRows, chosen: &[u32]) -> usize {
         let mut chosen = &chosen[..chosen.len().min(self.rows_max - self.rows)];
         let (held, of_row) = (self.bytes(), self.row_bytes());
-        // Nearly always all texts of the piece together have room, and those chosen need not be counted.
+        // Nearly always all texts of the piece together have room, and those chosen need not be
+        // counted.
         if held + rows.text_bytes + chosen.len() * of_row > self.bytes_max {
             let has_room = |chosen: &[u32]| {
                 held + chosen_text_bytes(rows, chosen) + chosen.len() * of_row <= self.bytes_max

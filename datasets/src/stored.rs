@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions are conversions that people
-//!   expect: timestamps with a zone become UTC without one, nanoseconds become the microsecond that they lie in, floats become
-//!   doubles.
+//! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions
+//!   are conversions that people expect: timestamps with a zone become UTC without one, nanoseconds
+//!   become the microsecond that they lie in, floats become doubles.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -256,8 +256,8 @@ fn text_of(array: &dyn Array, row: usize) -> Result<String, ArrowError> {
     ArrayFormatter::try_new(array, &options)?.value(row).try_to_string()
 }
 
-/// Our type for an arrow type, and the arrow types to cast through to its stored form. A decimal's last step, to its unscaled
-/// integer, is not a cast.
+/// Our type for an arrow type, and the arrow types to cast through to its stored form. A decimal's
+/// last step, to its unscaled integer, is not a cast.
 fn stored_type(data_type: &DataType) -> Option<(ColumnType, Vec<DataType>)> {
     use DataType as A;
     let integer = |column_type: ColumnType| (column_type, vec![A::Int64]);

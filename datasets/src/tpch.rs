@@ -1,9 +1,11 @@
 //! What are the eight tables of TPC-H, and how are their rows made?
 //!
-//! The generator makes 300 MB of text first, from which all comments are cut: about a second during which nothing is stored.
+//! The generator makes 300 MB of text first, from which all comments are cut: about a second during
+//! which nothing is stored.
 //!
 //! Invariants
-//! - Rows are those of the specification's generator at that scale factor, whatever the number of threads.
+//! - Rows are those of the specification's generator at that scale factor, whatever the number of
+//!   threads.
 //! - An order and its lines have the same home: both tables are partitioned by the order's key.
 
 use std::{str::FromStr, time::Instant};
@@ -80,15 +82,15 @@ pub fn columns(table: &str) -> Result<Vec<ColumnDefinition>, LoadError> {
     Ok(generated.conversion()?.definitions())
 }
 
-/// Bytes of the `.tbl` files that hold the same rows. Exact at scale 1; elsewhere in proportion, which is within 5 % from scale
-/// 0.01 on (keys have fewer or more digits).
+/// Bytes of the `.tbl` files that hold the same rows. Exact at scale 1; elsewhere in proportion,
+/// which is within 5 % from scale 0.01 on (keys have fewer or more digits).
 #[must_use]
 pub fn raw_bytes(scale: f64) -> u64 {
     GENERATED.iter().map(|table| table.raw_bytes(scale)).sum()
 }
 
-/// Generates and loads all tables. None is published before every row of all of them is stored, so a load that fails leaves
-/// the tables of an earlier one as they were.
+/// Generates and loads all tables. None is published before every row of all of them is stored, so
+/// a load that fails leaves the tables of an earlier one as they were.
 ///
 /// # Errors
 /// See [`LoadError`]; nothing is published then, unless publishing itself fails between two tables.
@@ -186,7 +188,8 @@ macro_rules! part {
     };
 }
 
-/// Rows and bytes were counted over all rows that the generator prints at scale 1; they are also those of dbgen's files.
+/// Rows and bytes were counted over all rows that the generator prints at scale 1; they are also
+/// those of dbgen's files.
 const GENERATED: [Generated; 8] = [
     Generated {
         name: "region",

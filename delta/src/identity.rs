@@ -7,12 +7,15 @@
 //! | 6 | 0: a row of a segment; 1: a row that was inserted |
 //! | 7.. | segment 4, row 4; or the stamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
 //!
-//! Such keys live in groups ([`GROUPED_PREFIX`]): rows of a segment in one home, and all rows that one transaction has inserted, of whatever tables. So an order that is inserted with its lines has one home to ask, and one that is
-//! deleted two.
+//! Such keys live in groups ([`GROUPED_PREFIX`]): rows of a segment in one home, and all rows that
+//! one transaction has inserted, of whatever tables. So an order that is inserted with its lines
+//! has one home to ask, and one that is deleted two.
 //!
 //! Invariants
-//! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by their places, then of inserted ones by their stamps.
-//! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table ever gets it.
+//! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by
+//!   their places, then of inserted ones by their stamps.
+//! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table
+//!   ever gets it.
 
 use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
@@ -23,7 +26,8 @@ use std::fmt;
 
 pub use rackscan_format::row_key::{ROW_PREFIX, table_prefix};
 
-/// What all keys begin with that are not for users: rows, and what is derived from them. Who follows both asks homes to feed these.
+/// What all keys begin with that are not for users: rows, and what is derived from them. Who
+/// follows both asks homes to feed these.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
 // Rows live in groups.
@@ -73,8 +77,9 @@ pub fn table_of(prefix: &[u8]) -> Option<TableId> {
 }
 
 impl RowIdentity {
-    /// The row of a table that nobody has inserted: it is deleted from the beginning. Whoever inserts what he has read of the same table writes it, too, so that of two
-    /// who do that at the same time the second one is in conflict.
+    /// The row of a table that nobody has inserted: it is deleted from the beginning. Whoever
+    /// inserts what he has read of the same table writes it, too, so that of two who do that at the
+    /// same time the second one is in conflict.
     pub const GUARD: Self = Self::Inserted { by: Stamp::FIRST, number: u32::MAX };
 
     /// The key of the row in its table. `None` never happens: keys may be longer.

@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Invariants
-//! - Every row is in exactly one place that is not withheld: in its segment, if nobody changed it, or in one run; a deleted one in none.
+//! - Every row is in exactly one place that is not withheld: in its segment, if nobody changed it,
+//!   or in one run; a deleted one in none.
 //! - A view never changes. A query keeps one, whatever is applied meanwhile.
-//! - What one application costs follows from how many rows have changed since the last one: a row is laid out again only when its run is put together with
-//!   one at least half as long, so a logarithm of times.
+//! - What one application costs follows from how many rows have changed since the last one: a row
+//!   is laid out again only when its run is put together with one at least half as long, so a
+//!   logarithm of times.
 
 use crate::{
     identity::RowIdentity,
@@ -62,7 +64,8 @@ pub struct LayerView {
 }
 
 impl LayerView {
-    /// Which row of a run, or of a segment, has this place, and the timestamp of its version; [`Stamp::FIRST`] in a segment.
+    /// Which row of a run, or of a segment, has this place, and the timestamp of its version;
+    /// [`Stamp::FIRST`] in a segment.
     #[must_use]
     pub fn version(&self, segment: SegmentId, row: u32) -> Option<(RowIdentity, Stamp)> {
         if segment < RUNS_FROM {
@@ -127,7 +130,8 @@ impl Layer {
         self.withhold(&touched)
     }
 
-    /// The same, but runs are left as they are: `rows` need not know of others than the changed ones.
+    /// The same, but runs are left as they are: `rows` need not know of others than the changed
+    /// ones.
     ///
     /// # Errors
     /// [`LayerFault`]; the layer is of no use then.
@@ -140,7 +144,8 @@ impl Layer {
         self.withhold(&touched)
     }
 
-    /// Withholds what was there of changed rows, and lays out what they are now. Where something is withheld that was not before.
+    /// Withholds what was there of changed rows, and lays out what they are now. Where something is
+    /// withheld that was not before.
     fn take(
         &mut self,
         rows: &TableRows,
@@ -211,7 +216,8 @@ impl Layer {
         run.rows().len() - self.gone.get(&run.segment()).map_or(0, BTreeSet::len)
     }
 
-    /// Lays runs out again that have become short beside those behind them, or sparse; takes empty ones away.
+    /// Lays runs out again that have become short beside those behind them, or sparse; takes empty
+    /// ones away.
     fn put_together(&mut self, rows: &TableRows) -> Result<(), LayerFault> {
         let sparse = |layer: &Self, run: &Run| {
             let (live, all) = (layer.live(run), run.rows().len());

@@ -1,7 +1,9 @@
 //! Which rows does a table have beside its segments?
 //!
-//! Segments never change. What is inserted, updated or deleted lies beside them, as items of read-atomic transactions, each under a key that says which
-//! row it is about. Whoever scans a table follows what all homes write, and knows at each moment a set of rows that belongs together:
+//! Segments never change. What is inserted, updated or deleted lies beside them, as items of
+//! read-atomic transactions, each under a key that says which row it is about. Whoever scans a
+//! table follows what all homes write, and knows at each moment a set of rows that belongs
+//! together:
 //!
 //! ```text
 //! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]

@@ -5,21 +5,27 @@
 //! then:   rounds: read every feed to its end              -> record, and after each home's feed: round_ended
 //! ```
 //!
-//! A transaction that is committed at any home is prepared at all of them, so it counts at all of them, as soon as its rows have been read: that is the set of
-//! transactions which all scans of a statement see, and no home is asked whether it knows yet.
+//! A transaction that is committed at any home is prepared at all of them, so it counts at all of
+//! them, as soon as its rows have been read: that is the set of transactions which all scans of a
+//! statement see, and no home is asked whether it knows yet.
 //!
 //! Invariants
-//! - When [`Replica::round_ended`] says so, what is there is read-atomic: of a transaction that is visible in one row every row is, or something newer.
+//! - When [`Replica::round_ended`] says so, what is there is read-atomic: of a transaction that is
+//!   visible in one row every row is, or something newer.
 //! - What was acknowledged before a round began is visible after it.
 //! - Rows only move forward: an older version never replaces a newer one.
 //! - The same records in any order of homes make the same rows.
-//! - What is derived from rows ([`crate::derived`]) is in all of this like rows. Feeds must tell of it: [`crate::identity::SYSTEM_PREFIX`].
+//! - What is derived from rows ([`crate::derived`]) is in all of this like rows. Feeds must tell of
+//!   it: [`crate::identity::SYSTEM_PREFIX`].
 //!
-//! A scan has several pages, and a transaction may be prepared between two of them. So who has heard a scan has not heard all of a transaction: only its record in the feed says
-//! that, which comes once and has every item of that home. Transactions that only scans have told of are looked for in one more round.
+//! A scan has several pages, and a transaction may be prepared between two of them. So who has
+//! heard a scan has not heard all of a transaction: only its record in the feed says that, which
+//! comes once and has every item of that home. Transactions that only scans have told of are looked
+//! for in one more round.
 //!
-//! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on another home, for a commit that was read late in it. Homes publish what they
-//! prepare before they say so, so the next round has it.
+//! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on
+//! another home, for a commit that was read late in it. Homes publish what they prepare before they
+//! say so, so the next round has it.
 
 use crate::{
     derived::{self, DerivedItems, DerivedView},
@@ -36,7 +42,8 @@ use rackscan_ramp::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What the closing of a table says of the successor that is about to take its place ([`Closing::noted`]).
+/// What the closing of a table says of the successor that is about to take its place
+/// ([`Closing::noted`]).
 #[must_use]
 pub fn note_of_successor(successor: TableId) -> [u8; 4] {
     successor.0.to_be_bytes()
@@ -120,10 +127,12 @@ pub struct Replica {
     closed: BTreeSet<TableId>,
     /// Those whose rows have moved away: whatever is told of them counts no more.
     emptied: BTreeSet<TableId>,
-    /// What whoever flushed a table said when he closed it: the successor that he was making, and the table. Nothing takes that back.
+    /// What whoever flushed a table said when he closed it: the successor that he was making, and
+    /// the table. Nothing takes that back.
     successors: BTreeMap<TableId, TableId>,
     open: HashMap<Stamp, Open>,
-    /// Committed ones of which not all items may have been read, and in which round that was learnt.
+    /// Committed ones of which not all items may have been read, and in which round that was
+    /// learnt.
     committed: HashMap<Stamp, u64>,
     round: u64,
 }
@@ -163,8 +172,8 @@ impl Replica {
         self.derived.forget(table);
     }
 
-    /// Whether homes have anything that is derived from rows of a table, be it deleted. Whoever empties its rows then empties this, too, in the same transaction
-    /// ([`derived::prefixes`]).
+    /// Whether homes have anything that is derived from rows of a table, be it deleted. Whoever
+    /// empties its rows then empties this, too, in the same transaction ([`derived::prefixes`]).
     #[must_use]
     pub fn has_derived(&self, table: TableId) -> bool {
         self.derived.has(table)
@@ -202,7 +211,8 @@ impl Replica {
         self.emptied.contains(&table)
     }
 
-    /// Whether a transaction that is not known to have ended writes rows of a table, or what is derived from them.
+    /// Whether a transaction that is not known to have ended writes rows of a table, or what is
+    /// derived from them.
     #[must_use]
     pub fn is_open(&self, table: TableId) -> bool {
         let (rows, entries) = (table_prefix(table), derived::prefixes(table));
@@ -258,8 +268,9 @@ impl Replica {
         }
     }
 
-    /// All feeds were read to their ends, each to an end that was looked at after the round before had ended. Whether what is there now is read-atomic;
-    /// if not, another round makes it so, as far as this round's transactions are concerned.
+    /// All feeds were read to their ends, each to an end that was looked at after the round before
+    /// had ended. Whether what is there now is read-atomic; if not, another round makes it so, as
+    /// far as this round's transactions are concerned.
     ///
     /// # Errors
     /// [`NotARow`].
@@ -270,7 +281,8 @@ impl Replica {
         for stamp in decided {
             self.commit(stamp)?;
         }
-        // Items of these were looked for in a round that began after they were known to be committed.
+        // Items of these were looked for in a round that began after they were known to be
+        // committed.
         let ended = self.round;
         self.committed.retain(|_, learnt| *learnt >= ended);
         // Round 0 is the scan's: it is told apart from the first reading of feeds.

@@ -5,11 +5,13 @@
 //! | 0 | version of this layout, 1 |
 //! | then, for each column | 0: no value; 1: an integer, 8 bytes; 2: a double, 8 bytes; 3: text, 4 bytes of its length and the text |
 //!
-//! Integers are stored as in segments: dates as days, decimals unscaled. All numbers are little-endian.
+//! Integers are stored as in segments: dates as days, decimals unscaled. All numbers are
+//! little-endian.
 //!
 //! Invariants
-//! - A row that was decoded fits its table: as many columns, their types, no missing values where they may not be missing, decimals of no more
-//!   digits than they may have. Whoever scans it need not look again.
+//! - A row that was decoded fits its table: as many columns, their types, no missing values where
+//!   they may not be missing, decimals of no more digits than they may have. Whoever scans it need
+//!   not look again.
 
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
 

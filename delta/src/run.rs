@@ -1,10 +1,11 @@
 //! How do changed rows lie in memory, so that scans find them as they find stored ones?
 //!
-//! A run is a segment that no node has: the same pages, the same directory, the same zone maps, encoded by the same writer. So whatever scans segments scans
-//! runs, and gives the same answers.
+//! A run is a segment that no node has: the same pages, the same directory, the same zone maps,
+//! encoded by the same writer. So whatever scans segments scans runs, and gives the same answers.
 //!
 //! Invariants
-//! - A run never changes. A row of it that is changed again is withheld from it, as from a segment ([`crate::layer`]).
+//! - A run never changes. A row of it that is changed again is withheld from it, as from a segment
+//!   ([`crate::layer`]).
 //! - Its number as a segment is one that no stored segment has.
 
 use crate::{
@@ -69,8 +70,9 @@ pub struct Run {
 }
 
 impl Run {
-    /// Lays out rows, in this order; each has a value for every column. Its pages and directory name `definition` and `segment`. What is to be stored is worth
-    /// full effort; what a query waits for is not.
+    /// Lays out rows, in this order; each has a value for every column. Its pages and directory
+    /// name `definition` and `segment`. What is to be stored is worth full effort; what a query
+    /// waits for is not.
     ///
     /// # Errors
     /// [`RunFault::Chunk`], for no rows or too many, among others.
@@ -197,7 +199,8 @@ impl Cells {
         cells
     }
 
-    /// Whether there was a value of the column's kind; rows were checked against their table when they were decoded.
+    /// Whether there was a value of the column's kind; rows were checked against their table when
+    /// they were decoded.
     fn push(&mut self, datum: Option<&Datum>) -> bool {
         match (&mut self.column, datum) {
             (Column::Integers(values), Some(Datum::Integer(value))) => values.push(*value),

@@ -6,13 +6,16 @@
 //! at the end           -> of every segment, kept or new, the rows that are not there            [Sealing::withheld]
 //! ```
 //!
-//! A successor has an id of its own, so its rows have identities of their own: what was inserted is a stored row there. Whoever has seen the predecessor cannot change rows of
-//! the successor by mistake.
+//! A successor has an id of its own, so its rows have identities of their own: what was inserted is
+//! a stored row there. Whoever has seen the predecessor cannot change rows of the successor by
+//! mistake.
 //!
 //! Invariants
-//! - Every row that is there, by what was taken, is in exactly one segment and not withheld from it.
+//! - Every row that is there, by what was taken, is in exactly one segment and not withheld from
+//!   it.
 //! - Nothing stored is written again: kept segments are the same pages.
-//! - Rows lie at the node of their partition key, and in the order of the table within each new segment, as loads deal and sort them.
+//! - Rows lie at the node of their partition key, and in the order of the table within each new
+//!   segment, as loads deal and sort them.
 
 use crate::{
     identity::RowIdentity,
@@ -59,7 +62,8 @@ pub struct Sealing {
 type Row = (RowIdentity, Vec<Datum>);
 
 impl Sealing {
-    /// Into segments of `successor` from number `next` on, over a predecessor of whose segments `sealed` are not there already.
+    /// Into segments of `successor` from number `next` on, over a predecessor of whose segments
+    /// `sealed` are not there already.
     #[must_use]
     pub fn new(
         successor: Arc<TableDefinition>,

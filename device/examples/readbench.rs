@@ -7,8 +7,9 @@
 //!     --time_based --readonly
 //! ```
 //!
-//! The first form prints one JSON line; the second makes a file of random bytes to read (a file that was only
-//! reserved reads as zeroes without touching the disk). The third is the same load by fio, to compare with.
+//! The first form prints one JSON line; the second makes a file of random bytes to read (a file
+//! that was only reserved reads as zeroes without touching the disk). The third is the same load by
+//! fio, to compare with.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -6,11 +6,12 @@ use crate::error::{IoFault, ReadAllError};
 use crate::io::DeviceIo;
 use crate::request::{Completion, IoMemory, Read, Token, Wait};
 
-/// Performs all reads and returns their memories in the order of the requests. Tokens are overwritten.
+/// Performs all reads and returns their memories in the order of the requests. Tokens are
+/// overwritten.
 ///
 /// # Errors
-/// [`ReadAllError::RingBusy`] unless the ring is idle; otherwise the first refused or failed read, after everything
-/// that was submitted has ended (so no memory is lost).
+/// [`ReadAllError::RingBusy`] unless the ring is idle; otherwise the first refused or failed read,
+/// after everything that was submitted has ended (so no memory is lost).
 pub fn read_all(io: &mut dyn DeviceIo, reads: Vec<Read>) -> Result<Vec<IoMemory>, ReadAllError> {
     if io.in_flight() > 0 || io.watches() > 0 {
         return Err(ReadAllError::RingBusy { in_flight: io.in_flight(), watches: io.watches() });

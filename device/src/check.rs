@@ -1,7 +1,7 @@
 //! May this request be given to the device?
 //!
-//! Pure checks, made before submission, the same for the ring and the simulator: a request that passes them cannot be
-//! refused by the kernel for its shape.
+//! Pure checks, made before submission, the same for the ring and the simulator: a request that
+//! passes them cannot be refused by the kernel for its shape.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! What is a device, and may this process read and write it past the page cache?
 //!
 //! A device is a regular file or a block device opened with O_DIRECT. Invariants
-//! - An open `Device` really bypasses the page cache: filesystems that refuse O_DIRECT, and those that accept the
-//!   flag and ignore it, are [`OpenError::DirectIoRefused`]. There is no fallback.
-//! - At most one process holds a device for writing (an exclusive `flock`, and O_EXCL on block devices, which
-//!   also refuses mounted ones). Readers take no lock: what they may read is the owner's protocol.
+//! - An open `Device` really bypasses the page cache: filesystems that refuse O_DIRECT, and those
+//!   that accept the flag and ignore it, are [`OpenError::DirectIoRefused`]. There is no fallback.
+//! - At most one process holds a device for writing (an exclusive `flock`, and O_EXCL on block
+//!   devices, which also refuses mounted ones). Readers take no lock: what they may read is the
+//!   owner's protocol.
 //! - Size and alignment are those found at open.
 
 use std::fs::File;
@@ -55,7 +56,8 @@ impl Device {
     /// Opens an existing file or block device.
     ///
     /// # Errors
-    /// [`OpenError`]: direct IO refused, in use, not a device, empty, odd alignment, or what the system said.
+    /// [`OpenError`]: direct IO refused, in use, not a device, empty, odd alignment, or what the
+    /// system said.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, OpenError> {
         let path = path.as_ref();
         check_kind(path)?;
@@ -67,18 +69,18 @@ impl Device {
         Self::over(path, file, bytes, access)
     }
 
-    /// Makes a file of `bytes` bytes whose blocks are reserved (reading them gives zeroes), and opens it for
-    /// writing. Nothing is left behind on failure.
+    /// Makes a file of `bytes` bytes whose blocks are reserved (reading them gives zeroes), and
+    /// opens it for writing. Nothing is left behind on failure.
     ///
     /// # Errors
-    /// [`OpenError::Exists`], [`OpenError::BadSize`] unless `bytes` is a positive multiple of 4 KiB,
-    /// [`OpenError::NoSpace`] with the numbers, and everything [`Device::open`] reports.
+    /// [`OpenError::Exists`], [`OpenError::BadSize`] unless `bytes` is a positive multiple of 4
+    /// KiB, [`OpenError::NoSpace`] with the numbers, and everything [`Device::open`] reports.
     pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self, OpenError> {
         Self::make(path.as_ref(), bytes, reserve)
     }
 
-    /// As [`Device::create`], but blocks are taken from the filesystem as they are written: `bytes` is a limit, and a
-    /// write fails with ENOSPC when the filesystem is full.
+    /// As [`Device::create`], but blocks are taken from the filesystem as they are written: `bytes`
+    /// is a limit, and a write fails with ENOSPC when the filesystem is full.
     ///
     /// # Errors
     /// As [`Device::create`]; `NoSpace` only when the filesystem allows no file of that size.
@@ -107,7 +109,8 @@ impl Device {
             Self::over(path, file, bytes, Access::ReadWrite)
         });
         if made.is_err() {
-            // The first failure is the one to report; if the removal fails too, the next `create` says `Exists`.
+            // The first failure is the one to report; if the removal fails too, the next `create`
+            // says `Exists`.
             let _removed = unlink(path);
         }
         made
@@ -144,8 +147,8 @@ impl Device {
         self.bytes
     }
 
-    /// Tells the filesystem that a range holds nothing: its blocks become free and it reads as zeroes. Block devices,
-    /// and filesystems that cannot, keep what they have.
+    /// Tells the filesystem that a range holds nothing: its blocks become free and it reads as
+    /// zeroes. Block devices, and filesystems that cannot, keep what they have.
     ///
     /// # Errors
     /// The system's, if it tried and failed.
@@ -182,8 +185,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.access == Access::ReadWrite {
-            // Closing is not enough: the kernel may hold the open file, and with it the lock, until it has taken
-            // down a ring where the file was registered. If unlocking fails, that later moment unlocks it.
+            // Closing is not enough: the kernel may hold the open file, and with it the lock, until
+            // it has taken down a ring where the file was registered. If unlocking fails, that
+            // later moment unlocks it.
             let _unlocked = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -308,7 +312,8 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
         }
         Alignment { memory_bytes: status.stx_dio_mem_align.max(1), offset_bytes: status.stx_dio_offset_align }
     } else {
-        // Filesystems that do not report it need at most their block size; pool buffers are 4 KiB aligned anyway.
+        // Filesystems that do not report it need at most their block size; pool buffers are 4 KiB
+        // aligned anyway.
         let kind = FileType::from_raw_mode(fstat(file).map_err(os(path, "fstat"))?.st_mode);
         let block_bytes = match kind {
             FileType::BlockDevice => ioctl_blksszget(file).map_err(os(path, "asking its block size"))?,
@@ -327,8 +332,9 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
     Ok(alignment)
 }
 
-/// Writes zeroes to the first 4 KiB of a new file: blocks that were only reserved are not in the page cache even
-/// where everything else is, so [`filesystem::passes_the_page_cache`] needs a real one to look at.
+/// Writes zeroes to the first 4 KiB of a new file: blocks that were only reserved are not in the
+/// page cache even where everything else is, so [`filesystem::passes_the_page_cache`] needs a real
+/// one to look at.
 fn write_first_block(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
     let mut buffer = one_block().map_err(os(path, "taking memory for a first write"))?;
     buffer.fill(0);

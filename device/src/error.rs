@@ -1,7 +1,8 @@
 //! What can go wrong at each boundary of this crate, and what should the reader of the message do?
 //!
-//! One type per boundary: opening a device, making or taking buffers, making a ring, submitting, reaping, and the
-//! fault of a single operation. Every message names the thing, what was found and what was expected.
+//! One type per boundary: opening a device, making or taking buffers, making a ring, submitting,
+//! reaping, and the fault of a single operation. Every message names the thing, what was found and
+//! what was expected.
 
 use std::path::PathBuf;
 
@@ -15,7 +16,8 @@ use crate::request::{DeviceIndex, IoMemory};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The filesystem refuses O_DIRECT for this file, or accepts it and passes the page cache all the same.
+    /// The filesystem refuses O_DIRECT for this file, or accepts it and passes the page cache all
+    /// the same.
     #[error(
         "{path}: {filesystem} does not do direct IO (O_DIRECT) here, and there is no fallback to the page cache; \
          put the data folder on ext4, xfs or btrfs, or name a block device (for example `--data DIR`)",

@@ -1,7 +1,7 @@
 //! What does an errno of the device mean: try again, fail the request, or stop the node?
 //!
-//! [`verdict`] is the only place that decides. Invariant: a flush that failed is never retried, because after a
-//! failed flush nobody knows which of the earlier writes are on the medium.
+//! [`verdict`] is the only place that decides. Invariant: a flush that failed is never retried,
+//! because after a failed flush nobody knows which of the earlier writes are on the medium.
 
 use std::fmt;
 
@@ -70,7 +70,8 @@ pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
         (Operation::Write, Errno::NOSPC) => decided(FailRequest, "the filesystem or thin device is full"),
         (Operation::Write, Errno::DQUOT) => decided(FailRequest, "the disk quota is used up"),
         (Operation::Write, Errno::FBIG) => decided(FailRequest, "the write passes the largest file size"),
-        // The blocks are unpublished until a later flush succeeds, so a failed write only fails its request.
+        // The blocks are unpublished until a later flush succeeds, so a failed write only fails its
+        // request.
         (Operation::Write, Errno::IO | Errno::TIMEDOUT) => {
             decided(FailRequest, "the medium did not take these blocks")
         }

@@ -1,8 +1,9 @@
 //! What filesystem is a file on, and does it honour O_DIRECT?
 //!
-//! tmpfs and ramfs keep data only in the page cache. Since Linux 6.6 tmpfs accepts O_DIRECT and ignores it, and so does
-//! an overlayfs above it. So asking the kernel is not enough: filesystems in memory are known by type, and all but a
-//! few known honest ones are measured after a direct read.
+//! tmpfs and ramfs keep data only in the page cache. Since Linux 6.6 tmpfs accepts O_DIRECT and
+//! ignores it, and so does an overlayfs above it. So asking the kernel is not enough: filesystems
+//! in memory are known by type, and all but a few known honest ones are measured after a direct
+//! read.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -60,12 +61,14 @@ pub(crate) fn direct_io(file: impl AsFd) -> Result<DirectIo, Errno> {
     })
 }
 
-/// Whether `read_first_block`, a direct read of the file's first block, leaves that block in the page cache.
+/// Whether `read_first_block`, a direct read of the file's first block, leaves that block in the
+/// page cache.
 pub(crate) fn passes_the_page_cache(
     file: impl AsFd,
     read_first_block: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<bool, Errno> {
-    // What somebody else has read through the cache is dropped first, as far as the filesystem lets us.
+    // What somebody else has read through the cache is dropped first, as far as the filesystem lets
+    // us.
     let _dropped = fadvise(&file, 0, None, Advice::DontNeed);
     read_first_block()?;
     first_page_is_resident(&file)

@@ -1,15 +1,15 @@
 //! Which operations does everything above this crate need from devices?
 //!
-//! [`DeviceIo`] is the seam: [`crate::Ring`] gives it over io_uring, [`crate::PreadPool`] and [`crate::ThreadPerRequest`] over threads
-//! that wait, [`crate::sim::SimIo`] over seeded memory.
+//! [`DeviceIo`] is the seam: [`crate::Ring`] gives it over io_uring, [`crate::PreadPool`] and
+//! [`crate::ThreadPerRequest`] over threads that wait, [`crate::sim::SimIo`] over seeded memory.
 
 use crate::error::{ReapError, Refused, SubmitError};
 use crate::request::{Completion, DeviceIndex, Fsync, Read, Wait, Watch, WatchId, Write};
 
 /// Asynchronous reads, writes and flushes of devices by one thread.
 ///
-/// Life of a request: submitted (owned by the implementation, together with its memory), completed (inside the
-/// implementation), reaped (handed to the callback of [`DeviceIo::reap`]).
+/// Life of a request: submitted (owned by the implementation, together with its memory), completed
+/// (inside the implementation), reaped (handed to the callback of [`DeviceIo::reap`]).
 pub trait DeviceIo {
     /// Accepts a read, or gives it back with the reason.
     ///
@@ -29,13 +29,15 @@ pub trait DeviceIo {
     /// [`Refused`] with any [`SubmitError`]; nothing has happened then.
     fn submit_fsync(&mut self, fsync: Fsync) -> Result<(), Refused<Fsync>>;
 
-    /// Watches a descriptor that is not a device, so that one blocking [`DeviceIo::reap`] covers it too.
+    /// Watches a descriptor that is not a device, so that one blocking [`DeviceIo::reap`] covers it
+    /// too.
     ///
     /// # Errors
     /// [`SubmitError::WatchesFull`] or [`SubmitError::Enter`].
     fn watch(&mut self, watch: Watch<'_>) -> Result<WatchId, SubmitError>;
 
-    /// Ends a watch; no [`Completion::Ready`] of it is delivered afterwards. A watch that has ended is ignored.
+    /// Ends a watch; no [`Completion::Ready`] of it is delivered afterwards. A watch that has ended
+    /// is ignored.
     ///
     /// # Errors
     /// [`SubmitError::Enter`] if the kernel takes no more submissions.
@@ -47,8 +49,8 @@ pub trait DeviceIo {
     /// [`SubmitError::Enter`]; the requests stay queued.
     fn flush(&mut self) -> Result<(), SubmitError>;
 
-    /// Submits, waits as told, and calls `on_completion` for everything that has ended. Returns how many were
-    /// delivered.
+    /// Submits, waits as told, and calls `on_completion` for everything that has ended. Returns how
+    /// many were delivered.
     ///
     /// # Errors
     /// [`ReapError`] if the wait itself fails; requests stay in flight.

@@ -13,17 +13,21 @@
 //!              Completion::Read { token, memory, outcome }   buffer is ours again
 //! ```
 //!
-//! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that read and wait, for comparison.
+//! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that read and wait,
+//! for comparison.
 //!
-//! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and scan workers, and the
-//! engine's `local` placement.
+//! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and
+//! scan workers, and the engine's `local` placement.
 //!
 //! Invariants
-//! - Data never passes the page cache: a file that cannot be read directly is not opened ([`OpenError`]).
+//! - Data never passes the page cache: a file that cannot be read directly is not opened
+//!   ([`OpenError`]).
 //! - Memory in flight belongs to the ring; dropping a ring waits for what is in flight.
-//! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel sees them.
+//! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel
+//!   sees them.
 //! - One function decides what an errno means: [`fault::verdict`].
-//! - `unsafe` stands only in `memory/`, `ring/uring.rs`, `threads/system_call.rs` and `residency.rs`.
+//! - `unsafe` stands only in `memory/`, `ring/uring.rs`, `threads/system_call.rs` and
+//!   `residency.rs`.
 //!
 //! Needs Linux 6.1 or later with io_uring allowed.
 

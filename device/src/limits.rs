@@ -1,17 +1,18 @@
 //! How large may anything in this crate become?
 //!
-//! Every bound of the crate stands here, with its reason, and the relations between bounds are asserted at
-//! compile time.
+//! Every bound of the crate stands here, with its reason, and the relations between bounds are
+//! asserted at compile time.
 
 use std::time::Duration;
 
-/// Granularity of pool buffers and the largest direct-IO alignment accepted from a device, in bytes.
+/// Granularity of pool buffers and the largest direct-IO alignment accepted from a device, in
+/// bytes.
 ///
 /// 4 KiB is the memory page of x86-64 and the largest logical block of NVMe devices in use.
 pub const IO_ALIGN_BYTES: usize = 4096;
 
-/// Largest single read or write, in bytes. Longer transfers are split by the caller, which keeps one request from
-/// holding a device for more than a few milliseconds.
+/// Largest single read or write, in bytes. Longer transfers are split by the caller, which keeps
+/// one request from holding a device for more than a few milliseconds.
 pub const IO_BYTES_MAX: usize = 16 << 20;
 
 /// Largest buffer a pool hands out, in bytes: a buffer never needs to exceed one transfer.
@@ -32,21 +33,23 @@ pub const WATCHES_PER_RING_MAX: u32 = 4096;
 /// Most threads that read devices for one [`crate::PreadPool`].
 pub const IO_THREADS_MAX: usize = 512;
 
-/// Stack of a thread that reads devices: it makes one system call, and on a fault the text of an error.
+/// Stack of a thread that reads devices: it makes one system call, and on a fault the text of an
+/// error.
 pub const IO_THREAD_STACK_BYTES: usize = 128 << 10;
 
 /// How often one request is given to the kernel again after a transient refusal before it fails.
 pub const RETRIES_MAX: u8 = 8;
 
-/// Largest registered buffer in bytes. The kernel refuses more than 1 GiB per entry, so a slab is registered in
-/// pieces of this size.
+/// Largest registered buffer in bytes. The kernel refuses more than 1 GiB per entry, so a slab is
+/// registered in pieces of this size.
 pub const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 
 /// Most registered pieces, which bounds the registered part of a slab; the index travels as `u16`.
 pub const REGISTERED_PIECES_MAX: usize = POOL_BYTES_MAX / REGISTERED_PIECE_BYTES;
 
-/// How long opening for writing waits for the lock. A killed process may leave it taken for some milliseconds, until
-/// the kernel has taken down its rings; a restart must not fail because of that.
+/// How long opening for writing waits for the lock. A killed process may leave it taken for some
+/// milliseconds, until the kernel has taken down its rings; a restart must not fail because of
+/// that.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// How often the lock is tried meanwhile.
@@ -57,7 +60,8 @@ const _: () = assert!(IO_ALIGN_BYTES.is_power_of_two());
 const _: () = assert!(BUFFER_BYTES_MAX.is_power_of_two() && BUFFER_BYTES_MAX.is_multiple_of(IO_ALIGN_BYTES));
 // The kernel cuts transfers at 2 GiB less one page; ours must never be cut there.
 const _: () = assert!(IO_BYTES_MAX < (1 << 31) - 4096);
-// No buffer may straddle two registered pieces: pool blocks are aligned to at most the largest buffer.
+// No buffer may straddle two registered pieces: pool blocks are aligned to at most the largest
+// buffer.
 const _: () = assert!(REGISTERED_PIECE_BYTES.is_multiple_of(BUFFER_BYTES_MAX));
 const _: () = assert!(POOL_BYTES_MAX / IO_ALIGN_BYTES < u32::MAX as usize);
 const _: () = assert!(REGISTERED_PIECES_MAX <= u16::MAX as usize);

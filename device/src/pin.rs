@@ -4,11 +4,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::PinError;
 
-/// Pins the calling thread to `core` (numbered as in /proc/cpuinfo), so that a reactor's caches and its
-/// completions' interrupts stay in one place.
+/// Pins the calling thread to `core` (numbered as in /proc/cpuinfo), so that a reactor's caches and
+/// its completions' interrupts stay in one place.
 ///
 /// # Errors
-/// [`PinError`] if the core does not exist or the process may not use it, with the cores it may use.
+/// [`PinError`] if the core does not exist or the process may not use it, with the cores it may
+/// use.
 pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
     let refuse = |source| PinError { core, allowed: allowed_cores(), source };
     if core >= CpuSet::MAX_CPU {

@@ -1,8 +1,9 @@
 //! What does one IO request say, and what comes back?
 //!
 //! Invariants
-//! - The memory of a request moves into the ring with it and comes back in its [`Completion`]: while the kernel may
-//!   touch the bytes nobody else owns them, so using a buffer in flight does not compile:
+//! - The memory of a request moves into the ring with it and comes back in its [`Completion`]:
+//!   while the kernel may touch the bytes nobody else owns them, so using a buffer in flight does
+//!   not compile:
 //!
 //! ```compile_fail,E0382
 //! # fn f(io: &mut dyn rackscan_device::DeviceIo, buffer: rackscan_device::Buffer) {
@@ -109,7 +110,8 @@ pub struct Read {
     pub token: Token,
 }
 
-/// Write the first `length_bytes` of `from` at `offset_bytes`. Durable only after a later [`Fsync`].
+/// Write the first `length_bytes` of `from` at `offset_bytes`. Durable only after a later
+/// [`Fsync`].
 #[derive(Debug)]
 pub struct Write {
     /// Which device.
@@ -158,7 +160,8 @@ pub enum Interest {
 pub enum Repeat {
     /// One report, at once if the descriptor is ready already; then the watch is gone.
     Once,
-    /// A report for each change until unwatched. Edge-triggered: after a report, read until it would block.
+    /// A report for each change until unwatched. Edge-triggered: after a report, read until it
+    /// would block.
     EveryChange,
 }
 

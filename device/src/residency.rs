@@ -1,7 +1,7 @@
 //! How much of a file is in the page cache?
 //!
-//! The promise "a scan leaves nothing of the data files in the page cache" is checked with this. The kernel answers
-//! mincore(2) per page of a mapping; mapping a file does not load it.
+//! The promise "a scan leaves nothing of the data files in the page cache" is checked with this.
+//! The kernel answers mincore(2) per page of a mapping; mapping a file does not load it.
 #![expect(unsafe_code, reason = "maps a file to ask mincore(2) about it")]
 
 use std::ffi::c_void;
@@ -17,11 +17,11 @@ use crate::error::ResidencyError;
 /// Bytes asked about at a time: bounds the mapping and the answer (one byte per page).
 const WINDOW_BYTES: u64 = 1 << 30;
 
-/// Bytes of the file at `path` that are in the page cache, in whole memory pages (so it may exceed the file's
-/// length by less than a page).
+/// Bytes of the file at `path` that are in the page cache, in whole memory pages (so it may exceed
+/// the file's length by less than a page).
 ///
-/// The kernel answers truthfully only to the file's owner, to those who may write it and to root; to others every
-/// page counts as resident, so the answer can be too high, never too low.
+/// The kernel answers truthfully only to the file's owner, to those who may write it and to root;
+/// to others every page counts as resident, so the answer can be too high, never too low.
 ///
 /// # Errors
 /// [`ResidencyError`] names the step that failed.
@@ -58,8 +58,8 @@ struct Mapping {
 
 impl Mapping {
     fn of(file: impl AsFd, offset_bytes: u64, len_bytes: usize) -> Result<Self, Errno> {
-        // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is replaced; the bytes
-        // are never dereferenced, so truncation of the file cannot fault us.
+        // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is
+        // replaced; the bytes are never dereferenced, so truncation of the file cannot fault us.
         let start = unsafe {
             mmap(std::ptr::null_mut(), len_bytes, ProtFlags::READ, MapFlags::SHARED, file, offset_bytes)?
         };
@@ -68,7 +68,8 @@ impl Mapping {
 
     fn resident_pages(&self, page_bytes: usize) -> Result<u64, Errno> {
         let mut pages = vec![0_u8; self.len_bytes.div_ceil(page_bytes)];
-        // SAFETY: `start` and `len_bytes` are those of a live mapping, and `pages` has one byte for each of its pages.
+        // SAFETY: `start` and `len_bytes` are those of a live mapping, and `pages` has one byte for
+        // each of its pages.
         let answer = unsafe { libc::mincore(self.start, self.len_bytes, pages.as_mut_ptr()) };
         if answer != 0 {
             return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));

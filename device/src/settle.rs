@@ -1,7 +1,8 @@
-//! What does the kernel's result for a transfer mean, whether it came from a ring or from a system call?
+//! What does the kernel's result for a transfer mean, whether it came from a ring or from a system
+//! call?
 //!
-//! Pure: done, once more (a transient refusal, or the rest of a short transfer), or a fault. Invariant: a transfer
-//! goes on only if it made progress or has retries left, so it ends.
+//! Pure: done, once more (a transient refusal, or the rest of a short transfer), or a fault.
+//! Invariant: a transfer goes on only if it made progress or has retries left, so it ends.
 
 use rustix::io::Errno;
 
@@ -21,7 +22,8 @@ pub(crate) enum Step {
     Fault(Box<IoFault>),
 }
 
-/// Decides from `result` (bytes moved, or a negated errno). `align_bytes` is the device's offset alignment.
+/// Decides from `result` (bytes moved, or a negated errno). `align_bytes` is the device's offset
+/// alignment.
 pub(crate) fn settle(
     transfer: &Transfer,
     result: i32,

@@ -1,7 +1,8 @@
 //! What is known of a request between its submission and its completion?
 //!
 //! Invariants
-//! - A transfer owns the memory that it moves, so whoever holds the transfer keeps the memory from being used otherwise.
+//! - A transfer owns the memory that it moves, so whoever holds the transfer keeps the memory from
+//!   being used otherwise.
 
 use rustix::io::Errno;
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - A statement takes one view, and sees all its tables as of that moment, whatever is loaded or written meanwhile.
+//! - A statement takes one view, and sees all its tables as of that moment, whatever is loaded or
+//!   written meanwhile.
 //! - A broken table is listed with what is wrong with it, and answers no query.
 
 use crate::{
@@ -40,8 +41,8 @@ use std::{
 /// All tables at one moment.
 pub(crate) type View = BTreeMap<String, Known>;
 
-/// The tables of the cluster: as they were when the catalog was last read, under the rows that have changed since they were loaded, as far as
-/// those are known.
+/// The tables of the cluster: as they were when the catalog was last read, under the rows that have
+/// changed since they were loaded, as far as those are known.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     now: RwLock<Arc<Moment>>,
@@ -55,9 +56,11 @@ pub(crate) struct Moment {
     layers: BTreeMap<TableId, Arc<Result<Layer, LayerFault>>>,
     /// Tables as they are.
     pub(crate) view: Arc<View>,
-    /// What segments add up to, for views, and where their rows are, for scans: tables that nobody else sees.
+    /// What segments add up to, for views, and where their rows are, for scans: tables that nobody
+    /// else sees.
     bases: BTreeMap<String, Known>,
-    /// All tables that are there, broken ones too, and those that they succeed: queries go on that began with these.
+    /// All tables that are there, broken ones too, and those that they succeed: queries go on that
+    /// began with these.
     ids: BTreeSet<TableId>,
 }
 
@@ -173,8 +176,9 @@ impl Tables {
         change(Arc::make_mut(&mut self.now.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// Takes the place of all tables known before, together with what rows of them have become: a catalog without the rows that belong to it, or rows
-    /// without their catalog, is what no statement may see.
+    /// Takes the place of all tables known before, together with what rows of them have become: a
+    /// catalog without the rows that belong to it, or rows without their catalog, is what no
+    /// statement may see.
     pub(crate) fn renew(&self, catalog: &ClusterCatalog, replica: &mut Replica, anew: bool) {
         let whole = catalog.tables.iter().map(|table| (table.definition.name.clone(), whole(table)));
         let broken =
@@ -201,7 +205,8 @@ impl Tables {
         });
     }
 
-    /// Takes what rows of known tables have become; `anew` if nothing of what lay over tables counts any more.
+    /// Takes what rows of known tables have become; `anew` if nothing of what lay over tables
+    /// counts any more.
     pub(crate) fn change(&self, replica: &mut Replica, anew: bool) {
         self.change_now(|now| now.change(replica, anew));
     }
@@ -390,7 +395,8 @@ impl Moment {
         tables.find(|table| table.definition().id == id).map(Arc::clone)
     }
 
-    /// Makes a new view, in which tables that are not `touched` are as they were if they were there.
+    /// Makes a new view, in which tables that are not `touched` are as they were if they were
+    /// there.
     fn look_again(&mut self, touched: impl Fn(TableId) -> bool) {
         let tables = self.stored.iter().map(|(name, known)| {
             let id = known.id();

@@ -41,7 +41,8 @@ pub enum EngineError {
     /// The query names things that are not there, or does with them what cannot be done.
     #[error("{0}")]
     Plan(String),
-    /// Something is wrong with a query, or went wrong while it ran, of a kind with an SQLSTATE of its own.
+    /// Something is wrong with a query, or went wrong while it ran, of a kind with an SQLSTATE of
+    /// its own.
     #[error("{message}")]
     Invalid {
         /// Its SQLSTATE.
@@ -174,7 +175,8 @@ impl EngineError {
         }
     }
 
-    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this does not.
+    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this
+    /// does not.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {

@@ -12,8 +12,9 @@
 //! rows that others have changed --> layers over tables                (changes, catalog)
 //! ```
 //!
-//! The only crate that knows DataFusion. It does not know what is inside a storage node, nor how rows come out of
-//! pages: `scan` does that, here and in the nodes alike, so every placement gives the same rows.
+//! The only crate that knows DataFusion. It does not know what is inside a storage node, nor how
+//! rows come out of pages: `scan` does that, here and in the nodes alike, so every placement gives
+//! the same rows.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! How much may a scan have on its way, and hold?
 //!
 //! Invariants
-//! - Stored pages that a partition of a scan holds are bounded in bytes, however many of its segments are on their way.
+//! - Stored pages that a partition of a scan holds are bounded in bytes, however many of its
+//!   segments are on their way.
 //! - Relations between bounds are asserted at compile time.
 
 use rackscan_client::limits::SESSION_MEMORY_BYTES_MIN;
@@ -10,17 +11,19 @@ use rackscan_ramp::limits::{PART_BYTES_MAX, WRITE_KEYS_MAX};
 use rackscan_scan::MEMORY_BYTES_DEFAULT;
 use std::time::Duration;
 
-/// Segments of a partition that are on their way at a time, unless the caller or the number of nodes asks for more.
+/// Segments of a partition that are on their way at a time, unless the caller or the number of
+/// nodes asks for more.
 pub(crate) const SEGMENTS_IN_FLIGHT_DEFAULT: usize = 4;
-/// Segments of a node that are on their way at a time, if there are enough partitions for it: while its workers scan two
-/// and one is read, another travels.
+/// Segments of a node that are on their way at a time, if there are enough partitions for it: while
+/// its workers scan two and one is read, another travels.
 pub(crate) const SEGMENTS_PER_NODE: usize = 4;
 /// A partition has no more on their way for that, whatever the number of nodes.
 pub(crate) const SEGMENTS_FOR_NODES_MAX: usize = 16;
 /// A partition has no more on their way, whatever the caller asks for.
 pub(crate) const SEGMENTS_IN_FLIGHT_MAX: usize = 64;
-/// Stored pages that a partition of a scan holds, shared evenly by its segments on their way; tables of groups may take a
-/// quarter of it again. Rows that nodes send are bounded by the client's memory for answers.
+/// Stored pages that a partition of a scan holds, shared evenly by its segments on their way;
+/// tables of groups may take a quarter of it again. Rows that nodes send are bounded by the
+/// client's memory for answers.
 pub(crate) const PARTITION_PAGE_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of stored pages that one of `in_flight` segments may hold, of what their partition may.
@@ -29,7 +32,8 @@ pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> us
     (partition_bytes / in_flight.clamp(1, SEGMENTS_IN_FLIGHT_MAX)).min(MEMORY_BYTES_DEFAULT)
 }
 
-/// Bytes of texts that one call of a function makes of a batch: they are outside of the memory that queries share.
+/// Bytes of texts that one call of a function makes of a batch: they are outside of the memory that
+/// queries share.
 pub(crate) const TEXTS_BYTES_MAX: u64 = 256 << 20;
 // Arrow counts the bytes of a batch's texts in 31 bits.
 const _: () = assert!(TEXTS_BYTES_MAX < 1 << 31, "texts fit an array");
@@ -40,11 +44,13 @@ pub(crate) const TEXT_BYTES_MAX: u64 = (1 << 30) - 1;
 /// Rows of a LIMIT with its OFFSET that a sort keeps without being able to write them to disk.
 pub(crate) const TOP_ROWS_MAX: usize = 1 << 15;
 
-/// Keys of one column that a join's sketch collects, 8 bytes each: beyond them a Bloom filter of the largest size lets too much pass.
+/// Keys of one column that a join's sketch collects, 8 bytes each: beyond them a Bloom filter of
+/// the largest size lets too much pass.
 pub(crate) const SKETCH_KEYS_MAX: usize = 1 << 20;
 /// Keys that are sent one by one, so that pages without any of them are not read.
 pub(crate) const SKETCH_SET_MAX: usize = 64;
-/// Rows of the smallest table whose scan is narrowed by a join's keys, unless the caller says otherwise.
+/// Rows of the smallest table whose scan is narrowed by a join's keys, unless the caller says
+/// otherwise.
 pub(crate) const NARROWED_ROWS_MIN_DEFAULT: u64 = 16_384;
 /// Rows of the largest table whose rows a join collects so soon that scans wait for their keys.
 pub(crate) const QUICK_BUILD_ROWS_MAX: u64 = 16_384;
@@ -61,7 +67,8 @@ pub(crate) const TRANSACTION_ROWS_MAX: usize = WRITE_KEYS_MAX;
 pub(crate) const TRANSACTION_ITEMS_MAX: usize = WRITE_KEYS_MAX;
 /// Bytes of their values, likewise. Keys of rows are short.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = PART_BYTES_MAX - TRANSACTION_ROWS_MAX * ROW_KEY_BYTES_MAX;
-/// Bytes of a row's key: what it begins with, table, kind, and the stamp and number of an inserted one.
+/// Bytes of a row's key: what it begins with, table, kind, and the stamp and number of an inserted
+/// one.
 const ROW_KEY_BYTES_MAX: usize = 2 + 4 + 1 + 12 + 4;
 /// Memory for each node over which changed rows are followed or written.
 pub(crate) const CHANGES_MEMORY_BYTES: usize = 16 << 20;
@@ -72,9 +79,11 @@ pub(crate) const CHANGES_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const RENEWALS_MAX: usize = 5;
 /// Between two looks at whether transactions of a closed table have ended.
 pub(crate) const ENDINGS_POLL_TIME: Duration = Duration::from_millis(5);
-/// How long they may take to end. Homes end by themselves what clients have left, and ask each other for as long.
+/// How long they may take to end. Homes end by themselves what clients have left, and ask each
+/// other for as long.
 pub(crate) const ENDINGS_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Changed rows of a table from which on they are sealed in the background, unless the caller says otherwise.
+/// Changed rows of a table from which on they are sealed in the background, unless the caller says
+/// otherwise.
 pub(crate) const SEAL_ROWS_DEFAULT: u64 = 1 << 17;
 /// How long a table is left alone that could not be sealed.
 pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
@@ -82,7 +91,8 @@ pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
 pub(crate) const SEALED_IN_FLIGHT: usize = 4;
 /// Segments of a table that are kept for its successor at a time: a node is told of each.
 pub(crate) const KEPT_IN_FLIGHT: usize = 16;
-/// Segments of a node, each of at most half as many rows as a full one, from which on they are put together when their table is sealed.
+/// Segments of a node, each of at most half as many rows as a full one, from which on they are put
+/// together when their table is sealed.
 pub(crate) const COMPACTED_SEGMENTS_MIN: usize = 8;
 /// A segment goes along with smaller ones if it has at most so many times the rows of all of them.
 pub(crate) const COMPACTED_STEP: u64 = 2;
@@ -99,15 +109,18 @@ pub(crate) const SORT_MERGE_SHARE: usize = 128;
 pub(crate) const BATCH_ROW_SHARE: usize = 32 << 10;
 /// How long a query that is planned again waits for what its first plan still holds.
 pub(crate) const GIVEN_BACK_WAIT: Duration = Duration::from_millis(500);
-/// Memory for queries of sealers: what views add up to, values of indexes in order. Beyond that they go to a disk.
+/// Memory for queries of sealers: what views add up to, values of indexes in order. Beyond that
+/// they go to a disk.
 pub(crate) const SEALING_MEMORY_BYTES: usize = 1 << 30;
 /// Values that an index is asked for by one scan.
 pub(crate) const INDEX_VALUES_MAX: usize = 256;
 /// Rows that are taken from an index for one scan; of more, the table is scanned.
 pub(crate) const INDEX_ROWS_MAX: usize = 1 << 16;
-/// Segments of an index, each of at most half as many rows as a full one, from which on they are put together.
+/// Segments of an index, each of at most half as many rows as a full one, from which on they are
+/// put together.
 pub(crate) const INDEX_PARTS_MAX: usize = 8;
-/// An index is made anew when it has so many times the rows of its table: the others are of segments that are gone.
+/// An index is made anew when it has so many times the rows of its table: the others are of
+/// segments that are gone.
 pub(crate) const INDEX_STALE_TIMES: u64 = 2;
 /// Bytes of a page of an index: one is read for a value.
 pub(crate) const INDEX_PAGE_BYTES: u32 = 16 << 10;
@@ -115,8 +128,8 @@ pub(crate) const INDEX_PAGE_BYTES: u32 = 16 << 10;
 pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
 /// After so long nobody seems to be sealing it any more, and who wants to write does.
 pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
-/// How long a transaction tries to commit over a table that is being closed, before it hears of that: a closing whose writer
-/// died is ended by the participants in that time.
+/// How long a transaction tries to commit over a table that is being closed, before it hears of
+/// that: a closing whose writer died is ended by the participants in that time.
 pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);
 /// How often a query is begun whose tables become others while it runs.
 pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
@@ -124,7 +137,8 @@ pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
 pub(crate) const CONFLICT_ATTEMPTS_MAX: u32 = 256;
 /// The longest pause before that. It is drawn, so that two do not meet again and again.
 pub(crate) const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
-/// Rows of segments that were written since a transaction began, among which its rows are looked for.
+/// Rows of segments that were written since a transaction began, among which its rows are looked
+/// for.
 pub(crate) const FOLLOWED_ROWS_MAX: u64 = COMPACTED_ROWS_MAX;
 /// How often a statement is begun again because its table was sealed.
 pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
@@ -132,8 +146,8 @@ pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
 /// Pages read past caches that are remembered, by segment and columns.
 pub(crate) const REPEATS_MAX: usize = 1 << 16;
 
-/// How long a query runs before it holds its tables: well below the time in which two flushes of a table follow
-/// each other.
+/// How long a query runs before it holds its tables: well below the time in which two flushes of a
+/// table follow each other.
 pub(crate) const HOLD_AFTER: Duration = Duration::from_millis(100);
 /// How often a transaction tries to hold the tables that it begins with.
 pub(crate) const HOLD_ATTEMPTS_MAX: u32 = 8;
@@ -144,7 +158,8 @@ const _: () = assert!(SEGMENTS_FOR_NODES_MAX <= SEGMENTS_IN_FLIGHT_MAX);
 const _: () = assert!(SKETCH_SET_MAX <= PROGRAM_SET_MAX);
 // The usual number of segments may take what a scan takes that is alone.
 const _: () = assert!(SEGMENTS_IN_FLIGHT_DEFAULT * MEMORY_BYTES_DEFAULT <= PARTITION_PAGE_BYTES_MAX);
-// The share of a segment holds any page: what a scan must hold at least is not more than its share for want of one.
+// The share of a segment holds any page: what a scan must hold at least is not more than its share
+// for want of one.
 const _: () = assert!(PARTITION_PAGE_BYTES_MAX / SEGMENTS_IN_FLIGHT_MAX >= PAGE_BYTES_MAX as usize);
 
 /// Bytes of a text of statements.

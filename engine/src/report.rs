@@ -1,6 +1,7 @@
 //! What did the scans of a query do?
 //!
-//! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan ran.
+//! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan
+//! ran.
 
 mod text;
 
@@ -49,7 +50,8 @@ pub enum ScanReason {
     /// Nothing was known of the placement, and it did not look much dearer.
     #[serde(rename = "explored")]
     Explored,
-    /// It would end first in the engine, past the node's cache, as it did before: this time the cache is to keep its pages.
+    /// It would end first in the engine, past the node's cache, as it did before: this time the
+    /// cache is to keep its pages.
     #[serde(rename = "to be cached")]
     Kept,
     /// Its node's queue of scans was full.
@@ -166,12 +168,14 @@ impl SegmentCounts {
     }
 }
 
-/// What scanning took, on both sides. Times are sums over segments, so they may exceed the query's own.
+/// What scanning took, on both sides. Times are sums over segments, so they may exceed the query's
+/// own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// Requests that nodes answered.
     pub requests: u64,
-    /// Times that a segment waited for a node's memory or answer: requests, and reads of its cache without asking.
+    /// Times that a segment waited for a node's memory or answer: requests, and reads of its cache
+    /// without asking.
     pub round_trips: u64,
     /// Pages that were looked into.
     pub pages_read: u64,
@@ -203,8 +207,8 @@ pub struct Figures {
     pub engine_scan_us: u64,
     /// Microseconds of CPU time that took.
     pub engine_cpu_us: u64,
-    /// Microseconds that segments waited for devices or nodes, until rows that nodes sent were decoded. Overlaps with
-    /// other segments' scans.
+    /// Microseconds that segments waited for devices or nodes, until rows that nodes sent were
+    /// decoded. Overlaps with other segments' scans.
     pub wait_us: u64,
     /// Microseconds from requests' arrival at nodes to their replies.
     pub node_elapsed_us: u64,
@@ -240,7 +244,8 @@ impl Figures {
     }
 }
 
-/// What was scanned of rows that lie beside the segments, because they were inserted or updated: in the engine, from memory.
+/// What was scanned of rows that lie beside the segments, because they were inserted or updated: in
+/// the engine, from memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangedRows {
     /// Runs of them.
@@ -281,7 +286,8 @@ pub struct ScanFigures {
     /// Everything together.
     #[serde(flatten)]
     pub work: Figures,
-    /// The same by placement; what a node did for a segment that it then bounced counts as done there.
+    /// The same by placement; what a node did for a segment that it then bounced counts as done
+    /// there.
     pub by_placement: BTreeMap<Placement, Figures>,
 }
 
@@ -294,7 +300,8 @@ impl ScanFigures {
         }
     }
 
-    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is not kept.
+    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is
+    /// not kept.
     pub(crate) fn add(&mut self, other: &Self) {
         self.segments.add(&other.segments);
         for more in &other.reasons {
@@ -332,10 +339,11 @@ impl ScanFigures {
 /// What a placement would cost for a whole scan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlacementPrice {
-    /// Milliseconds of all its segments together, one after the other, as the price model alone says; absent when it
-    /// cannot apply.
+    /// Milliseconds of all its segments together, one after the other, as the price model alone
+    /// says; absent when it cannot apply.
     pub milliseconds: Option<f64>,
-    /// The same with what the segments taught that were scanned, and with the nodes as fast as they were; absent before.
+    /// The same with what the segments taught that were scanned, and with the nodes as fast as they
+    /// were; absent before.
     pub corrected_milliseconds: Option<f64>,
     /// Why it cannot apply.
     pub why_not: Option<String>,
@@ -449,6 +457,7 @@ pub struct QueryReport {
     pub elapsed: Duration,
     /// What it took above the scans.
     pub memory: MemoryFigures,
-    /// Why rows that have changed lately may be missing: a node that is away, of which the engine had heard before.
+    /// Why rows that have changed lately may be missing: a node that is away, of which the engine
+    /// had heard before.
     pub unheard: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! What is a scan, as plain data?
 //!
-//! Everything a worker needs to run a part of a scan, and nothing that is bound to this process: a request can be
-//! stored, compared and sent.
+//! Everything a worker needs to run a part of a scan, and nothing that is bound to this process: a
+//! request can be stored, compared and sent.
 
 use rackscan_format::{
     ids::{NodeId, SegmentId},
@@ -42,7 +42,8 @@ impl ScanRequest {
     }
 }
 
-/// Deals segments to `partitions` so that each gets about the same number of rows and starts on another node.
+/// Deals segments to `partitions` so that each gets about the same number of rows and starts on
+/// another node.
 ///
 /// Nodes take turns, so that one partition's consecutive segments keep several nodes busy.
 #[must_use]

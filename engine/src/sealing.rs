@@ -10,10 +10,14 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing acknowledged is lost: between the closing and the publication nobody can write, and what was acknowledged before is in the second half.
-//! - A closed table stays closed until a successor is there. If the one who closed it is gone, the next one who wants to write seals it.
-//! - Of two who seal one table, one publishes; the other's segments are forgotten. The first node of the table decides.
-//! - Readers keep what they began with: segments of both tables are the same pages, and one that is left out had no rows left ([`compaction`]).
+//! - Nothing acknowledged is lost: between the closing and the publication nobody can write, and
+//!   what was acknowledged before is in the second half.
+//! - A closed table stays closed until a successor is there. If the one who closed it is gone, the
+//!   next one who wants to write seals it.
+//! - Of two who seal one table, one publishes; the other's segments are forgotten. The first node
+//!   of the table decides.
+//! - Readers keep what they began with: segments of both tables are the same pages, and one that is
+//!   left out had no rows left ([`compaction`]).
 
 mod background;
 mod bases;
@@ -165,7 +169,8 @@ impl Sealer {
             Err(error) => return self.overtaken(name, id, error).await,
         };
         let Written { rows, rewritten, segments, stored_bytes } = written;
-        // From here on the table is sealed. What homes still have of it is emptied by whoever looks for that next, if not now.
+        // From here on the table is sealed. What homes still have of it is emptied by whoever looks
+        // for that next, if not now.
         if let Err(error) = self.changes.empty(id).await {
             tracing::warn!(table = name, %error, "sealed; what homes have of it is not emptied yet");
         }
@@ -180,8 +185,9 @@ impl Sealer {
         Ok(SealOutcome::Sealed(sealed))
     }
 
-    /// Writes and publishes the successor of a table with these changed rows and those of its worn segments, without the emptied ones. What was written, and for how
-    /// long the table was closed; `None` if its rows have moved away meanwhile.
+    /// Writes and publishes the successor of a table with these changed rows and those of its worn
+    /// segments, without the emptied ones. What was written, and for how long the table was closed;
+    /// `None` if its rows have moved away meanwhile.
     async fn succeed(
         &self,
         succession: &Succession<'_>,
@@ -236,7 +242,8 @@ impl Sealer {
         Ok((all, rewritten))
     }
 
-    /// The rows of segments that a table has and did not have `before`, where nobody has changed them.
+    /// The rows of segments that a table has and did not have `before`, where nobody has changed
+    /// them.
     ///
     /// # Errors
     /// [`EngineError::Conflict`] if those are too many to be looked through.
@@ -270,7 +277,8 @@ impl Sealer {
         if is_there && !is_forgotten { Err(error) } else { Ok(SealOutcome::Overtaken) }
     }
 
-    /// Waits until there is another table in place of the one with the id `before`. If nobody seems to be making one, makes it.
+    /// Waits until there is another table in place of the one with the id `before`. If nobody seems
+    /// to be making one, makes it.
     pub(crate) async fn wait_for_successor(
         &self,
         name: &str,

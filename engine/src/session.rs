@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of the catalog.
-//! - A statement sees all that was acknowledged before it began; in a transaction, all statements see what the first one could.
+//! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of
+//!   the catalog.
+//! - A statement sees all that was acknowledged before it began; in a transaction, all statements
+//!   see what the first one could.
 //! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
 
 mod answers;
@@ -93,12 +95,13 @@ pub struct EngineOptions {
     pub aggregates: AggregatePushdown,
     /// Segments of one partition that are on their way at a time, from 1 to 64.
     pub segments_in_flight: usize,
-    /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A segment needs one block of
-    /// each column at least, whatever its share.
+    /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A
+    /// segment needs one block of each column at least, whatever its share.
     pub partition_page_bytes: usize,
     /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
     pub narrowed_rows_min: u64,
-    /// Changed rows of a table from which on they are sealed into segments in the background; never if absent.
+    /// Changed rows of a table from which on they are sealed into segments in the background; never
+    /// if absent.
     pub seal_rows_min: Option<u64>,
 }
 
@@ -154,7 +157,8 @@ impl QueryOutcome {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// Everything that can be said of each scan, in the order of the plan: worked out anew by each call.
+    /// Everything that can be said of each scan, in the order of the plan: worked out anew by each
+    /// call.
     #[must_use]
     pub fn scans(&self) -> Vec<ScanReport> {
         self.plan.as_ref().map(|plan| explain_plan(plan).scans).unwrap_or_default()
@@ -202,7 +206,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Reads the catalog again, so that tables loaded or dropped since are seen, and rows that were changed.
+    /// Reads the catalog again, so that tables loaded or dropped since are seen, and rows that were
+    /// changed.
     ///
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
@@ -376,7 +381,8 @@ impl Engine {
             if let Ok(plan) = told.create_physical_plan(&logical).await {
                 return Ok((plan, told, logical));
             }
-            // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot be cast though every row can.
+            // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot
+            // be cast though every row can.
             let mut withheld = self.state_for(policy, time, &span, Bounds::Withheld);
             withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;

@@ -2,11 +2,12 @@
 //!
 //! Invariants
 //! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
-//! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates to DataFusion;
-//!   the number of rows and of nulls is exact unless rows are withheld.
-//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row that its segment has. A segment without any
-//!   other is not scanned.
-//! - Runs of changed rows are segments like the others but for where their pages are: here, in memory.
+//! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates
+//!   to DataFusion; the number of rows and of nulls is exact unless rows are withheld.
+//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row
+//!   that its segment has. A segment without any other is not scanned.
+//! - Runs of changed rows are segments like the others but for where their pages are: here, in
+//!   memory.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
 use datafusion::{
@@ -36,7 +37,8 @@ pub(crate) struct TableSnapshot {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) schema: SchemaRef,
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
-    /// Of segments that have such, the rows that are not there any more: they were updated or deleted.
+    /// Of segments that have such, the rows that are not there any more: they were updated or
+    /// deleted.
     pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
     /// Those of them that nodes keep with the segments: what was sealed.
     pub(crate) sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
@@ -131,7 +133,8 @@ impl TableSnapshot {
         Ok(Self { sealed: Arc::new(over.withheld.clone()), ..over })
     }
 
-    /// The same table with what lies over its segments: some rows are not there any more, others are beside them.
+    /// The same table with what lies over its segments: some rows are not there any more, others
+    /// are beside them.
     ///
     /// # Errors
     /// When a row is of no segment of the table.
@@ -172,7 +175,8 @@ impl TableSnapshot {
         part
     }
 
-    /// Where each segment lives of which there are rows. Of the others nothing is asked: a node may not have them any more.
+    /// Where each segment lives of which there are rows. Of the others nothing is asked: a node may
+    /// not have them any more.
     pub(crate) fn places(&self) -> Vec<SegmentPlace> {
         let left = self.segments.iter().filter(|(segment, _)| self.rows_left(**segment) > 0);
         let places = left.map(|(&segment, (node, directory))| SegmentPlace {
@@ -201,7 +205,8 @@ impl TableSnapshot {
         self.segments.values().filter(|(node, _)| *node != HERE)
     }
 
-    /// Rows of stored segments that are not there any more, and were when they were stored or sealed.
+    /// Rows of stored segments that are not there any more, and were when they were stored or
+    /// sealed.
     pub(crate) fn rows_withheld(&self) -> u64 {
         let sealed: u64 = self.sealed.values().map(|rows| u64::from(rows.count())).sum();
         self.rows_gone() - sealed
@@ -228,7 +233,8 @@ impl TableSnapshot {
         self.segments.values().map(|(_, directory)| directory.stored_bytes()).sum()
     }
 
-    /// What the zone maps say about a whole column; nothing of a column that the table does not have.
+    /// What the zone maps say about a whole column; nothing of a column that the table does not
+    /// have.
     pub(crate) fn bounds(&self, column: ColumnId) -> &ColumnBounds {
         static UNKNOWN: ColumnBounds =
             ColumnBounds { min: None, max: None, nulls: 0, stored_bytes: 0, has_values: false };
@@ -241,7 +247,8 @@ impl TableSnapshot {
         if self.withheld.is_empty() {
             return statistics;
         }
-        // Which values the withheld rows had, zone maps do not tell; nothing is answered from what was counted with them.
+        // Which values the withheld rows had, zone maps do not tell; nothing is answered from what
+        // was counted with them.
         let columns = statistics.column_statistics.into_iter().map(ColumnStatistics::to_inexact);
         Statistics {
             num_rows: statistics.num_rows.to_inexact(),
@@ -285,7 +292,8 @@ fn column_statistics(column_type: ColumnType, bounds: &ColumnBounds, rows: usize
     }
 }
 
-/// A bound as a value of the column's type; `None` when it is no such value (a text cut inside a character).
+/// A bound as a value of the column's type; `None` when it is no such value (a text cut inside a
+/// character).
 pub(crate) fn zone_scalar(column_type: ColumnType, value: &ZoneValue) -> Option<ScalarValue> {
     Some(match (column_type, value) {
         (ColumnType::Boolean, ZoneValue::Integer(value)) => ScalarValue::Boolean(Some(*value != 0)),

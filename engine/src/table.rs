@@ -56,7 +56,8 @@ pub struct TableInfo {
     pub nodes: usize,
     /// Its stored bytes.
     pub stored_bytes: u64,
-    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted or updated.
+    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted
+    /// or updated.
     pub changed_rows: u64,
     /// Where its rows came from.
     pub source: String,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing that a scan gave is lost: while the channel is full the scan waits, and a file that cannot be written is an
-//!   error at the end, with how much it holds.
+//! - Nothing that a scan gave is lost: while the channel is full the scan waits, and a file that
+//!   cannot be written is an error at the end, with how much it holds.
 //! - Memory is bounded, by the channel and by what is held to be put in order.
 
 use rackscan_trace::{Record, Reorder, TraceError, TraceWriter, WriteFormat, limits::REORDERED_MAX};
@@ -17,7 +17,8 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Parts of scans that wait for the writing thread. Each has as many records as a scan reads pages at a time.
+/// Parts of scans that wait for the writing thread. Each has as many records as a scan reads pages
+/// at a time.
 const PARTS_MAX: usize = 64;
 
 /// A trace that queries are recorded in.
@@ -60,8 +61,8 @@ impl TraceFile {
         self.sink.clone()
     }
 
-    /// Writes what has been recorded and closes the file; says how many records it has. What comes afterwards is not
-    /// recorded.
+    /// Writes what has been recorded and closes the file; says how many records it has. What comes
+    /// afterwards is not recorded.
     ///
     /// # Errors
     /// When the file could not be written.

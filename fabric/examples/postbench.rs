@@ -1,8 +1,10 @@
-//! How long does a round trip through boxes take, and how long one of messages, between two threads?
+//! How long does a round trip through boxes take, and how long one of messages, between two
+//! threads?
 //!
-//! Run: `cargo run --release -p rackscan-fabric --example postbench [-- ROUNDS]`. Ways alternate in short turns on one pair of
-//! connections each, so that what else the machine does meets all of them; figures are medians of turns, and ratios are medians of the
-//! ratios of turns that follow each other.
+//! Run: `cargo run --release -p rackscan-fabric --example postbench [-- ROUNDS]`. Ways alternate in
+//! short turns on one pair of connections each, so that what else the machine does meets all of
+//! them; figures are medians of turns, and ratios are medians of the ratios of turns that follow
+//! each other.
 
 use std::{
     error::Error,

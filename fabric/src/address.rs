@@ -1,13 +1,15 @@
 //! Where is a peer, and over which wire is it reached?
 //!
 //! Invariants
-//! - `Address` and its text form are the same thing: parsing what `Display` wrote gives an equal address.
+//! - `Address` and its text form are the same thing: parsing what `Display` wrote gives an equal
+//!   address.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::error::AddressError;
 
-/// The kinds of transport. Each has a folder of its own with the files `region`, `queue` and `connect`.
+/// The kinds of transport. Each has a folder of its own with the files `region`, `queue` and
+/// `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wire {
     /// Shared memory between processes of one user on one machine.
@@ -21,8 +23,9 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// Whether a connection goes on after an operation that the peer's side has refused. On `verbs` it does not: the
-    /// adapter moves the queue pair to its error state, and the connection ends with [`crate::Ending::Failed`].
+    /// Whether a connection goes on after an operation that the peer's side has refused. On `verbs`
+    /// it does not: the adapter moves the queue pair to its error state, and the connection ends
+    /// with [`crate::Ending::Failed`].
     #[must_use]
     pub fn outlives_refusal(self) -> bool {
         self != Self::Verbs
@@ -37,15 +40,17 @@ pub enum Address {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// `tcp:host:port`; the host may be a name, an IPv4 address or `[IPv6]`. Port 0 lets the listener choose.
+    /// `tcp:host:port`; the host may be a name, an IPv4 address or `[IPv6]`. Port 0 lets the
+    /// listener choose.
     Tcp {
         /// Host name or address, without brackets.
         host: String,
         /// Port.
         port: u16,
     },
-    /// `verbs:host:port` or `verbs:device@host:port`: queue pairs are set up over a TCP connection to that host and port.
-    /// The device is the one of this side; without it, the one that has the address of the TCP connection.
+    /// `verbs:host:port` or `verbs:device@host:port`: queue pairs are set up over a TCP connection
+    /// to that host and port. The device is the one of this side; without it, the one that has the
+    /// address of the TCP connection.
     Verbs {
         /// Name of the device of this side, as `ibv_devices` prints it.
         device: Option<String>,

@@ -1,9 +1,12 @@
 //! How does a process use a peer's memory, one connection at a time?
 //!
 //! Invariants
-//! - A connection belongs to one thread at a time (`Send`, not `Sync`; every method takes `&mut self`).
-//! - `in_flight <= QUEUE_DEPTH_MAX`: an operation is in flight from `post` until its completion is polled.
-//! - After `Event::Closed` has been reported, every post and registration fails with the same ending.
+//! - A connection belongs to one thread at a time (`Send`, not `Sync`; every method takes
+//!   `&mut self`).
+//! - `in_flight <= QUEUE_DEPTH_MAX`: an operation is in flight from `post` until its completion is
+//!   polled.
+//! - After `Event::Closed` has been reported, every post and registration fails with the same
+//!   ending.
 
 use std::{
     cell::Cell,
@@ -30,7 +33,8 @@ use crate::{
     wire::Queue,
 };
 
-/// A reliable, ordered connection to one peer. It may move to another thread; two threads cannot share it:
+/// A reliable, ordered connection to one peer. It may move to another thread; two threads cannot
+/// share it:
 ///
 /// ```
 /// fn may_move<T: Send>() {}
@@ -74,8 +78,8 @@ impl Connection {
         self
     }
 
-    /// Through which inbox of the listener ([`crate::Listener::bind_inboxes`]) the peer's messages and immediates arrive, and
-    /// under which name; `None` if they arrive here.
+    /// Through which inbox of the listener ([`crate::Listener::bind_inboxes`]) the peer's messages
+    /// and immediates arrive, and under which name; `None` if they arrive here.
     #[must_use]
     pub fn inbox(&self) -> Option<(usize, SenderId)> {
         self.inbox
@@ -117,8 +121,9 @@ impl Connection {
         self.registered.len()
     }
 
-    /// Gives the peer access to the whole of `region` through this connection, and names it. Send the name to the
-    /// peer; it can use parts of it ([`RemoteRegion::slice`]). Each registration has a key of its own.
+    /// Gives the peer access to the whole of `region` through this connection, and names it. Send
+    /// the name to the peer; it can use parts of it ([`RemoteRegion::slice`]). Each registration
+    /// has a key of its own.
     ///
     /// # Errors
     /// When the connection has ended, has too many registrations, or the system refuses.
@@ -134,8 +139,9 @@ impl Connection {
         Ok(remote)
     }
 
-    /// As `register` for writing; a write there that is followed by a [`Connection::knock`] wakes an owner that sleeps. Not on `verbs`, where only
-    /// messages and immediates do. See [`crate::post`], which is made of it.
+    /// As `register` for writing; a write there that is followed by a [`Connection::knock`] wakes
+    /// an owner that sleeps. Not on `verbs`, where only messages and immediates do. See
+    /// [`crate::post`], which is made of it.
     ///
     /// # Errors
     /// As `register`.
@@ -145,14 +151,15 @@ impl Connection {
         Ok(remote)
     }
 
-    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody else would, and not on `verbs`.
+    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody
+    /// else would, and not on `verbs`.
     pub fn knock(&mut self) {
         self.queue.knock();
     }
 
-    /// Takes the access back: operations of the peer that start afterwards are refused. One that is being executed
-    /// at this moment may still touch the memory, which therefore stays mapped until it is done; agree with
-    /// the peer by messages before the memory gets another use.
+    /// Takes the access back: operations of the peer that start afterwards are refused. One that is
+    /// being executed at this moment may still touch the memory, which therefore stays mapped until
+    /// it is done; agree with the peer by messages before the memory gets another use.
     ///
     /// # Errors
     /// When the key is not registered here or the peer cannot be told.
@@ -186,7 +193,8 @@ impl Connection {
     /// Accepts an operation. Its completion will carry `id`. Never waits for the peer.
     ///
     /// # Errors
-    /// When the operation is malformed, the queue is full or the connection has ended; then nothing has happened.
+    /// When the operation is malformed, the queue is full or the connection has ended; then nothing
+    /// has happened.
     pub fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
         if let Some(ending) = &self.ended {
             return Err(PostError::Closed(ending.clone()));
@@ -203,8 +211,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Posts operations in order, announcing them together: one doorbell of the adapter on `verbs`, one wake-up on `shm`, one
-    /// system call on `tcp` where they fit. All or the first few are accepted.
+    /// Posts operations in order, announcing them together: one doorbell of the adapter on `verbs`,
+    /// one wake-up on `shm`, one system call on `tcp` where they fit. All or the first few are
+    /// accepted.
     ///
     /// # Errors
     /// [`BatchError`] tells how many were accepted and why the next was not.
@@ -221,9 +230,10 @@ impl Connection {
         outcome
     }
 
-    /// What is posted from here on may be held back until [`Connection::release`], which announces it together, as
-    /// [`Connection::post_batch`] does: for an owner that posts one by one what belongs together. Release before polling, sleeping
-    /// or waiting; the peer may see nothing of it before.
+    /// What is posted from here on may be held back until [`Connection::release`], which announces
+    /// it together, as [`Connection::post_batch`] does: for an owner that posts one by one what
+    /// belongs together. Release before polling, sleeping or waiting; the peer may see nothing of
+    /// it before.
     pub fn hold(&mut self) {
         self.queue.begin_batch();
     }
@@ -233,13 +243,16 @@ impl Connection {
         self.queue.end_batch();
     }
 
-    /// Appends what has happened since the last poll to `events` and says how many events that was. Never waits.
+    /// Appends what has happened since the last poll to `events` and says how many events that was.
+    /// Never waits.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.poll(events))
     }
 
-    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable since [`Connection::arm`] returned true. Takes no system call if memory shows nothing, and what memory
-    /// does not show (that the peer is gone) is seen later then. Arm again before the next sleep, as after `poll`; a connection that is not armed is polled.
+    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable
+    /// since [`Connection::arm`] returned true. Takes no system call if memory shows nothing, and
+    /// what memory does not show (that the peer is gone) is seen later then. Arm again before the
+    /// next sleep, as after `poll`; a connection that is not armed is polled.
     pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.glance(events))
     }
@@ -274,15 +287,16 @@ impl Connection {
         }
     }
 
-    /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for a short
-    /// time, then sleeps. On a connection that has ended it returns 0 at once; ask [`Connection::ended`].
+    /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for
+    /// a short time, then sleeps. On a connection that has ended it returns 0 at once; ask
+    /// [`Connection::ended`].
     pub fn wait(&mut self, events: &mut Vec<Event>, deadline: Instant) -> usize {
         self.wait_or(events, deadline, || false)
     }
 
-    /// As `wait`, but also returns when `arrived` says that there is something elsewhere, in memory that the peer writes: in
-    /// [`crate::post::PostBoxes`], whose writes wake this sleep. It is asked after every poll that found nothing, and once more
-    /// between arming and sleeping.
+    /// As `wait`, but also returns when `arrived` says that there is something elsewhere, in memory
+    /// that the peer writes: in [`crate::post::PostBoxes`], whose writes wake this sleep. It is
+    /// asked after every poll that found nothing, and once more between arming and sleeping.
     pub fn wait_or(
         &mut self,
         events: &mut Vec<Event>,
@@ -317,22 +331,24 @@ impl Connection {
         }
     }
 
-    /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`) together with
-    /// others. It means something only while [`Connection::arm`] has returned true and neither `poll` nor `glance` was called since.
+    /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`)
+    /// together with others. It means something only while [`Connection::arm`] has returned true
+    /// and neither `poll` nor `glance` was called since.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.queue.wait_fd()
     }
 
-    /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. False means: do not sleep, poll.
-    /// After waking, call `poll` (a wake-up may be spurious), or `glance` if something else woke the owner, and `arm` again before the next sleep.
+    /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. False means: do not
+    /// sleep, poll. After waking, call `poll` (a wake-up may be spurious), or `glance` if something
+    /// else woke the owner, and `arm` again before the next sleep.
     pub fn arm(&mut self) -> bool {
         self.ended.is_some() || self.queue.arm()
     }
 
-    /// A pointer to `length` bytes at `offset` of the peer's own memory, on wires where it is mapped here (`shm`):
-    /// for an O_DIRECT read straight into it. `access` says what will be done. `None` on other wires, or when
-    /// the key, bounds or access do not hold.
+    /// A pointer to `length` bytes at `offset` of the peer's own memory, on wires where it is
+    /// mapped here (`shm`): for an O_DIRECT read straight into it. `access` says what will be done.
+    /// `None` on other wires, or when the key, bounds or access do not hold.
     pub fn map_remote(
         &mut self,
         remote: &RemoteRegion,
@@ -348,8 +364,8 @@ impl Connection {
         self.queue.map_remote(span, access)
     }
 
-    /// Hands over what was posted, tells the peer that this is the end on purpose, and waits for that at most
-    /// [`crate::limits::CLOSE_TIME_MAX`]. Dropping a connection does the same.
+    /// Hands over what was posted, tells the peer that this is the end on purpose, and waits for
+    /// that at most [`crate::limits::CLOSE_TIME_MAX`]. Dropping a connection does the same.
     pub fn close(self) {
         drop(self);
     }

@@ -1,7 +1,8 @@
 //! What has a connection done so far?
 //!
 //! Invariants
-//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened between them.
+//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened
+//!   between them.
 
 /// Totals of one connection, counted by this side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,11 +5,12 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Descriptors that one end of a connection takes at most: its socket, two bells, and what it is watched by; on `verbs` the
-/// channel of its completions.
+/// Descriptors that one end of a connection takes at most: its socket, two bells, and what it is
+/// watched by; on `verbs` the channel of its completions.
 pub const CONNECTION_DESCRIPTORS: u64 = 5;
 
-/// Raises the number of descriptors that this process may have to the most that it may ask for. Returns the limit that holds then.
+/// Raises the number of descriptors that this process may have to the most that it may ask for.
+/// Returns the limit that holds then.
 pub fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let (before, most) = (limit.current, limit.maximum);

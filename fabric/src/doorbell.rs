@@ -1,7 +1,8 @@
 //! How is a sleeping thread, perhaps of another process, woken?
 //!
 //! Invariants
-//! - Ringing never waits and may be repeated: a bell that was rung stays readable until it is drained.
+//! - Ringing never waits and may be repeated: a bell that was rung stays readable until it is
+//!   drained.
 
 use std::{
     io,
@@ -29,7 +30,8 @@ impl Doorbell {
     }
 
     pub(crate) fn ring(&self) {
-        // The only possible failure is a counter that is full, and then the bell is readable already.
+        // The only possible failure is a counter that is full, and then the bell is readable
+        // already.
         let _ = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 

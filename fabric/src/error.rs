@@ -1,9 +1,11 @@
 //! What can go wrong at each boundary of this crate?
 //!
 //! Invariants
-//! - One type per boundary: making a region, listening, connecting, registering, posting, completing.
+//! - One type per boundary: making a region, listening, connecting, registering, posting,
+//!   completing.
 //! - Every error names the thing, what was found and what was expected.
-//! - An operation that the peer refuses ends that operation ([`OperationError`]), not the connection.
+//! - An operation that the peer refuses ends that operation ([`OperationError`]), not the
+//!   connection.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
@@ -334,7 +336,8 @@ pub enum Ending {
         /// What showed it.
         reason: String,
     },
-    /// An operation of ours failed, and on this wire the connection ends with it ([`crate::Wire::outlives_refusal`]).
+    /// An operation of ours failed, and on this wire the connection ends with it
+    /// ([`crate::Wire::outlives_refusal`]).
     #[error("an operation failed, which ends a connection on this wire: {status}")]
     Failed {
         /// What the wire reported.
@@ -458,8 +461,9 @@ pub enum OperationError {
         /// The address.
         address: u64,
     },
-    /// The peer's adapter refused the operation or could not be reached, or our own memory could not be registered; the status
-    /// is the adapter's. Only on `verbs`, where it does not say more than this.
+    /// The peer's adapter refused the operation or could not be reached, or our own memory could
+    /// not be registered; the status is the adapter's. Only on `verbs`, where it does not say more
+    /// than this.
     #[error("work completion status {code} ({text}), vendor code {vendor:#x}")]
     Status {
         /// The status as libibverbs numbers it.
@@ -469,7 +473,8 @@ pub enum OperationError {
         /// What the adapter's maker says about it.
         vendor: u32,
     },
-    /// The peer's inbox has no room and refuses ([`crate::inbox::WhenFull::Refuse`]). Nothing was delivered; post it again.
+    /// The peer's inbox has no room and refuses ([`crate::inbox::WhenFull::Refuse`]). Nothing was
+    /// delivered; post it again.
     #[error("the peer's inbox has no room for a message of {bytes} bytes; post it again later")]
     InboxFull {
         /// Its length.

@@ -1,7 +1,8 @@
 //! How do a connection's owner and its responder share a queue?
 //!
 //! Invariants
-//! - A guard is held for short, panic-free stretches, so a poisoned lock still guards consistent data.
+//! - A guard is held for short, panic-free stretches, so a poisoned lock still guards consistent
+//!   data.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -11,9 +11,11 @@
 //! Invariants
 //! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
 //! - A proof covers both nonces and says whose proof it is, so it cannot be replayed or sent back.
-//! - A listener's proof covers who it is (`ClusterKey::of_node`): one that is not the node meant is turned away.
+//! - A listener's proof covers who it is (`ClusterKey::of_node`): one that is not the node meant is
+//!   turned away.
 //! - The version is read from the first 16 bytes, whose layout never changes.
-//! - The listener's side never waits, and what a caller may say has a fixed length: no length that a caller declares is read.
+//! - The listener's side never waits, and what a caller may say has a fixed length: no length that
+//!   a caller declares is read.
 
 use std::{os::fd::BorrowedFd, time::Instant};
 
@@ -29,7 +31,8 @@ use crate::{
 /// First bytes of either side.
 pub const FABRIC_MAGIC: [u8; 8] = *b"RSFABRIC";
 
-/// Version of everything that this crate says to a peer; peers of different versions do not connect.
+/// Version of everything that this crate says to a peer; peers of different versions do not
+/// connect.
 pub const FABRIC_VERSION: u32 = 3;
 
 const PREFIX_BYTES: usize = 16;
@@ -71,8 +74,8 @@ fn hello(wire: Wire, stream: &Stream<'_>) -> Result<Hello, ConnectError> {
     Ok(hello)
 }
 
-/// Reads a hello's prefix and checks its magic as soon as that is there, so that a peer that speaks another language
-/// is turned away without waiting for more of it.
+/// Reads a hello's prefix and checks its magic as soon as that is there, so that a peer that speaks
+/// another language is turned away without waiting for more of it.
 fn read_prefix(stream: &Stream<'_>) -> Result<[u8; PREFIX_BYTES], ConnectError> {
     let mut prefix = [0; PREFIX_BYTES];
     stream.read_exact(&mut prefix[..8], HELLO_PHASE)?;
@@ -175,10 +178,12 @@ impl Answering {
         if self.heard_bytes < HELLO_BYTES { HELLO_PHASE } else { PROOF_PHASE }
     }
 
-    /// Takes what the caller has said and answers it, without waiting. True when both have proved the key.
+    /// Takes what the caller has said and answers it, without waiting. True when both have proved
+    /// the key.
     pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
         let peer = self.peer.clone();
-        // The deadline is now: the few bytes that we say fit a socket to which nothing was written yet.
+        // The deadline is now: the few bytes that we say fit a socket to which nothing was written
+        // yet.
         let stream = Stream::new(&socket, &peer, Instant::now());
         loop {
             match rustix::net::recv(socket, &mut self.heard[self.heard_bytes..], RecvFlags::DONTWAIT) {

@@ -3,7 +3,8 @@
 //! Invariants
 //! - The key never appears in `Debug` output or in an error.
 //! - Proofs are compared in constant time.
-//! - A key may carry who its holder is: a listener proves that together with the key, and a caller demands it of whom it calls.
+//! - A key may carry who its holder is: a listener proves that together with the key, and a caller
+//!   demands it of whom it calls.
 
 use std::{fmt, str::FromStr};
 
@@ -85,15 +86,17 @@ impl ClusterKey {
         Self { secret: bytes, identity: PeerIdentity::default() }
     }
 
-    /// The same key for processes of this cluster: a listener proves that it belongs to it, a caller demands that of whom it calls.
+    /// The same key for processes of this cluster: a listener proves that it belongs to it, a
+    /// caller demands that of whom it calls.
     #[must_use]
     pub fn of_cluster(&self, cluster: u64) -> Self {
         let identity = PeerIdentity { cluster: Some(cluster), node: None };
         Self { identity, ..self.clone() }
     }
 
-    /// The same key for one node of the cluster: a listener proves that it is this node, a caller demands that of whom it calls. Without a cluster
-    /// ([`ClusterKey::of_cluster`]) nobody proves or demands anything.
+    /// The same key for one node of the cluster: a listener proves that it is this node, a caller
+    /// demands that of whom it calls. Without a cluster ([`ClusterKey::of_cluster`]) nobody proves
+    /// or demands anything.
     #[must_use]
     pub fn of_node(&self, node: u16) -> Self {
         let node = self.identity.cluster.map(|_| node);

@@ -1,16 +1,18 @@
 //! How much may a peer make us hold, and how deep is each queue?
 //!
 //! Invariants
-//! - Every queue of this crate has its bound here; nothing in the crate grows with what a peer sends.
+//! - Every queue of this crate has its bound here; nothing in the crate grows with what a peer
+//!   sends.
 //! - Relations between bounds are asserted at compile time, next to the bounds.
 
 use std::time::Duration;
 
-/// Memory is registered in whole pages of this many bytes, so that it can be the target of an O_DIRECT read.
+/// Memory is registered in whole pages of this many bytes, so that it can be the target of an
+/// O_DIRECT read.
 pub const REGION_ALIGNMENT_BYTES: usize = 4096;
 
-/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Longer regions lie on such pages where the
-/// kernel has them to give.
+/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Longer regions lie
+/// on such pages where the kernel has them to give.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The largest region, in bytes.
@@ -22,8 +24,8 @@ pub const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// The largest message of a `send`, in bytes.
 pub const SEND_BYTES_MAX: usize = 64 * 1024;
 
-/// The largest message of a `send` from registered memory, in bytes. A receiver may have to hold one such message for each of
-/// its senders while it is put together.
+/// The largest message of a `send` from registered memory, in bytes. A receiver may have to hold
+/// one such message for each of its senders while it is put together.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Operations of one connection that are posted and whose completion has not been polled yet.
@@ -35,16 +37,17 @@ pub const REGISTRATIONS_MAX: usize = 1024;
 /// Events that one call of `poll` hands out at most.
 pub const EVENTS_PER_POLL_MAX: usize = 256;
 
-/// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by masking. Each client of a node has
-/// one for replies, so it is short: longer messages pass through it in parts.
+/// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by
+/// masking. Each client of a node has one for replies, so it is short: longer messages pass through
+/// it in parts.
 pub const SHM_RING_BYTES: usize = 64 * 1024;
 
-/// How long `wait` polls a `shm` connection before it sleeps, in microseconds. Every poll that finds nothing yields the
-/// processor.
+/// How long `wait` polls a `shm` connection before it sleeps, in microseconds. Every poll that
+/// finds nothing yields the processor.
 pub const SHM_SPIN_US: u64 = 20;
 
-/// The longest record of a `shm` message ring, in bytes; longer messages are cut, so that the receiver copies one part while the
-/// sender writes the next.
+/// The longest record of a `shm` message ring, in bytes; longer messages are cut, so that the
+/// receiver copies one part while the sender writes the next.
 pub const SHM_RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// The smallest part of an inbox's ring that a packet takes, in bytes.
@@ -59,38 +62,45 @@ pub const INBOX_RINGS_MAX: usize = 1024;
 /// Senders of one inbox at a time.
 pub const INBOX_SENDERS_MAX: usize = 4096;
 
-/// A poller of an inbox looks past entries that are claimed and not published once in so many polls that found nothing.
+/// A poller of an inbox looks past entries that are claimed and not published once in so many polls
+/// that found nothing.
 pub const INBOX_IDLE_POLLS_PER_LOOK: u32 = 256;
 
 /// Entries that one call of `next` looks at for one that is worth reporting.
 pub const INBOX_LOOKS_PER_CALL_MAX: usize = 64;
 
-/// How long `wait` polls an inbox before it sleeps, in microseconds: as long as the slowest wire that fills it.
+/// How long `wait` polls an inbox before it sleeps, in microseconds: as long as the slowest wire
+/// that fills it.
 pub const INBOX_SPIN_US: u64 = 50;
 
-/// How long `wait` polls a `tcp` connection, and its responder the socket, before they sleep, in microseconds.
-/// Covers a round trip over loopback; waking four sleepers instead takes 75 us on two virtual processors.
+/// How long `wait` polls a `tcp` connection, and its responder the socket, before they sleep, in
+/// microseconds. Covers a round trip over loopback; waking four sleepers instead takes 75 us on two
+/// virtual processors.
 pub const TCP_SPIN_US: u64 = 50;
 
-/// Polls in vain after which the owner of a `tcp` connection, and not its responder, takes in what arrives.
+/// Polls in vain after which the owner of a `tcp` connection, and not its responder, takes in what
+/// arrives.
 pub const TCP_OWNER_POLLS: u32 = 16;
 
-/// How soon the responder of a `tcp` connection whose owner takes in what arrives looks whether it still does. So long a peer may
-/// have to wait for memory of an owner that suddenly does something else.
+/// How soon the responder of a `tcp` connection whose owner takes in what arrives looks whether it
+/// still does. So long a peer may have to wait for memory of an owner that suddenly does something
+/// else.
 pub const TCP_NAP_MIN: Duration = Duration::from_millis(2);
 
-/// The same when the owner has been asleep for a while, waiting for the connection. If it still is after that, the responder sleeps
-/// until the owner wakes.
+/// The same when the owner has been asleep for a while, waiting for the connection. If it still is
+/// after that, the responder sleeps until the owner wakes.
 pub const TCP_NAP_MAX: Duration = Duration::from_millis(16);
 
-/// Messages that a `tcp` responder holds for the application before it stops reading from its socket.
+/// Messages that a `tcp` responder holds for the application before it stops reading from its
+/// socket.
 pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;
 
-/// Bytes of messages that a `tcp` responder holds for the application before it stops reading; one message may be longer.
+/// Bytes of messages that a `tcp` responder holds for the application before it stops reading; one
+/// message may be longer.
 pub const TCP_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
 
-/// Answers that a `tcp` responder holds for a peer. Each of the peer's operations makes at most an answer
-/// and an acknowledgement of those before it, so an honest peer cannot exceed it.
+/// Answers that a `tcp` responder holds for a peer. Each of the peer's operations makes at most an
+/// answer and an acknowledgement of those before it, so an honest peer cannot exceed it.
 pub const TCP_ANSWERS_QUEUED_MAX: usize = 2 * QUEUE_DEPTH_MAX + 1;
 
 /// Bytes that a `tcp` responder reads at once while it does not know what they are.
@@ -99,30 +109,36 @@ pub const TCP_STAGING_BYTES: usize = 16 * 1024;
 /// Bytes that a `tcp` responder receives before it sends what waits.
 pub const TCP_ROUND_BYTES: usize = 1 << 20;
 
-/// Bytes that are handed to a `tcp` socket under one hold of the outbox's lock, by `post`, which leaves the rest to the
-/// responder, or by the responder, so that a `post` never waits longer for the lock than this copy takes.
+/// Bytes that are handed to a `tcp` socket under one hold of the outbox's lock, by `post`, which
+/// leaves the rest to the responder, or by the responder, so that a `post` never waits longer for
+/// the lock than this copy takes.
 pub const TCP_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// The ring that a `verbs` side keeps for its peer's messages, in bytes.
 pub const VERBS_RING_BYTES: usize = 256 * 1024;
 
-/// Every record in that ring takes a multiple of this, in bytes; there is a receive request for each such piece.
+/// Every record in that ring takes a multiple of this, in bytes; there is a receive request for
+/// each such piece.
 pub const VERBS_RING_UNIT_BYTES: usize = 256;
 
-/// Work requests in the send queue of a `verbs` connection: two for each operation, as a write with an immediate takes.
+/// Work requests in the send queue of a `verbs` connection: two for each operation, as a write with
+/// an immediate takes.
 pub const VERBS_SENDS_MAX: u32 = 512;
 
-/// Bytes that a `verbs` work request carries itself, if the adapter can; longer ones are fetched by it.
+/// Bytes that a `verbs` work request carries itself, if the adapter can; longer ones are fetched by
+/// it.
 pub const VERBS_INLINE_BYTES: u32 = 192;
 
-/// Registered memory of a `verbs` connection for bytes taken at `post`, until the adapter has sent them.
+/// Registered memory of a `verbs` connection for bytes taken at `post`, until the adapter has sent
+/// them.
 pub const VERBS_BOUNCE_BYTES: usize = 256 * 1024;
 
-/// The longest piece of that memory; longer writes of plain bytes get registered memory of their own.
+/// The longest piece of that memory; longer writes of plain bytes get registered memory of their
+/// own.
 pub const VERBS_BOUNCE_PIECE_BYTES: usize = 64 * 1024;
 
-/// Bytes that one `verbs` work request moves at most. Adapters have limits of their own from 8 MiB on, and a lost packet
-/// costs what follows it in the same request.
+/// Bytes that one `verbs` work request moves at most. Adapters have limits of their own from 8 MiB
+/// on, and a lost packet costs what follows it in the same request.
 pub const VERBS_TRANSFER_BYTES: usize = 1 << 20;
 
 /// Registrations of our own regions that a `verbs` connection keeps for its next operations.
@@ -137,34 +153,39 @@ pub const VERBS_MEMBERS_MAX: usize = 4096;
 /// The shortest packet that a shared receive queue on `verbs` may ask for, in bytes.
 pub const VERBS_PACKET_BYTES_MIN: u32 = 64;
 
-/// The longest slot of a shared receive queue on `verbs`, in bytes: 32 to a ring of the default size, so that word of room
-/// goes out with every 24th short message and not with each. Shorter slots cut long messages into more packets than a stream
-/// likes: of 4 KiB, an emulated adapter moves a tenth less (decision 0010).
+/// The longest slot of a shared receive queue on `verbs`, in bytes: 32 to a ring of the default
+/// size, so that word of room goes out with every 24th short message and not with each. Shorter
+/// slots cut long messages into more packets than a stream likes: of 4 KiB, an emulated adapter
+/// moves a tenth less (decision 0010).
 pub const VERBS_SLOT_BYTES_MAX: usize = 8 * 1024;
 
 /// How long `wait` polls a `verbs` connection before it sleeps, in microseconds.
 pub const VERBS_SPIN_US: u64 = 50;
 
-/// Boxes that one peer may keep for another to write messages into: each has an operation in flight at most.
+/// Boxes that one peer may keep for another to write messages into: each has an operation in flight
+/// at most.
 pub const POST_BOXES_MAX: usize = QUEUE_DEPTH_MAX;
 
 /// The longest message in a box, in bytes: as long as any other message.
 pub const POST_BODY_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-/// Messages that an end of a `sim` connection holds for its owner before they stay with their sender.
+/// Messages that an end of a `sim` connection holds for its owner before they stay with their
+/// sender.
 pub const SIM_MESSAGES_QUEUED_MAX: usize = 256;
 
-/// Bytes of messages that an end of a `sim` connection holds for its owner; one message may be longer.
+/// Bytes of messages that an end of a `sim` connection holds for its owner; one message may be
+/// longer.
 pub const SIM_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
 
-/// Pieces into which one write or read on `sim` falls at most; longer ones fall at places that are drawn.
+/// Pieces into which one write or read on `sim` falls at most; longer ones fall at places that are
+/// drawn.
 pub const SIM_PIECES_MAX: usize = 32;
 
 /// Things that have happened which a simulated network remembers for people; its digest covers all.
 pub const SIM_TRACE_MAX: usize = 256;
 
-/// Callers of a listener that have said nothing right yet, and as many again whose hello is right so far but who have not
-/// proved the cluster key. One more pushes out an old one.
+/// Callers of a listener that have said nothing right yet, and as many again whose hello is right
+/// so far but who have not proved the cluster key. One more pushes out an old one.
 pub const STRANGERS_PER_CLASS_MAX: usize = 256;
 
 /// The same where the process may have few descriptors ..
@@ -212,7 +233,8 @@ pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
 /// The longest path of a Unix socket, in bytes (`sun_path` less its terminator).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-// A class of callers that is pushed to its least still holds some of several origins, and all threads can be told.
+// A class of callers that is pushed to its least still holds some of several origins, and all
+// threads can be told.
 const _: () = assert!(STRANGERS_PER_CLASS_MIN > 1 && STRANGERS_PER_CLASS_MIN <= STRANGERS_PER_CLASS_MAX);
 const _: () = assert!(SETUPS_MAX <= SETUPS_WAITING_MAX && SETUPS_WAITING_MAX <= ACCEPT_QUEUE_MAX);
 // A record of a message must fit next to one more.
@@ -236,6 +258,7 @@ const _: () = assert!(SEND_BYTES_MAX <= SIM_MESSAGE_BYTES_QUEUED_MAX);
 const _: () = assert!(TRANSFER_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(SEND_BYTES_MAX <= MESSAGE_BYTES_MAX && MESSAGE_BYTES_MAX <= TRANSFER_BYTES_MAX);
 const _: () = assert!(REGION_ALIGNMENT_BYTES.is_power_of_two());
-// A message in a box is one transfer, with its header and indicators, and the length of its body is a u32.
+// A message in a box is one transfer, with its header and indicators, and the length of its body is
+// a u32.
 const _: () = assert!(POST_BODY_BYTES_MAX + 64 <= TRANSFER_BYTES_MAX);
 const _: () = assert!(POST_BOXES_MAX * (POST_BODY_BYTES_MAX + 64) <= REGION_BYTES_MAX);

@@ -1,8 +1,9 @@
 //! How do two processes find each other?
 //!
 //! Invariants
-//! - A caller that is slow, silent or hostile delays nobody: one thread listens to all of them (`acceptor`), how many they are
-//!   is bounded and fair to where they come from (`strangers`), and so is what is logged of them (`complaints`).
+//! - A caller that is slow, silent or hostile delays nobody: one thread listens to all of them
+//!   (`acceptor`), how many they are is bounded and fair to where they come from (`strangers`), and
+//!   so is what is logged of them (`complaints`).
 //! - `accept` hands out only connections whose peer has proved the cluster key.
 
 mod acceptor;
@@ -97,11 +98,13 @@ impl Listener {
         Self::bind_inboxes(address, key, Vec::new())
     }
 
-    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt evenly, in turn; without any it arrives
-    /// at their connections. An inbox may serve several listeners, on several wires.
+    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt
+    /// evenly, in turn; without any it arrives at their connections. An inbox may serve several
+    /// listeners, on several wires.
     ///
     /// # Errors
-    /// When the address is in use or the system refuses, or an adapter cannot give an inbox its shared receive queue.
+    /// When the address is in use or the system refuses, or an adapter cannot give an inbox its
+    /// shared receive queue.
     pub fn bind_inboxes(
         address: &Address,
         key: &ClusterKey,
@@ -164,7 +167,8 @@ impl Listener {
         &self.address
     }
 
-    /// The next peer that has proved itself, if any. An error is about one caller; the listener goes on.
+    /// The next peer that has proved itself, if any. An error is about one caller; the listener
+    /// goes on.
     ///
     /// # Errors
     /// Why one caller was turned away.
@@ -254,7 +258,8 @@ impl Arrivals {
         self.refuse(ConnectError::CrowdedOut { peer: connection.peer().to_owned(), waiting });
     }
 
-    /// Says why a caller was turned away, in the log and to `accept`, but not more often than is useful.
+    /// Says why a caller was turned away, in the log and to `accept`, but not more often than is
+    /// useful.
     fn refuse(&self, error: ConnectError) {
         self.complaints.lock().about(&error, Instant::now());
         let mut finished = self.finished.lock();
@@ -279,7 +284,8 @@ pub fn connect(address: &Address, key: &ClusterKey, deadline: Instant) -> Result
     }
 }
 
-/// Sleeps until a descriptor is readable or the time is over. Whatever ends the sleep, the caller looks again.
+/// Sleeps until a descriptor is readable or the time is over. Whatever ends the sleep, the caller
+/// looks again.
 fn sleep_on(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
     let timeout = time.map(|t| Timespec::try_from(t).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

@@ -1,19 +1,23 @@
 //! How is memory touched that another process, or the kernel, may be changing at the same moment?
 //!
 //! Invariants
-//! - This file and `memory/sum.rs` are the only ones that dereference shared memory. No plain reference (`&[u8]`, `&mut [u8]`) over such
-//!   memory is ever made, because those promise that nobody else writes; atomic bytes do not.
+//! - This file and `memory/sum.rs` are the only ones that dereference shared memory. No plain
+//!   reference (`&[u8]`, `&mut [u8]`) over such memory is ever made, because those promise that
+//!   nobody else writes; atomic bytes do not.
 //! - Every access is checked against the mapping before any pointer is made from it.
-//! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in `region`).
+//! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in
+//!   `region`).
 //!
-//! How bytes are copied. A copy races with the peer by design, so it must not be an ordinary Rust memory access
-//! (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!` block: to the compiler the
-//! block is opaque and equivalent to a copy by relaxed atomic bytes, and the processor runs it at the speed of
-//! `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15 GB/s for 4 KiB, where starting it weighs more: `rackscan
-//! bench fabric`, a Xeon with `fsrm`). String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word
-//! that is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing reader can see any mix of
-//! old and new bytes, but for 8 bytes that go to a multiple of 8, which are one store; whoever needs more checks a checksum or waits for
-//! the completion that orders the bytes.
+//! How bytes are copied. A copy races with the peer by design, so it must not be an ordinary Rust
+//! memory access (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!`
+//! block: to the compiler the block is opaque and equivalent to a copy by relaxed atomic bytes, and
+//! the processor runs it at the speed of `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15
+//! GB/s for 4 KiB, where starting it weighs more: `rackscan bench fabric`, a Xeon with `fsrm`).
+//! String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word that
+//! is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing
+//! reader can see any mix of old and new bytes, but for 8 bytes that go to a multiple of 8, which
+//! are one store; whoever needs more checks a checksum or waits for the completion that orders the
+//! bytes.
 #![expect(unsafe_code, reason = "copies bytes that another process may be changing")]
 
 use std::{
@@ -51,8 +55,9 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a machine without
-    /// enough memory says so here and not by a signal later. Needs Linux 5.14 (`MADV_POPULATE_*`).
+    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a machine
+    /// without enough memory says so here and not by a signal later. Needs Linux 5.14
+    /// (`MADV_POPULATE_*`).
     pub(crate) fn new(memory: impl AsFd, bytes: usize, protection: Protection) -> io::Result<Self> {
         let (flags, advice) = match protection {
             Protection::ReadOnly => (ProtFlags::READ, Advice::LinuxPopulateRead),
@@ -63,7 +68,8 @@ impl Mapping {
         Ok(Self { pages, protection })
     }
 
-    /// As [`Mapping::new`] for memory that was just made: on huge pages where it has room for them and the kernel has any.
+    /// As [`Mapping::new`] for memory that was just made: on huge pages where it has room for them
+    /// and the kernel has any.
     pub(crate) fn of_new(memory: impl AsFd, bytes: usize) -> io::Result<Self> {
         let pages = Pages::map(memory, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
         let on_huge_pages = pages.take_huge();
@@ -82,7 +88,8 @@ impl Mapping {
         if offset.checked_add(length).is_none_or(|end| end > self.bytes()) {
             return Err(self.out_of_bounds(offset, length));
         }
-        // SAFETY: `offset <= offset + length <= self.bytes()`, so the result stays inside the mapping.
+        // SAFETY: `offset <= offset + length <= self.bytes()`, so the result stays inside the
+        // mapping.
         Ok(unsafe { self.pages.start().as_ptr().add(offset) })
     }
 
@@ -109,7 +116,8 @@ impl Mapping {
             return Ok(());
         }
         let target = self.pointer_to_store(offset, bytes.len())?;
-        // SAFETY: `bytes` is readable, `target` is writable for `bytes.len()` bytes (checked above).
+        // SAFETY: `bytes` is readable, `target` is writable for `bytes.len()` bytes (checked
+        // above).
         unsafe { copy_racing(bytes.as_ptr(), target, bytes.len()) };
         Ok(())
     }
@@ -117,12 +125,14 @@ impl Mapping {
     /// Copies bytes at `offset` out into `bytes`.
     pub(crate) fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
         let source = self.pointer(offset, bytes.len())?;
-        // SAFETY: `source` is readable for `bytes.len()` bytes (checked above), `bytes` is ours alone.
+        // SAFETY: `source` is readable for `bytes.len()` bytes (checked above), `bytes` is ours
+        // alone.
         unsafe { copy_racing(source, bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Copies `length` bytes to another mapping (or elsewhere in this one; forward, if they overlap); 8 of them to a multiple of 8 by one store.
+    /// Copies `length` bytes to another mapping (or elsewhere in this one; forward, if they
+    /// overlap); 8 of them to a multiple of 8 by one store.
     pub(crate) fn copy_to(
         &self,
         offset: usize,
@@ -137,7 +147,8 @@ impl Mapping {
         }
         let from = self.pointer(offset, length)?;
         let to = target.pointer_to_store(target_offset, length)?;
-        // SAFETY: both ends were checked against their mappings; overlap is allowed by `copy_racing`.
+        // SAFETY: both ends were checked against their mappings; overlap is allowed by
+        // `copy_racing`.
         unsafe { copy_racing(from, to, length) };
         Ok(())
     }
@@ -152,9 +163,11 @@ impl Mapping {
         let source = self.pointer(offset, length)?;
         bytes.reserve(length);
         let target = bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: `source` is readable for `length` bytes (checked above), as many were just reserved at `target`.
+        // SAFETY: `source` is readable for `length` bytes (checked above), as many were just
+        // reserved at `target`.
         unsafe { copy_racing(source, target, length) };
-        // SAFETY: the first `len` bytes were initialised before, and the copy has initialised `length` more.
+        // SAFETY: the first `len` bytes were initialised before, and the copy has initialised
+        // `length` more.
         unsafe { bytes.set_len(bytes.len() + length) };
         Ok(())
     }
@@ -167,14 +180,15 @@ impl Mapping {
         Ok(())
     }
 
-    /// The aligned word at `offset`, for loads. `offset` must be a multiple of 8 (callers check and name it).
+    /// The aligned word at `offset`, for loads. `offset` must be a multiple of 8 (callers check and
+    /// name it).
     fn word(&self, offset: usize) -> Result<&AtomicU64, OutOfBounds> {
         let pointer = self.pointer(offset, 8)?;
         if !pointer.cast::<AtomicU64>().is_aligned() {
             return Err(self.out_of_bounds(offset, 8));
         }
-        // SAFETY: in bounds, aligned, and every access to the word is atomic or a racing copy; the reference
-        // cannot outlive the mapping because it borrows `self`.
+        // SAFETY: in bounds, aligned, and every access to the word is atomic or a racing copy; the
+        // reference cannot outlive the mapping because it borrows `self`.
         Ok(unsafe { AtomicU64::from_ptr(pointer.cast()) })
     }
 
@@ -190,8 +204,8 @@ impl Mapping {
         if !pointer.is_aligned() {
             return Err(self.out_of_bounds(offset, count));
         }
-        // SAFETY: in bounds, aligned, and every access to the words is atomic or a racing copy; the slice cannot
-        // outlive the mapping because it borrows `self`.
+        // SAFETY: in bounds, aligned, and every access to the words is atomic or a racing copy; the
+        // slice cannot outlive the mapping because it borrows `self`.
         Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
     }
 
@@ -207,11 +221,12 @@ impl Mapping {
     }
 }
 
-/// A pointer and a length into registered memory, for a kernel interface that transfers into or out of it
-/// (O_DIRECT reads, `sendmsg`). Making one is safe; dereferencing the pointer is up to the user's own `unsafe`.
+/// A pointer and a length into registered memory, for a kernel interface that transfers into or out
+/// of it (O_DIRECT reads, `sendmsg`). Making one is safe; dereferencing the pointer is up to the
+/// user's own `unsafe`.
 ///
-/// The memory stays mapped as long as the slice lives. Its contents may change at any time, so no Rust reference may
-/// be made from the pointer.
+/// The memory stays mapped as long as the slice lives. Its contents may change at any time, so no
+/// Rust reference may be made from the pointer.
 #[derive(Debug, Clone)]
 pub struct RawSlice {
     pointer: *mut u8,
@@ -251,7 +266,8 @@ impl RawSlice {
         self.mapping.copy_in(self.offset_in_mapping(offset, bytes.len())?, bytes)
     }
 
-    /// Copies the bytes at `offset` of the slice out. What a peer is writing meanwhile may be seen in part.
+    /// Copies the bytes at `offset` of the slice out. What a peer is writing meanwhile may be seen
+    /// in part.
     ///
     /// # Errors
     /// When the slice does not have as many.
@@ -268,7 +284,8 @@ impl RawSlice {
         Ok(self.pointer.addr() - self.mapping.pages.start().addr().get() + offset)
     }
 
-    /// The bytes as atomics, to be the target of somebody else's transfers; `None` if they are not writable.
+    /// The bytes as atomics, to be the target of somebody else's transfers; `None` if they are not
+    /// writable.
     #[must_use]
     pub fn into_shared_bytes(self) -> Option<SharedBytes> {
         self.is_writable().then_some(SharedBytes { slice: self })
@@ -286,8 +303,9 @@ impl RawSlice {
     }
 }
 
-/// Writable registered memory in the one form that Rust can name while others change it: atomic bytes. It lets a crate
-/// without unsafe code of its own introduce the memory to whoever transfers into it.
+/// Writable registered memory in the one form that Rust can name while others change it: atomic
+/// bytes. It lets a crate without unsafe code of its own introduce the memory to whoever transfers
+/// into it.
 #[derive(Debug)]
 pub struct SharedBytes {
     slice: RawSlice,
@@ -296,8 +314,9 @@ pub struct SharedBytes {
 impl AsRef<[AtomicU8]> for SharedBytes {
     fn as_ref(&self) -> &[AtomicU8] {
         let first = self.slice.pointer.cast::<AtomicU8>();
-        // SAFETY: the range is mapped readable and writable while `self` holds the mapping, a byte is always aligned,
-        // and every other access to it is atomic, a racing copy, or another process's.
+        // SAFETY: the range is mapped readable and writable while `self` holds the mapping, a byte
+        // is always aligned, and every other access to it is atomic, a racing copy, or another
+        // process's.
         unsafe { std::slice::from_raw_parts(first, self.slice.length) }
     }
 }
@@ -309,7 +328,8 @@ impl AsRef<[AtomicU8]> for SharedBytes {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_racing(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: the caller vouches for both ranges; the direction flag is clear at the start of every asm block.
+    // SAFETY: the caller vouches for both ranges; the direction flag is clear at the start of every
+    // asm block.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -328,7 +348,8 @@ unsafe fn copy_racing(source: *const u8, target: *mut u8, bytes: usize) {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn zero_racing(target: *mut u8, bytes: usize) {
-    // SAFETY: the caller vouches for the range; the direction flag is clear at the start of every asm block.
+    // SAFETY: the caller vouches for the range; the direction flag is clear at the start of every
+    // asm block.
     unsafe {
         core::arch::asm!(
             "rep stosb",

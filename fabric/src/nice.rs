@@ -4,7 +4,8 @@
 
 use std::io;
 
-/// Makes the calling thread, and those that it starts from then on, so nice, unless it is nicer; 0 leaves it as it is.
+/// Makes the calling thread, and those that it starts from then on, so nice, unless it is nicer; 0
+/// leaves it as it is.
 ///
 /// # Errors
 /// When the system refuses.
@@ -12,7 +13,8 @@ pub fn be_nice(nice: u8) -> io::Result<()> {
     if nice == 0 {
         return Ok(());
     }
-    // Of the calling thread: on Linux, threads have priorities of their own, which new ones inherit.
+    // Of the calling thread: on Linux, threads have priorities of their own, which new ones
+    // inherit.
     let own = rustix::process::getpriority_process(None)?;
     Ok(rustix::process::setpriority_process(None, own.max(nice.into()))?)
 }

@@ -1,7 +1,8 @@
 //! What can be asked of a peer's memory, and is this request well formed?
 //!
 //! Invariants
-//! - The checks here are pure and need no peer: what fails them is the caller's mistake and is never sent.
+//! - The checks here are pure and need no peer: what fails them is the caller's mistake and is
+//!   never sent.
 //! - The peer's side repeats every check that protects its memory ([`check_grant`]).
 
 use crate::{
@@ -13,7 +14,8 @@ use crate::{
 /// One request. Operations of one connection are executed in the order of their posting.
 #[derive(Debug, Clone)]
 pub enum Operation<'a> {
-    /// Copies registered memory into the peer's memory. The source must not be changed before the completion.
+    /// Copies registered memory into the peer's memory. The source must not be changed before the
+    /// completion.
     Write {
         /// Our bytes.
         source: RegionSlice,
@@ -51,13 +53,14 @@ pub enum Operation<'a> {
         /// Where they go; its length is what is read.
         target: RegionSlice,
     },
-    /// A message of at most [`SEND_BYTES_MAX`] bytes, taken at `post`; the peer's `poll` hands it out.
+    /// A message of at most [`SEND_BYTES_MAX`] bytes, taken at `post`; the peer's `poll` hands it
+    /// out.
     Send {
         /// The message.
         bytes: &'a [u8],
     },
-    /// A message of at most [`MESSAGE_BYTES_MAX`] bytes out of registered memory, which must not be changed before the
-    /// completion.
+    /// A message of at most [`MESSAGE_BYTES_MAX`] bytes out of registered memory, which must not be
+    /// changed before the completion.
     SendRegion {
         /// The message.
         source: RegionSlice,
@@ -73,7 +76,8 @@ pub enum Operation<'a> {
         /// What is added, wrapping.
         add: u64,
     },
-    /// Replaces an aligned word of the peer's memory if it has the expected value; completes with the value before.
+    /// Replaces an aligned word of the peer's memory if it has the expected value; completes with
+    /// the value before.
     CompareSwap {
         /// The peer's memory.
         target: RemoteRegion,
@@ -86,7 +90,8 @@ pub enum Operation<'a> {
     },
 }
 
-/// How an inbox reports a message that is longer than a packet; without an inbox every message is reported whole.
+/// How an inbox reports a message that is longer than a packet; without an inbox every message is
+/// reported whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
     /// Once, when all of it is there.
@@ -209,8 +214,9 @@ impl DeferredOperation {
     }
 }
 
-/// Whether a registration of `region_bytes` with `granted` access lets an operation touch the span, and at which
-/// offset of the registration. This protects memory, so every wire calls it where the memory is touched.
+/// Whether a registration of `region_bytes` with `granted` access lets an operation touch the span,
+/// and at which offset of the registration. This protects memory, so every wire calls it where the
+/// memory is touched.
 pub(crate) fn check_grant(
     span: RemoteSpan,
     needed: Access,

@@ -1,16 +1,17 @@
 //! Where is shared memory mapped, and on pages of which size?
 //!
-//! A device that reads into memory on huge pages pins and addresses one page where it would pin many. The kernel's
-//! switch for huge pages in shared memory is off on most systems, but it
-//! gathers memory on them when it is asked to (`MADV_COLLAPSE`, Linux 6.1): one small page in each place of a huge one is taken
-//! first, so that nothing has to be copied, and the rest comes zeroed with the huge page. That is also the quicker way
-//! to take memory, by an order of magnitude.
+//! A device that reads into memory on huge pages pins and addresses one page where it would pin
+//! many. The kernel's switch for huge pages in shared memory is off on most systems, but it gathers
+//! memory on them when it is asked to (`MADV_COLLAPSE`, Linux 6.1): one small page in each place of
+//! a huge one is taken first, so that nothing has to be copied, and the rest comes zeroed with the
+//! huge page. That is also the quicker way to take memory, by an order of magnitude.
 //!
 //! Invariants
-//! - What has room for a huge page is mapped at a multiple of its size, in every process: elsewhere the same memory
-//!   would be seen in small pages.
+//! - What has room for a huge page is mapped at a multiple of its size, in every process: elsewhere
+//!   the same memory would be seen in small pages.
 //! - Huge pages are asked for and never needed: without them everything works on small ones.
-//! - Nothing is taken beyond the length that was asked for: what is no whole huge page at the end lies on small ones.
+//! - Nothing is taken beyond the length that was asked for: what is no whole huge page at the end
+//!   lies on small ones.
 #![expect(unsafe_code, reason = "maps shared memory")]
 
 use std::{ffi::c_void, io, os::fd::AsFd, ptr::NonNull};
@@ -42,7 +43,8 @@ impl Pages {
     pub(crate) fn map(memory: impl AsFd, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         let somewhere = std::ptr::null_mut();
         if bytes < HUGE_PAGE_BYTES {
-            // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing memory.
+            // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no
+            // existing memory.
             let start =
                 unsafe { rustix::mm::mmap(somewhere, bytes, protection, MapFlags::SHARED, memory, 0) }?;
             return Self::at(start, bytes, start, bytes);
@@ -57,7 +59,8 @@ impl Pages {
         // From here on the reservation ends with this value, whatever happens.
         let pages = Self::at(aligned, bytes, reserved, reserved_bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the range lies in the reservation, because less than a huge page was skipped, and nobody knows of it yet.
+        // SAFETY: the range lies in the reservation, because less than a huge page was skipped, and
+        // nobody knows of it yet.
         unsafe { rustix::mm::mmap(aligned, bytes, protection, flags, memory, 0) }?;
         Ok(pages)
     }
@@ -82,7 +85,8 @@ impl Pages {
         self.bytes
     }
 
-    /// Takes what is still missing of memory that nobody has used yet on huge pages. Whether they are all there.
+    /// Takes what is still missing of memory that nobody has used yet on huge pages. Whether they
+    /// are all there.
     pub(crate) fn take_huge(&self) -> bool {
         if self.bytes < HUGE_PAGE_BYTES {
             return false;
@@ -97,8 +101,8 @@ impl Pages {
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, MADV_COLLAPSE) == 0 }
     }
 
-    /// Faults all pages in, so that a machine without enough memory says so here and not by a signal later. Needs Linux
-    /// 5.14.
+    /// Faults all pages in, so that a machine without enough memory says so here and not by a
+    /// signal later. Needs Linux 5.14.
     pub(crate) fn populate(&self, advice: Advice) -> io::Result<()> {
         Ok(self.advise(0, self.bytes, advice)?)
     }
@@ -112,7 +116,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map`, and whoever knows addresses in it keeps `self` alive.
+        // SAFETY: the range was mapped by `map`, and whoever knows addresses in it keeps `self`
+        // alive.
         let unmapped = unsafe { rustix::mm::munmap(self.reserved, self.reserved_bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
     }

@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //! - A region is a sealed memfd, so that it can be shared by every wire and never changes its size.
-//! - A peer may change a registered region at any moment: its bytes are copied in and out or read as atomics,
-//!   never borrowed.
-//! - A [`RemoteRegion`] is only a name. It grants nothing: the peer checks key, bounds and access again.
+//! - A peer may change a registered region at any moment: its bytes are copied in and out or read
+//!   as atomics, never borrowed.
+//! - A [`RemoteRegion`] is only a name. It grants nothing: the peer checks key, bounds and access
+//!   again.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -44,7 +45,8 @@ impl Access {
     }
 }
 
-/// Memory that peers can be given access to: zeroed at first, 4 KiB aligned. Clones name the same memory.
+/// Memory that peers can be given access to: zeroed at first, 4 KiB aligned. Clones name the same
+/// memory.
 #[derive(Debug, Clone)]
 pub struct Region {
     shared: Arc<SharedMemory>,
@@ -60,7 +62,8 @@ impl Region {
     /// Takes `bytes` (a positive multiple of 4 KiB) of zeroed memory, all of it now.
     ///
     /// # Errors
-    /// [`RegionError::Length`] for a length that is not possible, [`RegionError::Os`] when there is not enough memory.
+    /// [`RegionError::Length`] for a length that is not possible, [`RegionError::Os`] when there is
+    /// not enough memory.
     pub fn allocate(bytes: usize) -> Result<Self, RegionError> {
         if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) || bytes > REGION_BYTES_MAX {
             let (multiple, bytes_max) = (REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX);
@@ -126,8 +129,9 @@ impl Region {
         self.mapping().zero(offset, length)
     }
 
-    /// Makes `length` bytes at `offset` the XOR of as many bytes at the offset of each source, zeros if there is none. A source may be the target itself. What a
-    /// peer is writing meanwhile may be summed in part.
+    /// Makes `length` bytes at `offset` the XOR of as many bytes at the offset of each source,
+    /// zeros if there is none. A source may be the target itself. What a peer is writing meanwhile
+    /// may be summed in part.
     ///
     /// # Errors
     /// When some of them are outside of their region; then nothing is written.
@@ -144,8 +148,9 @@ impl Region {
         self.mapping().xor_from(offset, length, sources.len(), source)
     }
 
-    /// The CRC-32C of what has the CRC-32C `before` (0 for nothing), followed by `length` bytes at `offset`. They are copied out piece by piece; what a peer is
-    /// writing meanwhile may be seen in part.
+    /// The CRC-32C of what has the CRC-32C `before` (0 for nothing), followed by `length` bytes at
+    /// `offset`. They are copied out piece by piece; what a peer is writing meanwhile may be seen
+    /// in part.
     ///
     /// # Errors
     /// When the region does not have as many.
@@ -161,8 +166,8 @@ impl Region {
         Ok(checksum)
     }
 
-    /// Loads the word at `offset` (a multiple of 8) with acquire ordering: bytes that the peer wrote before it
-    /// stored this word are seen by reads that follow.
+    /// Loads the word at `offset` (a multiple of 8) with acquire ordering: bytes that the peer
+    /// wrote before it stored this word are seen by reads that follow.
     ///
     /// # Errors
     /// When the offset is out of bounds or not a multiple of 8.
@@ -200,7 +205,8 @@ impl Region {
         RegionSlice { region: self.clone(), offset: 0, length: self.bytes() }
     }
 
-    /// A raw pointer and length for a device that reads into or writes from this memory; it keeps the memory alive.
+    /// A raw pointer and length for a device that reads into or writes from this memory; it keeps
+    /// the memory alive.
     ///
     /// # Errors
     /// When the part is not all inside.
@@ -303,7 +309,8 @@ impl Source<'_> {
 pub struct RemoteRegion {
     /// Random key of the registration.
     pub key: u64,
-    /// First byte, in the peer's terms: counted from the start of the registration on `shm` and `tcp`.
+    /// First byte, in the peer's terms: counted from the start of the registration on `shm` and
+    /// `tcp`.
     pub address: u64,
     /// Length in bytes.
     pub length: u64,
@@ -334,7 +341,8 @@ impl RemoteRegion {
         bytes
     }
 
-    /// The inverse of [`RemoteRegion::to_bytes`]. Any bytes make a name; the peer decides whether it names anything.
+    /// The inverse of [`RemoteRegion::to_bytes`]. Any bytes make a name; the peer decides whether
+    /// it names anything.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::ENCODED_BYTES]) -> Self {
         let word = |at: usize| {

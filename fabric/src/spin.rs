@@ -1,8 +1,9 @@
 //! Does this process wait for messages by asking again and again, or by sleeping at once?
 //!
-//! Asking is quicker, and takes a processor. Where a quota leaves a process less than one, what it spends on asking it lacks for work,
-//! and is held back in the middle of it. And a thread whose next message is far away asks in vain each time: [`Spin`] sees that by how long it slept afterwards, as
-//! hypervisors do for processors that have nothing to do (KVM's `halt_poll_ns`).
+//! Asking is quicker, and takes a processor. Where a quota leaves a process less than one, what it
+//! spends on asking it lacks for work, and is held back in the middle of it. And a thread whose
+//! next message is far away asks in vain each time: [`Spin`] sees that by how long it slept
+//! afterwards, as hypervisors do for processors that have nothing to do (KVM's `halt_poll_ns`).
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -11,7 +12,8 @@ use std::{
 
 static IS_ALLOWED: AtomicBool = AtomicBool::new(true);
 
-/// Says for the whole process whether its threads may ask again and again before they sleep. They may unless it was said.
+/// Says for the whole process whether its threads may ask again and again before they sleep. They
+/// may unless it was said.
 pub fn allow_spinning(is_allowed: bool) {
     IS_ALLOWED.store(is_allowed, Ordering::Relaxed);
 }
@@ -47,8 +49,10 @@ impl Spin {
         spin_time(self.time)
     }
 
-    /// The thread has asked in vain, and has then slept so long. Who is woken at once had better gone on asking: a sleep that is no longer than asking twice at the longest
-    /// (to be woken takes as long as to ask, in a virtual machine) makes it longer, any other one shorter, down to nothing.
+    /// The thread has asked in vain, and has then slept so long. Who is woken at once had better
+    /// gone on asking: a sleep that is no longer than asking twice at the longest (to be woken
+    /// takes as long as to ask, in a virtual machine) makes it longer, any other one shorter, down
+    /// to nothing.
     pub fn slept(&mut self, slept: Duration) {
         let least = self.longest / 16;
         self.time = if slept <= self.longest * 2 {

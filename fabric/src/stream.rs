@@ -1,7 +1,8 @@
 //! How is something read from or written to a socket before a deadline?
 //!
 //! Invariants
-//! - The socket is non-blocking; all waiting happens in [`Stream::wait_for`] and ends at the deadline.
+//! - The socket is non-blocking; all waiting happens in [`Stream::wait_for`] and ends at the
+//!   deadline.
 
 use std::{
     io,

@@ -1,6 +1,7 @@
 //! What does the clock of a host say, and what is the host called?
 //!
-//! Clients make timestamps with it, and nodes compare it with theirs. It is a value that is handed in: tests hand in clocks that are wrong.
+//! Clients make timestamps with it, and nodes compare it with theirs. It is a value that is handed
+//! in: tests hand in clocks that are wrong.
 //!
 //! Invariants
 //! - Nothing here decides anything.

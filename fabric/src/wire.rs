@@ -1,8 +1,10 @@
 //! What must a wire provide?
 //!
 //! Invariants
-//! - [`crate::Connection`] has checked an operation and counted it against the queue's depth before `post`.
-//! - A queue reports every accepted operation exactly once and `Event::Closed` last, also when the peer is gone.
+//! - [`crate::Connection`] has checked an operation and counted it against the queue's depth before
+//!   `post`.
+//! - A queue reports every accepted operation exactly once and `Event::Closed` last, also when the
+//!   peer is gone.
 //! - No method but `close` waits for the peer.
 
 use std::os::fd::BorrowedFd;
@@ -17,8 +19,9 @@ use crate::{
 
 /// One end of a connection over some wire.
 pub(crate) trait Queue: Send {
-    /// Gives the peer access to `region` and names it; the peer can use it once a later message tells it the name. `key` is
-    /// random and unused on this connection; a wire whose keys are made elsewhere names the region by that key instead.
+    /// Gives the peer access to `region` and names it; the peer can use it once a later message
+    /// tells it the name. `key` is random and unused on this connection; a wire whose keys are made
+    /// elsewhere names the region by that key instead.
     fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError>;
 
     /// Takes the access back. Operations that start after this are refused.
@@ -36,28 +39,32 @@ pub(crate) trait Queue: Send {
     /// Appends what has happened, at most `EVENTS_PER_POLL_MAX` events.
     fn poll(&mut self, events: &mut Vec<Event>);
 
-    /// As `poll`, for an owner that knows that `wait_fd` is not readable: what is armed may stay so while memory shows nothing.
+    /// As `poll`, for an owner that knows that `wait_fd` is not readable: what is armed may stay so
+    /// while memory shows nothing.
     fn glance(&mut self, events: &mut Vec<Event>) {
         self.poll(events);
     }
 
-    /// Becomes readable when there may be something to poll, provided that `arm` returned true since the last poll.
+    /// Becomes readable when there may be something to poll, provided that `arm` returned true
+    /// since the last poll.
     fn wait_fd(&self) -> BorrowedFd<'_>;
 
-    /// Announces that the owner is about to sleep on `wait_fd`; false if there is something to poll already.
+    /// Announces that the owner is about to sleep on `wait_fd`; false if there is something to poll
+    /// already.
     fn arm(&mut self) -> bool;
 
-    /// Whether waiting is in vain: nothing can come before the calling thread does something else (`sim` only).
+    /// Whether waiting is in vain: nothing can come before the calling thread does something else
+    /// (`sim` only).
     fn nothing_will_come(&mut self) -> bool {
         false
     }
 
-    /// From now on a write of the peer to the registration `key` wakes an owner that sleeps. Nothing to do where the writer or the
-    /// network does that.
+    /// From now on a write of the peer to the registration `key` wakes an owner that sleeps.
+    /// Nothing to do where the writer or the network does that.
     fn wake_on_write(&mut self, _key: u64) {}
 
-    /// Wakes the peer's owner if it sleeps on its connection, once all that was posted before is executed. Nothing to do where the
-    /// peer's side does that.
+    /// Wakes the peer's owner if it sleeps on its connection, once all that was posted before is
+    /// executed. Nothing to do where the peer's side does that.
     fn knock(&mut self) {}
 
     /// A pointer into the peer's own memory, on wires that map it.

@@ -1,5 +1,5 @@
-//! Goal: every wire keeps the same promises. Method: each promise is a function over a wire; the table below runs
-//! all of them on each. A new wire is a new line in `TestWire` and in the table.
+//! Goal: every wire keeps the same promises. Method: each promise is a function over a wire; the
+//! table below runs all of them on each. A new wire is a new line in `TestWire` and in the table.
 
 #[cfg(feature = "verbs")]
 #[path = "conformance/devices.rs"]
@@ -73,7 +73,8 @@ macro_rules! on_every_wire_with_sockets {
     };
 }
 
-/// On the simulated wire each promise is kept whatever the seed, and here for a few that differ from run to run.
+/// On the simulated wire each promise is kept whatever the seed, and here for a few that differ
+/// from run to run.
 macro_rules! on_some_seeds {
     ($($group:ident::$promise:ident),+ $(,)?) => {
         $(

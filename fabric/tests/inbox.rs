@@ -1,5 +1,6 @@
-//! Goal: an inbox loses, doubles, mixes and reorders nothing, whoever sends, moves, stalls, sleeps or dies. Method: each promise
-//! is a function over a wire, played by threads and processes; the table below runs all of them on each wire.
+//! Goal: an inbox loses, doubles, mixes and reorders nothing, whoever sends, moves, stalls, sleeps
+//! or dies. Method: each promise is a function over a wire, played by threads and processes; the
+//! table below runs all of them on each wire.
 
 #[cfg(feature = "verbs")]
 #[path = "inbox/adapters.rs"]

@@ -1,5 +1,6 @@
-//! Does memory that peers may write sum to what the definition says? Method: byte by byte, for every length up to 300 bytes and some around tiles, any alignment of
-//! each place, up to nine sources; what lies before and behind the target is looked at too.
+//! Does memory that peers may write sum to what the definition says? Method: byte by byte, for
+//! every length up to 300 bytes and some around tiles, any alignment of each place, up to nine
+//! sources; what lies before and behind the target is looked at too.
 
 use rackscan_fabric::Region;
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - The range encloses all values and is never empty, even of one value or of none.
-//! - Ticks lie inside the range, in ascending order, and there are at most [`TICKS_MAX`] with a label.
+//! - Ticks lie inside the range, in ascending order, and there are at most [`TICKS_MAX`] with a
+//!   label.
 
 use crate::chart::{Axis, Scale, Ticks};
 
@@ -125,7 +126,8 @@ impl Range {
         places.take_while(|exponent| *exponent <= last).map(|exponent| (exponent.exp2(), true)).collect()
     }
 
-    /// Decades, and 2 and 5 where there are few decades; the other digits are lines without a label.
+    /// Decades, and 2 and 5 where there are few decades; the other digits are lines without a
+    /// label.
     fn decimal_ticks(&self) -> Vec<(f64, bool)> {
         let (first, last) = (self.low.log10().floor(), self.high.log10().ceil());
         let decades = last - first;

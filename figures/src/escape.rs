@@ -1,7 +1,7 @@
 //! How does text from outside stand in SVG and HTML without becoming markup?
 
-/// The text with everything escaped that means something in markup, in an element as in an attribute. Characters that
-/// XML cannot hold become U+FFFD, line breaks and tabs become spaces.
+/// The text with everything escaped that means something in markup, in an element as in an
+/// attribute. Characters that XML cannot hold become U+FFFD, line breaks and tabs become spaces.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

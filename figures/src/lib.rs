@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - The same chart gives the same text, on every machine: no clock, no random number and no installed font is asked.
+//! - The same chart gives the same text, on every machine: no clock, no random number and no
+//!   installed font is asked.
 //! - Nothing that a caller names can leave its place: text is escaped, file names are checked.
 //! - A value that has no place on its axis is refused with its series and its index, never dropped.
 //! - The page needs no network and no script.

@@ -9,7 +9,8 @@ pub const POINTS_MAX: usize = 10_000;
 /// The most groups of bars.
 pub const GROUPS_MAX: usize = 64;
 
-/// From so many points on a series is drawn without the shapes that mark single points: they would be a smear.
+/// From so many points on a series is drawn without the shapes that mark single points: they would
+/// be a smear.
 pub(crate) const MARKED_POINTS_MAX: usize = 200;
 
 /// Characters of a series' name in the legend; longer ones end in dots.

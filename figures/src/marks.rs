@@ -26,8 +26,8 @@ pub(crate) enum Form {
     Ring,
 }
 
-/// Colours that people with any kind of colour vision can tell apart (after Okabe and Ito), ordered so that
-/// neighbours also differ in lightness.
+/// Colours that people with any kind of colour vision can tell apart (after Okabe and Ito), ordered
+/// so that neighbours also differ in lightness.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#882255", "#56b4e9", "#d55e00", "#009e73", "#000000", "#999999"];
 

@@ -1,13 +1,15 @@
 //! What does the page of a report say?
 //!
-//! Invariant: everything the page shows is in the page: no script, no style, font or picture from elsewhere.
+//! Invariant: everything the page shows is in the page: no script, no style, font or picture from
+//! elsewhere.
 
 use std::fmt::Write as _;
 
 use crate::escape::escaped;
 use crate::report::{Drawn, Report, Section, Table};
 
-/// Readable by day and by night; pictures keep their white ground, because they are made for paper too.
+/// Readable by day and by night; pictures keep their white ground, because they are made for paper
+/// too.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #59636e; --rule: #d1d9e0; --band: #f6f8fa; }
 @media (prefers-color-scheme: dark) {

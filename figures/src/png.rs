@@ -1,6 +1,7 @@
 //! How are the shapes of a picture painted, the same on every machine?
 //!
-//! Letters are outlines of a font that is part of this program: fonts that happen to be installed are not asked.
+//! Letters are outlines of a font that is part of this program: fonts that happen to be installed
+//! are not asked.
 
 use tiny_skia::{Color, FillRule, LineCap, Paint, Path, PathBuilder, Pixmap, Rect, StrokeDash, Transform};
 use ttf_parser::{Face, OutlineBuilder};

@@ -19,7 +19,8 @@ use crate::page;
 pub struct Report {
     /// What it is about.
     pub title: String,
-    /// Where the numbers come from: name and value, for instance the machine, the commit and the command.
+    /// Where the numbers come from: name and value, for instance the machine, the commit and the
+    /// command.
     pub provenance: Vec<(String, String)>,
     /// What it says.
     pub sections: Vec<Section>,
@@ -69,11 +70,12 @@ pub(crate) struct Drawn<'a> {
 }
 
 impl Report {
-    /// Writes the report into `folder`, which is made if it is not there; files of an earlier report with the same names are
-    /// replaced. Returns the path of the page.
+    /// Writes the report into `folder`, which is made if it is not there; files of an earlier
+    /// report with the same names are replaced. Returns the path of the page.
     ///
     /// # Errors
-    /// A chart, a name or a table is wrong (then nothing was written), or a file could not be written.
+    /// A chart, a name or a table is wrong (then nothing was written), or a file could not be
+    /// written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, FigureError> {
         self.check()?;
         let mut sections = Vec::with_capacity(self.sections.len());

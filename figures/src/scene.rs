@@ -1,6 +1,7 @@
 //! Of which strokes does a picture consist?
 //!
-//! A picture is laid out once, as a list of shapes; [`crate::svg`] writes them and [`crate::png`] paints them.
+//! A picture is laid out once, as a list of shapes; [`crate::svg`] writes them and [`crate::png`]
+//! paints them.
 
 /// Something that is drawn. Coordinates are pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +65,6 @@ pub(crate) const DOT_PX: f64 = 3.0;
 /// Half the width of an error bar's dashes.
 pub(crate) const BAR_HALF_PX: f64 = 4.0;
 
-/// The width of a character as a share of its size, in the font of the pictures. It is monospaced, so that widths are known
-/// where pictures are laid out.
+/// The width of a character as a share of its size, in the font of the pictures. It is monospaced,
+/// so that widths are known where pictures are laid out.
 pub(crate) const CHARACTER: f64 = 0.602;

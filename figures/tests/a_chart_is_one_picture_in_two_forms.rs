@@ -42,7 +42,8 @@ fn lines_have_a_title_labels_a_legend_a_polyline_and_a_mark_for_each_point() {
     for words in ["remote reads of 4 KiB", "connections", "IOPS", "reactor", "static", "30k"] {
         assert!(svg.contains(&format!(">{words}</text>")), "no {words} in {svg}");
     }
-    // A dashed line, and one for the second series, each also in the legend; the others are grid and axes.
+    // A dashed line, and one for the second series, each also in the legend; the others are grid
+    // and axes.
     assert_eq!(count(&svg, "stroke-width=\"1.8\""), 4);
     // Circles mark the first series: three points and its line in the legend.
     assert_eq!(count(&svg, "<circle"), 4);

@@ -1,12 +1,13 @@
 //! How is a column of a segment cut into pages?
 //!
-//! An encoder measures the whole chunk first (bounds, divisor, distinct texts, compressed sizes); then pages take blocks
-//! as long as they stay within the page size, and each is written once.
+//! An encoder measures the whole chunk first (bounds, divisor, distinct texts, compressed sizes);
+//! then pages take blocks as long as they stay within the page size, and each is written once.
 //!
 //! Invariants
-//! - Pages hold whole blocks of rows, in order, without gaps; only the chunk's last block may be short.
-//! - A page is stored in at most `page_bytes`, unless it is a single block that is larger, and never in more than
-//!   `PAGE_BYTES_MAX`.
+//! - Pages hold whole blocks of rows, in order, without gaps; only the chunk's last block may be
+//!   short.
+//! - A page is stored in at most `page_bytes`, unless it is a single block that is larger, and
+//!   never in more than `PAGE_BYTES_MAX`.
 //! - Nothing of a null row is stored.
 
 use crate::{
@@ -47,7 +48,8 @@ pub struct ChunkInput<'v> {
     pub column_type: ColumnType,
     /// All rows of the segment.
     pub values: Values<'v>,
-    /// One bit per row, least significant first, set where there is a value; `None` when no row is null.
+    /// One bit per row, least significant first, set where there is a value; `None` when no row is
+    /// null.
     pub validity: Option<&'v [u8]>,
     /// Target bytes of a stored page.
     pub page_bytes: u32,
@@ -134,7 +136,8 @@ pub enum ChunkError {
     },
 }
 
-/// An encoding in the middle of its work: it has measured the chunk, and is now asked for sizes and pages.
+/// An encoding in the middle of its work: it has measured the chunk, and is now asked for sizes and
+/// pages.
 pub(crate) trait ChunkEncoder {
     /// The encoding of the pages.
     fn encoding(&self) -> Encoding;
@@ -142,7 +145,8 @@ pub(crate) trait ChunkEncoder {
     /// Begins to measure a new page.
     fn begin_page(&mut self);
 
-    /// Bytes of the payload (alignment and validity apart) if the page also held `block`, the one after its last.
+    /// Bytes of the payload (alignment and validity apart) if the page also held `block`, the one
+    /// after its last.
     fn grow(&mut self, block: usize) -> usize;
 
     /// Appends the payload of a page, which lacks only the validity bitmap.
@@ -170,7 +174,8 @@ pub enum Effort {
     /// All that makes them smaller: for what lies on devices.
     #[default]
     Full,
-    /// No table of symbols is trained, which takes long for a few texts: for what is in memory for a short time.
+    /// No table of symbols is trained, which takes long for a few texts: for what is in memory for
+    /// a short time.
     Quick,
 }
 
@@ -192,7 +197,8 @@ impl ChunkWriter {
     /// Stored pages are at most `page_bytes`, but for pages of one block that is larger.
     ///
     /// # Errors
-    /// When the input is inconsistent or a block is too large; pages before that one have been handed out.
+    /// When the input is inconsistent or a block is too large; pages before that one have been
+    /// handed out.
     pub fn encode(
         &mut self,
         chunk: &ChunkInput<'_>,

@@ -1,8 +1,9 @@
 //! How do structures of variable size become bytes, and come back checked?
 //!
-//! Directories, definitions, programs and messages are encoded by `postcard` (its wire format is specified and
-//! stable: varints, little-endian floats, no field names), behind an envelope of magic, version, length and CRC-32C.
-//! Fixed structures that are read in place (the page header) have layouts of their own.
+//! Directories, definitions, programs and messages are encoded by `postcard` (its wire format is
+//! specified and stable: varints, little-endian floats, no field names), behind an envelope of
+//! magic, version, length and CRC-32C. Fixed structures that are read in place (the page header)
+//! have layouts of their own.
 //!
 //! Invariants
 //! - Decoding never allocates more than a small multiple of the bytes it is given.
@@ -18,7 +19,8 @@ const MAGIC: [u8; 4] = *b"RKS\x01";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Envelope {
-    /// The tables and segments a node keeps, as its metadata file was before tables succeeded one another.
+    /// The tables and segments a node keeps, as its metadata file was before tables succeeded one
+    /// another.
     EarlierCatalog = 1,
     /// A part of the catalog on its way to a client.
     CatalogReply = 2,
@@ -28,7 +30,8 @@ pub enum Envelope {
     Scratch = 4,
     /// Which life of its home of transactions a node is in.
     HomeLife = 5,
-    /// The tables and segments a node keeps, as its metadata file was before tables said what is derived from their rows.
+    /// The tables and segments a node keeps, as its metadata file was before tables said what is
+    /// derived from their rows.
     SucceedingCatalog = 6,
     /// The tables and segments a node keeps, as its metadata file was before tables were protected.
     DerivingCatalog = 7,

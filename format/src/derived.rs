@@ -6,13 +6,17 @@
 //! | [`DerivedKind::Parent`] in one table, [`DerivedKind::Child`] in another | the key that both sides share | which rows belong together |
 //! | [`DerivedKind::Sum`] | the value of a group's column, with an amount | what the amounts of each group add up to |
 //!
-//! It is a part of the table's definition: who knows the table's id knows what he has to write with its rows. To derive something else, a table is succeeded by one that does.
+//! It is a part of the table's definition: who knows the table's id knows what he has to write with
+//! its rows. To derive something else, a table is succeeded by one that does.
 //!
 //! Invariants (held by [`TableDefinition::verify`])
-//! - A table has at most `DERIVED_MAX` derivations; their names are unique in it, non-empty and at most `NAME_BYTES_MAX` bytes.
-//! - Each names columns that there are, of types that it can do with: amounts are products of at most `FACTORS_MAX` exact numbers, with no more digits behind the point than a
-//!   stored decimal has; ranges are of values that are stored as integers.
-//! - The two sides of a foreign key have one name, and name each other's tables by theirs, since ids change with every successor. They are two tables.
+//! - A table has at most `DERIVED_MAX` derivations; their names are unique in it, non-empty and at
+//!   most `NAME_BYTES_MAX` bytes.
+//! - Each names columns that there are, of types that it can do with: amounts are products of at
+//!   most `FACTORS_MAX` exact numbers, with no more digits behind the point than a stored decimal
+//!   has; ranges are of values that are stored as integers.
+//! - The two sides of a foreign key have one name, and name each other's tables by theirs, since
+//!   ids change with every successor. They are two tables.
 //! - What segments add to a sum lies in another table.
 
 use crate::{
@@ -47,7 +51,8 @@ pub enum DerivedKind {
         /// The name of the table that has the other side.
         child: String,
     },
-    /// The side of a foreign key on which it says which row of the other table is meant: an order's line.
+    /// The side of a foreign key on which it says which row of the other table is meant: an order's
+    /// line.
     Child {
         /// The key's column.
         key: ColumnId,
@@ -74,8 +79,8 @@ impl fmt::Display for DerivedKind {
 pub struct SumDefinition {
     /// By which column.
     pub group: ColumnId,
-    /// A row's amount is the product of these; without any it is 1. Its digits behind the point are those of all columns together. A row
-    /// in which one is missing counts nowhere.
+    /// A row's amount is the product of these; without any it is 1. Its digits behind the point are
+    /// those of all columns together. A row in which one is missing counts nowhere.
     pub factors: Vec<Factor>,
     /// Which rows count; all if there is none.
     pub within: Option<Within>,

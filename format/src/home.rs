@@ -1,11 +1,12 @@
 //! Which node is a row's home? A hash of its partition key, the same in every release.
 //!
-//! Loads deal rows by it, and a reader that knows a key may ask its home alone, so the functions here are part of the
-//! format: they never change, and golden values hold them.
+//! Loads deal rows by it, and a reader that knows a key may ask its home alone, so the functions
+//! here are part of the format: they never change, and golden values hold them.
 //!
 //! Invariants
 //! - Equal values of a column have equal hashes: `-0.0` hashes as `0.0`, and all NaNs alike.
-//! - Every integer type hashes as the 64-bit integer it is stored as, so key columns of different width agree.
+//! - Every integer type hashes as the 64-bit integer it is stored as, so key columns of different
+//!   width agree.
 //! - NULL has a home like any value.
 
 /// The hash of a partition key.
@@ -35,7 +36,8 @@ impl KeyHash {
         Self::of_integer(value.to_bits().cast_signed())
     }
 
-    /// Of a text: FNV-1a over its bytes, mixed because FNV-1a leaves the high bits of short texts alike.
+    /// Of a text: FNV-1a over its bytes, mixed because FNV-1a leaves the high bits of short texts
+    /// alike.
     #[must_use]
     pub fn of_text(text: &[u8]) -> Self {
         let fnv =
@@ -43,8 +45,9 @@ impl KeyHash {
         Self(mix(fnv))
     }
 
-    /// The key's home: a position below `nodes` in the table's list of nodes (0 if there are none). The hash's range is cut
-    /// into `nodes` parts of equal size, by a multiplication instead of a division.
+    /// The key's home: a position below `nodes` in the table's list of nodes (0 if there are none).
+    /// The hash's range is cut into `nodes` parts of equal size, by a multiplication instead of a
+    /// division.
     #[must_use]
     pub fn position(self, nodes: usize) -> usize {
         let position = (u128::from(self.0) * nodes as u128) >> 64;
@@ -53,8 +56,9 @@ impl KeyHash {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a
-/// bijection in which every input bit changes each output bit with a probability of about one half.
+/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014): a bijection in which every input bit changes each output bit with a
+/// probability of about one half.
 const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -67,7 +71,8 @@ mod tests {
 
     #[test]
     fn hashes_have_the_values_of_version_one() {
-        // Computed by an independent implementation. SplitMix64 seeded with 0 begins with the first of them.
+        // Computed by an independent implementation. SplitMix64 seeded with 0 begins with the first
+        // of them.
         let integers = [0, 1, -1, 42, i64::MAX, i64::MIN].map(|key| KeyHash::of_integer(key).0);
         assert_eq!(
             integers,

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - An id is opaque: nothing is computed from it but equality, order and its bytes.
-//! - `TableId`s are drawn at random by the loader and never reused, so a page of a dropped table can never be
-//!   mistaken for a page of its successor.
+//! - `TableId`s are drawn at random by the loader and never reused, so a page of a dropped table
+//!   can never be mistaken for a page of its successor.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

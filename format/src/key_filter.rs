@@ -1,14 +1,17 @@
-//! Which keys does a join still want? A set of 64-bit keys that may say yes too often, and never says no wrongly.
+//! Which keys does a join still want? A set of 64-bit keys that may say yes too often, and never
+//! says no wrongly.
 //!
-//! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). Where they lie close together the set is a bitmap from
-//! the least to the greatest key, which is exact. Otherwise it is a split-block Bloom filter, as Apache Parquet's
-//! `BloomFilter.md` describes it: a key names one block of 256 bits by the upper half of its hash, and one bit in each of the
-//! block's eight words by the lower half.
+//! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). Where they lie close
+//! together the set is a bitmap from the least to the greatest key, which is exact. Otherwise it is
+//! a split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: a key names one
+//! block of 256 bits by the upper half of its hash, and one bit in each of the block's eight words
+//! by the lower half.
 //!
 //! Invariants
-//! - A key that was inserted is contained; of others none is in a bitmap, and in a Bloom filter about one in a hundred at
-//!   [`KEY_BITS`] bits per key.
-//! - Its digest is worked out from its bytes wherever it arrives, so nobody runs another filter than a program names.
+//! - A key that was inserted is contained; of others none is in a bitmap, and in a Bloom filter
+//!   about one in a hundred at [`KEY_BITS`] bits per key.
+//! - Its digest is worked out from its bytes wherever it arrives, so nobody runs another filter
+//!   than a program names.
 
 use crate::{
     codec::CodecError,
@@ -19,8 +22,8 @@ use serde::{Deserialize, Serialize};
 
 /// Bits that each key of a Bloom filter gets while the filter stays within its limit.
 pub const KEY_BITS: usize = 10;
-/// Bits for each key that a bitmap may take: more than a Bloom filter, because it is looked into faster, is built without
-/// sorting, and tells whether any key of a page's range is wanted.
+/// Bits for each key that a bitmap may take: more than a Bloom filter, because it is looked into
+/// faster, is built without sorting, and tells whether any key of a page's range is wanted.
 pub const BITMAP_KEY_BITS: u64 = 64;
 /// Words of a block.
 const WORDS: usize = 8;
@@ -92,7 +95,8 @@ impl KeyFilter {
         let mut words = vec![0_u64; usize::try_from(range.div_ceil(64)).ok()?];
         for &key in keys {
             let bit = key.abs_diff(low);
-            // The key lies in the range, so its word is there, and 64-bit targets are all we build for.
+            // The key lies in the range, so its word is there, and 64-bit targets are all we build
+            // for.
             words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
         let distinct: u32 = words.iter().map(|word| word.count_ones()).sum();
@@ -175,8 +179,8 @@ impl KeyFilter {
         }
     }
 
-    /// Whether a key from `min` to `max` may have been inserted; looks up single keys of a Bloom filter if they are at most
-    /// `single_keys_max`.
+    /// Whether a key from `min` to `max` may have been inserted; looks up single keys of a Bloom
+    /// filter if they are at most `single_keys_max`.
     #[must_use]
     pub fn contains_between(&self, min: i64, max: i64, single_keys_max: u64) -> bool {
         let (min, max) = (min.max(self.name.low), max.min(self.name.high));
@@ -266,8 +270,8 @@ impl Kernel for ProbeBlocks<'_> {
     }
 }
 
-/// 1 if the key's bit is there and set. Distances are taken modulo 2^64: a key outside of the bitmap's range is too far away
-/// to have a bit.
+/// 1 if the key's bit is there and set. Distances are taken modulo 2^64: a key outside of the
+/// bitmap's range is too far away to have a bit.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "what is cast is checked against a length, or one bit")]
 fn in_bitmap(words: &[u64], low: i64, key: i64) -> u8 {

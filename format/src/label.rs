@@ -7,12 +7,13 @@
 //! DATA_OFFSET_BYTES        pages
 //! ```
 //!
-//! A node writes the label when it takes a device, and opens no device that carries another. An engine on the same host reads
-//! it to make sure that it opened the device that the node means.
+//! A node writes the label when it takes a device, and opens no device that carries another. An
+//! engine on the same host reads it to make sure that it opened the device that the node means.
 //!
 //! Invariants
 //! - The layout is fixed and little-endian; its size is asserted below.
-//! - A sector of zeroes is no label: it is a device that nobody has taken yet ([`LabelError::Blank`]).
+//! - A sector of zeroes is no label: it is a device that nobody has taken yet
+//!   ([`LabelError::Blank`]).
 
 use crate::{
     ids::{DeviceId, NodeId},
@@ -20,7 +21,8 @@ use crate::{
 };
 use bytemuck::{Pod, Zeroable};
 
-/// Where the first page of a device may begin. Behind the labels, and aligned for devices with large blocks.
+/// Where the first page of a device may begin. Behind the labels, and aligned for devices with
+/// large blocks.
 pub const DATA_OFFSET_BYTES: u64 = 64 * 1024;
 /// Copies of the label: one per sector, from the device's beginning.
 pub const LABEL_COPIES: usize = 2;
@@ -37,7 +39,8 @@ pub struct DeviceLabel {
     pub node: NodeId,
     /// The device's position in the node's configuration.
     pub device: DeviceId,
-    /// Drawn at random when the device was taken, so that no two devices are ever mistaken for each other.
+    /// Drawn at random when the device was taken, so that no two devices are ever mistaken for each
+    /// other.
     pub label: u64,
     /// Bytes of the device when it was taken.
     pub capacity_bytes: u64,

@@ -15,8 +15,8 @@
 //! message    requests and replies between client and node      (message)
 //! ```
 //!
-//! This crate knows no IO, no threads and no SQL. Everything that comes from a disk or a peer is checked here before
-//! the rest of the project sees it. The documents behind it: `docs/formats.md`.
+//! This crate knows no IO, no threads and no SQL. Everything that comes from a disk or a peer is
+//! checked here before the rest of the project sees it. The documents behind it: `docs/formats.md`.
 
 #![forbid(unsafe_code)]
 

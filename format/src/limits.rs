@@ -1,8 +1,10 @@
-//! Which sizes and counts are part of the format? Everything read from a disk or a peer is held against these.
+//! Which sizes and counts are part of the format? Everything read from a disk or a peer is held
+//! against these.
 
 use crate::withheld::WithheldRows;
 
-/// Rows of a block, the unit of bit-packing and of evaluation. FastLanes packs 1,024 values at a time.
+/// Rows of a block, the unit of bit-packing and of evaluation. FastLanes packs 1,024 values at a
+/// time.
 pub const BLOCK_ROWS: usize = 1024;
 /// Rows of a segment unless the load asks for another number.
 pub const SEGMENT_ROWS_DEFAULT: u32 = 131_072;
@@ -16,7 +18,8 @@ pub const PAGE_SIZE_MIN: u32 = SECTOR_BYTES;
 pub const PAGE_SIZE_DEFAULT: u32 = 128 * 1024;
 /// The largest page size a load may ask for.
 pub const PAGE_SIZE_MAX: u32 = 1024 * 1024;
-/// The most bytes one stored page may take: a page of a single block may exceed the page size up to here.
+/// The most bytes one stored page may take: a page of a single block may exceed the page size up to
+/// here.
 pub const PAGE_BYTES_MAX: u32 = 4 * 1024 * 1024;
 /// Pages of one chunk.
 pub const CHUNK_PAGES_MAX: usize = 4096;
@@ -24,7 +27,8 @@ pub const CHUNK_PAGES_MAX: usize = 4096;
 pub const COLUMNS_MAX: usize = 1024;
 /// Bytes of a table's or column's name.
 pub const NAME_BYTES_MAX: usize = 128;
-/// What is derived from a table's rows: each change of a row writes an entry for each of these, two for a sum.
+/// What is derived from a table's rows: each change of a row writes an entry for each of these, two
+/// for a sum.
 pub const DERIVED_MAX: usize = 16;
 /// Factors of the product that a sum adds up.
 pub const FACTORS_MAX: usize = 4;
@@ -98,7 +102,8 @@ pub const RAW_TRANSFERS_MAX: usize = 64;
 pub const RAW_BYTES_MAX: u32 = PAGE_BYTES_MAX;
 /// Pages read that the answer to one scan tells of.
 pub const PAGE_READS_MAX: usize = 5200;
-/// Bytes of a transaction's messages that travel in one message of the fabric; longer ones travel beside it.
+/// Bytes of a transaction's messages that travel in one message of the fabric; longer ones travel
+/// beside it.
 pub const TRANSACT_BYTES_MAX: usize = 48 * 1024;
 /// Bytes of a log of transactions that are kept, or given back, at a time.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -119,7 +124,8 @@ const _: () = assert!(PARITY_CELLS_MAX * 32 <= MESSAGE_BYTES_MAX / 8);
 // Numbers of places travel in messages, ten bytes each at most.
 const _: () = assert!(MEND_PLACES_MAX * 10 + 4096 <= MESSAGE_BYTES_MAX);
 const _: () = assert!(VERIFY_PLACES_MAX * 10 + 4096 <= MESSAGE_BYTES_MAX);
-// Derivations are numbered in 16 bits, and with their tables' definitions they travel in messages: of each two names, and less than 64 bytes.
+// Derivations are numbered in 16 bits, and with their tables' definitions they travel in messages:
+// of each two names, and less than 64 bytes.
 const _: () = assert!(DERIVED_MAX <= u16::MAX as usize);
 const _: () = assert!(DERIVED_MAX * (2 * NAME_BYTES_MAX + 64) <= MESSAGE_BYTES_MAX / 8);
 // A part of a raw request is encoded in at most this: one byte and varints of 64, 32 and 64 bits.

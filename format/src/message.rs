@@ -1,18 +1,22 @@
 //! What do a client and a storage node say to each other?
 //!
-//! A request is one message of the fabric; its bulk answer (pages, rows, a catalog) is written one-sidedly into the
-//! memory named by its [`Target`], and a reply, again one message, follows. Requests are stateless, but for those of
-//! transactions (leases, locks, what is prepared): the node remembers nothing of a client between them, so a lost client leaves nothing behind, and an
+//! A request is one message of the fabric; its bulk answer (pages, rows, a catalog) is written
+//! one-sidedly into the memory named by its [`Target`], and a reply, again one message, follows.
+//! Requests are stateless, but for those of transactions (leases, locks, what is prepared): the
+//! node remembers nothing of a client between them, so a lost client leaves nothing behind, and an
 //! answer that does not fit the target ends early and says where to go on.
 //!
 //! Invariants
 //! - A reply carries the request's number; replies may come in any order.
-//! - A message in a box is the one that would have been sent, and speaks of no bytes that lie elsewhere: only what is sent comes behind them.
+//! - A message in a box is the one that would have been sent, and speaks of no bytes that lie
+//!   elsewhere: only what is sent comes behind them.
 //! - When a reply arrives, every byte it speaks of is already in the target.
 //! - The node checks each count, offset and length before use; so does the client with the reply's.
 
+mod answer;
 mod bounds;
 mod bridge;
+mod cache;
 mod copies;
 mod cost;
 mod hold;
@@ -26,7 +30,9 @@ mod relay;
 mod status;
 mod transact;
 
+pub use answer::Answer;
 pub use bridge::{BridgeKind, BridgeStatus, IoKind};
+pub use cache::{CachePlace, CacheRegion, CacheStatus};
 pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint};
 pub use cost::{Cost, LoadReport};
 pub use hold::HoldTables;
@@ -46,18 +52,15 @@ use crate::{
     limits::MESSAGE_BYTES_MAX,
     program::ScanProgram,
     schema::TableDefinition,
-    segment::{Extent, SegmentDirectory},
+    segment::SegmentDirectory,
     stripe_set::NodeSet,
     withheld::WithheldRows,
 };
 use serde::{Deserialize, Serialize};
 
-mod cache;
-
-pub use cache::{CachePlace, CacheRegion, CacheStatus};
-
-/// The version of everything in this file and of the programs and directories inside. It stands in front of each
-/// message, so a peer of another one is told apart from one that speaks garbage, before anything is parsed.
+/// The version of everything in this file and of the programs and directories inside. It stands in
+/// front of each message, so a peer of another one is told apart from one that speaks garbage,
+/// before anything is parsed.
 pub const PROTOCOL_VERSION: u16 = 17;
 
 /// Registered memory of the requester, named as the fabric names it.
@@ -87,17 +90,20 @@ pub struct PageWanted {
 pub enum Request {
     /// Who are you, how busy, what have you done? Answered by [`Answer::Status`].
     Status,
-    /// The catalog from byte `from_bytes` on, as a sealed [`NodeCatalog`], into the target. [`Answer::Catalog`].
+    /// The catalog from byte `from_bytes` on, as a sealed [`NodeCatalog`], into the target.
+    /// [`Answer::Catalog`].
     Catalog {
-        /// Bytes already read; 0 the first time. A catalog that changed since is reported by its generation.
+        /// Bytes already read; 0 the first time. A catalog that changed since is reported by its
+        /// generation.
         from_bytes: u64,
         /// Where it goes.
         target: Target,
     },
     /// Raw pages of one segment into the target. [`Answer::Fetched`].
     ///
-    /// A segment is named as its pages name it, by the table under which it was written ([`SegmentDirectory::table`]) and its number:
-    /// a table that succeeds that one may have it now, and who began to read before goes on.
+    /// A segment is named as its pages name it, by the table under which it was written
+    /// ([`SegmentDirectory::table`]) and its number: a table that succeeds that one may have it
+    /// now, and who began to read before goes on.
     Fetch {
         /// The table under which the segment was written.
         table: TableId,
@@ -110,8 +116,8 @@ pub enum Request {
     },
     /// Run a program over one segment, its result batches into the target. [`Answer::Processed`].
     Process {
-        /// The program, the same for all segments of a table. Its columns are held against those of a table that has the segment; the
-        /// table that the program names is for who wrote it.
+        /// The program, the same for all segments of a table. Its columns are held against those of
+        /// a table that has the segment; the table that the program names is for who wrote it.
         program: ScanProgram,
         /// Where the bytes of each of its key filters are, for nodes that do not have them yet.
         key_filters: Vec<Target>,
@@ -119,9 +125,9 @@ pub enum Request {
         table: TableId,
         /// The segment.
         segment: SegmentId,
-        /// The rows of the segment that are not there for this scan, as
-        /// [`WithheldRows::as_bytes`]; absent if all are. At most
-        /// `WITHHELD_HERE_BYTES_MAX` bytes travel in the message; more lie in the requester's memory, exactly so many bytes there.
+        /// The rows of the segment that are not there for this scan, as [`WithheldRows::as_bytes`];
+        /// absent if all are. At most `WITHHELD_HERE_BYTES_MAX` bytes travel in the message; more
+        /// lie in the requester's memory, exactly so many bytes there.
         withheld: Option<Parcel>,
         /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
         first_block: u32,
@@ -131,8 +137,8 @@ pub enum Request {
         report_reads: bool,
     },
     /// Store one segment of a load that is not published yet. The source holds the sealed
-    /// [`SegmentDirectory`], zero-padded to a sector, and then the pages one behind
-    /// the other in the directory's order (chunk by chunk). The directory's extents say only lengths: the node
+    /// [`SegmentDirectory`], zero-padded to a sector, and then the pages one behind the other in
+    /// the directory's order (chunk by chunk). The directory's extents say only lengths: the node
     /// chooses devices and offsets. [`Answer::Appended`].
     Append {
         /// The load.
@@ -142,13 +148,14 @@ pub enum Request {
         /// The requester's memory that holds directory and pages.
         source: Target,
     },
-    /// Take a segment of a published table over into a load whose table succeeds that one: the same pages, and the rows of it that are
-    /// not there any more. [`Answer::Done`].
+    /// Take a segment of a published table over into a load whose table succeeds that one: the same
+    /// pages, and the rows of it that are not there any more. [`Answer::Done`].
     Keep {
         /// The load.
         load: TableId,
-        /// The published table that has the segment. Not the one under which the segment was written, if that is an earlier one. Or the load itself, of a
-        /// segment that was appended to it: then only its rows are withheld.
+        /// The published table that has the segment. Not the one under which the segment was
+        /// written, if that is an earlier one. Or the load itself, of a segment that was appended
+        /// to it: then only its rows are withheld.
         of: TableId,
         /// The segment.
         segment: SegmentId,
@@ -160,35 +167,44 @@ pub enum Request {
     },
     /// Store cells of parity of a load that is not published yet. [`Answer::ParityPlaced`].
     AppendParity(AppendParity),
-    /// Take room for cells of parity of such a load, which stripes that are relayed bring ([`RelayedTo::Parity`]). [`Answer::ParityPlaced`].
+    /// Take room for cells of parity of such a load, which stripes that are relayed bring
+    /// ([`RelayedTo::Parity`]). [`Answer::ParityPlaced`].
     ReserveParity(ReserveParity),
     /// What do you hold of this load? [`Answer::LoadHeld`].
     LoadHeld(LoadHeld),
-    /// Keep this piece of the map of a load's table; with the last one the map is made durable. [`Answer::Done`].
+    /// Keep this piece of the map of a load's table; with the last one the map is made durable.
+    /// [`Answer::Done`].
     KeepMap(KeepMap),
-    /// The map of a protected table, in pieces. [`Answer::Catalog`]; its generation tells maps apart.
+    /// The map of a protected table, in pieces. [`Answer::Catalog`]; its generation tells maps
+    /// apart.
     ReadMap(ReadMap),
-    /// Are these places of a stripe set what they were? Read from the devices, past the cache. [`Answer::Verified`].
+    /// Are these places of a stripe set what they were? Read from the devices, past the cache.
+    /// [`Answer::Verified`].
     Verify(Verify),
-    /// Take these bytes for places of a stripe set that have lost theirs; what is not what was there is refused and not written. [`Answer::Done`], when durable.
+    /// Take these bytes for places of a stripe set that have lost theirs; what is not what was
+    /// there is refused and not written. [`Answer::Done`], when durable.
     Mend(Mend),
-    /// Take your part of a published table, as its map says, which was kept before as that of a load of this id: the same extents, whose bytes are yet to be mended.
-    /// [`Answer::Done`], when durable, also if the table is here.
+    /// Take your part of a published table, as its map says, which was kept before as that of a
+    /// load of this id: the same extents, whose bytes are yet to be mended. [`Answer::Done`], when
+    /// durable, also if the table is here.
     Adopt(Adopt),
-    /// Make a load's segments durable and its table ready to publish. [`Answer::Done`]. A protected table needs its map here before that.
+    /// Make a load's segments durable and its table ready to publish. [`Answer::Done`]. A protected
+    /// table needs its map here before that.
     PreparePublish {
         /// The table, whose id is the load's.
         definition: TableDefinition,
         /// The segments this node must hold by now.
         segments: u32,
     },
-    /// Publish a prepared table, in place of the one that has its name. [`Answer::Done`], also when done before. Of a table that succeeds
-    /// another one, the first of its nodes refuses it as [`RefusalCode::Replaced`] if the other one is not published there any more.
+    /// Publish a prepared table, in place of the one that has its name. [`Answer::Done`], also when
+    /// done before. Of a table that succeeds another one, the first of its nodes refuses it as
+    /// [`RefusalCode::Replaced`] if the other one is not published there any more.
     CommitPublish {
         /// The load.
         load: TableId,
     },
-    /// Forget a load that was not committed and free its extents. [`Answer::Done`], also when unknown.
+    /// Forget a load that was not committed and free its extents. [`Answer::Done`], also when
+    /// unknown.
     AbortLoad {
         /// The load.
         load: TableId,
@@ -198,23 +214,24 @@ pub enum Request {
         /// The table.
         table: TableId,
     },
-    /// Answer at once with `bytes` of arbitrary content in the target, no IO: the wire alone. [`Answer::Done`].
+    /// Answer at once with `bytes` of arbitrary content in the target, no IO: the wire alone.
+    /// [`Answer::Done`].
     Echo {
         /// How many, at most the target's length.
         bytes: u64,
         /// Where they go.
         target: Target,
     },
-    /// Parts of devices as they are, whatever lies there, into the target, each by a read of its own.
-    /// [`Answer::Transferred`].
+    /// Parts of devices as they are, whatever lies there, into the target, each by a read of its
+    /// own. [`Answer::Transferred`].
     ReadRaw {
         /// The parts, at most `RAW_TRANSFERS_MAX`.
         reads: Vec<RawRead>,
         /// Where they go.
         target: Target,
     },
-    /// Bytes of the source into the node's scratch area, each part by a write of its own; nothing makes them durable.
-    /// [`Answer::Transferred`].
+    /// Bytes of the source into the node's scratch area, each part by a write of its own; nothing
+    /// makes them durable. [`Answer::Transferred`].
     WriteRaw {
         /// The parts, at most `RAW_TRANSFERS_MAX`, all inside the scratch area.
         writes: Vec<RawWrite>,
@@ -237,8 +254,9 @@ pub enum Request {
         /// Where an answer goes that is too long for a message.
         target: Target,
     },
-    /// Make boxes that I write requests about transactions into, and write answers into mine (`rackscan_fabric::post`), from now on and on
-    /// this connection; once for each. [`Answer::Posts`].
+    /// Make boxes that I write requests about transactions into, and write answers into mine
+    /// (`rackscan_fabric::post`), from now on and on this connection; once for each.
+    /// [`Answer::Posts`].
     OpenPosts {
         /// How many, at either end.
         boxes: u16,
@@ -247,120 +265,32 @@ pub enum Request {
         /// The requester's boxes.
         replies: Target,
     },
-    /// Keep this part of a node's log of transactions, and tell what you have of it. [`Answer::LogKept`].
+    /// Keep this part of a node's log of transactions, and tell what you have of it.
+    /// [`Answer::LogKept`].
     KeepLog(KeepLog),
     /// What do you keep of this node's log? [`Answer::CopyOfLog`].
     CopyOfLog(CopyOfLog),
     /// Stop in good order. [`Answer::Done`] is sent first.
     Stop,
-    /// As [`Request::CommitPublish`] of a table that succeeds no other one, to the first of its nodes: refused as [`RefusalCode::Replaced`] unless exactly this table is
-    /// published there under its name. So nothing is replaced that still takes writes. [`Answer::Done`], also when done before.
+    /// As [`Request::CommitPublish`] of a table that succeeds no other one, to the first of its
+    /// nodes: refused as [`RefusalCode::Replaced`] unless exactly this table is published there
+    /// under its name. So nothing is replaced that still takes writes. [`Answer::Done`], also when
+    /// done before.
     CommitInPlace {
         /// The load.
         load: TableId,
         /// The table whose place it takes; absent if there is none of its name.
         of: Option<TableId>,
     },
-    /// A person lets the node go on with its log's newest replica that can be reached, whatever is missing. [`Answer::Done`]; else [`RefusalCode::NotFound`].
+    /// A person lets the node go on with its log's newest replica that can be reached, whatever is
+    /// missing. [`Answer::Done`]; else [`RefusalCode::NotFound`].
     AcceptLoss,
-    /// Keep what these tables have here until the hold is released or this connection ends, also if they are replaced
-    /// or dropped. [`Answer::Done`]; [`RefusalCode::Replaced`] if one is not published here.
+    /// Keep what these tables have here until the hold is released or this connection ends, also if
+    /// they are replaced or dropped. [`Answer::Done`]; [`RefusalCode::Replaced`] if one is not
+    /// published here.
     HoldTables(HoldTables),
     /// The hold of this number is not needed any more. [`Answer::Done`], also when unknown.
     ReleaseTables(u64),
-}
-
-/// What a node answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
-    /// To [`Request::Status`].
-    Status(Box<NodeStatus>),
-    /// To [`Request::Catalog`] and [`Request::ReadMap`].
-    Catalog {
-        /// Bytes written into the target.
-        written_bytes: u64,
-        /// Bytes of the whole encoded catalog.
-        total_bytes: u64,
-        /// Changes whenever the catalog does; parts of different generations do not fit together.
-        generation: u64,
-    },
-    /// To [`Request::Fetch`]: every page is in the target.
-    Fetched {
-        /// What it took.
-        cost: Cost,
-        /// Where each page lies in the node's cache now, in the order they were asked for; empty if none does.
-        places: Vec<Option<CachePlace>>,
-        /// Positions, in the order they were asked for, of pages that no device was asked for: they lay in the cache.
-        cached: Vec<u16>,
-    },
-    /// To [`Request::OpenCache`]: the cache's memory, if there is a cache.
-    Cache(Option<CacheRegion>),
-    /// To [`Request::Process`].
-    Processed {
-        /// Encoded batches in the target, one behind the other.
-        written_bytes: u64,
-        /// How many.
-        batches: u32,
-        /// Rows (or groups) in them.
-        rows: u64,
-        /// The first block that was not scanned because the target was full; `None` at the segment's end.
-        next_block: Option<u32>,
-        /// What it took.
-        cost: Cost,
-        /// The pages that were read, in their order, at most `PAGE_READS_MAX`; empty unless they were asked for.
-        reads: Vec<PageRead>,
-    },
-    /// To [`Request::Append`].
-    Appended {
-        /// Stored bytes.
-        stored_bytes: u64,
-    },
-    /// To [`Request::AppendParity`] and [`Request::ReserveParity`]: where the cells lie, in their order.
-    ParityPlaced {
-        /// One for each cell.
-        extents: Vec<Extent>,
-    },
-    /// To [`Request::Verify`].
-    Verified(Verified),
-    /// To [`Request::LoadHeld`].
-    LoadHeld {
-        /// Bytes written into the target: segments, sealed, as a list of [`NodeSegment`].
-        written_bytes: u64,
-        /// The last segment of the list, if there may be more behind it.
-        next: Option<SegmentId>,
-    },
-    /// To [`Request::OpenHome`]: the home's memory, if the node keeps keys.
-    Home(Option<HomeRegion>),
-    /// To [`Request::Transact`]: the messages that answer, or none where nothing is to be answered.
-    Transacted {
-        /// The messages.
-        messages: Parcel,
-    },
-    /// To [`Request::OpenPosts`].
-    Posts {
-        /// The node's boxes, of the same shape.
-        requests: Target,
-    },
-    /// To [`Request::KeepLog`], when it is on the disk.
-    LogKept(LogKept),
-    /// To [`Request::CopyOfLog`].
-    CopyOfLog {
-        /// What there is, if there is anything whole.
-        held: Option<CopyHeld>,
-        /// Bytes written into the target.
-        written_bytes: u64,
-        /// The newest generation of the log that the node knows.
-        generation: Option<LogGeneration>,
-    },
-    /// To requests that only succeed or fail.
-    Done,
-    /// To [`Request::ReadRaw`] and [`Request::WriteRaw`]: every part was moved.
-    Transferred {
-        /// What it took; parts count as pages, written ones too.
-        cost: Cost,
-        /// Of a read: where each part lies in the node's cache now, as in [`Answer::Fetched`].
-        places: Vec<Option<CachePlace>>,
-    },
 }
 
 /// A request with its number.
@@ -388,19 +318,21 @@ pub struct ReplyMessage {
 pub struct NodeTable {
     /// The table.
     pub definition: TableDefinition,
-    /// Whether the node has committed it, or only prepared it. A table that some node committed is published; a
-    /// reader that sees it prepared elsewhere completes the commit there.
+    /// Whether the node has committed it, or only prepared it. A table that some node committed is
+    /// published; a reader that sees it prepared elsewhere completes the commit there.
     pub committed: bool,
     /// The node's segments.
     pub segments: Vec<NodeSegment>,
-    /// What the node has of the stripe sets in which they lie; none of a table that is not protected.
+    /// What the node has of the stripe sets in which they lie; none of a table that is not
+    /// protected.
     pub sets: Vec<NodeSet>,
 }
 
 /// A segment as a table has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSegment {
-    /// The segment. Its table is the one under which it was written: the table itself, or one that it succeeds.
+    /// The segment. Its table is the one under which it was written: the table itself, or one that
+    /// it succeeds.
     pub directory: SegmentDirectory,
     /// The rows of it that are not there in this table.
     pub withheld: WithheldRows,

@@ -6,9 +6,11 @@
 //!
 //! Invariants
 //! - [`PageHeader`] is the layout: little-endian, 128 bytes, no padding.
-//! - The checksum covers every stored byte but itself, padding too, so no single changed byte goes unseen.
-//! - A [`PageView`] exists only for bytes whose magic, version, checksum, identity, length and row counts were right.
-//!   Its content may still be malicious (anybody can compute a checksum): the encodings check what they follow.
+//! - The checksum covers every stored byte but itself, padding too, so no single changed byte goes
+//!   unseen.
+//! - A [`PageView`] exists only for bytes whose magic, version, checksum, identity, length and row
+//!   counts were right. Its content may still be malicious (anybody can compute a checksum): the
+//!   encodings check what they follow.
 
 use crate::{
     encoding::{
@@ -90,7 +92,8 @@ pub struct PageHeader {
     pub divisor: u64,
     /// Where the validity bitmap begins, in bytes from the page's beginning; 0 if no row is null.
     pub validity_at: u32,
-    /// Where the sections of the encoding begin and how many things they hold; each encoding says which is which.
+    /// Where the sections of the encoding begin and how many things they hold; each encoding says
+    /// which is which.
     pub sections: [u32; 6],
     /// Zero.
     pub reserved: [u8; 32],
@@ -196,15 +199,18 @@ pub struct PageView<'p> {
 }
 
 impl<'p> PageView<'p> {
-    /// Checks stored bytes, exactly as long as the page's extent, against the identity that the reader wanted.
+    /// Checks stored bytes, exactly as long as the page's extent, against the identity that the
+    /// reader wanted.
     ///
     /// # Errors
-    /// The first thing that is wrong, in this order: length, magic, version, checksum, identity, content of the header.
+    /// The first thing that is wrong, in this order: length, magic, version, checksum, identity,
+    /// content of the header.
     pub fn open(bytes: &'p [u8], expected: &PageIdentity) -> Result<Self, PageFault> {
         Self::open_with(bytes, expected, |bytes, _| checksum_of(bytes))
     }
 
-    /// `checksum_of` says what the checksum of the bytes is, or was when somebody last worked it out.
+    /// `checksum_of` says what the checksum of the bytes is, or was when somebody last worked it
+    /// out.
     fn open_with(
         bytes: &'p [u8],
         expected: &PageIdentity,
@@ -416,8 +422,8 @@ fn checksum_of(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, &rest[size_of::<u32>()..])
 }
 
-/// Pads a page to whole sectors and puts its header in front, with length and checksum filled in. The first
-/// [`HEADER_BYTES`] of `page` are room for it.
+/// Pads a page to whole sectors and puts its header in front, with length and checksum filled in.
+/// The first [`HEADER_BYTES`] of `page` are room for it.
 pub(crate) fn seal(mut page: Vec<u8>, header: &PageHeader) -> Vec<u8> {
     let payload_bytes = u32::try_from(page.len() - HEADER_BYTES).unwrap_or(u32::MAX);
     page.resize(page.len().next_multiple_of(SECTOR_BYTES as usize), 0);

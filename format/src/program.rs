@@ -1,10 +1,12 @@
 //! What should a scan compute? The scan program: a small, versioned, verified instruction set.
 //!
-//! A program is a list of expression nodes, each naming only earlier nodes, so it cannot recurse or loop; filters and
-//! outputs name nodes. The engine writes programs, `scan` runs them, at whichever end.
+//! A program is a list of expression nodes, each naming only earlier nodes, so it cannot recurse or
+//! loop; filters and outputs name nodes. The engine writes programs, `scan` runs them, at whichever
+//! end.
 //!
 //! Invariants (held by [`ScanProgram::verify`]; nothing runs an unverified program)
-//! - Node `i` names only nodes below `i`; inputs are columns of the table with the types the program states.
+//! - Node `i` names only nodes below `i`; inputs are columns of the table with the types the
+//!   program states.
 //! - Every node has one type, worked out here; comparisons are between equal types.
 //! - NULL follows SQL: three-valued logic, a filter keeps a row only when it is true.
 //! - Integer arithmetic wraps, as DataFusion's does; decimal arithmetic is exact or an error.
@@ -72,8 +74,9 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A constant. Text is compared by code point, floats by IEEE total order of `arrow`'s kernels, but that comparisons take the
-/// two zeros for equal; a set tells them apart. All of this is DataFusion's way.
+/// A constant. Text is compared by code point, floats by IEEE total order of `arrow`'s kernels, but
+/// that comparisons take the two zeros for equal; a set tells them apart. All of this is
+/// DataFusion's way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Literal {
     /// No value, of a type.
@@ -209,8 +212,8 @@ pub enum Node {
         /// `ILIKE`.
         case_insensitive: bool,
     },
-    /// Of two numbers; for decimals the result type is arrow's: add (max integer digits + max scale + 1),
-    /// multiply (p1 + p2 + 1, s1 + s2), capped at 38 digits.
+    /// Of two numbers; for decimals the result type is arrow's: add (max integer digits + max
+    /// scale + 1), multiply (p1 + p2 + 1, s1 + s2), capped at 38 digits.
     Arithmetic {
         /// How.
         op: Arithmetic,
@@ -251,15 +254,16 @@ pub enum Node {
         /// How many, to the end if absent.
         length: Option<u32>,
     },
-    /// May be among the keys of a filter: false or null only if it is not. A conjunct of the filter and nothing else, because
-    /// what may say yes too often cannot be negated.
+    /// May be among the keys of a filter: false or null only if it is not. A conjunct of the filter
+    /// and nothing else, because what may say yes too often cannot be negated.
     InKeys {
         /// A column that is stored as integers.
         item: NodeIndex,
         /// A position in [`ScanProgram::key_filters`].
         keys: u16,
     },
-    /// Where the row lies, as [`RowPlace::number`](crate::row_place::RowPlace::number) says. An output of [`Output::Rows`] and nothing else: no operand, filter or group.
+    /// Where the row lies, as [`RowPlace::number`](crate::row_place::RowPlace::number) says. An
+    /// output of [`Output::Rows`] and nothing else: no operand, filter or group.
     RowNumber,
 }
 
@@ -300,7 +304,8 @@ pub enum AggregateFunction {
     CountRows,
     /// Rows where the argument has a value. `Int64`.
     Count,
-    /// Their sum, null when no row has a value. `Int64` (wrapping), `Float64`, or decimal with ten digits more.
+    /// Their sum, null when no row has a value. `Int64` (wrapping), `Float64`, or decimal with ten
+    /// digits more.
     Sum,
     /// The smallest value.
     Min,
@@ -320,10 +325,12 @@ pub struct Aggregate {
 /// What comes out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
-    /// The rows that pass the filter, as these nodes' values. May be empty: then only the number of rows counts.
+    /// The rows that pass the filter, as these nodes' values. May be empty: then only the number of
+    /// rows counts.
     Rows(Vec<NodeIndex>),
-    /// One row per group, unique within one batch: the keys, then the aggregates. A scan whose table of groups grows
-    /// beyond its memory puts it out and begins anew, so groups may repeat in later batches; whoever asked merges them.
+    /// One row per group, unique within one batch: the keys, then the aggregates. A scan whose
+    /// table of groups grows beyond its memory puts it out and begins anew, so groups may repeat in
+    /// later batches; whoever asked merges them.
     Groups {
         /// The keys; none means a single group, which is there even when no row passes the filter.
         keys: Vec<NodeIndex>,
@@ -341,7 +348,8 @@ pub struct Input {
     pub column_type: ColumnType,
 }
 
-/// A whole scan of one table, the same for each of its segments, whichever table they were written under.
+/// A whole scan of one table, the same for each of its segments, whichever table they were written
+/// under.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanProgram {
     /// [`PROGRAM_VERSION`] of the writer.
@@ -352,7 +360,8 @@ pub struct ScanProgram {
     pub inputs: Vec<Input>,
     /// The expressions.
     pub nodes: Vec<Node>,
-    /// Boolean nodes; a row passes when all are true. Cheapest or most selective first, in the writer's opinion.
+    /// Boolean nodes; a row passes when all are true. Cheapest or most selective first, in the
+    /// writer's opinion.
     pub filter: Vec<NodeIndex>,
     /// What comes out of the rows that pass.
     pub output: Output,
@@ -404,7 +413,8 @@ impl VerifiedProgram {
         Ok(Self { key_filters, ..self })
     }
 
-    /// The filters that the program names. None before they were given: then [`Node::InKeys`] keeps every key.
+    /// The filters that the program names. None before they were given: then [`Node::InKeys`] keeps
+    /// every key.
     #[must_use]
     pub fn key_filters(&self) -> &[Arc<KeyFilter>] {
         &self.key_filters
@@ -422,7 +432,8 @@ impl VerifiedProgram {
         &self.node_types
     }
 
-    /// The type of each column that comes out: of `Rows`' nodes, or of `Groups`' keys and then aggregates.
+    /// The type of each column that comes out: of `Rows`' nodes, or of `Groups`' keys and then
+    /// aggregates.
     #[must_use]
     pub fn output_types(&self) -> &[ValueType] {
         &self.output_types

@@ -1,6 +1,7 @@
 //! What do the keys begin with under which homes keep the changed rows of a table?
 //!
-//! Whoever closes a table needs it, and knows nothing else of rows (`delta/identity` has the rest of such a key).
+//! Whoever closes a table needs it, and knows nothing else of rows (`delta/identity` has the rest
+//! of such a key).
 
 use crate::ids::TableId;
 
@@ -10,7 +11,8 @@ pub const ROW_PREFIX: &[u8] = b"\0r";
 /// Bytes of [`table_prefix`].
 pub const TABLE_PREFIX_BYTES: usize = 6;
 
-/// What the keys of a table's rows begin with: the prefix of all rows, and the table's id, big-endian.
+/// What the keys of a table's rows begin with: the prefix of all rows, and the table's id,
+/// big-endian.
 #[must_use]
 pub fn table_prefix(table: TableId) -> [u8; TABLE_PREFIX_BYTES] {
     let mut prefix = [0; TABLE_PREFIX_BYTES];

@@ -1,6 +1,8 @@
-//! What names a row of a table's segments? The segment and the row's number in it, as one 64-bit integer in results of scans.
+//! What names a row of a table's segments? The segment and the row's number in it, as one 64-bit
+//! integer in results of scans.
 //!
-//! Invariant: a place is of one load of a table; segments never change, so it names the same row for as long as the segment is there.
+//! Invariant: a place is of one load of a table; segments never change, so it names the same row
+//! for as long as the segment is there.
 
 use crate::ids::SegmentId;
 
@@ -14,8 +16,8 @@ pub struct RowPlace {
 }
 
 impl RowPlace {
-    /// The place as scans put it out: the segment in the upper half, the row in the lower one. Negative for segments whose upper bit
-    /// is set.
+    /// The place as scans put it out: the segment in the upper half, the row in the lower one.
+    /// Negative for segments whose upper bit is set.
     #[must_use]
     pub fn number(self) -> i64 {
         i64::from(self.segment.0) << 32 | i64::from(self.row)

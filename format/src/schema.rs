@@ -5,8 +5,10 @@
 //! - A table does not succeed itself.
 //! - A protected table has as many nodes as its parity needs, each once.
 //! - What is derived from its rows fits it ([`crate::derived`]).
-//! - The partition key is a column of the table. Rows go to nodes by a hash of it, so every key has one home.
-//! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled value.
+//! - The partition key is a column of the table. Rows go to nodes by a hash of it, so every key has
+//!   one home.
+//! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled
+//!   value.
 
 use crate::{
     derived::{self, DerivedDefinition},
@@ -140,7 +142,8 @@ pub struct TableDefinition {
     pub rows: u64,
     /// Where the rows came from, for people (`tpch scale 1`, a file name).
     pub source: String,
-    /// The table whose place it takes and whose segments it may keep; `None` for one that was loaded.
+    /// The table whose place it takes and whose segments it may keep; `None` for one that was
+    /// loaded.
     pub succeeds: Option<TableId>,
     /// What is derived from its rows and written with them. A successor may derive something else.
     pub derived: Vec<DerivedDefinition>,

@@ -8,8 +8,8 @@
 //!
 //! Invariants (held by [`SegmentDirectory::verify`])
 //! - There is one chunk per column of the table, in column order.
-//! - The pages of a chunk cover rows `0..rows` without gap or overlap; every page but the last holds whole
-//!   blocks of 1,024 rows, so block `b` is the same rows in every column.
+//! - The pages of a chunk cover rows `0..rows` without gap or overlap; every page but the last
+//!   holds whole blocks of 1,024 rows, so block `b` is the same rows in every column.
 //! - Pages begin on a sector and take whole sectors.
 
 use crate::{
@@ -65,7 +65,8 @@ pub struct ChunkDirectory {
 /// Everything a scan must know of a segment before it reads a page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentDirectory {
-    /// The table under which it was written, as its pages say. Tables that succeed that one may keep it.
+    /// The table under which it was written, as its pages say. Tables that succeed that one may
+    /// keep it.
     pub table: TableId,
     /// Its id, unique in each table that has it.
     pub segment: SegmentId,
@@ -127,7 +128,8 @@ impl SegmentDirectory {
         pages.map(|page| u64::from(page.extent.length_bytes)).sum()
     }
 
-    /// Checks the invariants above against a table of `columns` columns on a node with `devices` devices.
+    /// Checks the invariants above against a table of `columns` columns on a node with `devices`
+    /// devices.
     ///
     /// # Errors
     /// The first field that breaks one.

@@ -1,13 +1,16 @@
 //! How does one binary use the vectors of whatever processor it runs on?
 //!
-//! Kernels are plain loops that compilers vectorise. Each is compiled once for every [`Level`] of instructions, and which
-//! of them runs is decided once, when the process begins to scan. `RACKSCAN_SIMD=plain` (or `v2`, `v3`, `v4`) forces a
-//! level; a name that is unknown here, or a level that the machine lacks, forces nothing. Levels of x86-64 are those of
-//! its psABI; on aarch64 NEON belongs to the base, so `plain` is NEON code there.
+//! Kernels are plain loops that compilers vectorise. Each is compiled once for every [`Level`] of
+//! instructions, and which of them runs is decided once, when the process begins to scan.
+//! `RACKSCAN_SIMD=plain` (or `v2`, `v3`, `v4`) forces a level; a name that is unknown here, or a
+//! level that the machine lacks, forces nothing. Levels of x86-64 are those of its psABI; on
+//! aarch64 NEON belongs to the base, so `plain` is NEON code there.
 //!
 //! Invariants
-//! - A level changes speed, never a bit of any result: kernels compute with integers, in no order that matters.
-//! - Asking for a level that the machine does not have runs the plain code: the dispatcher detects for itself.
+//! - A level changes speed, never a bit of any result: kernels compute with integers, in no order
+//!   that matters.
+//! - Asking for a level that the machine does not have runs the plain code: the dispatcher detects
+//!   for itself.
 //! - What [`Kernel::run`] calls must be `#[inline(always)]`, or it is compiled for the base only.
 
 use multiversion::multiversion;
@@ -64,7 +67,8 @@ impl Level {
         Self::available().into_iter().find(|level| level.to_string() == name)
     }
 
-    /// The level that `RACKSCAN_SIMD` forces, else the best of this machine; decided once per process.
+    /// The level that `RACKSCAN_SIMD` forces, else the best of this machine; decided once per
+    /// process.
     #[must_use]
     pub fn chosen() -> Self {
         static CHOSEN: OnceLock<Level> = OnceLock::new();

@@ -6,13 +6,18 @@
 //! map      a table's definition, the directories of all nodes, and the sets they lie in   (TableMap)
 //! ```
 //!
-//! Where a cell lies in a stripe is not said here: that is the business of whoever knows the geometry (`client::protected`).
+//! Where a cell lies in a stripe is not said here: that is the business of whoever knows the
+//! geometry (`client::protected`).
 //!
 //! Invariants (held by [`TableMap::verify`])
-//! - Each segment of the table lies in exactly one set, on the same node, with the extents that its directory says.
-//! - A set has a stream for each node of the table, in the definition's order; its cells are whole sectors.
-//! - A stream has a checksum for each of its cells. No node can hold them against what is there without reading it; pages have checksums of their own.
-//! - A set may hold segments that the table has no more: what is left of the set cannot be reconstructed without their bytes.
+//! - Each segment of the table lies in exactly one set, on the same node, with the extents that its
+//!   directory says.
+//! - A set has a stream for each node of the table, in the definition's order; its cells are whole
+//!   sectors.
+//! - A stream has a checksum for each of its cells. No node can hold them against what is there
+//!   without reading it; pages have checksums of their own.
+//! - A set may hold segments that the table has no more: what is left of the set cannot be
+//!   reconstructed without their bytes.
 
 use crate::{
     codec::{self, CodecError, Envelope},
@@ -93,8 +98,9 @@ pub struct NodeStream {
     pub segments: Vec<StreamSegment>,
     /// The parity cells that the node keeps, by stripe, then by slot.
     pub parity: Vec<ParityCell>,
-    /// The CRC-32C of each cell of the stream, in order; of the last one as if zeros followed up to the cell's end. So what comes back of a lost cell can be
-    /// checked as a whole, before anybody reads pages.
+    /// The CRC-32C of each cell of the stream, in order; of the last one as if zeros followed up to
+    /// the cell's end. So what comes back of a lost cell can be checked as a whole, before anybody
+    /// reads pages.
     pub cells: Vec<u32>,
 }
 

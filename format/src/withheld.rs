@@ -1,6 +1,8 @@
-//! Which rows of a segment are not there any more? The numbers of those that were updated or deleted since it was written.
+//! Which rows of a segment are not there any more? The numbers of those that were updated or
+//! deleted since it was written.
 //!
-//! A segment never changes. Whoever scans one is given the rows that do not exist for that scan, and they do not come out of it.
+//! A segment never changes. Whoever scans one is given the rows that do not exist for that scan,
+//! and they do not come out of it.
 //!
 //! ```text
 //! CRC-32C of the rest: u32 | of each block with such rows, ascending:
@@ -12,7 +14,8 @@
 //!
 //! Invariants
 //! - A set has one encoding; that of the empty set has no bytes. Numbers are little-endian.
-//! - Every row is below `SEGMENT_ROWS_MAX`. Whether a segment has it is for [`WithheldRows::verify`].
+//! - Every row is below `SEGMENT_ROWS_MAX`. Whether a segment has it is for
+//!   [`WithheldRows::verify`].
 
 use std::fmt;
 
@@ -114,7 +117,8 @@ impl WithheldRows {
         Self::indexed(bytes)
     }
 
-    /// All of a segment's `segment_rows` rows but these, in any order; they may repeat. Rows that the segment does not have are passed over.
+    /// All of a segment's `segment_rows` rows but these, in any order; they may repeat. Rows that
+    /// the segment does not have are passed over.
     ///
     /// # Errors
     /// When no segment has so many rows.
@@ -260,7 +264,8 @@ impl WithheldRows {
         words.is_some_and(|words| words[row as usize / 64 % BLOCK_WORDS] >> (row % 64) & 1 == 1)
     }
 
-    /// Those of a block as bits, the first row in the lowest bit of the first word; `None` if all of its rows are there.
+    /// Those of a block as bits, the first row in the lowest bit of the first word; `None` if all
+    /// of its rows are there.
     #[must_use]
     #[inline]
     pub fn in_block(&self, block: usize) -> Option<[u64; BLOCK_WORDS]> {

@@ -1,9 +1,11 @@
-//! Which values can a page hold? The zone map: bounds that let a scan skip a page without reading it.
+//! Which values can a page hold? The zone map: bounds that let a scan skip a page without reading
+//! it.
 //!
 //! Invariants
 //! - A missing bound means "unknown", never "empty": pruning may only use bounds that are there.
-//! - Text bounds are cut to `ZONE_TEXT_BYTES_MAX` bytes: the lower one to a prefix, the upper one to a prefix
-//!   incremented in its last byte (or unknown, when every byte is 0xff), so both still bound every value.
+//! - Text bounds are cut to `ZONE_TEXT_BYTES_MAX` bytes: the lower one to a prefix, the upper one
+//!   to a prefix incremented in its last byte (or unknown, when every byte is 0xff), so both still
+//!   bound every value.
 //! - NaN is outside every order, so a page that holds one has no float bounds.
 
 use crate::limits::ZONE_TEXT_BYTES_MAX;

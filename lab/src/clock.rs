@@ -1,6 +1,7 @@
 //! What time is it, and how does a thread wait for a moment?
 //!
-//! Drivers take the time from a [`Clock`], so that tests run them in virtual time over targets that move it.
+//! Drivers take the time from a [`Clock`], so that tests run them in virtual time over targets that
+//! move it.
 
 use std::time::{Duration, Instant};
 

@@ -44,7 +44,8 @@ fn read() -> Vec<Ticks> {
     parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// The lines `cpu0`, `cpu1`, ... of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+/// The lines `cpu0`, `cpu1`, ... of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
+/// steal.
 fn parse(stat: &str) -> Vec<Ticks> {
     let cores = stat.lines().filter(|line| {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))

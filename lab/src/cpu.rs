@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture Linux runs on here.
+/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture Linux runs
+/// on here.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// The processor time of one process at one moment.
@@ -47,7 +48,8 @@ impl CpuSample {
         Self::of(std::process::id())
     }
 
-    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else to the tick, and no less than what those used that still are.
+    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else
+    /// to the tick, and no less than what those used that still are.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         let same = self.threads_ns.keys().eq(earlier.threads_ns.keys()) && !self.threads_ns.is_empty();
@@ -73,7 +75,8 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
 }
 
-/// utime and stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold anything.
+/// utime and stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold
+/// anything.
 fn ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut words = after_name.split_whitespace().skip(11);

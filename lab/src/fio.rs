@@ -1,7 +1,8 @@
 //! What does fio measure on the same file?
 //!
 //! Invariants
-//! - fio only reads (`--readonly`), the same part of the file, with the same size and depth, past the page cache.
+//! - fio only reads (`--readonly`), the same part of the file, with the same size and depth, past
+//!   the page cache.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,8 +1,8 @@
 //! How long did the IOs take?
 //!
 //! Invariants
-//! - Values keep three significant digits from a nanosecond to the longest that a run can take; longer ones count as
-//!   that.
+//! - Values keep three significant digits from a nanosecond to the longest that a run can take;
+//!   longer ones count as that.
 //! - Recording neither fails nor allocates.
 
 use std::time::Duration;

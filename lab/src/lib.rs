@@ -20,8 +20,9 @@
 //! Invariants
 //! - A target belongs to one thread and holds at most its depth in flight.
 //! - Memory is given out before a run starts; an IO allocates nothing here.
-//! - Targets and drivers know nothing of pages, tables and queries: offsets and lengths are all they see. Only
-//!   [`query_simulation`] and [`kernels`] do, and no SQL: their queries are scan programs.
+//! - Targets and drivers know nothing of pages, tables and queries: offsets and lengths are all
+//!   they see. Only [`query_simulation`] and [`kernels`] do, and no SQL: their queries are scan
+//!   programs.
 
 #![forbid(unsafe_code)]
 

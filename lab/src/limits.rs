@@ -103,7 +103,8 @@ pub const SWEEP_SERIES_MAX: usize = 64;
 /// Rounds of one sweep of transactions.
 pub const SWEEP_ROUNDS_MAX: u32 = 1000;
 
-/// After a transaction has failed its session waits so long: a node that is down is not asked as fast as possible.
+/// After a transaction has failed its session waits so long: a node that is down is not asked as
+/// fast as possible.
 pub const FAILURE_PAUSE: Duration = Duration::from_millis(1);
 
 const _: () = assert!(MESSAGES_MAX as usize <= rackscan_client::limits::DIRECT_DEPTH_MAX);

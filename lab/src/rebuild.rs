@@ -1,6 +1,7 @@
 //! What does it cost to rebuild a node, beside what the same bytes cost by themselves?
 //!
-//! Method: turns. In each, a node has lost all it had and gets it back; then as many bytes as that read of others and wrote are read and written by [`crate::move_bytes`] from and to the same
+//! Method: turns. In each, a node has lost all it had and gets it back; then as many bytes as that
+//! read of others and wrote are read and written by [`crate::move_bytes`] from and to the same
 //! devices. Who loses nodes and rebuilds them is the caller.
 //!
 //! Invariants
@@ -25,9 +26,11 @@ pub struct RebuildLine {
     pub wire: String,
     /// Who computes what comes back: `relay`, the nodes; `naive`, the client.
     pub schedule: String,
-    /// What goes through it in a second, both directions together, in megabytes (10^6 bytes); absent if nothing holds it back.
+    /// What goes through it in a second, both directions together, in megabytes (10^6 bytes);
+    /// absent if nothing holds it back.
     pub wire_mb_per_s: Option<u32>,
-    /// What is read from the disk of each node in a second at most, and written as much, in megabytes (10^6 bytes); absent if nothing holds it back.
+    /// What is read from the disk of each node in a second at most, and written as much, in
+    /// megabytes (10^6 bytes); absent if nothing holds it back.
     pub disk_mb_per_s: Option<u32>,
     /// The node that was lost.
     pub node: u16,
@@ -47,8 +50,8 @@ pub struct RebuildLine {
     pub devices_seconds: Vec<f64>,
     /// The median of these over that of the rebuilds: 1 is as fast as the devices.
     pub of_devices: f64,
-    /// What the disk with most to do (that of the lost node, which writes all; the others share what is read) could have done in over the median time; absent if nothing holds
-    /// it back.
+    /// What the disk with most to do (that of the lost node, which writes all; the others share
+    /// what is read) could have done in over the median time; absent if nothing holds it back.
     pub of_disk: Option<f64>,
     /// Bytes that crossed the wire, of all links together.
     pub wire_bytes: u64,
@@ -63,7 +66,8 @@ pub struct RebuildTurn {
     pub rebuilt_bytes: u64,
     /// Bytes that others read for it.
     pub survivor_bytes: u64,
-    /// Bytes that relays sent to each other for it; none if the client did it, to whom all that was read comes and who sends what comes back.
+    /// Bytes that relays sent to each other for it; none if the client did it, to whom all that was
+    /// read comes and who sends what comes back.
     pub relayed_bytes: u64,
     /// Seconds of the rebuild.
     pub seconds: f64,
@@ -131,7 +135,8 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
     }))
 }
 
-/// Cells that are read for each that a lost node gets back, over as many stripes as there are nodes: then it has had each column once.
+/// Cells that are read for each that a lost node gets back, over as many stripes as there are
+/// nodes: then it has had each column once.
 ///
 /// # Errors
 /// No geometry of so many nodes.

@@ -1,9 +1,11 @@
-//! What must a figure carry so that it can be traced and compared? Command, commit, machine and scale.
+//! What must a figure carry so that it can be traced and compared? Command, commit, machine and
+//! scale.
 
 use serde::Serialize;
 use std::fs;
 
-/// The commit this binary was built from, `-dirty` if the tree had changes, `unknown` outside a repository.
+/// The commit this binary was built from, `-dirty` if the tree had changes, `unknown` outside a
+/// repository.
 pub const COMMIT: &str = env!("RACKSCAN_COMMIT");
 
 /// The fields every benchmark line begins with.

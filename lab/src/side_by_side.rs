@@ -1,6 +1,8 @@
-//! How long do files take to give and take so many bytes, all at once, if nobody does anything with them?
+//! How long do files take to give and take so many bytes, all at once, if nobody does anything with
+//! them?
 //!
-//! The limit that whoever moves the same bytes is set beside: a thread for each file, [`DEPTH`] direct transfers of [`TRANSFER_BYTES`] under way in each, and a flush behind what was written.
+//! The limit that whoever moves the same bytes is set beside: a thread for each file, [`DEPTH`]
+//! direct transfers of [`TRANSFER_BYTES`] under way in each, and a flush behind what was written.
 
 use rackscan_device::{
     Access, BufferPool, Completion, Device, DeviceIo, Fsync, HandOver, IoMemory, Read, Ring, RingConfig,

@@ -5,12 +5,14 @@
 //!     for each turn      target ^= source, block by block (`stripe`), then target += source by a plain loop; the first turn does not count
 //! ```
 //!
-//! Both read two blocks and write one. Out of memory means that target and source are [`MEMORY_BYTES`] each and are gone through in order; out of the cache means the same two blocks again
-//! and again. This is figure 4 of the paper (`redundant-writes`, section 2.3).
+//! Both read two blocks and write one. Out of memory means that target and source are
+//! [`MEMORY_BYTES`] each and are gone through in order; out of the cache means the same two blocks
+//! again and again. This is figure 4 of the paper (`redundant-writes`, section 2.3).
 //!
 //! Invariants
 //! - Everything runs on the thread that calls.
-//! - What is compared takes turns next to each other; a ratio is the median of those of neighbouring turns.
+//! - What is compared takes turns next to each other; a ratio is the median of those of
+//!   neighbouring turns.
 
 use std::{
     hint::black_box,

@@ -1,7 +1,9 @@
-//! Which rank does a number drawn from [0, 1) stand for, if rank n is drawn in proportion to `1 / n^skew`?
+//! Which rank does a number drawn from [0, 1) stand for, if rank n is drawn in proportion to
+//! `1 / n^skew`?
 //!
-//! By J. Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as the Yahoo! Cloud Serving Benchmark has it
-//! (`ZipfianGenerator`): the two most popular ranks exactly, the others by a formula that takes one power.
+//! By J. Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as the
+//! Yahoo! Cloud Serving Benchmark has it (`ZipfianGenerator`): the two most popular ranks exactly,
+//! the others by a formula that takes one power.
 //!
 //! Invariants
 //! - A rank is below the count.
@@ -18,7 +20,8 @@ pub(crate) struct Zipf {
     zeta: f64,
 }
 
-/// Terms of the sum that are added one by one; the rest is an integral, which differs by less than a millionth.
+/// Terms of the sum that are added one by one; the rest is an integral, which differs by less than
+/// a millionth.
 const ZETA_TERMS: u64 = 10_000;
 
 impl Zipf {
@@ -42,7 +45,8 @@ impl Zipf {
         self.zeta
     }
 
-    /// Takes more ranks in; each costs a power, so that a few at a time are cheap. Fewer than there are change nothing.
+    /// Takes more ranks in; each costs a power, so that a few at a time are cheap. Fewer than there
+    /// are change nothing.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn grow(&mut self, count: u64) {
         if count <= self.count {

@@ -11,10 +11,11 @@
 //! latency                  1-2 trips       1 trip
 //! ```
 //!
-//! Segments follow each other, so that the stages of one overlap with those of others: a placement costs what its slowest
-//! stage costs, and a little of what that hides. Before a stage begins, the work that its resource was given earlier must
-//! be done. A node whose devices are attached runs on the engine's host: its scans and the engine's share one set of cores,
-//! so that moving work between them frees nothing.
+//! Segments follow each other, so that the stages of one overlap with those of others: a placement
+//! costs what its slowest stage costs, and a little of what that hides. Before a stage begins, the
+//! work that its resource was given earlier must be done. A node whose devices are attached runs on
+//! the engine's host: its scans and the engine's share one set of cores, so that moving work
+//! between them frees nothing.
 //!
 //! Invariants
 //! - A price never falls when there is more to do, or more to be done before.
@@ -26,28 +27,31 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The part of the stages hidden by the slowest one that is paid all the same: they never overlap perfectly, and of two
-/// placements with one bottleneck the one that does less besides is better.
+/// The part of the stages hidden by the slowest one that is paid all the same: they never overlap
+/// perfectly, and of two placements with one bottleneck the one that does less besides is better.
 const HIDDEN_SHARE: f64 = 0.2;
 
 /// The same among many segments, whose stages overlap better.
 const PACE_HIDDEN_SHARE: f64 = 0.02;
 
-/// Round trips that take as much of a host's processors as handing a scan to a node and one of its workers and back: five
-/// threads wake each other, who then find their caches cold. Measured on Q15, whose scans take 0.1 ms a segment more of
-/// the processors in nodes than in the engine.
+/// Round trips that take as much of a host's processors as handing a scan to a node and one of its
+/// workers and back: five threads wake each other, who then find their caches cold. Measured on
+/// Q15, whose scans take 0.1 ms a segment more of the processors in nodes than in the engine.
 const SCAN_TRIPS: f64 = 4.0;
 
-/// Seconds of a node's processors to take a request for a scan, hand it to a worker and answer. Measured beside [`SCAN_TRIPS`]: 31 us over
-/// `shm`, 50 us over `tcp`, of a scan whose pages zone maps rule out.
+/// Seconds of a node's processors to take a request for a scan, hand it to a worker and answer.
+/// Measured beside [`SCAN_TRIPS`]: 31 us over `shm`, 50 us over `tcp`, of a scan whose pages zone
+/// maps rule out.
 const NODE_SCAN_S: f64 = 40e-6;
 /// The same for a fetch, its pages not counted: 10 us a segment over `shm`.
 const NODE_FETCH_S: f64 = 10e-6;
-/// Seconds of a node's processors for a byte that it sends over `tcp`: the kernel copies it. 0.16 to 0.23 ns with 470 KB to 1.1 MB a
-/// segment and a quota of a tenth of a processor. Elsewhere the reader or an adapter takes it.
+/// Seconds of a node's processors for a byte that it sends over `tcp`: the kernel copies it. 0.16
+/// to 0.23 ns with 470 KB to 1.1 MB a segment and a quota of a tenth of a processor. Elsewhere the
+/// reader or an adapter takes it.
 const NODE_TCP_BYTE_S: f64 = 0.2e-9;
 
-/// Seconds of the engine's processors for a byte that it takes from a survivor's cell: copied out of registered memory, XORed, and both at a few GB/s.
+/// Seconds of the engine's processors for a byte that it takes from a survivor's cell: copied out
+/// of registered memory, XORed, and both at a few GB/s.
 const SURVIVOR_BYTE_S: f64 = 0.4e-9;
 
 /// Why a placement cannot apply.
@@ -106,7 +110,8 @@ impl Prices {
         })
     }
 
-    /// The cheapest placement that applies; of equal ones the first in the order of [`Placement::ALL`].
+    /// The cheapest placement that applies; of equal ones the first in the order of
+    /// [`Placement::ALL`].
     #[must_use]
     pub fn cheapest(&self) -> Option<Placement> {
         let best = self.applicable().reduce(|best, next| if next.1 < best.1 { next } else { best });
@@ -114,8 +119,8 @@ impl Prices {
     }
 }
 
-/// Seconds of each resource that a segment's scan takes under one placement: seconds of one core, of the whole device,
-/// of the whole wire.
+/// Seconds of each resource that a segment's scan takes under one placement: seconds of one core,
+/// of the whole device, of the whole wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
     /// Of the node's devices.
@@ -126,14 +131,15 @@ pub struct Demand {
     pub worker_s: f64,
     /// Of a core of the node.
     pub node_s: f64,
-    /// Of what the node may use of its processors: all that its threads compute, messages included, however long they are kept from it.
+    /// Of what the node may use of its processors: all that its threads compute, messages included,
+    /// however long they are kept from it.
     pub node_cpu_s: f64,
     /// Of a core of the engine.
     pub engine_s: f64,
     /// Of waiting for messages.
     pub latency_s: f64,
-    /// Of a core, to pass messages from thread to thread and reads to devices: counted where all are on one host, elsewhere
-    /// each has its own cores.
+    /// Of a core, to pass messages from thread to thread and reads to devices: counted where all
+    /// are on one host, elsewhere each has its own cores.
     pub messages_s: f64,
 }
 
@@ -144,16 +150,17 @@ impl Demand {
     }
 }
 
-/// Of the bytes of the pages that a node is asked for, as pages or as rows, the share that comes from devices: as this scan found it, as others did lately,
-/// or as the node's cache lets expect; no more than what is not known to lie in a cache.
+/// Of the bytes of the pages that a node is asked for, as pages or as rows, the share that comes
+/// from devices: as this scan found it, as others did lately, or as the node's cache lets expect;
+/// no more than what is not known to lie in a cache.
 fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
     let found = profile.measured.from_disk.or(node.pace.from_disk);
     let expected = found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
     expected.min(1.0 - profile.cached.clamp(0.0, 1.0))
 }
 
-/// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster does not have takes as
-/// much as an unknown one: [`price`] says that it is not there.
+/// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster
+/// does not have takes as much as an unknown one: [`price`] says that it is not there.
 #[must_use]
 pub fn demand(
     profile: &ScanProfile,
@@ -170,7 +177,8 @@ pub fn demand(
     let reads_s = f64::from(profile.pages().pages) * calibration.device.page_us.value * 1e-6;
     let not_cached_reads_s = reads_s * from_disk(profile, node);
     let engine_s = scan_seconds(profile, &calibration.engine) * profile.measured.engine_cpu;
-    // For a page of a lost node the same ranges of several cells are read, from devices side by side, and all of them come here.
+    // For a page of a lost node the same ranges of several cells are read, from devices side by
+    // side, and all of them come here.
     let (survivors, rebuilt_s) = match profile.is_degraded(node) {
         true => (profile.rebuilt_from, bytes(profile.pages()) * profile.rebuilt_from * SURVIVOR_BYTE_S),
         false => (1.0, 0.0),
@@ -216,8 +224,8 @@ fn sent_s(bytes: f64, wire: Wire) -> f64 {
     }
 }
 
-/// Seconds a segment of the node that follows many others: what its busiest resource takes, if nobody else has work for it.
-/// Every node has its part of the engine.
+/// Seconds a segment of the node that follows many others: what its busiest resource takes, if
+/// nobody else has work for it. Every node has its part of the engine.
 pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
     let nodes = f64::from(u32::try_from(cluster.nodes.len().max(1)).unwrap_or(u32::MAX));
     let cores = f64::from(cluster.engine.cores.max(1)) / nodes;
@@ -268,7 +276,8 @@ fn seconds(
     calibration: &Calibration,
 ) -> f64 {
     let others = f64::from(node.load.scans_running) + f64::from(node.load.scans_queued);
-    // Nothing is known of other engines' scans but their number: they are taken for scans like this one.
+    // Nothing is known of other engines' scans but their number: they are taken for scans like this
+    // one.
     let others_s = others * scan_seconds(profile, &calibration.node) * node.pace.cpu;
     let segments = f64::from(node.ahead.segments);
     let shared = |ahead_s| Capacity { parallel: 1.0, segments, ahead_s };
@@ -314,7 +323,8 @@ fn attached_ahead_s(cluster: &ClusterProfile) -> f64 {
     attached.map(|node| node.ahead.demand.node_s + node.ahead.demand.messages_s).sum()
 }
 
-/// A resource that does `parallel` things at a time and has those of `segments` segments to do already.
+/// A resource that does `parallel` things at a time and has those of `segments` segments to do
+/// already.
 #[derive(Clone, Copy)]
 struct Capacity {
     parallel: f64,
@@ -328,8 +338,9 @@ impl Capacity {
         work_s.max(self.turn_s(work_s))
     }
 
-    /// Seconds until the resource has done the work and what is before it. It takes turns, so that little work does not wait
-    /// for all of the much that was there already, but for as much as itself of each.
+    /// Seconds until the resource has done the work and what is before it. It takes turns, so that
+    /// little work does not wait for all of the much that was there already, but for as much as
+    /// itself of each.
     fn turn_s(self, work_s: f64) -> f64 {
         let before_s = self.ahead_s.min(self.segments * work_s);
         (before_s + work_s) / self.parallel

@@ -4,17 +4,19 @@
 //! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Course, Pace
 //! ```
 //!
-//! The first segments follow the price model. Whatever ends says how many rows passed, how many came out, which bytes moved
-//! and who computed for how long; the next profile is corrected by it. What is learned of a scan ends with it (`Course`),
-//! what is learned of a node serves the next scan too, for a while (`Pace`).
+//! The first segments follow the price model. Whatever ends says how many rows passed, how many
+//! came out, which bytes moved and who computed for how long; the next profile is corrected by it.
+//! What is learned of a scan ends with it (`Course`), what is learned of a node serves the next
+//! scan too, for a while (`Pace`).
 //!
 //! Invariants
 //! - A forced policy is never corrected, only watched.
-//! - Of a scan's segments at most one in [`EXPLORE_EVERY`] goes elsewhere than the prices say, to a placement not yet tried
-//!   that costs at most [`EXPLORE_PRICE_MAX`] times as much and would be faster if its wire took nothing, and none of the
-//!   last [`EXPLORE_LEFT_MIN`].
-//! - Pages that would be read past a cache that may keep them, and were before, go through it once, at most at
-//!   [`KEEP_PRICE_MAX`] times the price: what is read again and again must not stay the slowest way.
+//! - Of a scan's segments at most one in [`EXPLORE_EVERY`] goes elsewhere than the prices say, to a
+//!   placement not yet tried that costs at most [`EXPLORE_PRICE_MAX`] times as much and would be
+//!   faster if its wire took nothing, and none of the last [`EXPLORE_LEFT_MIN`].
+//! - Pages that would be read past a cache that may keep them, and were before, go through it once,
+//!   at most at [`KEEP_PRICE_MAX`] times the price: what is read again and again must not stay the
+//!   slowest way.
 
 use crate::{
     calibration::Calibration,
@@ -33,13 +35,16 @@ pub const EXPLORE_EVERY: u32 = 16;
 pub const EXPLORE_PRICE_MAX: f64 = 3.0;
 /// What is learned must serve at least so many segments.
 pub const EXPLORE_LEFT_MIN: usize = 8;
-/// A node reads pages that it is to keep only at less than this many times the price of reading them past it.
+/// A node reads pages that it is to keep only at less than this many times the price of reading
+/// them past it.
 pub const KEEP_PRICE_MAX: f64 = 2.0;
-/// How many times earlier a segment must end elsewhere than where most go: to change sides costs more than is known.
+/// How many times earlier a segment must end elsewhere than where most go: to change sides costs
+/// more than is known.
 const ASIDE_GAIN_MIN: f64 = 1.5;
 /// Transfers of fewer bytes say more about round trips than about the wire.
 const WIRE_BYTES_MIN: u64 = 128 << 10;
-/// No wire is believed to be so many times faster than calibrated: where the devices took nearly all of a wait, what is left says nothing.
+/// No wire is believed to be so many times faster than calibrated: where the devices took nearly
+/// all of a wait, what is left says nothing.
 const WIRE_FASTER_MAX: f64 = 10.0;
 /// Of rows from a scan in a node: until the engine hears of them they wait for processors, too.
 const WIRE_ROW_BYTES_MIN: u64 = 256 << 10;
@@ -71,9 +76,11 @@ pub struct Observed {
     pub node_cpu_s: f64,
     /// Seconds that it took for them, waiting for devices not counted.
     pub node_s: f64,
-    /// Seconds of the devices: of the wait, the share of one among those who waited at the same time.
+    /// Seconds of the devices: of the wait, the share of one among those who waited at the same
+    /// time.
     pub device_s: f64,
-    /// Seconds from asking for pages to having them; of a scan in the node, from its end to having the rows.
+    /// Seconds from asking for pages to having them; of a scan in the node, from its end to having
+    /// the rows.
     pub wait_s: f64,
     /// Of them, seconds until the node had read the pages.
     pub read_s: f64,
@@ -91,8 +98,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Learns from a segment of the node that was scanned so and ended at `now_s`: seconds of the clock by which
-    /// [`Pace::factors`] is asked. Each ratio has its own age: who scans in the node learns nothing of the way for its pages.
+    /// Learns from a segment of the node that was scanned so and ended at `now_s`: seconds of the
+    /// clock by which [`Pace::factors`] is asked. Each ratio has its own age: who scans in the node
+    /// learns nothing of the way for its pages.
     #[expect(clippy::cast_precision_loss, reason = "estimates: 53 bits are plenty")]
     pub fn observe(
         &mut self,
@@ -118,11 +126,13 @@ impl Pace {
         if observed.wire_bytes >= wire_bytes_min && observed.wait_s > 0.0 {
             let costs = calibration.wire(wire);
             let expected_s = observed.wire_bytes as f64 / costs.bytes_per_s.value;
-            // Who waits alone waits for each in turn; many wait for the slowest, each for its share.
+            // Who waits alone waits for each in turn; many wait for the slowest, each for its
+            // share.
             let shared_s = observed.wait_s / f64::from(observed.waiting.max(1));
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
             let found_s = match wire {
-                // Memory of one machine is as fast as calibrated; who waits longer waits for a processor.
+                // Memory of one machine is as fast as calibrated; who waits longer waits for a
+                // processor.
                 Wire::Shm => expected_s,
                 Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(expected_s / WIRE_FASTER_MAX),
             };
@@ -140,7 +150,8 @@ impl Pace {
             fetch_known: self.wire.is_known(now_s),
             process_known: self.cpu.is_known(now_s),
             cpu: self.cpu.factor(now_s),
-            // A node that a quota stops delays all that is on its way from there at once; nothing makes a wire look faster than it is.
+            // A node that a quota stops delays all that is on its way from there at once; nothing
+            // makes a wire look faster than it is.
             wire: self.wire.least(now_s),
             device: self.device.factor(now_s),
             from_disk: self.from_disk.as_measured(now_s),
@@ -213,7 +224,8 @@ impl Course {
         };
         let pace_s = choice.options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
         let near = choice.options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
-        // What its other resources take is known: where they alone are slower, no wire makes it worth trying.
+        // What its other resources take is known: where they alone are slower, no wire makes it
+        // worth trying.
         let hopeful = near.filter(|option| option.hope_s < pace_s);
         hopeful.filter(unknown).map(|option| option.placement).next()
     }
@@ -270,8 +282,8 @@ impl Course {
         }
     }
 
-    /// A profile as the segments so far suggest it. What one side took to compute is believed of the other, too, until
-    /// that has computed: the program is the same.
+    /// A profile as the segments so far suggest it. What one side took to compute is believed of
+    /// the other, too, until that has computed: the program is the same.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
     pub fn corrected(&self, profile: &ScanProfile) -> ScanProfile {
@@ -353,7 +365,8 @@ impl Choice {
         Self { node: profile.node, options, left_s: left * pace_s, held_s: node.held_s() }
     }
 
-    /// Whether it costs little to have the node read the segment's pages, and keep them for the next time.
+    /// Whether it costs little to have the node read the segment's pages, and keep them for the
+    /// next time.
     fn may_be_kept(&self) -> bool {
         let alone_s = |placement| {
             let options = self.options.iter().filter(|option| option.placement == placement);
@@ -362,8 +375,8 @@ impl Choice {
         alone_s(Placement::RemoteFetch) <= KEEP_PRICE_MAX * alone_s(Placement::Local)
     }
 
-    /// The placement in which the segment ends first. Another than the one in which all together would must be known, worth
-    /// it, and not what everybody waits for at the end.
+    /// The placement in which the segment ends first. Another than the one in which all together
+    /// would must be known, worth it, and not what everybody waits for at the end.
     fn best(&self) -> Option<Placement> {
         let steady = self.options.iter().min_by(|left, right| {
             left.pace_s.total_cmp(&right.pace_s).then(left.alone_s.total_cmp(&right.alone_s))
@@ -392,7 +405,8 @@ fn scaled(demand: PageDemand, factor: f64) -> PageDemand {
     }
 }
 
-/// Plans a whole scan: each segment, in turn, where it would end first if all those before were still to be done.
+/// Plans a whole scan: each segment, in turn, where it would end first if all those before were
+/// still to be done.
 ///
 /// # Errors
 /// As [`place`].

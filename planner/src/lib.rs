@@ -15,10 +15,11 @@
 //! Observed       what the segment did: it corrects the next one's profile and the node's pace     (course, ratio)
 //! ```
 //!
-//! Everything here is a pure function: no IO, no clock, no threads, no SQL. The same profile, cluster, calibration and
-//! policy always give the same decision, which is what the golden tables in `tests/decisions.rs` hold. How good the decisions of a whole scan are is what
-//! `tests/simulated_sweep.rs` says.
-//! The orders of messages of a transaction and of a stripe belong in this crate too, for the same reason.
+//! Everything here is a pure function: no IO, no clock, no threads, no SQL. The same profile,
+//! cluster, calibration and policy always give the same decision, which is what the golden tables
+//! in `tests/decisions.rs` hold. How good the decisions of a whole scan are is what
+//! `tests/simulated_sweep.rs` says. The orders of messages of a transaction and of a stripe belong
+//! in this crate too, for the same reason.
 
 #![forbid(unsafe_code)]
 

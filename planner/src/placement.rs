@@ -3,8 +3,8 @@
 //! Invariants
 //! - A forced policy is obeyed or refused with the way out, never replaced in silence.
 //! - `auto` takes the cheapest placement that applies.
-//! - Decisions are per segment, made when its scan begins, with the load reports of that moment and with what the
-//!   segments before have taught (see `course`).
+//! - Decisions are per segment, made when its scan begins, with the load reports of that moment and
+//!   with what the segments before have taught (see `course`).
 
 use crate::{
     calibration::Calibration,
@@ -109,7 +109,8 @@ pub enum Reason {
     Price,
     /// Nothing was known of the placement, and it did not look much dearer.
     Explored,
-    /// It would end first in the engine, past the node's cache, as it did before: this time the cache is to keep its pages.
+    /// It would end first in the engine, past the node's cache, as it did before: this time the
+    /// cache is to keep its pages.
     Kept,
     /// Its node was lost, and its devices can be read without it, or its pages are reconstructed.
     NodeLost,
@@ -188,11 +189,13 @@ pub fn place(
     let Some(placement) = policy.forced().or_else(|| prices.cheapest()) else {
         return Err(PlacementError::UnknownNode { node });
     };
-    // Nobody reads devices that are gone, whoever forces it: what is left of them is at other nodes.
+    // Nobody reads devices that are gone, whoever forces it: what is left of them is at other
+    // nodes.
     let is_gone = placement == Placement::Local && prices.local == Err(WhyNot::NodeLost);
     let placement = if is_gone { Placement::RemoteFetch } else { placement };
     match prices.of(placement) {
-        // A forced placement is tried at a lost node, too: it may be there again, and if not the request says what is wrong.
+        // A forced placement is tried at a lost node, too: it may be there again, and if not the
+        // request says what is wrong.
         Ok(_) | Err(WhyNot::NodeLost) => {
             let Some(at) = cluster.nodes.get(&node) else { return Err(PlacementError::UnknownNode { node }) };
             let reason = match policy {

@@ -1,7 +1,7 @@
 //! What does a scan need, and what do the engine and the nodes have to offer?
 //!
-//! Plain numbers, gathered by the engine from zone maps, segment directories and the load reports that travel with
-//! every reply. Estimates may be wrong; a wrong one costs time, never an answer.
+//! Plain numbers, gathered by the engine from zone maps, segment directories and the load reports
+//! that travel with every reply. Estimates may be wrong; a wrong one costs time, never an answer.
 
 use crate::{cost::Demand, placement::Placement};
 use rackscan_format::{ids::NodeId, message::LoadReport};
@@ -30,7 +30,8 @@ pub struct ScanProfile {
     pub payload: PageDemand,
     /// Expected fraction of `rows` that passes the filter, 0 to 1.
     pub selectivity: f64,
-    /// Values unpacked or computed for each row, weighted: 1 is an integer compared with a constant.
+    /// Values unpacked or computed for each row, weighted: 1 is an integer compared with a
+    /// constant.
     pub filter_values_per_row: f64,
     /// The same for each selected row.
     pub output_values_per_row: f64,
@@ -40,9 +41,11 @@ pub struct ScanProfile {
     pub output_row_bytes: f64,
     /// Of its pages' bytes, the share that is known to lie in the engine's cache or its node's.
     pub cached: f64,
-    /// Whether its pages were read past all caches lately, and its node has a cache that may keep them.
+    /// Whether its pages were read past all caches lately, and its node has a cache that may keep
+    /// them.
     pub repeated: bool,
-    /// If its node is away: bytes that are read at other nodes for each byte of its pages. 0 if they cannot be reconstructed.
+    /// If its node is away: bytes that are read at other nodes for each byte of its pages. 0 if
+    /// they cannot be reconstructed.
     pub rebuilt_from: f64,
     /// What was measured where a plain estimate has nothing to say.
     pub measured: Measured,
@@ -55,7 +58,8 @@ pub struct Measured {
     pub engine_cpu: f64,
     /// Of a node's.
     pub node_cpu: f64,
-    /// Bytes that fetches took from devices to bytes of the pages, if there were any: less than 1 where caches help.
+    /// Bytes that fetches took from devices to bytes of the pages, if there were any: less than 1
+    /// where caches help.
     pub from_disk: Option<f64>,
     /// Bytes that fetches took over the wire to bytes of the pages.
     pub fetched_over_wire: f64,
@@ -88,7 +92,8 @@ impl ScanProfile {
         }
     }
 
-    /// Whether its pages can only come from other nodes' cells: its node was lost, and nobody else reads its devices.
+    /// Whether its pages can only come from other nodes' cells: its node was lost, and nobody else
+    /// reads its devices.
     #[must_use]
     pub fn is_degraded(&self, node: &NodeProfile) -> bool {
         node.lost && self.rebuilt_from > 0.0 && node.attachment != Attachment::Attached
@@ -194,7 +199,8 @@ impl Ahead {
     }
 }
 
-/// How fast a node and the way to it are, against the calibrated constants: 1 as calibrated, 2 half as fast.
+/// How fast a node and the way to it are, against the calibrated constants: 1 as calibrated, 2 half
+/// as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PaceFactors {
     /// Seconds that a scan worker takes for a second of CPU time.
@@ -212,7 +218,8 @@ pub struct PaceFactors {
 }
 
 impl PaceFactors {
-    /// Whether what a placement takes on this node was measured lately. Local reads take nothing but the devices.
+    /// Whether what a placement takes on this node was measured lately. Local reads take nothing
+    /// but the devices.
     #[must_use]
     pub fn is_known(&self, placement: Placement) -> bool {
         match placement {
@@ -236,7 +243,8 @@ pub struct NodeProfile {
     pub wire: Wire,
     /// Whether its devices can be read without it.
     pub attachment: Attachment,
-    /// How busy with others' scans it said it was, in its last reply, and how much of its processors it may use.
+    /// How busy with others' scans it said it was, in its last reply, and how much of its
+    /// processors it may use.
     pub load: LoadReport,
     /// What this engine has asked of it and not heard of: device, wire and scan workers.
     pub ahead: Ahead,
@@ -244,8 +252,8 @@ pub struct NodeProfile {
     pub pace: PaceFactors,
     /// Of the bytes that it stores, the share that its page cache held when it said so, 0 to 1.
     pub cached: f64,
-    /// Whether it was lost lately. It matters where its devices are attached or others have parity: elsewhere nobody has its pages, and asking it
-    /// again is all that can be done.
+    /// Whether it was lost lately. It matters where its devices are attached or others have parity:
+    /// elsewhere nobody has its pages, and asking it again is all that can be done.
     pub lost: bool,
 }
 
@@ -262,7 +270,8 @@ impl NodeProfile {
         }
     }
 
-    /// For how many seconds it may do nothing at all: who has used up the part of a processor that a quota leaves him waits for the next period.
+    /// For how many seconds it may do nothing at all: who has used up the part of a processor that
+    /// a quota leaves him waits for the next period.
     #[must_use]
     pub fn held_s(&self) -> f64 {
         QUOTA_PERIOD_S * (1.0 - self.cpus()).max(0.0)
@@ -280,7 +289,8 @@ impl NodeProfile {
 pub struct EngineProfile {
     /// Threads that scan.
     pub cores: u16,
-    /// The segments of this engine's scans that have begun and have not ended, wherever they are scanned.
+    /// The segments of this engine's scans that have begun and have not ended, wherever they are
+    /// scanned.
     pub ahead: Ahead,
 }
 
@@ -294,7 +304,8 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
-    /// The same cluster when nothing is known of it but who is there, and who cannot be done without and is lost.
+    /// The same cluster when nothing is known of it but who is there, and who cannot be done
+    /// without and is lost.
     #[must_use]
     pub fn unknown(&self) -> Self {
         let mut unknown = self.idle();

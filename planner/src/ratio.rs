@@ -1,10 +1,12 @@
 //! By how much is an estimate wrong?
 //!
-//! The median of the last few ratios of measured to estimated, drawn towards 1 while there are few of them ([`Ratio`]). Of what may
-//! change while nobody measures it goes back to 1 ([`PassingRatio`]).
+//! The median of the last few ratios of measured to estimated, drawn towards 1 while there are few
+//! of them ([`Ratio`]). Of what may change while nobody measures it goes back to 1
+//! ([`PassingRatio`]).
 //!
 //! Invariants
-//! - One measurement among at least three others that agree changes the ratio to nothing outside of theirs.
+//! - One measurement among at least three others that agree changes the ratio to nothing outside of
+//!   theirs.
 //! - The ratio is finite and within [`RATIO_MAX`] of 1 in both directions, whatever is observed.
 
 use serde::{Deserialize, Serialize};
@@ -23,7 +25,8 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// Takes a measurement. Where nothing was expected and nothing found there is nothing to learn: it says whether there was.
+    /// Takes a measurement. Where nothing was expected and nothing found there is nothing to learn:
+    /// it says whether there was.
     pub fn observe(&mut self, measured: f64, estimated: f64) -> bool {
         if !(measured.is_finite() && estimated.is_finite() && measured >= 0.0 && estimated > 0.0) {
             return false;
@@ -59,7 +62,8 @@ impl Ratio {
         }
     }
 
-    /// The least of the last few ratios, where whatever disturbs a measurement only adds to it; 1 if nothing was measured.
+    /// The least of the last few ratios, where whatever disturbs a measurement only adds to it; 1
+    /// if nothing was measured.
     #[must_use]
     pub fn least(&self) -> f64 {
         self.recent[..self.known()]
@@ -85,7 +89,8 @@ const HALF_LIFE_S: f64 = 30.0;
 /// For so many seconds nobody measures again only to know.
 const KNOWN_FOR_S: f64 = 60.0;
 
-/// A ratio that passes: of what may change while nobody looks. Its times are seconds of one clock, whichever that is.
+/// A ratio that passes: of what may change while nobody looks. Its times are seconds of one clock,
+/// whichever that is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PassingRatio {
     ratio: Ratio,

@@ -1,4 +1,5 @@
-//! Does a calibration survive its file? Goal: what is stored is what is read, and nothing wrong is accepted.
+//! Does a calibration survive its file? Goal: what is stored is what is read, and nothing wrong is
+//! accepted.
 
 use rackscan_planner::{Calibration, Constant};
 

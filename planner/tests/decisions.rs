@@ -1,5 +1,6 @@
-//! Which placement does which scan get? Goal: the decision for each situation people care about, written down.
-//! Method: one table of situations per test; every row states the scan, the cluster and the placement expected.
+//! Which placement does which scan get? Goal: the decision for each situation people care about,
+//! written down. Method: one table of situations per test; every row states the scan, the cluster
+//! and the placement expected.
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
@@ -10,7 +11,8 @@ use rackscan_planner::{
 
 const NODE: NodeId = NodeId(3);
 
-/// A segment of 131,072 rows: `filter_kib` of filter columns, `payload_kib` of others, rows of `row_bytes`.
+/// A segment of 131,072 rows: `filter_kib` of filter columns, `payload_kib` of others, rows of
+/// `row_bytes`.
 fn scan(filter_kib: u64, payload_kib: u64, selectivity: f64, row_bytes: f64) -> ScanProfile {
     let demand = |kib: u64| PageDemand {
         pages: u32::try_from(kib.div_ceil(128)).expect("few pages"),

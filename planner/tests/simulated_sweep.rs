@@ -1,7 +1,8 @@
-//! How good are the decisions of a whole scan? Goal: `auto` takes at most 1.05 times as long as the best forced placement,
-//! however wrong the first estimates are. Method: a simulation of one scan in virtual time. Devices and wires serve one
-//! segment at a time, scan workers and the engine's cores several; what the truth is, the planner sees only through what
-//! segments that ended say, as it would of a real cluster.
+//! How good are the decisions of a whole scan? Goal: `auto` takes at most 1.05 times as long as the
+//! best forced placement, however wrong the first estimates are. Method: a simulation of one scan
+//! in virtual time. Devices and wires serve one segment at a time, scan workers and the engine's
+//! cores several; what the truth is, the planner sees only through what segments that ended say, as
+//! it would of a real cluster.
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
@@ -118,7 +119,8 @@ struct Segment {
     truth: Demand,
     steps: Vec<Step>,
     at: usize,
-    /// When it was asked for, when its pages or rows were there, when a worker took and gave it back.
+    /// When it was asked for, when its pages or rows were there, when a worker took and gave it
+    /// back.
     asked_s: f64,
     came_s: f64,
     read_s: f64,
@@ -406,7 +408,8 @@ fn best_forced(truth: Truth, total: usize) -> (f64, Policy) {
     timed.min_by(|left, right| left.0.total_cmp(&right.0)).expect("there are several")
 }
 
-/// Selectivity x CPU share of the nodes x bandwidth of the wire x devices x what the program really costs.
+/// Selectivity x CPU share of the nodes x bandwidth of the wire x devices x what the program really
+/// costs.
 fn sweep(expected: fn(f64) -> f64) -> Vec<Truth> {
     let mut all = Vec::new();
     for (nodes, attached) in [(1, false), (4, false), (1, true)] {
@@ -443,7 +446,8 @@ fn worst(mut ratios: Vec<(f64, String)>) -> String {
     format!("{above} of {} above 1.05\n{}", ratios.len(), shown.join("\n"))
 }
 
-/// How `auto` does against the best forced placement, with what an earlier scan taught of the nodes or without.
+/// How `auto` does against the best forced placement, with what an earlier scan taught of the nodes
+/// or without.
 fn compare(truth: Truth, is_first: bool) -> (f64, f64, String) {
     const SEGMENTS: usize = 400;
     let (best_s, best) = best_forced(truth, SEGMENTS);

@@ -1,7 +1,8 @@
 //! Which queries does everybody mean by q01 to q22?
 //!
-//! The text of the 22 TPC-H queries, compiled in, so that the command, the benchmarks and the tests run the same bytes
-//! wherever they are installed. Where they come from and how their answers are checked: `queries/README.md`.
+//! The text of the 22 TPC-H queries, compiled in, so that the command, the benchmarks and the tests
+//! run the same bytes wherever they are installed. Where they come from and how their answers are
+//! checked: `queries/README.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,6 @@
-//! How long does a home stand still while a snapshot of its store is taken? Goal: the pause of a reactor before a shorter log is written; its
-//! records are made elsewhere. Usage: `snapshotbench [KEYS]`.
+//! How long does a home stand still while a snapshot of its store is taken? Goal: the pause of a
+//! reactor before a shorter log is written; its records are made elsewhere. Usage:
+//! `snapshotbench [KEYS]`.
 
 use rackscan_ramp::{
     item::{Key, Metadata, Value},

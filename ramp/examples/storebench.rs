@@ -1,7 +1,9 @@
-//! What do the pure parts of a transaction cost? `cargo run --release -p rackscan-ramp --example storebench -- TRANSACTIONS`
+//! What do the pure parts of a transaction cost? `cargo run --release -p rackscan-ramp --example
+//! storebench -- TRANSACTIONS`
 //!
-//! Transactions of eight keys with values of 1 KB over four homes in one process, without wires or disks: what is left is what every wire has to
-//! pay as well. Each line is one algorithm: microseconds for a write and for a read by messages, and for a read of eight slots.
+//! Transactions of eight keys with values of 1 KB over four homes in one process, without wires or
+//! disks: what is left is what every wire has to pay as well. Each line is one algorithm:
+//! microseconds for a write and for a read by messages, and for a read of eight slots.
 
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},

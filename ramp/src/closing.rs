@@ -1,6 +1,7 @@
 //! Which keys take no new versions any more, and how do all homes come to know?
 //!
-//! What lies under a prefix may move away for good: rows of a table into segments, or a table may be dropped. Whoever moves them closes the prefix, takes what is there, and empties it:
+//! What lies under a prefix may move away for good: rows of a table into segments, or a table may
+//! be dropped. Whoever moves them closes the prefix, takes what is there, and empties it:
 //!
 //! ```text
 //! a transaction writes a closing key in every home  ->  from its PREPARE on, a home refuses to prepare what is under the prefix
@@ -17,7 +18,8 @@
 //! Invariants
 //! - A closing is for ever: prefixes have numbers in them that are never used again.
 //! - No closed prefix begins with another one.
-//! - It is a transaction like others: durable, in the copies of logs, in feeds, and all homes close or none.
+//! - It is a transaction like others: durable, in the copies of logs, in feeds, and all homes close
+//!   or none.
 
 use crate::{
     item::{Key, Value},
@@ -51,7 +53,8 @@ impl Closing {
 
     /// The items that say so in every one of `homes`, which are all that there are, in order.
     ///
-    /// Nothing for a prefix that leaves no room in a key, or if a home is not found by any number: with as many homes as there may be, that does not happen.
+    /// Nothing for a prefix that leaves no room in a key, or if a home is not found by any number:
+    /// with as many homes as there may be, that does not happen.
     #[must_use]
     pub fn items(self, prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
         let state = match self {
@@ -61,7 +64,8 @@ impl Closing {
         items(&state, prefix, homes)
     }
 
-    /// The items of a [`Closing::Closed`] that carries a note for whoever follows ([`note_of`]). Homes do not read it. An emptied prefix has none any more.
+    /// The items of a [`Closing::Closed`] that carries a note for whoever follows ([`note_of`]).
+    /// Homes do not read it. An emptied prefix has none any more.
     #[must_use]
     pub fn noted(note: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
         items(&[&CLOSED, note].concat(), prefix, homes)
@@ -134,7 +138,8 @@ impl Closings {
         self.prefixes.iter().filter(|(_, state)| state.emptied).map(|(prefix, _)| prefix.as_slice())
     }
 
-    /// Whether a key takes no new versions. No closed prefix begins with another, so only the last one up to the key can be its own.
+    /// Whether a key takes no new versions. No closed prefix begins with another, so only the last
+    /// one up to the key can be its own.
     pub(crate) fn covers(&self, key: &Key) -> bool {
         let up_to = (std::ops::Bound::Unbounded, std::ops::Bound::Included(key.bytes()));
         let last = self.prefixes.range::<[u8], _>(up_to).next_back();

@@ -7,16 +7,23 @@
 //! ```
 //!
 //! What is checked (Bailis et al. 2014, section 3, and what a store says when it acknowledges)
-//! - **fractured**: of a transaction that a read met at one key it misses what that wrote to another key that it read.
-//! - **aborted**, **intermediate**: what was found belongs to a transaction that did not end well, or that wrote no such key; or nobody wrote it.
+//! - **fractured**: of a transaction that a read met at one key it misses what that wrote to
+//!   another key that it read.
+//! - **aborted**, **intermediate**: what was found belongs to a transaction that did not end well,
+//!   or that wrote no such key; or nobody wrote it.
 //! - **future**: what was found was written by a transaction that began after the read had ended.
-//! - **lost**: a write had been acknowledged before the read began, and the read found something older.
-//! - **session**: a session does not find its own write again. (RAMP promises nothing of what a session reads twice.)
+//! - **lost**: a write had been acknowledged before the read began, and the read found something
+//!   older.
+//! - **session**: a session does not find its own write again. (RAMP promises nothing of what a
+//!   session reads twice.)
 //! - **collision**: two transactions have one stamp.
-//! - **outdated**: a write was acknowledged that is older than one of the same key which had been acknowledged before it began.
-//! - **lost update**: a write was acknowledged that was conditional on a version, and between the two is another acknowledged one of the same key.
+//! - **outdated**: a write was acknowledged that is older than one of the same key which had been
+//!   acknowledged before it began.
+//! - **lost update**: a write was acknowledged that was conditional on a version, and between the
+//!   two is another acknowledged one of the same key.
 //!
-//! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that its transaction wrote.
+//! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that
+//! its transaction wrote.
 
 use crate::stamp::Stamp;
 use foldhash::fast::RandomState;
@@ -55,7 +62,8 @@ pub struct Write<K> {
 /// A transaction that read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<K> {
-    /// What was found at each key: the stamp of the transaction that wrote it, [`Stamp::FIRST`] where there was nothing.
+    /// What was found at each key: the stamp of the transaction that wrote it, [`Stamp::FIRST`]
+    /// where there was nothing.
     pub found: Vec<(K, Stamp)>,
     /// Whose it was.
     pub session: u32,
@@ -80,8 +88,8 @@ impl<K> Default for History<K> {
     }
 }
 
-/// What no store that keeps its promises does; see the module. What a read met names the read by its position in the history, the key, and
-/// what was found there.
+/// What no store that keeps its promises does; see the module. What a read met names the read by
+/// its position in the history, the key, and what was found there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation<K> {
     /// A part of a transaction was met, and another part missed.
@@ -218,7 +226,8 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
     }
 }
 
-/// For each place the highest stamp that was acknowledged by a time. A place is a key, or a key and a session.
+/// For each place the highest stamp that was acknowledged by a time. A place is a key, or a key and
+/// a session.
 struct Acknowledged<P> {
     /// Times and the highest stamp until then, both ascending.
     times: HashMap<P, Vec<(u64, Stamp)>, RandomState>,
@@ -261,7 +270,8 @@ struct Checker<'h, K> {
     writes: HashMap<Stamp, &'h Write<K>, RandomState>,
     by_all: Acknowledged<&'h K>,
     by_session: Acknowledged<(u32, &'h K)>,
-    /// Of the read that is looked at: what it should have found at least, by what it found elsewhere.
+    /// Of the read that is looked at: what it should have found at least, by what it found
+    /// elsewhere.
     wanted: HashMap<&'h K, Stamp, RandomState>,
     violations: Vec<Violation<K>>,
 }
@@ -283,7 +293,8 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         Self { writes, by_all, by_session, wanted: HashMap::default(), violations }
     }
 
-    /// Is what was acknowledged newer than what was before it, and does nothing lie between it and what it was conditional on?
+    /// Is what was acknowledged newer than what was before it, and does nothing lie between it and
+    /// what it was conditional on?
     fn acknowledged_writes(&mut self, history: &'h History<K>) {
         let mut stamps: HashMap<&K, Vec<Stamp>, RandomState> = HashMap::default();
         let acknowledged = || history.writes.iter().filter(|write| write.end == End::Committed);

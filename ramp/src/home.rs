@@ -6,13 +6,20 @@
 //! ```
 //!
 //! Invariants
-//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable. Reads never wait for the log, but for that of an earlier life:
-//!   nobody gets a lease, or a value with a lock, before all that was recovered is durable. What is read then does not vanish with this node's disk.
-//! - A commit is visible before it is durable: its versions are durable in all homes, so a crash cannot undo it, only delay it.
-//! - A transaction of one home is committed when its vote is durable, and not visible before: no message and no record says so besides.
-//! - Reads of a lease that this life of the home did not give are refused: the versions that they may need are not promised to be there.
-//! - What is prepared is newer than all versions of its keys, and its client's clock is not ahead of the participant's (`admission`).
-//! - Neither clock nor thread nor wire: the time, requests and durability come from outside, replies and batches are taken away.
+//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable.
+//!   Reads never wait for the log, but for that of an earlier life: nobody gets a lease, or a value
+//!   with a lock, before all that was recovered is durable. What is read then does not vanish with
+//!   this node's disk.
+//! - A commit is visible before it is durable: its versions are durable in all homes, so a crash
+//!   cannot undo it, only delay it.
+//! - A transaction of one home is committed when its vote is durable, and not visible before: no
+//!   message and no record says so besides.
+//! - Reads of a lease that this life of the home did not give are refused: the versions that they
+//!   may need are not promised to be there.
+//! - What is prepared is newer than all versions of its keys, and its client's clock is not ahead
+//!   of the participant's (`admission`).
+//! - Neither clock nor thread nor wire: the time, requests and durability come from outside,
+//!   replies and batches are taken away.
 
 mod admission;
 mod parts;
@@ -77,15 +84,16 @@ struct Fed<M> {
 }
 
 impl<M: SlotMemory> Home<M> {
-    /// A home over a store, new or recovered, and the log that it was recovered from. Transactions that are in doubt and counted on locks have
-    /// them again.
+    /// A home over a store, new or recovered, and the log that it was recovered from. Transactions
+    /// that are in doubt and counted on locks have them again.
     #[must_use]
     pub fn new(store: Store<M>, log: LogWriter) -> Self {
         let mut locks = Locks::default();
         let in_doubt = store.unsettled().filter(|(_, of)| !of.committed && of.guard == Guard::Locked);
         for (stamp, transaction) in in_doubt {
             let keys = transaction.keys.iter().map(|key| (key.clone(), Mode::Exclusive));
-            // They were held together before, so nobody waits; and fewer are in doubt than may be locked.
+            // They were held together before, so nobody waits; and fewer are in doubt than may be
+            // locked.
             let _ = locks.lock(stamp, keys.collect());
         }
         let durable = log.sequence();
@@ -109,7 +117,8 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where other disks than this one count, they may lack the end of what was recovered.
+    /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where
+    /// other disks than this one count, they may lack the end of what was recovered.
     #[must_use]
     pub fn unacknowledged(self) -> Self {
         Self { durable: 0, ..self }
@@ -155,7 +164,8 @@ impl<M: SlotMemory> Home<M> {
         self.refuses_new.is_some()
     }
 
-    /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is refused for that is told at once, and nothing of what was recorded.
+    /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is
+    /// refused for that is told at once, and nothing of what was recorded.
     pub fn refuse_new(&mut self, why: Option<Refusal>) {
         self.refuses_new = why;
         self.refuse_readers();
@@ -178,7 +188,8 @@ impl<M: SlotMemory> Home<M> {
         std::mem::take(&mut self.replies)
     }
 
-    /// Goes on with another log, which begins with a snapshot of this store and is durable, in place of one of which all is durable.
+    /// Goes on with another log, which begins with a snapshot of this store and is durable, in
+    /// place of one of which all is durable.
     ///
     /// # Errors
     /// The number of records that are not durable yet: try again when they are.
@@ -193,8 +204,8 @@ impl<M: SlotMemory> Home<M> {
         Ok(())
     }
 
-    /// The client is lost: its leases end, and its locks are released, unless it has prepared something under them. What it leaves in doubt here, to be ended by
-    /// asking the other homes.
+    /// The client is lost: its leases end, and its locks are released, unless it has prepared
+    /// something under them. What it leaves in doubt here, to be ended by asking the other homes.
     pub fn client_lost(&mut self, client: ClientId) -> Vec<(Stamp, Vec<HomeId>)> {
         for owner in self.locks.owned_by(client) {
             if self.store.vote(owner).is_none() {
@@ -336,7 +347,8 @@ impl<M: SlotMemory> Home<M> {
         Reply::Committed
     }
 
-    /// Tells those who follow of a transaction of one home: in pieces that they can read, which are published together.
+    /// Tells those who follow of a transaction of one home: in pieces that they can read, which are
+    /// published together.
     fn feed_whole(&mut self, mut part: Part) {
         let items = std::mem::take(&mut part.items).into_iter();
         let bytes = |(key, value): &(Key, Value)| key.bytes().len() + value.len();
@@ -362,7 +374,8 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn abort(&mut self, from: Peer, stamp: Stamp) {
-        // Nobody who keeps the rules aborts what is committed; who does not is told what became of it.
+        // Nobody who keeps the rules aborts what is committed; who does not is told what became of
+        // it.
         let reply = if self.refuse(stamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
         self.hold(from, reply);
     }
@@ -433,7 +446,8 @@ impl<M: SlotMemory> Home<M> {
     /// Releases the locks of a transaction; whether it held all that it wanted.
     fn unlock(&mut self, owner: Stamp) -> bool {
         if let Some(peer) = self.lockers.remove(&owner) {
-            // Its request for locks is over, and whoever delivers requests waits for an answer to each.
+            // Its request for locks is over, and whoever delivers requests waits for an answer to
+            // each.
             self.replies.push((peer, Reply::Unlocked { held: false }));
         }
         let (held, fulfilled) = self.locks.unlock(owner);

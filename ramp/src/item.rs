@@ -2,10 +2,12 @@
 //!
 //! Invariants
 //! - A key or value that exists is within its limit.
-//! - A [`Fingerprint`] is the same on every machine and in every release: it stands in slots and logs.
-//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. Fingerprints instead of keys, because a reader
-//!   needs them for a comparison only, and eight bytes for a key of any length keep metadata small. If two keys had one
-//!   fingerprint, a reader would ask for a version that is not there and stay with what it found.
+//! - A [`Fingerprint`] is the same on every machine and in every release: it stands in slots and
+//!   logs.
+//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. Fingerprints
+//!   instead of keys, because a reader needs them for a comparison only, and eight bytes for a key
+//!   of any length keep metadata small. If two keys had one fingerprint, a reader would ask for a
+//!   version that is not there and stay with what it found.
 
 use crate::{
     bloom::Bloom,
@@ -73,14 +75,18 @@ impl Fingerprint {
     }
 }
 
-/// What keys of the system begin with, such as those of rows of tables. Users' keys may not begin so: whoever takes keys from users refuses them, and whoever follows
-/// the feeds of homes is told of transactions that write a key of the system.
+/// What keys of the system begin with, such as those of rows of tables. Users' keys may not begin
+/// so: whoever takes keys from users refuses them, and whoever follows the feeds of homes is told
+/// of transactions that write a key of the system.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
-/// What keys of the system begin with that live together in groups, such as rows that one transaction has inserted: a transaction that writes a group has one home. Behind it follow
-/// [`OWNER_BYTES`] of whom they belong to, the group, and [`MEMBER_BYTES`] of which of its members it is.
+/// What keys of the system begin with that live together in groups, such as rows that one
+/// transaction has inserted: a transaction that writes a group has one home. Behind it follow
+/// [`OWNER_BYTES`] of whom they belong to, the group, and [`MEMBER_BYTES`] of which of its members
+/// it is.
 pub const GROUPED_PREFIX: &[u8] = b"\0r";
-/// Bytes in a grouped key that say whose it is, a table's for example. Members of a group have one home whosever they are.
+/// Bytes in a grouped key that say whose it is, a table's for example. Members of a group have one
+/// home whosever they are.
 pub const OWNER_BYTES: usize = 4;
 /// Bytes in a grouped key that tell members of its group apart.
 pub const MEMBER_BYTES: usize = 4;
@@ -117,7 +123,8 @@ impl Key {
         self.fingerprint
     }
 
-    /// What its home is chosen by: the fingerprint of its group, or its own if it has none ([`GROUPED_PREFIX`]).
+    /// What its home is chosen by: the fingerprint of its group, or its own if it has none
+    /// ([`GROUPED_PREFIX`]).
     #[must_use]
     pub fn placement(&self) -> Fingerprint {
         let rest = self.bytes.strip_prefix(GROUPED_PREFIX);
@@ -251,7 +258,8 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// What a version says about the other keys of its transaction. Which kind is the algorithm's choice.
+/// What a version says about the other keys of its transaction. Which kind is the algorithm's
+/// choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metadata {
     /// Nothing: RAMP-Small has the stamp only, and without concurrency control nobody asks.
@@ -275,7 +283,8 @@ pub struct MetadataFault {
 }
 
 impl Metadata {
-    /// Whether the transaction may have written to `key`. Only a filter says yes of keys that it did not write to.
+    /// Whether the transaction may have written to `key`. Only a filter says yes of keys that it
+    /// did not write to.
     #[must_use]
     pub fn may_have(&self, key: &Key) -> bool {
         match self {
@@ -369,7 +378,8 @@ impl Version {
         self.metadata_bytes() + self.value.len()
     }
 
-    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: stamp and metadata.
+    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: stamp and
+    /// metadata.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
         Stamp::ENCODED_BYTES + self.metadata.len()
@@ -383,8 +393,9 @@ pub struct Write {
     pub key: Key,
     /// What is written; [`Value::DELETED`] deletes.
     pub value: Value,
-    /// The timestamp of the version that must be the newest one of the key, prepared or committed, or the transaction is refused: the
-    /// one that was read. [`Stamp::FIRST`] if the key must have none. `None` writes whatever is there.
+    /// The timestamp of the version that must be the newest one of the key, prepared or committed,
+    /// or the transaction is refused: the one that was read. [`Stamp::FIRST`] if the key must have
+    /// none. `None` writes whatever is there.
     pub expected: Option<Stamp>,
 }
 

@@ -1,7 +1,8 @@
 //! How much may a transaction, a version store and a log hold?
 //!
 //! Invariants
-//! - Every table and queue of this crate has its bound here; relations are asserted at compile time.
+//! - Every table and queue of this crate has its bound here; relations are asserted at compile
+//!   time.
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 1 << 10;
@@ -13,12 +14,14 @@ pub const WRITE_KEYS_MAX: usize = 4096;
 pub const READ_KEYS_MAX: usize = 4096;
 /// Homes that a transaction may write to: the nodes of a cluster.
 pub const HOMES_MAX: usize = 64;
-/// Bytes of keys and values that a transaction may write in one home: they are one record of its log.
+/// Bytes of keys and values that a transaction may write in one home: they are one record of its
+/// log.
 pub const PART_BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that a write set takes for each key.
 pub const FINGERPRINT_BYTES: usize = 8;
-/// Bits that a Bloom filter takes for each key: with six probes, one look in two hundred finds what is not there.
+/// Bits that a Bloom filter takes for each key: with six probes, one look in two hundred finds what
+/// is not there.
 pub const BLOOM_BITS_PER_KEY: usize = 12;
 /// Bits that are set and looked at for each key.
 pub const BLOOM_PROBES: u32 = 6;
@@ -34,7 +37,8 @@ pub const SLOT_BYTES_MAX: usize = 64 << 10;
 /// Size classes of slots for each power of two: at most an eighth of a slot lies idle.
 pub const SLOT_CLASSES_PER_DOUBLING: usize = 8;
 
-/// What a version takes in memory beside its key, value and metadata, about: it is counted against the budget.
+/// What a version takes in memory beside its key, value and metadata, about: it is counted against
+/// the budget.
 pub const VERSION_OVERHEAD_BYTES: usize = 96;
 /// What a key takes beside its versions, its place in the order of keys included, about.
 pub const KEY_OVERHEAD_BYTES: usize = 176;
@@ -42,17 +46,21 @@ pub const KEY_OVERHEAD_BYTES: usize = 176;
 pub const BESIDE_VERSIONS_MAX: usize = 4;
 /// Bytes of values that it brings along at most.
 pub const BESIDE_BYTES_MAX: usize = 16 << 10;
-/// Bytes of keys and versions after which a home begins another answer to the same question. An answer with one key may be longer.
+/// Bytes of keys and versions after which a home begins another answer to the same question. An
+/// answer with one key may be longer.
 pub const REPLY_BYTES_MAX: usize = 32 << 10;
 /// Keys of one answer to a scan.
 pub const SCAN_KEYS_MAX: usize = 4096;
-/// Bytes of closing keys that a home takes beside its budget: some 14,000 prefixes, each emptied once.
+/// Bytes of closing keys that a home takes beside its budget: some 14,000 prefixes, each emptied
+/// once.
 pub const CLOSING_BYTES_MAX: usize = 8 << 20;
 /// Readers that a home protects old versions for.
 pub const LEASES_MAX: usize = 4096;
-/// Transactions of which a home knows that they are prepared or committed, and not that all of their homes have ended them.
+/// Transactions of which a home knows that they are prepared or committed, and not that all of
+/// their homes have ended them.
 pub const UNSETTLED_MAX: usize = 1 << 16;
-/// Transactions that a home has promised never to prepare, one by one; of older ones it promises it in bulk.
+/// Transactions that a home has promised never to prepare, one by one; of older ones it promises it
+/// in bulk.
 pub const REFUSALS_MAX: usize = 4096;
 /// Transactions that ended without their coordinators, of which a home remembers it one by one.
 pub const ENDED_MAX: usize = 4096;
@@ -63,8 +71,9 @@ pub const SETTLED_PER_PART_MAX: usize = 256;
 pub const CLOCK_SKEW_MS_MAX: u64 = 60_000;
 /// Bits of a timestamp's time that count events within a millisecond.
 pub const LOGICAL_BITS: u32 = 16;
-/// Times of timestamps beyond this (the year 6429) are refused, unless newer ones than that are there already: no client may take the
-/// last timestamps that there are, after which nothing can be written.
+/// Times of timestamps beyond this (the year 6429) are refused, unless newer ones than that are
+/// there already: no client may take the last timestamps that there are, after which nothing can be
+/// written.
 pub const TIME_MAX: u64 = u64::MAX >> 1;
 /// By how much a timestamp may then be ahead of the newest one that is there.
 pub const TIME_STEP_MAX: u64 = CLOCK_SKEW_MS_MAX << LOGICAL_BITS;
@@ -85,7 +94,8 @@ pub const RECORD_BYTES_MAX: usize = 8 << 20;
 pub const FEED_HEADER_BYTES: usize = 64;
 /// Bytes of a feed that a reader copies at once. A longer record sends readers back to the home.
 pub const FEED_READ_BYTES_MAX: usize = 1 << 20;
-/// Bytes of keys and values in a record of a feed, but of the largest values: a transaction of one home that is longer is told of in several.
+/// Bytes of keys and values in a record of a feed, but of the largest values: a transaction of one
+/// home that is longer is told of in several.
 pub const FEED_PIECE_BYTES: usize = 256 << 10;
 
 // The largest part, with its metadata, homes and lengths, fits a record.
@@ -111,5 +121,6 @@ const _: () = assert!(BLOOM_BITS_PER_KEY <= 8 * FINGERPRINT_BYTES);
 const _: () =
     assert!(SLOT_HEADER_BYTES.is_multiple_of(8) && SLOT_BYTES_MAX.is_multiple_of(SLOT_ALIGNMENT_BYTES));
 const _: () = assert!(KEY_BYTES_MAX + METADATA_BYTES_MAX + SLOT_HEADER_BYTES + 8 < SLOT_BYTES_MAX);
-// Steps of the largest size do not use up the timestamps beyond the horizon: two thousand million writes of a client that wants to.
+// Steps of the largest size do not use up the timestamps beyond the horizon: two thousand million
+// writes of a client that wants to.
 const _: () = assert!((u64::MAX - TIME_MAX) / TIME_STEP_MAX > 1 << 31);

@@ -1,9 +1,11 @@
 //! How is a list from outside decoded that may be longer than it may be?
 //!
-//! A key of one byte takes two bytes in a message and 57 in memory, so a limit that is looked at when all are there comes too late.
+//! A key of one byte takes two bytes in a message and 57 in memory, so a limit that is looked at
+//! when all are there comes too late.
 //!
 //! Invariants
-//! - Nothing is allocated for a list that says itself that it is too long, and no element beyond the limit is kept of any.
+//! - Nothing is allocated for a list that says itself that it is too long, and no element beyond
+//!   the limit is kept of any.
 
 use serde::{
     Deserialize, Deserializer,

@@ -1,11 +1,13 @@
 //! Who may touch a key, where versions do not keep transactions apart?
 //!
-//! Strict two-phase locking, for comparison with RAMP: a transaction locks its keys one after the other, in the order of homes and then of keys, and
-//! keeps all locks until it ends.
+//! Strict two-phase locking, for comparison with RAMP: a transaction locks its keys one after the
+//! other, in the order of homes and then of keys, and keeps all locks until it ends.
 //!
 //! Invariants
-//! - A key has one exclusive holder, or any number of shared ones. Who waits is served in the order of arrival.
-//! - Nobody waits for a key while it holds a later one: so no circle of waiting transactions can arise, in one home or over several.
+//! - A key has one exclusive holder, or any number of shared ones. Who waits is served in the order
+//!   of arrival.
+//! - Nobody waits for a key while it holds a later one: so no circle of waiting transactions can
+//!   arise, in one home or over several.
 //! - Keys and waiting requests are bounded; what is beyond is refused, not queued.
 
 use crate::{
@@ -66,7 +68,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Locks keys for a transaction, in their order. One that waits already goes on waiting for what it wanted first.
+    /// Locks keys for a transaction, in their order. One that waits already goes on waiting for
+    /// what it wanted first.
     ///
     /// # Errors
     /// [`LocksBusy`].
@@ -109,7 +112,8 @@ impl Locks {
         true
     }
 
-    /// Releases all that a transaction holds or waits for: whether it held all that it wanted, and whose requests are fulfilled by that.
+    /// Releases all that a transaction holds or waits for: whether it held all that it wanted, and
+    /// whose requests are fulfilled by that.
     pub fn unlock(&mut self, owner: Stamp) -> (bool, Vec<Stamp>) {
         let Some(entry) = self.owners.remove(&owner) else { return (false, Vec::new()) };
         let all = entry.wanted.is_empty();

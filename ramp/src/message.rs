@@ -1,11 +1,14 @@
 //! What do clients and homes say to each other?
 //!
-//! Values only: how they become bytes, and on which wire, is for those who have one. The home of a key is the node that keeps it.
+//! Values only: how they become bytes, and on which wire, is for those who have one. The home of a
+//! key is the node that keeps it.
 //!
 //! Invariants
-//! - A home votes once on a transaction, by preparing it or by promising never to, and never changes its vote. A transaction is committed if and
-//!   only if all of its homes have prepared it: so anybody who has heard all votes knows how it ends.
-//! - Every list from outside is checked against a limit before it is used; those of requests before they are decoded.
+//! - A home votes once on a transaction, by preparing it or by promising never to, and never
+//!   changes its vote. A transaction is committed if and only if all of its homes have prepared it:
+//!   so anybody who has heard all votes knows how it ends.
+//! - Every list from outside is checked against a limit before it is used; those of requests before
+//!   they are decoded.
 
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
@@ -35,14 +38,16 @@ impl fmt::Display for HomeId {
     }
 }
 
-/// The home of a key of this placement ([`crate::item::Key::placement`]) among those that there are, ascending. It is the same one as long as they are.
+/// The home of a key of this placement ([`crate::item::Key::placement`]) among those that there
+/// are, ascending. It is the same one as long as they are.
 #[must_use]
 pub fn home_of(placement: Fingerprint, homes: &[HomeId]) -> HomeId {
     let place = usize::try_from(placement.0 % homes.len().max(1) as u64).unwrap_or_default();
     homes.get(place).copied().unwrap_or_default()
 }
 
-/// The right of a reader that versions which it may yet need stay. Given by a home, and gone with that home's life.
+/// The right of a reader that versions which it may yet need stay. Given by a home, and gone with
+/// that home's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId {
     /// Which life of the home: it never has two of the same number. Its slots carry it, too.
@@ -78,7 +83,8 @@ pub enum Mode {
 pub struct Part {
     /// Its place.
     pub stamp: Stamp,
-    /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not say.
+    /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not
+    /// say.
     #[serde(deserialize_with = "list::at_most::<_, _, HOMES_MAX>")]
     pub homes: Vec<HomeId>,
     /// What the home counts on.
@@ -91,7 +97,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Whether it is all that its transaction writes: then to prepare it is to commit it, because no other home has a vote.
+    /// Whether it is all that its transaction writes: then to prepare it is to commit it, because
+    /// no other home has a vote.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.homes.len() == 1
@@ -158,8 +165,9 @@ pub enum Vote {
     Committed,
     /// It has not prepared it and never will.
     Refused,
-    /// It knows nothing of it any more, and will never prepare it. To another home, which has it in doubt, that is a refusal: what has ended
-    /// in all homes leaves none in doubt. To its coordinator it says nothing.
+    /// It knows nothing of it any more, and will never prepare it. To another home, which has it in
+    /// doubt, that is a refusal: what has ended in all homes leaves none in doubt. To its
+    /// coordinator it says nothing.
     Forgotten,
 }
 
@@ -172,7 +180,8 @@ pub struct KeyRange {
     pub after: Option<Key>,
     /// At most so many, one at least.
     pub most: u32,
-    /// Whether values and what is known of siblings are wanted. Without, a value has no bytes, or it is deleted.
+    /// Whether values and what is known of siblings are wanted. Without, a value has no bytes, or
+    /// it is deleted.
     pub values: bool,
 }
 
@@ -212,7 +221,8 @@ pub enum Request {
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
-    /// Of each key the newest version, committed or prepared, of one of these transactions. All of them are committed somewhere.
+    /// Of each key the newest version, committed or prepared, of one of these transactions. All of
+    /// them are committed somewhere.
     Among {
         /// The reader's lease.
         lease: LeaseId,
@@ -232,7 +242,8 @@ pub enum Request {
     },
     /// Where the feed is now: who scans after this and follows the feed from there misses nothing.
     Mark,
-    /// To vote on a transaction: prepare it or refuse. One that has no other home is committed with its vote ([`Part::is_whole`]), and answered as [`Request::Commit`] is.
+    /// To vote on a transaction: prepare it or refuse. One that has no other home is committed with
+    /// its vote ([`Part::is_whole`]), and answered as [`Request::Commit`] is.
     Prepare {
         /// What it writes here.
         part: Part,
@@ -258,7 +269,8 @@ pub enum Request {
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         stamps: Vec<Stamp>,
     },
-    /// These are committed in all of their homes, and their coordinators may not know. Not answered.
+    /// These are committed in all of their homes, and their coordinators may not know. Not
+    /// answered.
     Ended {
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
@@ -346,7 +358,8 @@ pub enum Reply {
         /// The highest stamp that the home knows of: a client that begins again goes on after it.
         newest: Stamp,
     },
-    /// The home has no such lease: it was started anew, or has too many leases. Read again from the beginning, with a new one.
+    /// The home has no such lease: it was started anew, or has too many leases. Read again from the
+    /// beginning, with a new one.
     Unleased,
     /// To [`Request::Get`], in one answer or several of some keys each.
     Found {
@@ -407,7 +420,8 @@ pub enum Reply {
     },
     /// To [`Request::Unlock`], and to the [`Request::Lock`] that it ends while that waits.
     Unlocked {
-        /// Whether the locks had been held until now. If not, what was read under them may not belong together.
+        /// Whether the locks had been held until now. If not, what was read under them may not
+        /// belong together.
         held: bool,
     },
 }

@@ -1,12 +1,14 @@
 //! In which order are transactions?
 //!
-//! By hybrid logical clocks (Kulkarni et al. 2014): the upper 48 bits of a time are milliseconds since 1970, the lower 16 count what
-//! happened within one. Behind the time stands the client that made it.
+//! By hybrid logical clocks (Kulkarni et al. 2014): the upper 48 bits of a time are milliseconds
+//! since 1970, the lower 16 count what happened within one. Behind the time stands the client that
+//! made it.
 //!
 //! Invariants
 //! - Two stamps are never equal: a client's grow strictly, and clients have different ids.
-//! - A stamp is above every stamp that its client had heard of, however far ahead of the wall clock that is: what it writes is newer than what it
-//!   has seen. Clocks that are wrong are refused where they are read ([`crate::message::Preconditions`]), and not where their stamps are heard.
+//! - A stamp is above every stamp that its client had heard of, however far ahead of the wall clock
+//!   that is: what it writes is newer than what it has seen. Clocks that are wrong are refused
+//!   where they are read ([`crate::message::Preconditions`]), and not where their stamps are heard.
 //! - There is a stamp after each, or an error: none comes twice.
 
 use crate::limits::{LOGICAL_BITS, TIME_MAX};
@@ -85,8 +87,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose stamps are above `heard`: the highest stamp that the stores know of, so that a client that begins again with a
-    /// wall clock that was set back does not write behind what is there.
+    /// A clock whose stamps are above `heard`: the highest stamp that the stores know of, so that a
+    /// client that begins again with a wall clock that was set back does not write behind what is
+    /// there.
     #[must_use]
     pub fn after(client: ClientId, heard: Stamp) -> Self {
         Self { client, last: AtomicU64::new(heard.time) }

@@ -5,12 +5,15 @@
 //!                             \-> one refuses, and from then on has promised to: abort --> tell those who have prepared it
 //! ```
 //!
-//! Any home that has prepared a transaction may do this, at any time, several at once: votes never change, so all come to the same end.
+//! Any home that has prepared a transaction may do this, at any time, several at once: votes never
+//! change, so all come to the same end.
 //!
 //! Invariants
-//! - Whoever asks is in doubt. If it is not any more when the answers come, because the coordinator was quicker, others may have forgotten the
-//!   transaction by then and seem to refuse it; its home, which knows, does not follow.
-//! - Nothing is decided before a vote decides it: a home that does not answer is asked again, and nobody waits but this transaction.
+//! - Whoever asks is in doubt. If it is not any more when the answers come, because the coordinator
+//!   was quicker, others may have forgotten the transaction by then and seem to refuse it; its
+//!   home, which knows, does not follow.
+//! - Nothing is decided before a vote decides it: a home that does not answer is asked again, and
+//!   nobody waits but this transaction.
 //! - `Ended` is said only after all homes have said that it is committed, durably.
 
 use crate::{
@@ -48,8 +51,8 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// Of a transaction that wrote in `homes`; and whom to ask what. The home that begins this asks itself, too: its own vote counts no sooner than
-    /// that of another one, when it is durable.
+    /// Of a transaction that wrote in `homes`; and whom to ask what. The home that begins this asks
+    /// itself, too: its own vote counts no sooner than that of another one, when it is durable.
     #[must_use]
     pub fn begin(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, None)).collect();
@@ -58,7 +61,8 @@ impl Termination {
         (this, messages)
     }
 
-    /// Of a transaction that is known to be committed, so that it may be forgotten; and whom to tell.
+    /// Of a transaction that is known to be committed, so that it may be forgotten; and whom to
+    /// tell.
     #[must_use]
     pub fn settle(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, Some(Vote::Prepared))).collect();
@@ -85,7 +89,8 @@ impl Termination {
         self.ended
     }
 
-    /// What to say to those who have not answered: at first, and again when they can be reached again.
+    /// What to say to those who have not answered: at first, and again when they can be reached
+    /// again.
     #[must_use]
     pub fn again(&self) -> Vec<Message> {
         let open = |vote: &Option<Vote>| match self.decision {

@@ -16,7 +16,8 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a number of days since 1970-01-01, by eras of 400 years that begin on 1 March.
+/// Year, month and day of a number of days since 1970-01-01, by eras of 400 years that begin on 1
+/// March.
 fn date_of(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

@@ -143,7 +143,8 @@ fn what_is_emptied_goes_with_its_memory_once_no_reader_may_need_it() {
     let key = row(0);
     assert!(
         !slot.windows(key.bytes().len()).any(|bytes| bytes == key.bytes()) || {
-            // The image may be there still, but nobody may believe it: the next owner gets its place.
+            // The image may be there still, but nobody may believe it: the next owner gets its
+            // place.
             write(&mut home, 6, vec![(Key::new(b"new").expect("as built"), Value::new(&[7; 100]).unwrap())]);
             home.store()
                 .get(&Key::new(b"new").expect("as built"))

@@ -1,10 +1,17 @@
-//! How fast do stripes get from one client onto their nodes, by each way, and what does each place send and receive for it?
+//! How fast do stripes get from one client onto their nodes, by each way, and what does each place
+//! send and receive for it?
 //!
-//!     cargo run --release -p rackscan-relay --example relaybench -- [WIRE] [NODES] [WAYS] [SLICE KIB] [MIB] [TURNS] [FOLDER]
+//! ```text
+//! cargo run --release -p rackscan-relay --example relaybench -- \
+//!     [WIRE] [NODES] [WAYS] [SLICE KIB] [MIB] [TURNS] [FOLDER]
+//! ```
 //!
-//! WIRE is `shm` or `tcp`; WAYS and SLICE KIB are lists with commas (`none,naive,relay`, `4,64,1024`); MIB is the data of a turn; FOLDER is where device files go, and
-//! nothing is written to disk without it. Nodes are threads of this process, each with its own listener, as they would be processes. Prints a JSON line for each slice length and way: medians over turns, which the
-//! ways take by turns; bytes are those of slices, per byte of data, at the client and at the busiest node. The first turn does not count.
+//! WIRE is `shm` or `tcp`; WAYS and SLICE KIB are lists with commas (`none,naive,relay`,
+//! `4,64,1024`); MIB is the data of a turn; FOLDER is where device files go, and nothing is written
+//! to disk without it. Nodes are threads of this process, each with its own listener, as they would
+//! be processes. Prints a JSON line for each slice length and way: medians over turns, which the
+//! ways take by turns; bytes are those of slices, per byte of data, at the client and at the
+//! busiest node. The first turn does not count.
 
 use std::{
     error::Error,

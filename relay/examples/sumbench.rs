@@ -1,15 +1,23 @@
-//! How fast are cells and slices XORed on one core, next to a plain kernel that reads two buffers and writes a third?
+//! How fast are cells and slices XORed on one core, next to a plain kernel that reads two buffers
+//! and writes a third?
 //!
-//!     cargo run --release -p rackscan-relay --example sumbench -- [TURNS] [MILLISECONDS A TURN] [MIB OF A LARGE BUFFER]
+//! ```text
+//! cargo run --release -p rackscan-relay --example sumbench -- \
+//!     [TURNS] [MILLISECONDS A TURN] [MIB OF A LARGE BUFFER]
+//! ```
 //!
-//! Prints one JSON line: for buffers of 64 KiB and for larger ones (64 MiB, beyond most last-level caches) the median gigabytes (10^9) per second, read and written, of
+//! Prints one JSON line: for buffers of 64 KiB and for larger ones (64 MiB, beyond most last-level
+//! caches) the median gigabytes (10^9) per second, read and written, of
 //! - `plain`: c = a + b in words of 64 bits, over ordinary memory,
 //! - `into`: a ^= b over ordinary memory ([`xor_into`]),
-//! - `all_2`, `all_4`, `all_9`: the XOR of so many buffers of ordinary memory into another ([`xor_all`]),
-//! - `sum_2`, `sum_4`, `sum_9`: the XOR of so many regions into another, as nodes sum slices that peers may write ([`Region::xor_from`]),
+//! - `all_2`, `all_4`, `all_9`: the XOR of so many buffers of ordinary memory into another
+//!   ([`xor_all`]),
+//! - `sum_2`, `sum_4`, `sum_9`: the XOR of so many regions into another, as nodes sum slices that
+//!   peers may write ([`Region::xor_from`]),
 //! - `crc`: the checksum of a region ([`Region::crc32c_append`]), which reads one.
 //!
-//! `over_plain` is the median of the ratios of turns next to each other. The first turn does not count.
+//! `over_plain` is the median of the ratios of turns next to each other. The first turn does not
+//! count.
 
 use rackscan_fabric::Region;
 use rackscan_stripe::xor::{xor_all, xor_into};
@@ -24,7 +32,8 @@ const SOURCES: usize = 9;
 /// What is measured, in the order of its turns.
 const KERNELS: [&str; 9] = ["plain", "into", "all_2", "all_4", "all_9", "sum_2", "sum_4", "sum_9", "crc"];
 
-/// What has turns: words for the plain kernel, bytes for the others, in ordinary memory and in regions, all of one length.
+/// What has turns: words for the plain kernel, bytes for the others, in ordinary memory and in
+/// regions, all of one length.
 struct Buffers {
     words: [Vec<u64>; 3],
     bytes: Vec<u8>,

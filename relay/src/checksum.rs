@@ -1,7 +1,9 @@
 //! What is the checksum of a sum, if those of its inputs are known?
 //!
-//! CRC-32C is affine: of bytes of one length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a place that sums slices makes the sum's checksum from its inputs'
-//! without touching a byte, and whoever keeps the sum and computes the checksum of what it keeps proves that it is the XOR of what the client had.
+//! CRC-32C is affine: of bytes of one length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a place
+//! that sums slices makes the sum's checksum from its inputs' without touching a byte, and whoever
+//! keeps the sum and computes the checksum of what it keeps proves that it is the XOR of what the
+//! client had.
 //!
 //! Invariants
 //! - Pure.
@@ -24,12 +26,14 @@ pub(crate) fn of_sum(of_zeros: u32, checksums: impl Iterator<Item = u32>) -> u32
     if count.is_multiple_of(2) { sum ^ of_zeros } else { sum }
 }
 
-/// The CRC-32C of what has the CRC-32C `before`, followed by so many bytes that have the CRC-32C `next`.
+/// The CRC-32C of what has the CRC-32C `before`, followed by so many bytes that have the CRC-32C
+/// `next`.
 pub(crate) fn append(before: u32, next: u32, bytes: usize) -> u32 {
     crc32c::crc32c_combine(before, next, bytes)
 }
 
-/// The same for bytes of one length, without working out each time what so many bytes do to what stands before them: that is linear, so it follows from single bits.
+/// The same for bytes of one length, without working out each time what so many bytes do to what
+/// stands before them: that is linear, so it follows from single bits.
 #[derive(Clone, Debug)]
 pub(crate) struct Behind {
     of_bits: [u32; 32],

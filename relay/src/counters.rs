@@ -1,7 +1,8 @@
 //! What has a place done so far?
 //!
 //! Invariants
-//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened between them.
+//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened
+//!   between them.
 
 /// Totals of a node or a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +23,8 @@ pub struct Counters {
     pub read_bytes: u64,
     /// How often a slice had to wait for room at its receiver.
     pub waits_for_credit: u64,
-    /// Bytes that the fabric counts as written by one-sided writes: slices, their names, and credits.
+    /// Bytes that the fabric counts as written by one-sided writes: slices, their names, and
+    /// credits.
     pub written_bytes: u64,
     /// Messages sent.
     pub messages: u64,

@@ -66,7 +66,8 @@ pub enum ShapeError {
     },
 }
 
-/// Why a session has ended: who is to blame, and for what. Stripes that were under way then are not stored everywhere.
+/// Why a session has ended: who is to blame, and for what. Stripes that were under way then are not
+/// stored everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{who} {}: {why}", cause.words())]
 pub struct SessionEnd {

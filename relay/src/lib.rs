@@ -1,4 +1,5 @@
-//! How does a stripe get from a client through its nodes onto their disks, each byte of data sent once by the client?
+//! How does a stripe get from a client through its nodes onto their disks, each byte of data sent
+//! once by the client?
 //!
 //! ```text
 //! Writer  --slices of data-->  Node  --slices, as they came or summed-->  Node --> ...        a rackscan_stripe::Schedule, carried out on bytes
@@ -7,16 +8,21 @@
 //!    +------- Stored --------  devices, where its Store says
 //! ```
 //!
-//! - `plan`, `progress`, `ring`, `checksum`: what a place does for a stripe, how far it is, how far a sender may go, and what sums add up to. Pure.
+//! - `plan`, `progress`, `ring`, `checksum`: what a place does for a stripe, how far it is, how far
+//!   a sender may go, and what sums add up to. Pure.
 //! - `message`, `link`, `rings`: what is said, and how slices and credits travel over a connection.
-//! - [`Node`] and [`Writer`]: the two ends. Each is one thread, without locks, and waits for nobody but when there is nothing to do.
+//! - [`Node`] and [`Writer`]: the two ends. Each is one thread, without locks, and waits for nobody
+//!   but when there is nothing to do.
 //! - [`Store`]: where a node's cells lie, and who remembers it.
 //!
-//! Users: storage nodes (a thread of their own), loads, and measurements. Decision 0036 says why it is like this.
+//! Users: storage nodes (a thread of their own), loads, and measurements. Decision 0036 says why it
+//! is like this.
 //!
 //! Invariants
-//! - A client sends each byte of data once with `relay`; nodes copy nothing between receiving, summing, storing and sending on.
-//! - A stripe is `Stored` when every node that keeps some of it has it on disk, checksummed there against what the client sent.
+//! - A client sends each byte of data once with `relay`; nodes copy nothing between receiving,
+//!   summing, storing and sending on.
+//! - A stripe is `Stored` when every node that keeps some of it has it on disk, checksummed there
+//!   against what the client sent.
 //! - Whoever waits for somebody who is gone learns who that was; nothing waits for ever.
 //! - Memory, lanes, rings and queues are bounded when a session opens ([`limits`]).
 

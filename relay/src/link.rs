@@ -1,9 +1,12 @@
-//! How does one connection carry messages, slices and credits without any of them keeping the others out?
+//! How does one connection carry messages, slices and credits without any of them keeping the
+//! others out?
 //!
 //! Invariants
-//! - Operations in flight are bounded by kind, and the bounds together fit the connection's queue: a message or a credit always finds its way.
+//! - Operations in flight are bounded by kind, and the bounds together fit the connection's queue:
+//!   a message or a credit always finds its way.
 //! - Messages that wait are bounded; who lets more gather is no honest peer.
-//! - What could not be posted is reported by the next [`Link::poll`], with whose fault it is: nobody waits for it.
+//! - What could not be posted is reported by the next [`Link::poll`], with whose fault it is:
+//!   nobody waits for it.
 
 use std::collections::VecDeque;
 
@@ -44,7 +47,8 @@ pub(crate) enum Happened {
     Closed(Ending),
 }
 
-/// Bytes of a slice, at most two pieces of registered memory: a client's cell may end before the stripe's cells do, and zeros follow.
+/// Bytes of a slice, at most two pieces of registered memory: a client's cell may end before the
+/// stripe's cells do, and zeros follow.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     pub(crate) first: Option<RegionSlice>,
@@ -108,7 +112,8 @@ impl Link {
         true
     }
 
-    /// Says what is said last: whatever its queue still takes of what waits goes before, the rest is not said, and nobody waits for room.
+    /// Says what is said last: whatever its queue still takes of what waits goes before, the rest
+    /// is not said, and nobody waits for room.
     pub(crate) fn say_last(&mut self, message: &Message) {
         let mut last = std::mem::take(&mut self.waiting);
         while self.connection.in_flight() + 1 < QUEUE_DEPTH_MAX
@@ -249,7 +254,8 @@ impl Link {
             Ok(()) => return true,
             // That is reported anyway.
             Err(PostError::Closed(_)) => return false,
-            // The place within the peer's memory was checked, so that memory cannot be where the peer says.
+            // The place within the peer's memory was checked, so that memory cannot be where the
+            // peer says.
             Err(PostError::OutOfBounds(error)) => {
                 Happened::Refused(format!("its memory cannot be written: {error}"))
             }

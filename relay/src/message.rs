@@ -1,9 +1,11 @@
 //! What do clients and nodes tell each other?
 //!
-//! Messages open and end sessions and name stripes. Bytes of stripes, and how far a sender may go, travel as one-sided writes ([`crate::ring`]).
+//! Messages open and end sessions and name stripes. Bytes of stripes, and how far a sender may go,
+//! travel as one-sided writes ([`crate::ring`]).
 //!
 //! Invariants
-//! - A message that decodes keeps the bounds of [`crate::limits`]; what its numbers name is checked where it is used.
+//! - A message that decodes keeps the bounds of [`crate::limits`]; what its numbers name is checked
+//!   where it is used.
 
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
@@ -37,7 +39,8 @@ pub(crate) enum Message {
     Ready,
     /// The client to each node: a stripe begins.
     Begin(Begin),
-    /// A node to the client: its cells of a stripe are where its store keeps them, and others have what they need of it.
+    /// A node to the client: its cells of a stripe are where its store keeps them, and others have
+    /// what they need of it.
     Stored {
         /// In which lane.
         lane: u8,

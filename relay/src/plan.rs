@@ -1,10 +1,13 @@
 //! What does one place do for a stripe: a node that has some column of it, or the client?
 //!
-//! A plan is derived from the transfers: *sources* are what a place has slices of (what arrives, what it reads from its devices, or the client's data cells; behind
-//! them sums of several of these), and *readers* are what is done with them: they are summed, sent, or kept. Everything is a slice at a time, in order.
+//! A plan is derived from the transfers: *sources* are what a place has slices of (what arrives,
+//! what it reads from its devices, or the client's data cells; behind them sums of several of
+//! these), and *readers* are what is done with them: they are summed, sent, or kept. Everything is
+//! a slice at a time, in order.
 //!
 //! Invariants
-//! - Pure. A source's readers are all that needs its slices: a slot is used again when the last of them is done with it.
+//! - Pure. A source's readers are all that needs its slices: a slot is used again when the last of
+//!   them is done with it.
 //! - Sums are of sources that are no sums, and of at least two.
 //! - Which of a sender's rings at a receiver a step uses is the same to both.
 

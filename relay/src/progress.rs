@@ -1,17 +1,22 @@
 //! How far is each part of a stripe at one place, and which slots may be used again?
 //!
-//! Each reader of a source has a tail of its own: how many slices it is done with. A source's tail is the least of those of its readers: behind it
-//! nobody needs anything, so the slots of a ring are free up to there (the paper's reference tails).
+//! Each reader of a source has a tail of its own: how many slices it is done with. A source's tail
+//! is the least of those of its readers: behind it nobody needs anything, so the slots of a ring
+//! are free up to there (the paper's reference tails).
 //!
 //! # Why nothing waits for ever
 //!
-//! Take the least slice that is not through everywhere, and of the steps, sums and stores that have not done it the first in the schedule's order. Its inputs are there, because
-//! they come earlier in that order. The slot that it needs, at its receiver or among our sums, was used last by a smaller slice of the same step, with which everybody is done: it is free. So it can go. Every
-//! step has rings of its own, so it stands behind nothing else; and an operation that was posted completes without anybody's help. That needs one slot a ring. Credits may be
-//! late by less than a quarter of a ring, which leaves one slot at least.
+//! Take the least slice that is not through everywhere, and of the steps, sums and stores that have
+//! not done it the first in the schedule's order. Its inputs are there, because they come earlier
+//! in that order. The slot that it needs, at its receiver or among our sums, was used last by a
+//! smaller slice of the same step, with which everybody is done: it is free. So it can go. Every
+//! step has rings of its own, so it stands behind nothing else; and an operation that was posted
+//! completes without anybody's help. That needs one slot a ring. Credits may be late by less than a
+//! quarter of a ring, which leaves one slot at least.
 //!
 //! Invariants
-//! - Pure numbers. `tail <= there <= slices` of every source; a sum is never more than its slots ahead of its tail.
+//! - Pure numbers. `tail <= there <= slices` of every source; a sum is never more than its slots
+//!   ahead of its tail.
 
 use crate::plan::{Plan, Reader};
 

@@ -11,12 +11,15 @@
 //!   credits | up to which position the receiver needs nothing any more | a word for each ring
 //! ```
 //!
-//! A sender writes the slice's name into the journal and the slice into its slot, with the checksum as immediate. Immediates arrive in the order of sending, so the receiver knows
-//! which name belongs to which. It tells how far the sender may go by a one-sided write into the credits, each time that a quarter of the ring has become free.
+//! A sender writes the slice's name into the journal and the slice into its slot, with the checksum
+//! as immediate. Immediates arrive in the order of sending, so the receiver knows which name
+//! belongs to which. It tells how far the sender may go by a one-sided write into the credits, each
+//! time that a quarter of the ring has become free.
 //!
 //! Invariants
 //! - Pure numbers. Positions count slices over the whole session and never begin anew.
-//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, who treats anything else as a violation.
+//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, who treats
+//!   anything else as a violation.
 //! - Credit never shrinks: a word below what is known is an old one.
 
 use std::collections::VecDeque;
@@ -49,8 +52,9 @@ impl SliceName {
     }
 }
 
-/// How far a sender may go, as its receiver writes it into the sender's memory: the position and what proves that all of it is there. An adapter may
-/// store a word byte by byte, and a mix of two positions may be greater than both.
+/// How far a sender may go, as its receiver writes it into the sender's memory: the position and
+/// what proves that all of it is there. An adapter may store a word byte by byte, and a mix of two
+/// positions may be greater than both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credit(pub(crate) u64);
 
@@ -69,7 +73,8 @@ impl Credit {
         bytes
     }
 
-    /// The inverse; nothing if they are not of one position: it is being written, and who writes it wakes its reader afterwards.
+    /// The inverse; nothing if they are not of one position: it is being written, and who writes it
+    /// wakes its reader afterwards.
     pub(crate) fn from_words(position: u64, proof: u64) -> Option<Self> {
         let credit = Self(position);
         (credit.proof() == proof).then_some(credit)
@@ -113,7 +118,8 @@ impl Outlet {
         self.sent += 1;
     }
 
-    /// What the receiver has written into our memory. Whether that is new: less than what is known is an old word, which takes nothing back.
+    /// What the receiver has written into our memory. Whether that is new: less than what is known
+    /// is an old word, which takes nothing back.
     pub(crate) fn hear(&mut self, Credit(position): Credit) -> Result<bool, RingFault> {
         if position > self.sent {
             return Err(RingFault::Credit { position, sent: self.sent });
@@ -180,7 +186,8 @@ impl Inlet {
         self.slots - u32::try_from(self.slot(slice)).unwrap_or(0)
     }
 
-    /// The word to be told, if nobody needs the first `tail` slices of the present stripe any more and that is worth a write.
+    /// The word to be told, if nobody needs the first `tail` slices of the present stripe any more
+    /// and that is worth a write.
     pub(crate) fn publish(&mut self, tail: u64) -> Option<u64> {
         let free = self.base + tail;
         let worth = (u64::from(self.slots) / CREDITS_PER_RING as u64).max(1);

@@ -1,8 +1,10 @@
 //! Where are the rings of a link, at its receiver and at its sender?
 //!
 //! Invariants
-//! - A sender writes into slots that its credit allows, and a receiver believes nothing of what it finds: names, numbers and places are checked.
-//! - Nobody borrows memory that a peer may write; it is summed, checksummed and stored where it lies.
+//! - A sender writes into slots that its credit allows, and a receiver believes nothing of what it
+//!   finds: names, numbers and places are checked.
+//! - Nobody borrows memory that a peer may write; it is summed, checksummed and stored where it
+//!   lies.
 
 use std::sync::Arc;
 
@@ -140,7 +142,8 @@ impl Incoming {
         &self.slots
     }
 
-    /// Tells the sender that the first `tail` slices of the lane's present stripe are needed no more, if that is worth it. Whether it was.
+    /// Tells the sender that the first `tail` slices of the lane's present stripe are needed no
+    /// more, if that is worth it. Whether it was.
     pub(crate) fn give_credit(&mut self, link: &mut Link, lane: usize, ring: usize, tail: u32) -> bool {
         if !link.has_room_for_credit() {
             return false;
@@ -204,7 +207,8 @@ impl Outgoing {
         self.there.is_some()
     }
 
-    /// Whether a slice may go into a ring: what the receiver wrote is looked at only when that matters.
+    /// Whether a slice may go into a ring: what the receiver wrote is looked at only when that
+    /// matters.
     pub(crate) fn has_room(&mut self, lane: usize, ring: usize) -> Result<bool, RingsFault> {
         let ring = lane * self.rings + ring;
         let outlet = &mut self.outlets[ring];
@@ -214,8 +218,8 @@ impl Outgoing {
         Ok(outlet.has_room())
     }
 
-    /// Hears what the receiver has written about rings without room, whether a slice waits for one or not. Whether anything was new: to be asked between arming and
-    /// sleeping.
+    /// Hears what the receiver has written about rings without room, whether a slice waits for one
+    /// or not. Whether anything was new: to be asked between arming and sleeping.
     pub(crate) fn hear(&mut self) -> Result<bool, RingsFault> {
         let mut any = false;
         for (ring, outlet) in self.outlets.iter_mut().enumerate() {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Pure, and the same to everybody who takes part.
-//! - Columns move on from stripe to stripe, so rings are counted between nodes: as many as any rotation needs.
+//! - Columns move on from stripe to stripe, so rings are counted between nodes: as many as any
+//!   rotation needs.
 
 use std::sync::Arc;
 

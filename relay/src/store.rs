@@ -1,7 +1,9 @@
 //! Where do the cells that a node keeps lie on its devices, and who remembers it?
 //!
-//! A [`Store`] is what a node's owner brings: it says where cells lie and where they go when a stripe begins, and learns when they are all on disk, with their checksums.
-//! [`Nowhere`] keeps cells in memory until they are checked, and then forgets them, as the paper measures; [`Area`] writes them one behind the other into a part of a device, and begins anew at its end.
+//! A [`Store`] is what a node's owner brings: it says where cells lie and where they go when a
+//! stripe begins, and learns when they are all on disk, with their checksums. [`Nowhere`] keeps
+//! cells in memory until they are checked, and then forgets them, as the paper measures; [`Area`]
+//! writes them one behind the other into a part of a device, and begins anew at its end.
 //!
 //! Invariants
 //! - `begin` is followed by `stored` or by `given_up`, once, unless it refused.
@@ -54,11 +56,14 @@ pub type Guard = Arc<dyn Any + Send + Sync>;
 /// Where the cells of a stripe lie at a node.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Of each held cell, what its bytes are, from its beginning. Zeros follow where they are shorter than a cell.
+    /// Of each held cell, what its bytes are, from its beginning. Zeros follow where they are
+    /// shorter than a cell.
     pub held: Vec<Vec<Place>>,
-    /// Of each kept cell, where its bytes go, from its beginning. What lies behind is written nowhere: of a cell without places nothing is.
+    /// Of each kept cell, where its bytes go, from its beginning. What lies behind is written
+    /// nowhere: of a cell without places nothing is.
     pub kept: Vec<Vec<Place>>,
-    /// Kept until the last operation of the stripe at a device has ended, whatever becomes of the stripe: so nobody else is given room that is still being written to.
+    /// Kept until the last operation of the stripe at a device has ended, whatever becomes of the
+    /// stripe: so nobody else is given room that is still being written to.
     pub guard: Option<Guard>,
 }
 
@@ -92,13 +97,15 @@ pub trait Store {
     /// [`Refusal`] ends the session.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal>;
 
-    /// All kept cells are on disk (flushed) and are what was sent. The client is told so afterwards.
+    /// All kept cells are on disk (flushed) and are what was sent. The client is told so
+    /// afterwards.
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal>;
 
-    /// The stripe has come to nothing here: the places are free again as soon as the devices have done what was begun.
+    /// The stripe has come to nothing here: the places are free again as soon as the devices have
+    /// done what was begun.
     fn given_up(&mut self, name: StripeName);
 }
 
@@ -127,7 +134,8 @@ impl Store for Nowhere {
     fn given_up(&mut self, _name: StripeName) {}
 }
 
-/// Keeps cells one behind the other in a part of a device, and begins anew at its end: for measurements. What a stripe may still write that was given up is not waited for.
+/// Keeps cells one behind the other in a part of a device, and begins anew at its end: for
+/// measurements. What a stripe may still write that was given up is not waited for.
 #[derive(Clone, Debug)]
 pub struct Area {
     part: Place,

@@ -22,7 +22,8 @@ use crate::error::ShapeError;
 pub enum Task {
     /// The client writes them, by these transfers.
     Write(Way),
-    /// Their data cells lie at their nodes: the parities are computed out of them, and kept. No byte passes the client.
+    /// Their data cells lie at their nodes: the parities are computed out of them, and kept. No
+    /// byte passes the client.
     Protect,
     /// All their cells lie at their nodes, but for those of these members, to whom they come back.
     Rebuild(LostMembers),
@@ -104,7 +105,8 @@ impl Transfers {
         }
     }
 
-    /// In which of its sender's rings at its receiver a step goes: they are counted in the order of steps.
+    /// In which of its sender's rings at its receiver a step goes: they are counted in the order of
+    /// steps.
     pub(crate) fn ring_of(&self, number: usize) -> usize {
         let (from, to) = (self.steps[number].from, self.steps[number].to);
         self.steps[..number].iter().filter(|step| step.from == from && step.to == to).count()

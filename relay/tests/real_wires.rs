@@ -1,4 +1,5 @@
-//! Do stripes get onto the right disks over real wires, with a thread for each node and real device files? Contents are compared with a plain computation.
+//! Do stripes get onto the right disks over real wires, with a thread for each node and real device
+//! files? Contents are compared with a plain computation.
 
 use std::{
     collections::BTreeMap,
@@ -252,7 +253,8 @@ fn nodes_that_keep_nothing_check_everything_and_a_client_may_come_again() {
     assert_eq!(kept, 9 << 20);
 }
 
-/// Writes one stripe after the other until the session ends, which a node that stops makes it do. Stripes that were stored before it stopped are told of, too.
+/// Writes one stripe after the other until the session ends, which a node that stops makes it do.
+/// Stripes that were stored before it stopped are told of, too.
 fn stops_in_mid_stripe(wire: &str) {
     let nodes = 5;
     let geometry = Geometry::new(nodes).expect("the machine allows it");

@@ -60,7 +60,8 @@ fn scalar(literal: &Literal) -> Result<ArrayRef, ArrowError> {
     })
 }
 
-/// The values of an IN set, ascending. Floats are equal when their bits are, which is arrow's total order.
+/// The values of an IN set, ascending. Floats are equal when their bits are, which is arrow's total
+/// order.
 #[derive(Clone, Debug)]
 pub(crate) enum SetValues {
     Integers(Vec<i128>),

@@ -8,8 +8,8 @@ use rackscan_format::{
 };
 use std::fmt;
 
-/// Why a scan cannot go on. Everything but [`ScanError::Page`], [`ScanError::Computation`] and [`ScanError::Bounced`]
-/// is a mistake of the caller or a directory that does not fit the program.
+/// Why a scan cannot go on. Everything but [`ScanError::Page`], [`ScanError::Computation`] and
+/// [`ScanError::Bounced`] is a mistake of the caller or a directory that does not fit the program.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// Program and segment do not belong together.
@@ -71,7 +71,8 @@ pub enum ScanError {
         /// What arrow's kernel says.
         source: ArrowError,
     },
-    /// The program needs more than its quota: nothing is wrong, the segment is to be scanned elsewhere.
+    /// The program needs more than its quota: nothing is wrong, the segment is to be scanned
+    /// elsewhere.
     #[error("scan of segment {segment} of table {table}: {bounced}")]
     Bounced {
         /// The segment's table.

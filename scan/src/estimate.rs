@@ -1,7 +1,7 @@
 //! What would a scan of this segment read, and how many rows would come out?
 //!
-//! Pure: the planner prices placements with it, EXPLAIN shows it. Pages and bytes follow from zone maps as the scan
-//! itself uses them; the number of rows is a guess.
+//! Pure: the planner prices placements with it, EXPLAIN shows it. Pages and bytes follow from zone
+//! maps as the scan itself uses them; the number of rows is a guess.
 
 use crate::{
     pages::{InputPages, zone_of},
@@ -36,7 +36,8 @@ pub struct ScanEstimate {
     pub rows_total: u64,
     /// Rows in blocks that zone maps cannot rule out: no more can come out.
     pub rows_max: u64,
-    /// Rows that pass the filter, guessed from zone maps as if values were spread evenly between the bounds.
+    /// Rows that pass the filter, guessed from zone maps as if values were spread evenly between
+    /// the bounds.
     pub rows_selected: f64,
     /// Bytes of one row of output, guessed from types and stored sizes.
     pub row_bytes: f64,
@@ -65,7 +66,8 @@ impl Estimator {
         Self { plan: Plan::new(Arc::clone(program)).ok() }
     }
 
-    /// Prunes by zone maps alone. An estimate of nothing when program and directory do not belong together.
+    /// Prunes by zone maps alone. An estimate of nothing when program and directory do not belong
+    /// together.
     #[must_use]
     pub fn estimate(&self, directory: &SegmentDirectory) -> ScanEstimate {
         let plan = self.plan.as_ref().filter(|plan| check(plan.program(), directory).is_ok());
@@ -216,7 +218,8 @@ fn count(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// Bytes of a row of output: fixed types by their width on the wire at most, texts by the stored size of their inputs.
+/// Bytes of a row of output: fixed types by their width on the wire at most, texts by the stored
+/// size of their inputs.
 fn row_bytes(program: &VerifiedProgram, directory: &SegmentDirectory) -> f64 {
     let fixed: usize = program
         .output_types()

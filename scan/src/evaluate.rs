@@ -1,13 +1,14 @@
 //! What is the value of any node, over arrow arrays?
 //!
-//! The general path: whatever the narrow paths do not answer is computed here with arrow's kernels, the ones
-//! DataFusion uses, so the semantics are DataFusion's.
+//! The general path: whatever the narrow paths do not answer is computed here with arrow's kernels,
+//! the ones DataFusion uses, so the semantics are DataFusion's.
 //!
 //! Invariants
-//! - Each node is evaluated once per set of rows. Recursion is bounded by the number of nodes of a verified program.
-//! - A node that may fail is not evaluated on rows that cannot need it: behind a decided AND or OR, or in a branch
-//!   of CASE not taken. Such partial evaluations are bounded by `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are
-//!   evaluated.
+//! - Each node is evaluated once per set of rows. Recursion is bounded by the number of nodes of a
+//!   verified program.
+//! - A node that may fail is not evaluated on rows that cannot need it: behind a decided AND or OR,
+//!   or in a branch of CASE not taken. Such partial evaluations are bounded by
+//!   `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are evaluated.
 
 use crate::{
     constants::{Prepared, prepare},

@@ -1,7 +1,7 @@
 //! Which rows come out of these pages?
 //!
-//! The one evaluator of the system: the engine runs it over pages it read or fetched, a storage node runs it next to
-//! its devices. It does no IO; it says which pages it wants and is given them.
+//! The one evaluator of the system: the engine runs it over pages it read or fetched, a storage
+//! node runs it next to its devices. It does no IO; it says which pages it wants and is given them.
 //!
 //! ```text
 //! program + segment directory
@@ -16,10 +16,13 @@
 //! ```
 //!
 //! Invariants
-//! - The rows that come out depend only on program, segment, withheld rows and range of blocks: not on zone maps, page sizes,
-//!   encodings, limits or the order in which pages are supplied. They are those of a segment without the withheld rows.
-//! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion uses them.
-//! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes out.
+//! - The rows that come out depend only on program, segment, withheld rows and range of blocks: not
+//!   on zone maps, page sizes, encodings, limits or the order in which pages are supplied. They are
+//!   those of a segment without the withheld rows.
+//! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion
+//!   uses them.
+//! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes
+//!   out.
 //! - No input, corrupt pages and hostile programs included, makes the scan panic.
 
 #![forbid(unsafe_code)]

@@ -11,10 +11,12 @@ pub const BATCH_ROWS_MIN: usize = BLOCK_ROWS;
 /// Memory of a segment scan unless the caller asks for another bound.
 pub const MEMORY_BYTES_DEFAULT: usize = 64 << 20;
 
-/// Leaves (a set counts its values) a filter is unfolded into; the rest of it is evaluated node by node.
+/// Leaves (a set counts its values) a filter is unfolded into; the rest of it is evaluated node by
+/// node.
 pub(crate) const PREDICATE_WEIGHT_MAX: usize = 16_384;
 
-/// Evaluations of a node on part of a batch's rows: shared nodes behind many branches could unfold without end.
+/// Evaluations of a node on part of a batch's rows: shared nodes behind many branches could unfold
+/// without end.
 pub(crate) const PARTIAL_EVALUATIONS_MAX: u32 = 1024;
 
 /// Rows times columns of a batch on the wire: 1 GiB of decimals.
@@ -29,7 +31,8 @@ pub(crate) const GROUPS_SHARE: usize = 4;
 /// Blocks of the first window of a scan that wants few rows; each further window is twice as large.
 pub(crate) const LIMITED_WINDOW_BLOCKS: usize = 8;
 
-/// Combinations of key values that are addressed directly: with eight sums and two tables, half a MiB.
+/// Combinations of key values that are addressed directly: with eight sums and two tables, half a
+/// MiB.
 pub(crate) const DIRECT_SLOTS_MAX: usize = 4096;
 /// Slots that are summed in a pass each over a block, by vectors; more are summed row by row.
 pub(crate) const MASKED_SLOTS_MAX: usize = 16;
@@ -44,10 +47,10 @@ pub(crate) const RANGE_LOOKED_UP_MAX: u64 = 64;
 /// Bounds of one segment scan, chosen by its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {
-    /// Bytes of stored pages held at a time, and a quarter of it again for the table of groups. A window of rows is
-    /// scanned at a time, as large as these bytes allow; a single block is always scanned, even if its pages alone
-    /// are larger. The batch being built, and the dictionary of the page it came from for each text column, come on
-    /// top.
+    /// Bytes of stored pages held at a time, and a quarter of it again for the table of groups. A
+    /// window of rows is scanned at a time, as large as these bytes allow; a single block is always
+    /// scanned, even if its pages alone are larger. The batch being built, and the dictionary of
+    /// the page it came from for each text column, come on top.
     pub memory_bytes: usize,
     /// Rows of a batch at most, [`BATCH_ROWS_MIN`] if less. Batches of groups may have more.
     pub batch_rows: usize,

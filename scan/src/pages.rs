@@ -171,7 +171,8 @@ impl<'a> InputView<'a> {
             Some(Opened { view, content }) => {
                 Ok(Located { view, content, place, block: block - self.first_block[page] })
             }
-            // A scan asks for every page it looks into, so this is a bug of this crate; better an error than a crash.
+            // A scan asks for every page it looks into, so this is a bug of this crate; better an
+            // error than a crash.
             None => Err(place.fault("it was not read")),
         }
     }

@@ -1,14 +1,15 @@
 //! Does a text match a LIKE pattern that has no `_`?
 //!
-//! Such a pattern is pieces with anything between them: `%special%requests%`. Arrow's kernel turns patterns of three
-//! and more pieces into regular expressions; searching piece after piece is several times faster. Patterns with `_`
-//! stay with arrow.
+//! Such a pattern is pieces with anything between them: `%special%requests%`. Arrow's kernel turns
+//! patterns of three and more pieces into regular expressions; searching piece after piece is
+//! several times faster. Patterns with `_` stay with arrow.
 //!
 //! Invariant: `Pattern::matches` equals arrow's `like` for every pattern that parses here.
 
 use memchr::memmem::Finder;
 
-/// A pattern as pieces: the text begins with `prefix`, ends with `suffix`, and has `middle` in this order between.
+/// A pattern as pieces: the text begins with `prefix`, ends with `suffix`, and has `middle` in this
+/// order between.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     prefix: Vec<u8>,
@@ -31,7 +32,8 @@ impl Pattern {
             match byte {
                 b'_' => return None,
                 b'%' => pieces.push(Vec::new()),
-                // Whatever is escaped stands for itself, and so does a lone escape at the end: arrow's reading.
+                // Whatever is escaped stands for itself, and so does a lone escape at the end:
+                // arrow's reading.
                 b'\\' => pieces.last_mut()?.push(bytes.next().unwrap_or(b'\\')),
                 other => pieces.last_mut()?.push(other),
             }

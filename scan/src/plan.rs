@@ -1,7 +1,8 @@
 //! What must be read and decided, before anything is read?
 //!
 //! Invariants
-//! - A block that a conjunct's zone maps rule out is dead: none of its pages are asked for on its account.
+//! - A block that a conjunct's zone maps rule out is dead: none of its pages are asked for on its
+//!   account.
 //! - A conjunct that zone maps prove for a block is not evaluated there, and needs no page there.
 
 use crate::{
@@ -65,8 +66,9 @@ pub(crate) fn output_nodes(program: &VerifiedProgram) -> Vec<NodeIndex> {
     }
 }
 
-/// Checks that the program's columns are in the directory, and that their pages cover the segment. Which table the program names does
-/// not matter: a segment may be in several, whose columns are the same.
+/// Checks that the program's columns are in the directory, and that their pages cover the segment.
+/// Which table the program names does not matter: a segment may be in several, whose columns are
+/// the same.
 pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> Result<(), ScanError> {
     let SegmentDirectory { table, segment, rows, .. } = *directory;
     let mismatch = |what: &'static str, found: String, expected: String| {

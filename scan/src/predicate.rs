@@ -1,14 +1,16 @@
 //! What does the filter ask, in a form that zone maps, packed blocks and dictionaries can answer?
 //!
-//! A filter keeps a row only when it is *true*, so each node is compiled for the truth value wanted of it: `NOT` is
-//! pushed down to the leaves (the complement of `<` is `>=`, both false for NULL), and what remains are leaves under
-//! ALL and ANY that never need a third value. Leaves over stored integers speak the stored domain: dates are days,
-//! decimals are unscaled.
+//! A filter keeps a row only when it is *true*, so each node is compiled for the truth value wanted
+//! of it: `NOT` is pushed down to the leaves (the complement of `<` is `>=`, both false for NULL),
+//! and what remains are leaves under ALL and ANY that never need a third value. Leaves over stored
+//! integers speak the stored domain: dates are days, decimals are unscaled.
 //!
 //! Invariants
-//! - A predicate keeps exactly the rows for which its node has the wanted truth value; NULL is neither.
-//! - Compilation is bounded: a program whose shared nodes would unfold into more than `PREDICATE_WEIGHT_MAX` leaves
-//!   leaves the rest to [`Predicate::General`], which evaluates each node once.
+//! - A predicate keeps exactly the rows for which its node has the wanted truth value; NULL is
+//!   neither.
+//! - Compilation is bounded: a program whose shared nodes would unfold into more than
+//!   `PREDICATE_WEIGHT_MAX` leaves leaves the rest to [`Predicate::General`], which evaluates each
+//!   node once.
 
 use crate::{
     limits::PREDICATE_WEIGHT_MAX,
@@ -41,7 +43,8 @@ pub(crate) enum Predicate {
     All(Vec<Predicate>),
     /// One holds.
     Any(Vec<Predicate>),
-    /// Two expressions over stored integers compare like this; where they might overflow, the node itself is asked.
+    /// Two expressions over stored integers compare like this; where they might overflow, the node
+    /// itself is asked.
     Expression { comparison: Arc<NarrowComparison>, node: NodeIndex, truth: bool, inputs: Vec<usize> },
     /// The input has a stored integer that may be in the program's filter of that position.
     Keys { input: usize, position: usize, filter: Arc<KeyFilter> },
@@ -262,7 +265,8 @@ impl Compiler<'_> {
         Predicate::Text { input, leaf, test }
     }
 
-    /// A node no narrow leaf answers: asked of each dictionary entry if it looks at a single text, else of rows.
+    /// A node no narrow leaf answers: asked of each dictionary entry if it looks at a single text,
+    /// else of rows.
     fn leaf(&mut self, node: NodeIndex, truth: bool) -> Predicate {
         let inputs = inputs_of(self.program, &[node]);
         if let [input] = inputs[..]
@@ -310,7 +314,8 @@ pub(crate) fn inputs_of(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec<u
     inputs
 }
 
-/// Whether some value can make the node fail: a cast that does not fit, an exact decimal that overflows.
+/// Whether some value can make the node fail: a cast that does not fit, an exact decimal that
+/// overflows.
 pub(crate) fn may_fail(program: &VerifiedProgram, root: NodeIndex) -> bool {
     let needed = nodes_below(program, &[root]);
     program.program().nodes.iter().zip(&needed).any(|(node, needed)| {
@@ -386,7 +391,8 @@ fn text_compare(op: Comparison, text: Vec<u8>) -> TextTest {
     }
 }
 
-/// Flattens, and makes one interval of all intervals of one input, so that BETWEEN unpacks a block once.
+/// Flattens, and makes one interval of all intervals of one input, so that BETWEEN unpacks a block
+/// once.
 fn all(items: Vec<Predicate>) -> Predicate {
     let mut flat: Vec<Predicate> = Vec::with_capacity(items.len());
     for item in items {

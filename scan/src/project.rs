@@ -1,7 +1,7 @@
 //! How do selected rows become arrow arrays?
 //!
-//! Integers are decoded straight to the array's type. A dictionary page gives views into one array of its entries;
-//! other texts of a page are decompressed one behind the other, and viewed there.
+//! Integers are decoded straight to the array's type. A dictionary page gives views into one array
+//! of its entries; other texts of a page are decompressed one behind the other, and viewed there.
 
 use crate::{
     error::{Fault, PageWhere},

@@ -1,8 +1,10 @@
 //! Can this page hold a row that the filter keeps? Zone maps answer without reading it.
 //!
 //! Invariants
-//! - `Never` and `Always` are proofs under the zone map's promise; everything not proven is `Maybe`.
-//! - A page without a value (all NULL) satisfies no leaf but `IS NULL`; a missing bound proves nothing.
+//! - `Never` and `Always` are proofs under the zone map's promise; everything not proven is
+//!   `Maybe`.
+//! - A page without a value (all NULL) satisfies no leaf but `IS NULL`; a missing bound proves
+//!   nothing.
 
 use crate::{
     limits::RANGE_LOOKED_UP_MAX,
@@ -71,7 +73,8 @@ impl Bounds<'_> {
     }
 }
 
-/// What zone maps say of a predicate over rows that lie in one page of each input. `bounds` gives an input's.
+/// What zone maps say of a predicate over rows that lie in one page of each input. `bounds` gives
+/// an input's.
 pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Bounds<'z>) -> Verdict {
     match predicate {
         Predicate::Constant(value) => {

@@ -1,17 +1,21 @@
 //! Has a program used more than it may?
 //!
-//! A node gives every program so much processor time and memory. One that needs more is not wrong, it is only at the wrong
-//! place: the scan stops cleanly, the node bounces the segment, and the engine scans it.
+//! A node gives every program so much processor time and memory. One that needs more is not wrong,
+//! it is only at the wrong place: the scan stops cleanly, the node bounces the segment, and the
+//! engine scans it.
 //!
 //! Invariants
-//! - Time is looked at between pages, so a program overruns by what it does with the pages of one step at most.
-//! - Only time spent in steps counts, on whatever clock the caller gives: the caller's reads are not the scan's own, and what
-//!   checking a page takes depends on its size alone.
-//! - Batches that were put out before stay right: [`Bounced::next_block`] is where another scan goes on.
+//! - Time is looked at between pages, so a program overruns by what it does with the pages of one
+//!   step at most.
+//! - Only time spent in steps counts, on whatever clock the caller gives: the caller's reads are
+//!   not the scan's own, and what checking a page takes depends on its size alone.
+//! - Batches that were put out before stay right: [`Bounced::next_block`] is where another scan
+//!   goes on.
 
 use std::{fmt, time::Duration};
 
-/// What one scan of one segment may use; nothing is bounded by default, but see [`ScanLimits`](crate::ScanLimits).
+/// What one scan of one segment may use; nothing is bounded by default, but see
+/// [`ScanLimits`](crate::ScanLimits).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quota {
     /// Processor time.
@@ -47,7 +51,8 @@ pub struct Bounced {
     pub used: u64,
     /// What it may use.
     pub allowed: u64,
-    /// The block behind the last whose rows or groups are out: a scan that begins here yields exactly what is missing.
+    /// The block behind the last whose rows or groups are out: a scan that begins here yields
+    /// exactly what is missing.
     pub next_block: u32,
 }
 

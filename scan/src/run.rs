@@ -1,11 +1,13 @@
 //! What does a scan do next?
 //!
-//! A segment is scanned in windows of blocks, as many as the memory bound lets pages of the program's columns be held.
-//! In each window: prune, ask for the filter's pages, select, ask for the payload pages with selected rows, put out.
+//! A segment is scanned in windows of blocks, as many as the memory bound lets pages of the
+//! program's columns be held. In each window: prune, ask for the filter's pages, select, ask for
+//! the payload pages with selected rows, put out.
 //!
 //! Invariants
 //! - A page of a window is held until no block from the one put out next needs it.
-//! - A batch covers whole blocks; where one ends the next begins, so a scan can stop there and another go on.
+//! - A batch covers whole blocks; where one ends the next begins, so a scan can stop there and
+//!   another go on.
 
 use crate::{
     ScanError, ScanLimits,
@@ -53,7 +55,8 @@ enum Phase {
     Done,
 }
 
-/// The scan of one segment by one program. `P` owns the bytes of a page and is dropped as soon as they are consumed.
+/// The scan of one segment by one program. `P` owns the bytes of a page and is dropped as soon as
+/// they are consumed.
 pub struct SegmentScan<P> {
     plan: Plan,
     directory: Arc<SegmentDirectory>,
@@ -67,7 +70,8 @@ pub struct SegmentScan<P> {
     window: Range<usize>,
     /// Pages asked for in this phase.
     wanted: Vec<PageWhere>,
-    /// For each block of the window, whether it has rows that zone maps do not rule out, and its selected rows.
+    /// For each block of the window, whether it has rows that zone maps do not rule out, and its
+    /// selected rows.
     alive: Vec<bool>,
     selections: Vec<Selection>,
     /// For each conjunct and block of the window, whether it must be evaluated there.
@@ -161,8 +165,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         self
     }
 
-    /// The same scan of a segment that does not have these rows, for a scan that has not begun. Rows that the segment never had are
-    /// passed over; see [`WithheldRows::verify`].
+    /// The same scan of a segment that does not have these rows, for a scan that has not begun.
+    /// Rows that the segment never had are passed over; see [`WithheldRows::verify`].
     #[must_use]
     pub fn withholding(mut self, rows: Arc<WithheldRows>) -> Self {
         self.withheld = Some(rows).filter(|rows| !rows.is_empty());
@@ -176,7 +180,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         self
     }
 
-    /// Goes on until pages are missing, rows are there, or all is done. Asks again for pages not yet supplied.
+    /// Goes on until pages are missing, rows are there, or all is done. Asks again for pages not
+    /// yet supplied.
     ///
     /// # Errors
     /// When a page's content is impossible, the computation fails, or the quota is used up.
@@ -201,8 +206,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         self.supply_with(column, page, bytes, CheckedPage::open)
     }
 
-    /// [`Self::supply`] of a copy of bytes that a scan has found right before, and that nobody has written since: their
-    /// checksum is not worked out again.
+    /// [`Self::supply`] of a copy of bytes that a scan has found right before, and that nobody has
+    /// written since: their checksum is not worked out again.
     ///
     /// # Errors
     /// As [`Self::supply`], but for changed bytes.
@@ -375,7 +380,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let end =
             direct.add_run(&views, blocks, |block| selections[block - start], groups, &mut self.room)?;
         if end.is_none() {
-            // What forbids it (a null, a wide key) seldom ends within a window: do not look for it block after block.
+            // What forbids it (a null, a wide key) seldom ends within a window: do not look for it
+            // block after block.
             self.direct_from = self.window.end;
         }
         Ok(end)
@@ -386,7 +392,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         if bytes > self.limits.memory_bytes / GROUPS_SHARE { self.take_groups(end) } else { Ok(None) }
     }
 
-    /// Blocks from `first_block` on with as many selected rows as a batch takes, and the block behind them.
+    /// Blocks from `first_block` on with as many selected rows as a batch takes, and the block
+    /// behind them.
     fn picks(&self, first_block: usize) -> (Vec<Pick>, usize) {
         let mut picks = Vec::new();
         let mut rows = 0;

@@ -1,6 +1,7 @@
 //! Which rows of a block pass the filter?
 //!
-//! Conjuncts are evaluated in order, each only on blocks where rows are left, and the general ones only on those rows.
+//! Conjuncts are evaluated in order, each only on blocks where rows are left, and the general ones
+//! only on those rows.
 
 use crate::{
     error::Fault,
@@ -124,7 +125,8 @@ impl Selector<'_> {
         Ok(kept)
     }
 
-    /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they might overflow.
+    /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they
+    /// might overflow.
     fn expression(
         &mut self,
         comparison: &NarrowComparison,

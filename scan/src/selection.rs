@@ -1,7 +1,7 @@
 //! Which rows of a block are still in?
 //!
-//! A block's rows are 1,024 bits. Comparisons write one byte per row, because compilers vectorise that; the bytes
-//! are packed into bits eight at a time by a multiplication.
+//! A block's rows are 1,024 bits. Comparisons write one byte per row, because compilers vectorise
+//! that; the bytes are packed into bits eight at a time by a multiplication.
 
 use rackscan_format::{
     limits::BLOCK_ROWS,

@@ -24,14 +24,16 @@ pub struct ScanBatch {
     pub batch: RecordBatch,
     /// The first block they come from.
     pub first_block: u32,
-    /// The block behind the last they come from: a scan that begins here yields exactly what is missing.
+    /// The block behind the last they come from: a scan that begins here yields exactly what is
+    /// missing.
     pub end_block: u32,
 }
 
 /// What a scan does next.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It needs these pages, in this order if they come one by one: supply each with [`SegmentScan::supply`](crate::SegmentScan::supply).
+    /// It needs these pages, in this order if they come one by one: supply each with
+    /// [`SegmentScan::supply`](crate::SegmentScan::supply).
     Read(Vec<PageWanted>),
     /// Rows, or groups.
     Batch(ScanBatch),
@@ -46,13 +48,15 @@ pub struct ScanStats {
     pub pages_read: u64,
     /// Their stored bytes.
     pub bytes_read: u64,
-    /// Pages of the program's columns that zone maps made unnecessary, or that all rows of their blocks are withheld.
+    /// Pages of the program's columns that zone maps made unnecessary, or that all rows of their
+    /// blocks are withheld.
     pub pages_skipped_by_zone: u64,
     /// Payload pages in which no row was selected.
     pub pages_skipped_by_selection: u64,
     /// Blocks that zone maps ruled out.
     pub blocks_pruned: u64,
-    /// Blocks of packed numbers that were unpacked, once for each use; bounds decided about the others.
+    /// Blocks of packed numbers that were unpacked, once for each use; bounds decided about the
+    /// others.
     pub blocks_unpacked: u64,
     /// Rows that reached the filter; those that are withheld do not.
     pub rows_scanned: u64,

@@ -1,8 +1,9 @@
 //! Which rows of a block does a text leaf keep?
 //!
-//! In a sorted dictionary the leaf is asked once per entry, or, for ranges, of no entry at all; rows are then decided by
-//! their codes. Other pages are decoded block by block; a pattern's longest piece is searched in the whole block's bytes
-//! at once, because texts are short and calls are not free.
+//! In a sorted dictionary the leaf is asked once per entry, or, for ranges, of no entry at all;
+//! rows are then decided by their codes. Other pages are decoded block by block; a pattern's
+//! longest piece is searched in the whole block's bytes at once, because texts are short and calls
+//! are not free.
 
 use crate::{
     error::Fault,
@@ -95,7 +96,8 @@ impl TextLeaf<'_> {
             Codes::Table(table) => {
                 let first = usize::try_from(block.reference()).unwrap_or(usize::MAX).min(table.len());
                 let answers = &table[first..];
-                // Bounds are the writer's word; what is looked up is checked against the table all the same.
+                // Bounds are the writer's word; what is looked up is checked against the table all
+                // the same.
                 let span = usize::try_from(block.descriptor().span).unwrap_or(usize::MAX);
                 match answers.get(..=span) {
                     Some(same) if same.iter().all(|answer| *answer == 0) => Selection::NONE,
@@ -184,7 +186,8 @@ impl TextLeaf<'_> {
         room: &mut Room,
     ) -> Result<Selection, Fault> {
         let mut texts = TextBuffer::default();
-        // A few rows are gathered; decoding the whole block costs about as much as a quarter of its rows.
+        // A few rows are gathered; decoding the whole block costs about as much as a quarter of its
+        // rows.
         let few = wanted.count() < BLOCK_ROWS / 4;
         let mut some: Vec<u32> = Vec::new();
         if few {
@@ -231,7 +234,8 @@ fn search(pattern: &Pattern, texts: &TextBuffer, mut visit: impl FnMut(usize)) {
         (0..texts.len()).filter(|at| pattern.matches(texts.get(*at))).for_each(visit);
         return;
     };
-    // A hit may lie across two texts; the text it begins in is asked whole, then the search goes on behind it.
+    // A hit may lie across two texts; the text it begins in is asked whole, then the search goes on
+    // behind it.
     let (mut from, mut at) = (0, 0);
     while let Some(hit) = needle.find(&texts.bytes[from..]) {
         let hit = from + hit;
@@ -250,7 +254,8 @@ pub(crate) fn valid_rows(located: &Located<'_, '_>) -> Option<Selection> {
     Some(Selection::from_bits(validity.slice(located.first_row(), located.rows()).bytes()))
 }
 
-/// Decodes the texts of a page that has no dictionary: of some rows of a block, ascending, or of the whole block.
+/// Decodes the texts of a page that has no dictionary: of some rows of a block, ascending, or of
+/// the whole block.
 pub(crate) fn decode_texts(
     located: &Located<'_, '_>,
     rows: Option<&[u32]>,

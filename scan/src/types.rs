@@ -4,7 +4,8 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use rackscan_format::program::{ValueType, VerifiedProgram};
 use std::sync::Arc;
 
-/// The arrow type of a value. Text is `Utf8View`, because dictionary and FSST pages give views without copies.
+/// The arrow type of a value. Text is `Utf8View`, because dictionary and FSST pages give views
+/// without copies.
 #[must_use]
 pub fn arrow_type(value_type: ValueType) -> DataType {
     match value_type {
@@ -22,7 +23,8 @@ pub fn arrow_type(value_type: ValueType) -> DataType {
     }
 }
 
-/// The schema of the batches a program yields: columns by position (named `0`, `1`, ...), all nullable.
+/// The schema of the batches a program yields: columns by position (named `0`, `1`, ...), all
+/// nullable.
 #[must_use]
 pub fn output_schema(program: &VerifiedProgram) -> SchemaRef {
     let types = program.output_types().iter().enumerate();

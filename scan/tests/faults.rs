@@ -175,7 +175,8 @@ fn forged_pages_give_an_error_or_wrong_rows_but_never_a_panic() {
                 let mut refused = false;
                 for wanted in pages {
                     let page = &table.pages[&(wanted.column, wanted.page)];
-                    // Headers, descriptors and dictionaries come first: most bytes changed are there.
+                    // Headers, descriptors and dictionaries come first: most bytes changed are
+                    // there.
                     let at = if draw.chance(80) {
                         draw.below(page.len().min(600))
                     } else {

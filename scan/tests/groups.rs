@@ -1,7 +1,7 @@
 //! Do the partial groups add up to those of a row-by-row aggregation in 128 bits?
 //!
-//! Method: random tables and groupings from printed seeds; groups that repeat across batches are merged first, as
-//! whoever asked for them merges them.
+//! Method: random tables and groupings from printed seeds; groups that repeat across batches are
+//! merged first, as whoever asked for them merges them.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;
@@ -130,7 +130,8 @@ fn a_small_memory_bound_puts_groups_out_early() {
     assert_eq!(next, 20);
 }
 
-/// Rows of three columns: a nullable text key of few values, a nullable decimal key, and a nullable value.
+/// Rows of three columns: a nullable text key of few values, a nullable decimal key, and a nullable
+/// value.
 fn with_nulls(rows: i128, scale: i128) -> Table {
     use rackscan_format::schema::ColumnType;
     let column = |column_type, values| support::Column { column_type, values };
@@ -238,7 +239,8 @@ fn the_first_and_the_last_text_of_a_group_are_found_whatever_dictionary_its_page
     let rows = 12_000_i128;
     let null_if = |null: bool, datum| if null { Datum::Null } else { datum };
     let column = |column_type, values| support::Column { column_type, values };
-    // Other texts from page to page, so that the same code is another text; and texts that no dictionary holds.
+    // Other texts from page to page, so that the same code is another text; and texts that no
+    // dictionary holds.
     let word =
         |row: i128| format!("{}{}", ["pear", "fig", "", "apple", "zest"][(row % 5) as usize], row / 3000);
     let texts = (0..rows).map(|row| null_if(row % 7 == 3 || row % 3 == 1, Datum::Text(word(row)))).collect();

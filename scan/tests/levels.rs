@@ -1,7 +1,7 @@
 //! Do all levels of vectors that this machine has give the same bits?
 //!
-//! Method: random tables, filters, outputs and groupings from printed seeds, scanned at every level; the batches are
-//! compared as arrays, bit by bit, with those of the plain level.
+//! Method: random tables, filters, outputs and groupings from printed seeds, scanned at every
+//! level; the batches are compared as arrays, bit by bit, with those of the plain level.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

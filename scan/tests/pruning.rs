@@ -136,7 +136,8 @@ fn a_tenth_of_a_sorted_range_is_estimated_as_about_a_tenth() {
 #[test]
 fn blocks_that_bounds_decide_are_not_unpacked() {
     let table = sorted();
-    // The page has many blocks; all but the two at the ends of the range are decided by their bounds.
+    // The page has many blocks; all but the two at the ends of the range are decided by their
+    // bounds.
     let program = table.program(between(10_000, 60_000), vec![4, 5], Output::Rows(vec![]));
     let (batches, stats) = table.scan(&program, ScanLimits::default()).unwrap();
     let rows: usize = batches.iter().map(|batch| batch.batch.num_rows()).sum();
@@ -173,7 +174,8 @@ fn zone_maps_decide_about_expressions_too() {
 
 #[test]
 fn a_block_whose_codes_are_all_in_or_all_out_is_not_unpacked() {
-    // Blocks of a sorted text column; the pattern holds of every other entry of a page, so codes are looked up.
+    // Blocks of a sorted text column; the pattern holds of every other entry of a page, so codes
+    // are looked up.
     let words: Vec<String> =
         (0..64).map(|word| format!("w{word:02}{}", if word % 8 < 4 { "yes" } else { "no" })).collect();
     let rows = 64 * 1024;

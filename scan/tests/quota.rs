@@ -1,6 +1,7 @@
 //! Does a program that needs too much stop cleanly, with the reason, and without a wrong row?
 //!
-//! Time is a counter that each look advances by a microsecond, so that a quota ends at every place a scan can end.
+//! Time is a counter that each look advances by a microsecond, so that a quota ends at every place
+//! a scan can end.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

@@ -1,6 +1,7 @@
 //! Do the rows come out that a row-by-row interpretation of the program gives?
 //!
-//! Method: random tables and programs from printed seeds; the same scan under different limits, page sizes and splits.
+//! Method: random tables and programs from printed seeds; the same scan under different limits,
+//! page sizes and splits.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

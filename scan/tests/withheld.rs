@@ -1,7 +1,8 @@
 //! Do withheld rows stay out of a scan, and all others in?
 //!
-//! Method: random tables, programs and sets of withheld rows from printed seeds. What a scan puts out that withholds rows is what a scan
-//! of a segment puts out that was written without these rows; what it says of where rows lie is what an interpretation says.
+//! Method: random tables, programs and sets of withheld rows from printed seeds. What a scan puts
+//! out that withholds rows is what a scan of a segment puts out that was written without these
+//! rows; what it says of where rows lie is what an interpretation says.
 
 mod support;
 
@@ -65,7 +66,8 @@ fn content(program: &VerifiedProgram, batches: &[ScanBatch]) -> Vec<Vec<Datum>> 
     }
 }
 
-/// The same program over the same rows, once withheld and once never written, with every page size, from any block on.
+/// The same program over the same rows, once withheld and once never written, with every page size,
+/// from any block on.
 fn compare(
     draw: &mut Draw,
     table: &Table,
@@ -252,7 +254,8 @@ fn groups_that_are_added_where_they_lie_leave_withheld_rows_out() {
         of(AggregateFunction::Max, 3),
         of(AggregateFunction::Max, 0),
     ];
-    // Of a few rows in a block one path adds, of most another; the largest and the smallest values are among those that go.
+    // Of a few rows in a block one path adds, of most another; the largest and the smallest values
+    // are among those that go.
     let sets = [
         set((0..9000).filter(|row| row % 10 > 0)),
         set((0..9000).filter(|row| row % 10 == 0)),

@@ -1,10 +1,12 @@
 //! How much of the processors may this process use?
 //!
-//! All that it may run on, less where a quota of its control group, or of one around that, holds it back. Whoever chooses between this
-//! node and another must know: a container's quota shows in no count of processors.
+//! All that it may run on, less where a quota of its control group, or of one around that, holds it
+//! back. Whoever chooses between this node and another must know: a container's quota shows in no
+//! count of processors.
 //!
 //! Invariants
-//! - Quotas may change while the process runs: they are looked at again, at most once in [`LOOK_EVERY_MS`], and by one thread.
+//! - Quotas may change while the process runs: they are looked at again, at most once in
+//!   [`LOOK_EVERY_MS`], and by one thread.
 
 use rackscan_fabric::allow_spinning;
 use std::{
@@ -26,7 +28,8 @@ pub enum CgroupVersion {
     Two,
 }
 
-/// The control group of a process that a controller counts it to; that of processor time, where nothing else is said.
+/// The control group of a process that a controller counts it to; that of processor time, where
+/// nothing else is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
     /// Whose files.
@@ -54,7 +57,8 @@ impl ControlGroup {
         Self::of_controller("cpu", mounts, groups)
     }
 
-    /// The same of a controller of version 1 of this name (`cpu`, `blkio`); of version 2 where that is not mounted by itself.
+    /// The same of a controller of version 1 of this name (`cpu`, `blkio`); of version 2 where that
+    /// is not mounted by itself.
     #[must_use]
     pub fn of_controller(controller: &str, mounts: &str, groups: &str) -> Option<Self> {
         let own = |wanted: &dyn Fn(&str) -> bool| {
@@ -138,7 +142,8 @@ impl CpuShare {
     }
 }
 
-/// What may be used now; with less than a processor threads sleep instead of asking for work again and again.
+/// What may be used now; with less than a processor threads sleep instead of asking for work again
+/// and again.
 fn look() -> u32 {
     let milli = milli_now();
     allow_spinning(milli >= 1000);

@@ -1,7 +1,8 @@
-//! How is a small file replaced, so that a crash leaves the earlier or the new one, and a full disk does not matter?
+//! How is a small file replaced, so that a crash leaves the earlier or the new one, and a full disk
+//! does not matter?
 //!
-//! Invariant: the earlier file stays under the name of the new one, and is written over the next time. Its
-//! space is there then, also on a disk that is full by now: a node starts on it.
+//! Invariant: the earlier file stays under the name of the new one, and is written over the next
+//! time. Its space is there then, also on a disk that is full by now: a node starts on it.
 
 use std::{
     fs::{self, File},
@@ -12,14 +13,16 @@ use std::{
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Writes the bytes into the file `new` of the folder and durably puts it in the place of the file `name`.
+/// Writes the bytes into the file `new` of the folder and durably puts it in the place of the file
+/// `name`.
 pub(crate) fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     let (new, file) = (folder.join(new), folder.join(name));
     let mut opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&new)?;
     opened.write_all(bytes)?;
     opened.set_len(bytes.len() as u64)?;
     opened.sync_all()?;
-    // Without an earlier file, or where the file system cannot exchange two, the new one is renamed.
+    // Without an earlier file, or where the file system cannot exchange two, the new one is
+    // renamed.
     let is_exchanged = renameat_with(CWD, &new, CWD, &file, RenameFlags::EXCHANGE).is_ok();
     if !is_exchanged {
         fs::rename(&new, &file)?;

@@ -15,7 +15,8 @@ use crate::{
     store::{CatalogFault, CatalogFileError, LabelFault},
 };
 
-/// Why a node does not start. Nothing is left behind but device files and a catalog that are complete.
+/// Why a node does not start. Nothing is left behind but device files and a catalog that are
+/// complete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

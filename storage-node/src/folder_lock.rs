@@ -1,9 +1,11 @@
 //! Who uses a data folder now?
 //!
-//! The file `lock` in the folder is locked (`flock`) by the node that runs over it, and says which process that is.
+//! The file `lock` in the folder is locked (`flock`) by the node that runs over it, and says which
+//! process that is.
 //!
 //! Invariants
-//! - At most one node runs over a folder. The kernel gives the lock back when its process ends, however it ends.
+//! - At most one node runs over a folder. The kernel gives the lock back when its process ends,
+//!   however it ends.
 
 use std::{
     fs::{File, TryLockError},
@@ -18,7 +20,8 @@ use rackscan_format::ids::NodeId;
 const NAME: &str = "lock";
 const READY: &str = "ready";
 const STARTING: &str = "starting";
-/// A node that has just been told to stop, or whose folder somebody looks at, gives the lock back within this time.
+/// A node that has just been told to stop, or whose folder somebody looks at, gives the lock back
+/// within this time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
@@ -102,7 +105,8 @@ impl FolderLock {
     }
 
     fn say(&self, state: &str) -> Result<(), FolderLockError> {
-        // Of one length and written over what is there, so that whoever reads it meanwhile finds a process, and a full disk is no obstacle.
+        // Of one length and written over what is there, so that whoever reads it meanwhile finds a
+        // process, and a full disk is no obstacle.
         let text = format!("{:10} {state:8}\n", std::process::id());
         let mut file = &self.file;
         let said = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(text.as_bytes()));

@@ -1,6 +1,8 @@
-//! Whose data folder is this, which nodes does its cluster have, and is it the newest one that others know?
+//! Whose data folder is this, which nodes does its cluster have, and is it the newest one that
+//! others know?
 //!
-//! `identity.toml` in the data folder says so. The first start of a node writes it; every start adds its number to it.
+//! `identity.toml` in the data folder says so. The first start of a node writes it; every start
+//! adds its number to it.
 //!
 //! ```text
 //! check   before anything is opened: cluster, node, member list, place, and whether a peer has found it outdated
@@ -10,7 +12,8 @@
 //!
 //! Invariants
 //! - The member list of a folder never changes. Addresses, devices and the folder's place may.
-//! - A folder of an earlier version gets its list once, and only if its tables do not contradict it.
+//! - A folder of an earlier version gets its list once, and only if its tables do not contradict
+//!   it.
 //! - A copy of a folder whose original is still there is refused, and not written.
 
 mod error;
@@ -129,7 +132,8 @@ fn place(folder: &Path) -> Result<(PathBuf, u64, u64), IdentityError> {
 }
 
 impl IdentityFile {
-    /// What is there; `None` in a folder that no node of this version has used, or that is not there.
+    /// What is there; `None` in a folder that no node of this version has used, or that is not
+    /// there.
     ///
     /// # Errors
     /// A file that cannot be read or does not parse.
@@ -283,7 +287,8 @@ impl Identity {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Compares what this node and a peer have seen of each other, and remembers what is new of the peer.
+    /// Compares what this node and a peer have seen of each other, and remembers what is new of the
+    /// peer.
     pub(crate) fn met(&self, peer: NodeId, told: &FolderIdentity) -> Result<Met, IdentityError> {
         let mut file = self.file();
         let here = file.told();
@@ -326,8 +331,9 @@ pub(crate) enum Met {
     OutdatedHere(String),
 }
 
-/// Makes an outdated data folder begin anew: what it has of tables stays, its log of transactions is put aside, so that the node
-/// gets the newer one from the copies on its peers. False if the folder is not outdated.
+/// Makes an outdated data folder begin anew: what it has of tables stays, its log of transactions
+/// is put aside, so that the node gets the newer one from the copies on its peers. False if the
+/// folder is not outdated.
 ///
 /// # Errors
 /// A folder that is in use or another node's, and what the system refuses.
@@ -371,7 +377,8 @@ impl Begin {
         Ok(Self { found })
     }
 
-    /// Counts this start, and makes what is new durable. `tables` are the nodes of each table in the folder.
+    /// Counts this start, and makes what is new durable. `tables` are the nodes of each table in
+    /// the folder.
     pub(crate) fn begin(
         self,
         config: &Config,
@@ -423,7 +430,8 @@ impl Begin {
     }
 }
 
-/// The member list of a folder that records none, if its tables do not contradict the configuration.
+/// The member list of a folder that records none, if its tables do not contradict the
+/// configuration.
 fn adopted(config: &Config, tables: &[Vec<NodeId>]) -> Result<Vec<NodeId>, IdentityError> {
     let members = members_of(config);
     let sorted = |nodes: &Vec<NodeId>| {
@@ -432,7 +440,8 @@ fn adopted(config: &Config, tables: &[Vec<NodeId>]) -> Result<Vec<NodeId>, Ident
         nodes
     };
     let tables: Vec<Vec<NodeId>> = tables.iter().map(sorted).collect();
-    // Tables that were loaded before a cluster grew have fewer nodes; one has all of them, and none has others.
+    // Tables that were loaded before a cluster grew have fewer nodes; one has all of them, and none
+    // has others.
     let Some(largest) = tables.iter().max_by_key(|nodes| nodes.len()) else { return Ok(members) };
     let is_within = tables.iter().flatten().all(|node| members.contains(node));
     if members.is_empty() || (is_within && *largest == members) {

@@ -14,18 +14,26 @@
 //! ```
 //!
 //! Paths, each in the order of its files
-//! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided write -> reply.
-//! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` -> one-sided write -> reply.
-//! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail -> reply.
-//! - copy of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` -> `copies` -> `peers` -> mail -> `home/copying`.
-//! - end of a transaction without its client: `home/endings` -> `peers` -> another node's `request/transact` -> `peers` -> mail -> `home/endings`.
+//! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided
+//!   write -> reply.
+//! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` ->
+//!   one-sided write -> reply.
+//! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail ->
+//!   reply.
+//! - copy of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` ->
+//!   `copies` -> `peers` -> mail -> `home/copying`.
+//! - end of a transaction without its client: `home/endings` -> `peers` -> another node's
+//!   `request/transact` -> `peers` -> mail -> `home/endings`.
 //! - stripe: `relay` (`rackscan_relay::Node`) -> other nodes' relays, and the device.
-//! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` -> `store/publish` -> `store/catalog_file`.
+//! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` ->
+//!   `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
-//! - Nodes talk to each other only if they are told of each other (`peers`), and only about transactions, their logs, and stripes that pass.
-//! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at most a load, leases and locks, which die with it, and
-//!   what it has prepared, which its homes end.
+//! - Nodes talk to each other only if they are told of each other (`peers`), and only about
+//!   transactions, their logs, and stripes that pass.
+//! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at
+//!   most a load, leases and locks, which die with it, and what it has prepared, which its homes
+//!   end.
 //! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
 //! - Nothing that a peer or a file says can panic the node.
 //! - The node knows pages, programs and catalogs; it knows nothing of SQL.

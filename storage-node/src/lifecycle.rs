@@ -52,8 +52,8 @@ impl Lifecycle {
         self.stop();
     }
 
-    /// Stops the node if the calling thread panics while the guard lives: a bug in one thread must not leave the others
-    /// waiting for it.
+    /// Stops the node if the calling thread panics while the guard lives: a bug in one thread must
+    /// not leave the others waiting for it.
     pub(crate) fn guard(self: &Arc<Self>, thread: &'static str) -> Guard {
         Guard { lifecycle: Arc::clone(self), thread }
     }

@@ -1,7 +1,8 @@
 //! How much may anything in a storage node become?
 //!
 //! Invariants
-//! - Every queue, pool and table of this crate has its bound here; relations are asserted at compile time.
+//! - Every queue, pool and table of this crate has its bound here; relations are asserted at
+//!   compile time.
 //! - Nothing grows with what a peer sends beyond these bounds.
 
 use std::time::Duration;
@@ -21,7 +22,8 @@ pub const REACTORS_MAX: u16 = 64;
 pub const POLLERS_MAX: u16 = REACTORS_MAX;
 /// Threads that read devices for one reactor or poller.
 pub const IO_THREADS_MAX: u16 = 256;
-/// Threads that read devices, of the whole node; also the most that the bridge `dynamic` may come to have at a time.
+/// Threads that read devices, of the whole node; also the most that the bridge `dynamic` may come
+/// to have at a time.
 pub const IO_THREADS_NODE_MAX: usize = 8192;
 /// Bytes of the smallest scratch area: one of the largest raw transfers.
 pub const SCRATCH_BYTES_MIN: u64 = RAW_BYTES_MAX as u64;
@@ -29,8 +31,8 @@ pub const SCRATCH_BYTES_MIN: u64 = RAW_BYTES_MAX as u64;
 pub const SCAN_WORKERS_MAX: u16 = 256;
 /// Scans that wait for a worker.
 pub const SCAN_QUEUE_MAX: u16 = 4096;
-/// Processor time of one scan of a segment unless the configuration says otherwise, in milliseconds: hundreds of times what
-/// a query of the usual kind takes.
+/// Processor time of one scan of a segment unless the configuration says otherwise, in
+/// milliseconds: hundreds of times what a query of the usual kind takes.
 pub const SCAN_CPU_MS_DEFAULT: u32 = 5000;
 /// The most that can be configured: an hour.
 pub const SCAN_CPU_MS_MAX: u32 = 3_600_000;
@@ -38,17 +40,20 @@ pub const SCAN_CPU_MS_MAX: u32 = 3_600_000;
 pub const SCAN_MEMORY_BYTES_DEFAULT: u64 = 64 << 20;
 /// The least that can be configured: some pages of the usual size.
 pub const SCAN_MEMORY_BYTES_MIN: u64 = 256 << 10;
-/// A scan plans its pages for one part in so many of its memory quota. Its groups, which it puts out when they take a quarter
-/// of what is planned, find room in the rest.
+/// A scan plans its pages for one part in so many of its memory quota. Its groups, which it puts
+/// out when they take a quarter of what is planned, find room in the rest.
 pub const SCAN_MEMORY_SHARE: usize = 2;
-/// Memory for stripes that pass, for each address that they are relayed at, if the configuration does not say how much: two sessions of five nodes in which a load is protected, with
-/// slices of 64 KiB (`config` tests it).
+/// Memory for stripes that pass, for each address that they are relayed at, if the configuration
+/// does not say how much: two sessions of five nodes in which a load is protected, with slices of
+/// 64 KiB (`config` tests it).
 pub const RELAY_BYTES_DEFAULT: u64 = 64 << 20;
-/// The least of it for each address that stripes are relayed at: a session of three nodes, with short slices.
+/// The least of it for each address that stripes are relayed at: a session of three nodes, with
+/// short slices.
 pub const RELAY_BYTES_MIN: u64 = 4 << 20;
 /// The most of it.
 pub const RELAY_BYTES_MAX: u64 = 1 << 38;
-/// Links of a relay that have not said what they are for, beside one for each peer: clients, and whoever comes by mistake.
+/// Links of a relay that have not said what they are for, beside one for each peer: clients, and
+/// whoever comes by mistake.
 pub const RELAY_LINKS_SPARE: usize = 16;
 /// Device operations of a relay in flight.
 pub const RELAY_DEPTH: u32 = 128;
@@ -65,54 +70,65 @@ pub const DEVICE_BYTES_MIN: u64 = 8 << 20;
 
 /// Connections of one reactor.
 pub const CONNECTIONS_PER_REACTOR_MAX: usize = 3840;
-/// Connections of a node unless the configuration says otherwise: of 1,100 clients three each, and other nodes.
+/// Connections of a node unless the configuration says otherwise: of 1,100 clients three each, and
+/// other nodes.
 pub const CONNECTIONS_DEFAULT: u32 = 3600;
-/// Senders that the inbox of a reactor can tell apart: its connections, and those that come or go at the moment.
+/// Senders that the inbox of a reactor can tell apart: its connections, and those that come or go
+/// at the moment.
 pub const SENDERS_PER_REACTOR_MAX: u16 = 4096;
-/// Memory that one connection takes at most outside of our pools and the inbox, in bytes: the ring for replies of a `shm`
-/// connection, or the staging, answers and stack of a `tcp` responder, and what is known of it, rounded up. It is taken when
-/// it is used: an idle connection takes a small part of it.
+/// Memory that one connection takes at most outside of our pools and the inbox, in bytes: the ring
+/// for replies of a `shm` connection, or the staging, answers and stack of a `tcp` responder, and
+/// what is known of it, rounded up. It is taken when it is used: an idle connection takes a small
+/// part of it.
 pub const CONNECTION_BYTES: u64 = 96 << 10;
-/// The same where a listener is of the wire `verbs`, with the scratch memory of a queue pair, which is taken at once; also what a
-/// relay counts for each of its links.
+/// The same where a listener is of the wire `verbs`, with the scratch memory of a queue pair, which
+/// is taken at once; also what a relay counts for each of its links.
 pub const ADAPTER_CONNECTION_BYTES: u64 = 384 << 10;
-/// Descriptors that are left to files, devices, relays and other nodes, beside those of connections and strangers.
+/// Descriptors that are left to files, devices, relays and other nodes, beside those of connections
+/// and strangers.
 pub const DESCRIPTORS_RESERVED: u64 = 256;
 /// Connections that were refused and are being told so.
 pub const REFUSALS_UNDER_WAY_MAX: usize = 64;
 /// The log tells of refused connections once in so much time.
 pub const REFUSALS_LOGGED_EVERY: Duration = Duration::from_secs(10);
-/// Turns of a reactor in which nothing happens on a connection before it is watched by the kernel and not looked at any more.
+/// Turns of a reactor in which nothing happens on a connection before it is watched by the kernel
+/// and not looked at any more.
 pub const TURNS_UNTIL_WATCHED: u32 = 4096;
 /// Boxes of one connection at either end; a client that asks for more is refused.
 pub const POSTS_MAX: usize = 16;
 /// The longest message in a box, in bytes. A value of some KiB fits.
 pub const POST_BODY_BYTES_MAX: usize = 16 << 10;
-/// Bytes of all boxes of one connection at one end: four for 8 KiB each, say, and what lies around them.
+/// Bytes of all boxes of one connection at one end: four for 8 KiB each, say, and what lies around
+/// them.
 pub const POSTS_REGION_BYTES_MAX: usize = 36 << 10;
-/// What they take here, of the memory for connections: boxes, images of what is written into the client's, and a message that is being looked at.
+/// What they take here, of the memory for connections: boxes, images of what is written into the
+/// client's, and a message that is being looked at.
 pub const POSTS_BYTES: u64 = 2 * POSTS_REGION_BYTES_MAX as u64 + POST_BODY_BYTES_MAX as u64;
 /// Requests in progress of one connection; a client that asks for more is told [`Busy`].
 ///
 /// [`Busy`]: rackscan_format::message::RefusalCode::Busy
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 128;
-/// Requests of a client that arrive before its connection was handed to its reactor; one more refuses the connection.
+/// Requests of a client that arrive before its connection was handed to its reactor; one more
+/// refuses the connection.
 pub const EARLY_REQUESTS_MAX: usize = REQUESTS_PER_CONNECTION_MAX;
 /// Arrivals in a reactor's inbox between two looks at who sends how much.
 pub const ARRIVALS_PER_LOOK: u32 = 256;
 /// Arrivals that a reactor takes out of its inbox before it looks at its devices and connections.
 pub const ARRIVALS_PER_TURN_MAX: u32 = 64;
-/// Ended device operations whose requests a reactor advances before it looks at its inbox again: answers of many reads that
-/// end together take a while to send, and the device waits idly for the next requests meanwhile.
+/// Ended device operations whose requests a reactor advances before it looks at its inbox again:
+/// answers of many reads that end together take a while to send, and the device waits idly for the
+/// next requests meanwhile.
 pub const COMPLETIONS_PER_TURN_MAX: u32 = 4;
 /// Rings of a reactor's inbox for clients that ask often.
 pub const PRIVATE_RINGS_MAX: u16 = 64;
 /// Bytes of each ring of an inbox.
 pub const INBOX_RING_BYTES: usize = 256 << 10;
-/// Replies of one connection that wait because its peer does not read; one more ends the connection.
+/// Replies of one connection that wait because its peer does not read; one more ends the
+/// connection.
 pub const REPLIES_WAITING_MAX: usize = 2 * REQUESTS_PER_CONNECTION_MAX;
-/// Bytes that a reactor posts to one connection before it hands them to the wire: what it posts in one turn goes out together, one
-/// system call on `tcp` instead of two for each small answer, but a large answer does not wait for another.
+/// Bytes that a reactor posts to one connection before it hands them to the wire: what it posts in
+/// one turn goes out together, one system call on `tcp` instead of two for each small answer, but a
+/// large answer does not wait for another.
 pub const HELD_BYTES_MAX: usize = 64 << 10;
 /// Requests in progress of one reactor.
 pub const REQUESTS_PER_REACTOR_MAX: usize = 1024;
@@ -146,14 +162,17 @@ pub const PROGRAM_FILTERS_BYTES_MAX: usize = 8 << 20;
 pub const HOLDS_MAX: usize = 4096;
 /// Loads in progress.
 pub const LOADS_MAX: usize = 64;
-/// Aborted loads whose ids are remembered, so that nothing of them that comes late is taken: many more than there are at a time.
+/// Aborted loads whose ids are remembered, so that nothing of them that comes late is taken: many
+/// more than there are at a time.
 pub const ABORTED_LOADS_MAX: usize = 1024;
 /// Catalog changes that wait to be made durable.
 pub const PUBLISH_QUEUE_MAX: usize = 256;
-/// Messages from other threads that wait for a reactor: finished work (bounded by its requests) and new connections.
+/// Messages from other threads that wait for a reactor: finished work (bounded by its requests) and
+/// new connections.
 pub const MAILBOX_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTOR_MAX;
 
-/// Memory of a home of transactions that can be configured, in bytes: the least lets small values be kept, the most lets half of it be one region.
+/// Memory of a home of transactions that can be configured, in bytes: the least lets small values
+/// be kept, the most lets half of it be one region.
 pub const TRANSACTIONS_BYTES_MIN: u64 = 1 << 20;
 /// The most.
 pub const TRANSACTIONS_BYTES_MAX: u64 = 1 << 38;
@@ -163,7 +182,8 @@ pub const NICE_MAX: u8 = 19;
 pub const TRANSACTIONS_LOG_BYTES_MIN: u64 = 1 << 20;
 /// What requests in progress hold of a home's memory: one part in so many ..
 pub const TRANSIT_SHARE: u64 = 8;
-/// .. but so many bytes where half of the memory allows it: the largest request, while it is decoded.
+/// .. but so many bytes where half of the memory allows it: the largest request, while it is
+/// decoded.
 pub const TRANSIT_BYTES_WANTED: u64 = 2 * TRANSACT_PULLED_BYTES_MAX;
 /// What the feed has of a home's memory: one part in so many ..
 pub const FEED_SHARE: u64 = 8;
@@ -175,7 +195,8 @@ pub const FEED_BYTES_MAX: u64 = 256 << 20;
 pub const TRANSIT_BYTES_MIN: u64 = 512;
 /// Messages of one request about transactions.
 pub const TRANSACT_MESSAGES_MAX: usize = 64;
-/// Bytes of a request about transactions that is pulled: the largest part of a transaction, and what may travel with it.
+/// Bytes of a request about transactions that is pulled: the largest part of a transaction, and
+/// what may travel with it.
 pub const TRANSACT_PULLED_BYTES_MAX: u64 = PART_BYTES_MAX as u64 + (1 << 20);
 /// Bytes of a long request or answer that are staged at a time.
 pub const TRANSACT_PIECE_BYTES: usize = 1 << 20;
@@ -189,41 +210,51 @@ pub const CLIENTS_PER_CONNECTION_MAX: usize = 64;
 pub const ORPHANS_MAX: usize = UNSETTLED_MAX;
 /// Transactions that a home ends at a time by asking their other homes.
 pub const ENDINGS_MAX: usize = 64;
-/// A transaction that is in doubt for longer is ended even if its client's connection lives: between once and twice this time.
+/// A transaction that is in doubt for longer is ended even if its client's connection lives:
+/// between once and twice this time.
 pub const IN_DOUBT_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often a home asks again those that have not answered, or could not be reached.
 pub const PEERS_TICK: Duration = Duration::from_secs(1);
-/// How long a node that cannot make connections to others, for another reason than that they are away, waits before it tries again.
+/// How long a node that cannot make connections to others, for another reason than that they are
+/// away, waits before it tries again.
 pub const PEERS_RETRY: Duration = Duration::from_secs(5);
-/// Messages of the home that wait for the peers' thread; one more is not sent, and said again at the next tick.
+/// Messages of the home that wait for the peers' thread; one more is not sent, and said again at
+/// the next tick.
 pub const ERRANDS_MAX: usize = 1024;
 /// How long another node may be silent while it owes replies.
 pub const PEER_PATIENCE: Duration = Duration::from_secs(10);
-/// Registered memory of each connection to another node, in bytes: a piece of the log on its way there, or back, and what is said about transactions, which
-/// fits messages.
+/// Registered memory of each connection to another node, in bytes: a piece of the log on its way
+/// there, or back, and what is said about transactions, which fits messages.
 pub const PEER_MEMORY_BYTES: usize = KEPT_BYTES_MAX + rackscan_client::limits::LINES_MEMORY_BYTES_MIN;
 /// Other nodes that keep a copy of a node's log.
 pub const LOG_COPIES: usize = 2;
-/// How long an acknowledgement waits for a copy; then it goes without, until the copy has caught up.
+/// How long an acknowledgement waits for a copy; then it goes without, until the copy has caught
+/// up.
 pub const COPY_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node that has just started waits for a replica of its log, before any set of replicas counts: others start at the same time.
+/// How long a node that has just started waits for a replica of its log, before any set of replicas
+/// counts: others start at the same time.
 pub const FIRST_COPY_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a generation of a log waits to be known to enough nodes, until new writes are refused and not only waited for.
+/// How long a generation of a log waits to be known to enough nodes, until new writes are refused
+/// and not only waited for.
 pub const GENERATION_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a shorter log waits until the copies have it. Then it takes the longer one's place all the same.
+/// How long a shorter log waits until the copies have it. Then it takes the longer one's place all
+/// the same.
 pub const COPY_AHEAD_TIME: Duration = Duration::from_secs(60);
 /// How often a node that has lost its log looks whether those that may have it are there.
 pub const SEEK_PERIOD: Duration = Duration::from_millis(200);
-/// How long a node whose log has a damaged end waits for the other nodes that may have the rest, once one has said what it has.
+/// How long a node whose log has a damaged end waits for the other nodes that may have the rest,
+/// once one has said what it has.
 pub const LOST_END_OTHERS_TIME: Duration = Duration::from_secs(10);
 /// How long it waits if none says anything.
 pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
-/// How often it asks all of them again because one that has more went away, or refused, while that was fetched (about once a second), and how often it asks one for a piece again that is busy.
+/// How often it asks all of them again because one that has more went away, or refused, while that
+/// was fetched (about once a second), and how often it asks one for a piece again that is busy.
 pub const LOST_END_TRIES_MAX: u32 = 30;
 /// Parts of copies that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;
-/// Of a home's memory, one part in so many is for copies of logs on their way, where nodes know each other: half of it for those kept here, half for the
-/// home's own batches, which slower nodes have yet to get ..
+/// Of a home's memory, one part in so many is for copies of logs on their way, where nodes know
+/// each other: half of it for those kept here, half for the home's own batches, which slower nodes
+/// have yet to get ..
 pub const COPIES_SHARE: u64 = 8;
 /// .. but no more than this.
 pub const COPIES_BYTES_MAX: u64 = 4 << 20;
@@ -251,16 +282,18 @@ pub const LOG_AHEAD_BYTES: u64 = 12 << 20;
 pub const LOG_ENDS_BYTES: u64 = 1 << 20;
 /// Bytes of a log that are in memory while it is read: more than its longest record.
 pub const LOG_WINDOW_BYTES: u64 = 2 * RECORD_BYTES_MAX as u64;
-/// Bytes that are kept of what was cut off the ends of a log, or of a copy: the newest cut anyhow, and as many before it as fit.
+/// Bytes that are kept of what was cut off the ends of a log, or of a copy: the newest cut anyhow,
+/// and as many before it as fit.
 pub const LOG_CUT_BYTES: u64 = 16 << 20;
 /// How long after a disk was full it is tried again.
 pub const LOG_RETRY: Duration = Duration::from_millis(100);
 /// Superseded versions that a turn of the reactor looks at.
 pub const COLLECTED_PER_TURN: usize = 256;
 
-/// How long a reactor that has just worked polls before it sleeps in the kernel. Long enough for a client that was just answered over
-/// shared memory to ask again (10 us were not, 50 gained no more in interleaved turns), and short: on a small host the client that it
-/// waits for needs this processor. The longest: where what comes next is far away, it is less (`rackscan_fabric::Spin`).
+/// How long a reactor that has just worked polls before it sleeps in the kernel. Long enough for a
+/// client that was just answered over shared memory to ask again (10 us were not, 50 gained no more
+/// in interleaved turns), and short: on a small host the client that it waits for needs this
+/// processor. The longest: where what comes next is far away, it is less (`rackscan_fabric::Spin`).
 pub const REACTOR_SPIN: Duration = Duration::from_micros(25);
 /// How long stopping waits for requests in progress.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -277,7 +310,8 @@ const _: () =
 // Coalesced reads of a fetch are numbered in 32 bits next to a task's number.
 const _: () = assert!(FETCH_PAGES_MAX < u32::MAX as usize);
 const _: () = assert!(REQUESTS_PER_CONNECTION_MAX <= REQUESTS_PER_REACTOR_MAX);
-// A connection that goes may still be known to the inbox while the next one comes, and handshakes are dealt before they are counted.
+// A connection that goes may still be known to the inbox while the next one comes, and handshakes
+// are dealt before they are counted.
 const _: () = assert!(
     CONNECTIONS_PER_REACTOR_MAX + rackscan_fabric::limits::SETUPS_MAX < SENDERS_PER_REACTOR_MAX as usize
 );
@@ -317,7 +351,8 @@ const _: () = assert!(VALUE_BYTES_MAX + REPLY_BYTES_MAX + (64 << 10) <= TRANSACT
 const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_MAX);
 // A reader's stamps and keys fit what is pulled.
 const _: () = assert!(READ_KEYS_MAX as u64 * KEY_BYTES_MAX as u64 <= TRANSACT_PULLED_BYTES_MAX);
-// What is asked about all of them at one node fits its connection, with what they are told in the end.
+// What is asked about all of them at one node fits its connection, with what they are told in the
+// end.
 const _: () = assert!(2 * ENDINGS_MAX <= REQUESTS_PER_CONNECTION_MAX);
 // A piece of a copy is staged whole.
 const _: () = assert!(KEPT_BYTES_MAX <= BUFFER_BYTES_MAX && PEER_MEMORY_BYTES.is_multiple_of(4096));
@@ -331,7 +366,8 @@ const _: () = assert!(PART_BYTES_MAX as u64 + 2 * LOG_ENDS_BYTES <= LOG_AHEAD_BY
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);
 const _: () = assert!(TRANSACTIONS_BYTES_MAX / 2 <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);
-// The least memory of a home leaves something beside its feed and what requests hold, and a feed is one region with room for a ring.
+// The least memory of a home leaves something beside its feed and what requests hold, and a feed is
+// one region with room for a ring.
 const _: () = assert!(FEED_BYTES_MIN * FEED_SHARE <= TRANSACTIONS_BYTES_MIN && FEED_SHARE > 2);
 const _: () = assert!(FEED_BYTES_MIN < FEED_BYTES_MAX);
 const _: () = assert!(FEED_BYTES_MAX <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);

@@ -1,10 +1,12 @@
 //! What does a reactor know of one connection?
 //!
 //! Invariants
-//! - Operations go out in the order they were asked for; what the connection's queue has no room for waits here.
-//! - What is posted in one turn of the reactor goes out together, at the latest before the connection is polled, armed or closed.
-//! - What waits is bounded: transfers by the connection's requests, each of which has a bounded number under way, replies by
-//!   `REPLIES_WAITING_MAX`, beyond which the connection ends.
+//! - Operations go out in the order they were asked for; what the connection's queue has no room
+//!   for waits here.
+//! - What is posted in one turn of the reactor goes out together, at the latest before the
+//!   connection is polled, armed or closed.
+//! - What waits is bounded: transfers by the connection's requests, each of which has a bounded
+//!   number under way, replies by `REPLIES_WAITING_MAX`, beyond which the connection ends.
 
 mod posts;
 
@@ -282,7 +284,8 @@ impl Link {
         self.waiting.push_back(Waiting::Reply(bytes));
     }
 
-    /// Takes what has happened, and lets what waits go out where there is room now. Returns whether anything happened.
+    /// Takes what has happened, and lets what waits go out where there is room now. Returns whether
+    /// anything happened.
     pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> bool {
         self.release();
         // Without a system call as long as its watch has not fired.
@@ -312,8 +315,8 @@ impl Link {
         }
     }
 
-    /// Ends the connection, and returns the transfers that will not be reported any more: memory that they use is free when
-    /// this returns. It may take as long as the fabric takes to hang up.
+    /// Ends the connection, and returns the transfers that will not be reported any more: memory
+    /// that they use is free when this returns. It may take as long as the fabric takes to hang up.
     pub(crate) fn close(mut self) -> Vec<u64> {
         self.release();
         let Self { connection, waiting, mut under_way, .. } = self;
@@ -325,11 +328,11 @@ impl Link {
         under_way
     }
 
-    /// Announces that the reactor is about to sleep and makes sure that the connection will wake it; false means that
-    /// there is something to do first.
+    /// Announces that the reactor is about to sleep and makes sure that the connection will wake
+    /// it; false means that there is something to do first.
     ///
-    /// The watch is for one report and looks at the descriptor as it is: an event between the last poll and this moment would
-    /// not be reported again by a watch that reports changes only.
+    /// The watch is for one report and looks at the descriptor as it is: an event between the last
+    /// poll and this moment would not be reported again by a watch that reports changes only.
     pub(crate) fn arm(&mut self, io: &mut impl DeviceIo) -> bool {
         self.release();
         if !self.connection.arm() {

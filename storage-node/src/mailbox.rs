@@ -1,9 +1,11 @@
 //! How does another thread hand something to a reactor?
 //!
 //! Invariants
-//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages for the home by those of all reactors, replies
-//!   of other nodes by what may be outstanding there, new connections by `MAILBOX_MAX`.
-//! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays rung until drained.
+//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages
+//!   for the home by those of all reactors, replies of other nodes by what may be outstanding
+//!   there, new connections by `MAILBOX_MAX`.
+//! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays
+//!   rung until drained.
 
 use std::{
     collections::VecDeque,
@@ -75,7 +77,8 @@ impl Mailbox {
         self.ring();
     }
 
-    /// Hands a new connection over and wakes the reactor; gives it back if the reactor has not taken in earlier mail.
+    /// Hands a new connection over and wakes the reactor; gives it back if the reactor has not
+    /// taken in earlier mail.
     pub(crate) fn hand_over(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! Invariants
-//! - The parts never exceed the budget and what connections have beside it; each is taken at start or admitted against its bound.
+//! - The parts never exceed the budget and what connections have beside it; each is taken at start
+//!   or admitted against its bound.
 //! - Every part is large enough that any single request can make progress alone.
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
@@ -247,8 +248,8 @@ pub(crate) fn inbox_config(config: &Config) -> InboxConfig {
         private_rings: config.private_rings,
         shared_rings: 1,
         senders_max: SENDERS_PER_REACTOR_MAX,
-        // Requests are sent from plain memory, so no honest one is longer. None is cut, so none has to be put together in memory
-        // that grows with the number of clients.
+        // Requests are sent from plain memory, so no honest one is longer. None is cut, so none has
+        // to be put together in memory that grows with the number of clients.
         message_bytes_max: SEND_BYTES_MAX,
         packet_bytes: SEND_BYTES_MAX,
         when_full: WhenFull::Stall,

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - A node that has started has taken all its memory and made all its threads; a start that fails leaves no thread behind.
+//! - A node that has started has taken all its memory and made all its threads; a start that fails
+//!   leaves no thread behind.
 
 use std::{
     sync::{Arc, OnceLock, atomic::AtomicUsize, mpsc},
@@ -67,7 +68,8 @@ pub struct NodeHandle {
 }
 
 impl Node {
-    /// Starts a node: takes its memory, opens (or makes) its devices, recovers its catalog, listens.
+    /// Starts a node: takes its memory, opens (or makes) its devices, recovers its catalog,
+    /// listens.
     ///
     /// # Errors
     /// [`StartError`] names what is in the way.
@@ -166,7 +168,8 @@ impl NodeHandle {
         &self.addresses
     }
 
-    /// Asks the node to stop: requests in progress are finished, new ones are refused. Returns at once.
+    /// Asks the node to stop: requests in progress are finished, new ones are refused. Returns at
+    /// once.
     pub fn stop(&self) {
         self.lifecycle.stop();
     }

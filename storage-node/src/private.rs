@@ -1,7 +1,8 @@
 //! Who may read what a node keeps? Its owner.
 //!
-//! Earlier versions made files and folders as the system does if it is not told otherwise: readable by everybody. They are made private when the
-//! node starts. (What this version makes is private from the beginning: `rackscan node` sets the mask of its process.)
+//! Earlier versions made files and folders as the system does if it is not told otherwise: readable
+//! by everybody. They are made private when the node starts. (What this version makes is private
+//! from the beginning: `rackscan node` sets the mask of its process.)
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
@@ -12,7 +13,8 @@ const DEPTH_MAX: usize = 2;
 /// What others may do.
 const OTHERS: u32 = 0o077;
 
-/// Takes all rights of others away from the data folder, what is in it, and device files. What cannot be changed is said.
+/// Takes all rights of others away from the data folder, what is in it, and device files. What
+/// cannot be changed is said.
 pub(crate) fn make_private(config: &Config) {
     tighten_all(&config.data_dir, DEPTH_MAX);
     for device in &config.devices {

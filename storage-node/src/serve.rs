@@ -1,7 +1,7 @@
 //! Which file serves a request?
 //!
-//! The only match on a request's kind. Each arm checks what can be checked at once and makes the [`Work`] that the reactor
-//! then drives.
+//! The only match on a request's kind. Each arm checks what can be checked at once and makes the
+//! [`Work`] that the reactor then drives.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,10 +1,13 @@
 //! Where are bytes between a device and a wire that cannot reach the requester's memory directly?
 //!
-//! One fabric region per reactor, taken at start: pages and results are put into parts of it and sent from where they lie.
+//! One fabric region per reactor, taken at start: pages and results are put into parts of it and
+//! sent from where they lie.
 //!
 //! Invariants
-//! - A [`Slot`] belongs to one request, which gives it back when neither a device nor the wire uses it any more.
-//! - One connection has at most half of the staging memory in use (or one slot), so a peer that does not read cannot take all of it.
+//! - A [`Slot`] belongs to one request, which gives it back when neither a device nor the wire uses
+//!   it any more.
+//! - One connection has at most half of the staging memory in use (or one slot), so a peer that
+//!   does not read cannot take all of it.
 
 use std::sync::Arc;
 

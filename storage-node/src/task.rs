@@ -1,7 +1,8 @@
 //! What is a request in progress, whatever its kind?
 //!
 //! Invariants
-//! - A task leaves the table only when nothing that it started is under way, so its place names nothing else meanwhile.
+//! - A task leaves the table only when nothing that it started is under way, so its place names
+//!   nothing else meanwhile.
 //! - Every task ends with exactly one reply, or with its connection.
 
 use std::time::Instant;

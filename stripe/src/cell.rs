@@ -1,8 +1,8 @@
 //! How is a piece of a stripe named, and a set of them?
 //!
 //! Invariants
-//! - A [`Column`] is a part in a stripe, a [`Node`] is a machine; which node plays which part changes from stripe to
-//!   stripe ([`crate::Geometry::node_of`]).
+//! - A [`Column`] is a part in a stripe, a [`Node`] is a machine; which node plays which part
+//!   changes from stripe to stripe ([`crate::Geometry::node_of`]).
 //! - Cells are ordered by column, then slot: the order in which a node keeps them.
 
 use serde::Serialize;
@@ -17,13 +17,14 @@ pub struct Column(pub u8);
 #[serde(transparent)]
 pub struct Node(pub u8);
 
-/// A cell: the unit that is stored on one node, lost with it, and XORed with others. All cells of a stripe have the
-/// same length.
+/// A cell: the unit that is stored on one node, lost with it, and XORed with others. All cells of a
+/// stripe have the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Cell {
     /// Whose cell it is.
     pub column: Column,
-    /// Its place among the column's cells: the row, or in the last column of a stripe with two parities the number of the diagonal.
+    /// Its place among the column's cells: the row, or in the last column of a stripe with two
+    /// parities the number of the diagonal.
     pub slot: u8,
 }
 

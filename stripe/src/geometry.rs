@@ -1,17 +1,22 @@
 //! Where does each cell of a stripe lie, and which cells add up to nothing?
 //!
-//! With p the smallest prime that is not below n, and v = p - n: a grid of p-1 rows and p-1 columns, in which row r has
-//! its horizontal parity in column p-2-r, and a data cell (r, c) belongs to the diagonal (r + c) mod p. The parities are what
-//! would be the diagonal p-2. The last v columns and the first v rows are left out (they would hold zeros), which leaves n-1 columns of n-1 rows;
-//! one more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the paper on redundant writes.
+//! With p the smallest prime that is not below n, and v = p - n: a grid of p-1 rows and p-1
+//! columns, in which row r has its horizontal parity in column p-2-r, and a data cell (r, c)
+//! belongs to the diagonal (r + c) mod p. The parities are what would be the diagonal p-2. The last
+//! v columns and the first v rows are left out (they would hold zeros), which leaves n-1 columns of
+//! n-1 rows; one more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the
+//! paper on redundant writes.
 //!
-//! With a single parity ([`Parity::Xor`]) a stripe is one row: n-1 columns of one data cell, and their XOR in the last column. For n = 3 this is
-//! the paper's figure 5.
+//! With a single parity ([`Parity::Xor`]) a stripe is one row: n-1 columns of one data cell, and
+//! their XOR in the last column. For n = 3 this is the paper's figure 5.
 //!
 //! Invariants of two parities
-//! - Each of the first n-1 columns has n-2 data cells and one horizontal parity; each row has its parity in another column.
-//! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a column.
-//! - Whatever one or two columns are lost, the equations have one solution (`tests/two_lost_nodes.rs`).
+//! - Each of the first n-1 columns has n-2 data cells and one horizontal parity; each row has its
+//!   parity in another column.
+//! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a
+//!   column.
+//! - Whatever one or two columns are lost, the equations have one solution
+//!   (`tests/two_lost_nodes.rs`).
 //!
 //! Invariants of both
 //! - Whatever column is lost, the equations have one solution.
@@ -199,8 +204,9 @@ impl Geometry {
         self.roles.len() as f64 / self.data.len() as f64
     }
 
-    /// The node that has this column in this stripe. From stripe to stripe the columns move on by one node, so that over n stripes
-    /// every node has as many data cells and parities of either kind as every other.
+    /// The node that has this column in this stripe. From stripe to stripe the columns move on by
+    /// one node, so that over n stripes every node has as many data cells and parities of either
+    /// kind as every other.
     ///
     /// # Errors
     /// [`StripeError::NoSuchColumn`].
@@ -335,7 +341,8 @@ impl Grid {
         })
     }
 
-    /// The diagonals that have a cell, in the paper's order: the whole grid's row r shows diagonal r-1 in its last column.
+    /// The diagonals that have a cell, in the paper's order: the whole grid's row r shows diagonal
+    /// r-1 in its last column.
     fn diagonal(&self) -> impl Iterator<Item = Equation> {
         let classes = (0..self.prime - 1).map(|row| (row + self.prime - 1) % self.prime);
         let cells = classes.map(|class| self.cells_of(class)).filter(|cells| !cells.is_empty());

@@ -1,4 +1,5 @@
-//! Where do the cells of a stripe lie, what recovers them, and by which transfers do they get there?
+//! Where do the cells of a stripe lie, what recovers them, and by which transfers do they get
+//! there?
 //!
 //! ```text
 //! Geometry     which cells a stripe over n nodes has, on which nodes, and which of them XOR to nothing  (geometry)
@@ -12,8 +13,9 @@
 //!      +--> Shown     all of that for a person: text, picture, JSON                                     (show)
 //! ```
 //!
-//! All of it is a pure function of the number of nodes and of what protects a stripe ([`Parity`]): no IO, no clock, no threads, and no bytes of cells.
-//! What is done with those bytes, wherever they are, is in [`xor`].
+//! All of it is a pure function of the number of nodes and of what protects a stripe ([`Parity`]):
+//! no IO, no clock, no threads, and no bytes of cells. What is done with those bytes, wherever they
+//! are, is in [`xor`].
 
 #![forbid(unsafe_code)]
 

@@ -21,7 +21,8 @@ pub const LOST_MAX: usize = 2;
 /// How many nodes may be lost at once without losing anything, with one parity.
 pub const XOR_LOST_MAX: usize = 1;
 
-/// The most sums of equations that say nothing of two lost columns: the widest gap between a number of nodes and its prime.
+/// The most sums of equations that say nothing of two lost columns: the widest gap between a number
+/// of nodes and its prime.
 pub const IDLE_MAX: usize = 5;
 
 // A set of columns is one word.

@@ -1,11 +1,13 @@
 //! Which cells should a new node read, to hold what a lost one held?
 //!
-//! A data cell comes back by its row or by its diagonal. By rows alone each cell costs n-2 reads; a row and a diagonal that meet
-//! in a surviving cell share its read, so that about half of each costs about three quarters.
+//! A data cell comes back by its row or by its diagonal. By rows alone each cell costs n-2 reads; a
+//! row and a diagonal that meet in a surviving cell share its read, so that about half of each
+//! costs about three quarters.
 //!
 //! Invariants
 //! - The plan reads no more than the one by rows alone.
-//! - For up to 11 nodes no choice of rows and diagonals reads less (compared with all of them in tests).
+//! - For up to 11 nodes no choice of rows and diagonals reads less (compared with all of them in
+//!   tests).
 
 use crate::cell::{CellSet, Lost};
 use crate::geometry::Geometry;
@@ -21,8 +23,8 @@ struct Choice {
 }
 
 impl Geometry {
-    /// How all cells of the lost columns come back with few reads. If more than one column is lost, nearly every survivor is read, and the
-    /// plan is that of [`Geometry::recovery`].
+    /// How all cells of the lost columns come back with few reads. If more than one column is lost,
+    /// nearly every survivor is read, and the plan is that of [`Geometry::recovery`].
     #[must_use]
     pub fn rebuild(&self, lost: Lost) -> Recovery {
         if self.parity() == Parity::Xor || lost.count() != 1 || lost.has(self.last_column()) {

@@ -1,17 +1,22 @@
 //! By which transfers do the cells of a lost node come to the node that takes its place?
 //!
-//! Each lost cell is the XOR of others ([`Geometry::rebuild`] says of which). The nodes that have them are a chain: the first sends its cell to the
-//! next, which XORs its own to what arrives and sends that on, and the last one sends the lost cell to the node that takes the lost one's place. That node so receives
-//! what it is to hold and nothing else, where it would otherwise receive everything that is read. All chains run at once, slice by slice.
+//! Each lost cell is the XOR of others ([`Geometry::rebuild`] says of which). The nodes that have
+//! them are a chain: the first sends its cell to the next, which XORs its own to what arrives and
+//! sends that on, and the last one sends the lost cell to the node that takes the lost one's place.
+//! That node so receives what it is to hold and nothing else, where it would otherwise receive
+//! everything that is read. All chains run at once, slice by slice.
 //!
-//! A cell that two chains need is read once and held until both have passed it ([`Rebuild::slices_held`]). With two lost nodes, a cell that one of
-//! the new nodes gets back may be needed for a cell of the other. Then it is sent to a survivor of that chain, which XORs it in as well: as late in the
-//! chain as its coming allows, so that the survivors before need not wait for it. No new node ever receives more than its own cells.
+//! A cell that two chains need is read once and held until both have passed it
+//! ([`Rebuild::slices_held`]). With two lost nodes, a cell that one of the new nodes gets back may
+//! be needed for a cell of the other. Then it is sent to a survivor of that chain, which XORs it in
+//! as well: as late in the chain as its coming allows, so that the survivors before need not wait
+//! for it. No new node ever receives more than its own cells.
 //!
 //! Invariants
 //! - Who takes the place of a lost node receives each of its cells once, and nothing else.
-//! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell. Each node sends at most once in a chain; who receives twice in
-//!   one, a rebuilt cell and what passes, begins others, and receives nothing for those (checked for every pair of up to 17 nodes).
+//! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell. Each node
+//!   sends at most once in a chain; who receives twice in one, a rebuilt cell and what passes,
+//!   begins others, and receives nothing for those (checked for every pair of up to 17 nodes).
 //! - What arrives is sent on at the next tick, or it is a lost cell: it is never held for longer.
 //! - Steps stand behind their inputs.
 
@@ -35,9 +40,11 @@ pub struct RebuildStep {
     pub carries: Vec<Cell>,
     /// Cells that the sender has stored, and XORs into what it sends.
     pub reads: Vec<Cell>,
-    /// Steps to the sender whose payloads are XORed into what it sends: what passes along the chain, or a cell that it has just got back.
+    /// Steps to the sender whose payloads are XORed into what it sends: what passes along the
+    /// chain, or a cell that it has just got back.
     pub inputs: Vec<StepId>,
-    /// How many ticks after the first step of all it sends a slice: just when the slice of its inputs has come.
+    /// How many ticks after the first step of all it sends a slice: just when the slice of its
+    /// inputs has come.
     pub depth: u16,
 }
 
@@ -92,7 +99,8 @@ impl Rebuild {
         &self.rebuilt
     }
 
-    /// The cells that survivors read from their storage, each once: as many as [`Geometry::rebuild`] says.
+    /// The cells that survivors read from their storage, each once: as many as
+    /// [`Geometry::rebuild`] says.
     #[must_use]
     pub fn reads(&self) -> &[Cell] {
         &self.reads
@@ -104,14 +112,16 @@ impl Rebuild {
         if self.rebuilt.is_empty() { 0.0 } else { self.reads.len() as f64 / self.rebuilt.len() as f64 }
     }
 
-    /// The most cells that a node sends, and the most that it receives: as many as are rebuilt. So where links are alike, a rebuild takes no longer than
-    /// one link needs for the lost cells; the node that takes the place of a single lost one receives exactly so many.
+    /// The most cells that a node sends, and the most that it receives: as many as are rebuilt. So
+    /// where links are alike, a rebuild takes no longer than one link needs for the lost cells; the
+    /// node that takes the place of a single lost one receives exactly so many.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.rebuilt.len()
     }
 
-    /// What the node of each column sends, receives and XORs, in cells; of a lost column, the node that takes its place.
+    /// What the node of each column sends, receives and XORs, in cells; of a lost column, the node
+    /// that takes its place.
     #[must_use]
     pub fn loads(&self) -> Vec<Load> {
         let mut loads = vec![Load::default(); self.nodes];
@@ -130,7 +140,8 @@ impl Rebuild {
         self.steps.iter().map(|step| usize::from(step.depth) + 1).max().unwrap_or(0)
     }
 
-    /// For how many slices of a surviving cell its node needs room, so as to read it once: from the first step that needs a slice to the last. 0 if it is not read.
+    /// For how many slices of a surviving cell its node needs room, so as to read it once: from the
+    /// first step that needs a slice to the last. 0 if it is not read.
     #[must_use]
     pub fn slices_held(&self, cell: Cell) -> usize {
         let depths = self.steps.iter().filter(|step| step.reads.contains(&cell)).map(|step| step.depth);
@@ -140,8 +151,8 @@ impl Rebuild {
         }
     }
 
-    /// Which steps send which slice at this tick, where each step sends one slice per tick: a stripe of so many slices is
-    /// whole after `slices + hops() - 1` ticks.
+    /// Which steps send which slice at this tick, where each step sends one slice per tick: a
+    /// stripe of so many slices is whole after `slices + hops() - 1` ticks.
     pub fn at(&self, tick: usize, slices: usize) -> impl Iterator<Item = (StepId, usize)> {
         at_tick(self.steps.iter().map(|step| step.depth), tick, slices)
     }
@@ -152,7 +163,8 @@ impl Rebuild {
         let back =
             chain.back.and_then(|cell| self.rebuilt.iter().find(|rebuilt| rebuilt.cell == cell).copied());
         let last = chain.links.len().saturating_sub(1);
-        // A slice comes to the new node at one tick, is sent by it at the next, and by a survivor at the one after that.
+        // A slice comes to the new node at one tick, is sent by it at the next, and by a survivor
+        // at the one after that.
         let sent_by_survivor =
             back.and_then(|back| Some(self.steps.get(usize::from(back.by.0))?.depth + 2)).unwrap_or(0);
         let joins_at = usize::from(sent_by_survivor).min(last);
@@ -217,13 +229,15 @@ impl Chain {
         from.sort_unstable();
         let cells = from.chunk_by(|one, other| one.column == other.column);
         let links = cells.map(|cells| Link { column: cells[0].column, cells: cells.to_vec() }).collect();
-        // Of two lost columns one has the cell that comes back, and an equation has one cell of the other.
+        // Of two lost columns one has the cell that comes back, and an equation has one cell of the
+        // other.
         Self { toward: repair.cell, links, back: back.first().copied() }
     }
 }
 
-/// Lets each chain begin with the node that receives most, because who begins receives nothing for it, and lets the one that receives least receive the
-/// rebuilt cell as well. Chains with the least choice choose first.
+/// Lets each chain begin with the node that receives most, because who begins receives nothing for
+/// it, and lets the one that receives least receive the rebuilt cell as well. Chains with the least
+/// choice choose first.
 fn share_ends(chains: &mut [Chain], nodes: usize) {
     let mut received = vec![0_usize; nodes];
     for link in chains.iter().flat_map(|chain| &chain.links) {

@@ -1,12 +1,14 @@
 //! Which surviving cells give back the lost ones?
 //!
-//! An equation with one unknown cell gives it; what it gives may leave one unknown in another: chains that end when nothing is
-//! unknown, or when every equation left has none or several. One or two lost columns always come back that way. Of three
-//! or more some cells may; those that only sums of several equations give are found by elimination.
+//! An equation with one unknown cell gives it; what it gives may leave one unknown in another:
+//! chains that end when nothing is unknown, or when every equation left has none or several. One or
+//! two lost columns always come back that way. Of three or more some cells may; those that only
+//! sums of several equations give are found by elimination.
 //!
 //! Invariants
 //! - A cell is among [`Recovery::beyond`] exactly if no XOR of surviving cells equals it.
-//! - A [`Repair`] uses surviving cells and those of repairs before it; [`Degraded::sources`] are surviving ones only.
+//! - A [`Repair`] uses surviving cells and those of repairs before it; [`Degraded::sources`] are
+//!   surviving ones only.
 
 use crate::cell::{Cell, CellSet, Lost};
 use crate::error::StripeError;
@@ -49,7 +51,8 @@ impl Recovery {
 }
 
 impl Geometry {
-    /// How all cells of the lost columns come back, as far as they can, by chains as short as there are.
+    /// How all cells of the lost columns come back, as far as they can, by chains as short as there
+    /// are.
     #[must_use]
     pub fn recovery(&self, lost: Lost) -> Recovery {
         let mut unknown = self.cells_of_lost(lost);
@@ -62,8 +65,9 @@ impl Geometry {
         self.recovery_by(lost, repairs, &unknown)
     }
 
-    /// How the wanted cells come back, as far as they can, for who wants several of a stripe: by chains that they share, or each by itself
-    /// ([`Geometry::degraded`]), whichever reads less, then whichever XORs less. Cells that are not lost need no repair.
+    /// How the wanted cells come back, as far as they can, for who wants several of a stripe: by
+    /// chains that they share, or each by itself ([`Geometry::degraded`]), whichever reads less,
+    /// then whichever XORs less. Cells that are not lost need no repair.
     ///
     /// # Errors
     /// [`StripeError::NoSuchCell`].
@@ -148,10 +152,12 @@ impl Geometry {
         Eliminated { solved: singles.collect(), idle: sums.split_off(solved) }
     }
 
-    /// For every lost cell the fewest surviving cells whose XOR it is: what queries read in its place.
+    /// For every lost cell the fewest surviving cells whose XOR it is: what queries read in its
+    /// place.
     ///
-    /// They are the fewest there are. That is by construction with two or more lost columns, where all ways are compared; with one it is the
-    /// shorter of two equations (compared with all sums of equations in tests).
+    /// They are the fewest there are. That is by construction with two or more lost columns, where
+    /// all ways are compared; with one it is the shorter of two equations (compared with all sums
+    /// of equations in tests).
     #[must_use]
     pub fn degraded(&self, lost: Lost) -> Degraded<'_> {
         let unknown = self.cells_of_lost(lost);
@@ -180,8 +186,9 @@ impl Geometry {
 struct Eliminated {
     /// Sums of equations with one unknown cell, and its index.
     solved: Vec<(usize, CellSet)>,
-    /// Sums of equations without any: they can be added to every other. They are few where two columns are lost: n-1 rows and p-1 diagonals
-    /// say what 2(n-1) cells are, if the last column is not among them, so p-n are idle.
+    /// Sums of equations without any: they can be added to every other. They are few where two
+    /// columns are lost: n-1 rows and p-1 diagonals say what 2(n-1) cells are, if the last column
+    /// is not among them, so p-n are idle.
     idle: Vec<CellSet>,
 }
 
@@ -209,7 +216,8 @@ pub struct Degraded<'a> {
 }
 
 impl Degraded<'_> {
-    /// The surviving cells whose XOR is the wanted one: itself if it is not lost. `None` if it cannot come back.
+    /// The surviving cells whose XOR is the wanted one: itself if it is not lost. `None` if it
+    /// cannot come back.
     ///
     /// # Errors
     /// [`StripeError::NoSuchCell`].

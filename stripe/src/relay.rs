@@ -1,17 +1,22 @@
 //! How do both parities grow on the way, while the client sends each data cell once?
 //!
-//! Each equation is a chain of nodes: each XORs its data cell to what arrives and sends that on, the last one to the parity's node. A node
-//! that sends a cell into both of its chains sends twice. But a cell that stands at the beginning of both can be sent once, as it is, to a node that is further on in both
-//! chains (or keeps the row's parity): it *joins* there. So each data cell leaves its node once or twice, and the more cells join, the
-//! less is sent. A cell that others join must go on itself, twice.
+//! Each equation is a chain of nodes: each XORs its data cell to what arrives and sends that on,
+//! the last one to the parity's node. A node that sends a cell into both of its chains sends twice.
+//! But a cell that stands at the beginning of both can be sent once, as it is, to a node that is
+//! further on in both chains (or keeps the row's parity): it *joins* there. So each data cell
+//! leaves its node once or twice, and the more cells join, the less is sent. A cell that others
+//! join must go on itself, twice.
 //!
-//! Which cells join where is chosen greedily, in some orders and by some preferences; the best of these plans is taken: the least
-//! that the busiest node receives, then the least that is sent at all. All of it is the same on every machine.
+//! Which cells join where is chosen greedily, in some orders and by some preferences; the best of
+//! these plans is taken: the least that the busiest node receives, then the least that is sent at
+//! all. All of it is the same on every machine.
 //!
-//! With a single parity there is one chain, which passes the columns in order: the paper's figure 5. Nobody receives more than its cell and what passes.
+//! With a single parity there is one chain, which passes the columns in order: the paper's
+//! figure 5. Nobody receives more than its cell and what passes.
 //!
 //! Invariants of two parities
-//! - A cell that joins has nothing joined to it; what it joins is chained in the same row (or is the row's parity) and in the same diagonal.
+//! - A cell that joins has nothing joined to it; what it joins is chained in the same row (or is
+//!   the row's parity) and in the same diagonal.
 //! - Each diagonal has a chained cell.
 //! - No other cell could join anywhere in a plan: none sends the same bytes twice to one node.
 
@@ -20,7 +25,8 @@ use crate::geometry::Geometry;
 use crate::parity::Parity;
 use crate::schedule::{Kept, Schedule, Sender, Step, StepId, Toward, Way, data_kept, data_steps};
 
-/// Cells are asked to join in the orders of `(row * a + column * b) mod p`, for all a and b below this.
+/// Cells are asked to join in the orders of `(row * a + column * b) mod p`, for all a and b below
+/// this.
 const SLOPES: usize = 6;
 
 /// The same for more than [`FEW_NODES`], where plans differ less from each other and take longer.
@@ -29,7 +35,8 @@ const SLOPES_OF_MANY: usize = 3;
 /// How many nodes are few.
 const FEW_NODES: usize = 24;
 
-/// How much worse it is to join a cell that nobody joins yet, and which thereby has to go on twice, than a node that one more has joined.
+/// How much worse it is to join a cell that nobody joins yet, and which thereby has to go on twice,
+/// than a node that one more has joined.
 const WEIGHTS: [usize; 3] = [1 << 16, 8, 2];
 
 /// The schedule by which nodes compute the parities.
@@ -138,7 +145,8 @@ fn parts(mates: &Mates, slope: (usize, usize), weight: usize) -> Vec<Part> {
     parts
 }
 
-/// The cells of a column that this one would join, if it can: both of them chained, or the one of the diagonal, and the row's parity.
+/// The cells of a column that this one would join, if it can: both of them chained, or the one of
+/// the diagonal, and the row's parity.
 fn joins<'a>(
     mates: &'a Mates,
     parts: &'a [Part],
@@ -165,7 +173,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// Chains pass the columns in order, after the one that begins: that whose node receives most, because who begins receives nothing for it.
+    /// Chains pass the columns in order, after the one that begins: that whose node receives most,
+    /// because who begins receives nothing for it.
     fn of(mates: &Mates, parts: Vec<Part>) -> Self {
         let is_chained = |index: &usize| parts[*index] == Part::Chained;
         let members = |at: &Vec<Option<usize>>| at.iter().flatten().copied().filter(is_chained).collect();

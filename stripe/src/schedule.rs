@@ -1,12 +1,14 @@
 //! By which transfers does a stripe get from a client to its nodes, and what does each link carry?
 //!
-//! A schedule is plain data: steps, each of which sends the XOR of what other steps brought to its sender. A step's payload is as long as a
-//! cell, and is sent in slices: a slice can go as soon as the same slice of all inputs is there, so that all steps run at once. Two
-//! ways are there: [`Way::Naive`] and [`Way::Relay`] ([`crate::relay`]); and [`Way::Bare`], which protects nothing.
+//! A schedule is plain data: steps, each of which sends the XOR of what other steps brought to its
+//! sender. A step's payload is as long as a cell, and is sent in slices: a slice can go as soon as
+//! the same slice of all inputs is there, so that all steps run at once. Two ways are there:
+//! [`Way::Naive`] and [`Way::Relay`] ([`crate::relay`]); and [`Way::Bare`], which protects nothing.
 //!
 //! Invariants
 //! - Steps stand behind their inputs, and their inputs end where they begin.
-//! - Every cell of the stripe is kept on its node, as the XOR of what steps brought there; of [`Way::Bare`] every data cell.
+//! - Every cell of the stripe is kept on its node, as the XOR of what steps brought there; of
+//!   [`Way::Bare`] every data cell.
 //! - No load is above [`Schedule::bound`] (`tests/loads.rs`, for every number of nodes).
 
 use crate::cell::{Cell, Column};
@@ -18,12 +20,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// The client sends its data cells, and nothing is protected: what the others are compared with. People call it `none`.
+    /// The client sends its data cells, and nothing is protected: what the others are compared
+    /// with. People call it `none`.
     #[serde(rename = "none")]
     Bare,
     /// The client computes both parities and sends all cells.
     Naive,
-    /// The client sends each data cell once; nodes XOR what passes with what they hold, and forward it.
+    /// The client sends each data cell once; nodes XOR what passes with what they hold, and forward
+    /// it.
     Relay,
 }
 
@@ -83,11 +87,13 @@ pub struct Step {
     pub toward: Toward,
     /// The data cells whose XOR is sent.
     pub carries: Vec<Cell>,
-    /// The steps to the sender whose payloads' XOR is sent; none where the client sends, which has all data.
+    /// The steps to the sender whose payloads' XOR is sent; none where the client sends, which has
+    /// all data.
     pub inputs: Vec<StepId>,
     /// What the receiver does with it.
     pub uses: Vec<Use>,
-    /// How many steps must have brought a slice before this one can send it, one after the other: 0 for the client's.
+    /// How many steps must have brought a slice before this one can send it, one after the other: 0
+    /// for the client's.
     pub depth: u16,
 }
 
@@ -132,7 +138,8 @@ pub struct Bound {
     pub received: usize,
 }
 
-/// A node's load per stripe, averaged over as many stripes as there are nodes: it is the same for all nodes.
+/// A node's load per stripe, averaged over as many stripes as there are nodes: it is the same for
+/// all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Average {
     /// Cells sent.
@@ -206,8 +213,8 @@ impl Schedule {
         &self.kept
     }
 
-    /// What no place exceeds: for [`Way::Relay`] the client sends its data, a node sends at most 2(n-2) cells (each of its data cells
-    /// leaves it at most twice) and receives at most 5(n-2)/2.
+    /// What no place exceeds: for [`Way::Relay`] the client sends its data, a node sends at most
+    /// 2(n-2) cells (each of its data cells leaves it at most twice) and receives at most 5(n-2)/2.
     #[must_use]
     pub fn bound(&self) -> Bound {
         self.bound
@@ -260,8 +267,8 @@ impl Schedule {
         self.steps.iter().map(|step| usize::from(step.depth) + 1).max().unwrap_or(0)
     }
 
-    /// For how many slices of this step the receiver needs room, if all links are as fast as each other: a slice stays until the last step that
-    /// forwards it has sent it.
+    /// For how many slices of this step the receiver needs room, if all links are as fast as each
+    /// other: a slice stays until the last step that forwards it has sent it.
     #[must_use]
     pub fn slices_held(&self, step: &Step) -> usize {
         let until = step.uses.iter().map(|used| match used {
@@ -273,8 +280,8 @@ impl Schedule {
         usize::from(until.max().unwrap_or(0))
     }
 
-    /// Which steps send which slice at this tick, where each step sends one slice per tick: the order in which a stripe of so many slices passes,
-    /// whole after `slices + hops() - 1` ticks.
+    /// Which steps send which slice at this tick, where each step sends one slice per tick: the
+    /// order in which a stripe of so many slices passes, whole after `slices + hops() - 1` ticks.
     pub fn at(&self, tick: usize, slices: usize) -> impl Iterator<Item = (StepId, usize)> {
         at_tick(self.steps.iter().map(|step| step.depth), tick, slices)
     }

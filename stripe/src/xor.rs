@@ -1,9 +1,10 @@
 //! How are cells XORed, as fast as memory brings them?
 //!
-//! Whole blocks of 64 bytes have a length that the compiler knows: it turns them into the widest vectors that the target has.
-//! Several sources are summed in one pass: in each tile of 4 KiB the first four of them are summed in registers and written, the
-//! others are added while the tile is in the first-level cache. So every byte of a source is read from memory once, and every byte of the
-//! target is written there once.
+//! Whole blocks of 64 bytes have a length that the compiler knows: it turns them into the widest
+//! vectors that the target has. Several sources are summed in one pass: in each tile of 4 KiB the
+//! first four of them are summed in registers and written, the others are added while the tile is
+//! in the first-level cache. So every byte of a source is read from memory once, and every byte of
+//! the target is written there once.
 //!
 //! Invariants
 //! - Any length and any alignment; no allocation.
@@ -12,10 +13,12 @@
 /// Bytes that are XORed at once.
 const BLOCK_BYTES: usize = 64;
 
-/// How many sources are summed in registers: with the target that leaves enough of sixteen registers for pointers.
+/// How many sources are summed in registers: with the target that leaves enough of sixteen
+/// registers for pointers.
 const TOGETHER: usize = 4;
 
-/// Bytes of the target for which all sources are gone through, before the next: with those of [`TOGETHER`] sources they fit 32 KiB of cache.
+/// Bytes of the target for which all sources are gone through, before the next: with those of
+/// [`TOGETHER`] sources they fit 32 KiB of cache.
 const TILE_BYTES: usize = 4096;
 
 // Only the last tile has bytes beside whole blocks.
@@ -91,7 +94,8 @@ fn sum_tile(tile: &mut [u8], sources: &[&[u8]], start: usize) {
 fn sum<const SOURCES: usize>(target: &mut [u8], sources: [&[u8]; SOURCES], onto: bool) {
     let (blocks, rest) = target.as_chunks_mut::<BLOCK_BYTES>();
     let (whole, left) = (blocks.len(), rest.len());
-    // Cut to the target's length where the compiler sees it, so that it checks no bound in the loop.
+    // Cut to the target's length where the compiler sees it, so that it checks no bound in the
+    // loop.
     let cut = sources.map(|source| {
         let (blocks, rest) = source.as_chunks::<BLOCK_BYTES>();
         (&blocks[..whole], &rest[..left])

@@ -1,5 +1,6 @@
-//! Whatever is lost, is what comes back right, and is everything that could come back there? Method: random losses of any number of
-//! nodes, of stripes over any number of nodes; what is said to be beyond recovery is shown to be so by another stripe that has the same survivors.
+//! Whatever is lost, is what comes back right, and is everything that could come back there?
+//! Method: random losses of any number of nodes, of stripes over any number of nodes; what is said
+//! to be beyond recovery is shown to be so by another stripe that has the same survivors.
 
 mod filled;
 
@@ -82,10 +83,12 @@ fn neighbours_on_a_chain_share_it() {
     assert!(2 * together.xors() < xors, "{} XORs together, {xors} one by one", together.xors());
 }
 
-/// Cells which, all changed by the same bytes, leave every equation as it is and no survivor different: a stripe that has them and one that has
-/// not cannot be told apart. All such sets are sums of those that this returns.
+/// Cells which, all changed by the same bytes, leave every equation as it is and no survivor
+/// different: a stripe that has them and one that has not cannot be told apart. All such sets are
+/// sums of those that this returns.
 fn unseen(geometry: &Geometry, lost: Lost) -> Vec<BTreeSet<Cell>> {
-    // Data cells are free; each equation's parity follows. What survives asks for an even number of changed data cells.
+    // Data cells are free; each equation's parity follows. What survives asks for an even number of
+    // changed data cells.
     let data: Vec<Cell> = geometry.data().iter().copied().filter(|cell| lost.has(cell.column)).collect();
     let mut asked: Vec<BTreeSet<usize>> = Vec::new();
     for equation in geometry.equations().iter().filter(|equation| !lost.has(equation.parity.column)) {

@@ -1,5 +1,6 @@
-//! Are there plans that read less? Method: all of them. Every way to know a lost cell is a sum of equations in which no other lost cell
-//! is left; there are 2^(rows + diagonals) sums. Every rebuild by single equations takes each data cell's row or its diagonal.
+//! Are there plans that read less? Method: all of them. Every way to know a lost cell is a sum of
+//! equations in which no other lost cell is left; there are 2^(rows + diagonals) sums. Every
+//! rebuild by single equations takes each data cell's row or its diagonal.
 
 use rackscan_stripe::{Cell, Column, Direction, Equation, Geometry, Lost, Role};
 
@@ -113,7 +114,8 @@ fn no_choice_of_rows_and_diagonals_rebuilds_a_node_with_fewer_reads() {
 
 #[test]
 fn a_rebuild_reads_as_many_cells_as_are_written_here() {
-    // Averages over the columns, which is over the rotation, in hundredths of a cell per rebuilt cell, for 3 to 17 nodes.
+    // Averages over the columns, which is over the rotation, in hundredths of a cell per rebuilt
+    // cell, for 3 to 17 nodes.
     let averages: Vec<usize> = (3..=17)
         .map(|nodes| {
             let geometry = Geometry::new(nodes).unwrap();

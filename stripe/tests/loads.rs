@@ -57,7 +57,8 @@ fn a_naive_client_sends_what_is_stored() {
     }
 }
 
-/// Nodes; data cells; cells that nodes send to each other; the most that one sends, receives, XORs; hops.
+/// Nodes; data cells; cells that nodes send to each other; the most that one sends, receives, XORs;
+/// hops.
 type Relayed = (usize, usize, usize, usize, usize, usize, usize);
 
 const RELAYED: [Relayed; 15] = [

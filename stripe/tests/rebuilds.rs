@@ -1,6 +1,8 @@
-//! Does a rebuild bring every lost cell to the node that takes the lost one's place, and what does each link carry? Method: it is carried out on random
-//! bytes, slice by slice in the order of [`Rebuild::at`]. Survivors have what they stored, and hold what they have read for as long as the rebuild says; what arrives is
-//! forgotten after one tick; new nodes have nothing but what arrives. One lost node in every rotation and every pair of lost ones, 2 to 17 nodes.
+//! Does a rebuild bring every lost cell to the node that takes the lost one's place, and what does
+//! each link carry? Method: it is carried out on random bytes, slice by slice in the order of
+//! [`Rebuild::at`]. Survivors have what they stored, and hold what they have read for as long as
+//! the rebuild says; what arrives is forgotten after one tick; new nodes have nothing but what
+//! arrives. One lost node in every rotation and every pair of lost ones, 2 to 17 nodes.
 
 mod filled;
 
@@ -104,7 +106,8 @@ impl Relays<'_> {
     }
 }
 
-/// Carries a rebuild out, and compares what comes of it with the stripe, and what it took with what was promised.
+/// Carries a rebuild out, and compares what comes of it with the stripe, and what it took with what
+/// was promised.
 fn rebuild_on_bytes(geometry: &Geometry, stripe: u64, lost_nodes: &[Node]) {
     let lost = geometry.lost_with(stripe, lost_nodes).expect("nodes of the stripe");
     let rebuild = Rebuild::new(geometry, lost).expect("no more are lost than may be");
@@ -225,8 +228,9 @@ fn most_received(geometry: &Geometry, rebuild: &Rebuild) -> usize {
     survivors.map(|(_, load)| load.received).max().unwrap_or(0)
 }
 
-/// Nodes; of all single losses: cells rebuilt, cells that survivors send to each other and to the new node; the most that one survivor sends for a
-/// lost node over the rotation; hops; the most slices of a cell that are held; the most that a survivor receives for a stripe.
+/// Nodes; of all single losses: cells rebuilt, cells that survivors send to each other and to the
+/// new node; the most that one survivor sends for a lost node over the rotation; hops; the most
+/// slices of a cell that are held; the most that a survivor receives for a stripe.
 type Relayed = (usize, usize, usize, usize, usize, usize, usize);
 
 const RELAYED: [Relayed; 15] = [
@@ -273,7 +277,8 @@ fn rebuilds_carry_as_much_as_is_written_here() {
     assert_eq!(found, RELAYED);
 }
 
-/// Nodes; of all pairs of lost nodes: the most hops; the most slices of a cell that are held; the most that a survivor receives for a stripe.
+/// Nodes; of all pairs of lost nodes: the most hops; the most slices of a cell that are held; the
+/// most that a survivor receives for a stripe.
 const RELAYED_FOR_TWO: [(usize, usize, usize, usize); 4] =
     [(4, 7, 7, 3), (5, 13, 13, 6), (8, 25, 25, 12), (17, 73, 73, 30)];
 

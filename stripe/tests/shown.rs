@@ -1,5 +1,5 @@
-//! Does what people and scripts see agree with the stripe? Method: the text of five nodes is written down whole; JSON and pictures of
-//! several are taken apart again.
+//! Does what people and scripts see agree with the stripe? Method: the text of five nodes is
+//! written down whole; JSON and pictures of several are taken apart again.
 
 use rackscan_stripe::{Geometry, Lost, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, Toward, Way};
 use serde_json::Value;
@@ -91,7 +91,8 @@ fn json_has_every_cell_step_and_load() {
 /// The elements of an XML text, in the order in which they begin.
 ///
 /// # Panics
-/// If it is not well formed: an element that is not ended, an attribute without quotes, a stray mark.
+/// If it is not well formed: an element that is not ended, an attribute without quotes, a stray
+/// mark.
 fn elements(xml: &str) -> Vec<String> {
     let mut open: Vec<String> = Vec::new();
     let mut seen = Vec::new();

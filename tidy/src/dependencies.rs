@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::{Package, Violation};
 
-/// Dependencies of the workspace's manifest that no package uses, that the list of reasons leaves out, and entries of
-/// that list that the manifest no longer has. The list names each in the first column of a table: `` | `name` | ``.
+/// Dependencies of the workspace's manifest that no package uses, that the list of reasons leaves
+/// out, and entries of that list that the manifest no longer has. The list names each in the first
+/// column of a table: `` | `name` | ``.
 pub fn unreasoned_dependencies(
     manifest: &str,
     list_path: &str,

@@ -1,6 +1,7 @@
 //! Is a file short enough to be read in one sitting?
 //!
-//! The limit is a ratchet: a longer file needs an entry with its present length, which may only shrink.
+//! The limit is a ratchet: a longer file needs an entry with its present length, which may only
+//! shrink.
 
 use crate::Violation;
 

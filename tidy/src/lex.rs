@@ -1,6 +1,7 @@
 //! Which bytes of a Rust source are code, which are comment, and which are the inside of a literal?
 //!
-//! The rules search words (`unsafe`, `mod`, ...), and a word inside a string or a comment is not what they mean.
+//! The rules search words (`unsafe`, `mod`, ...), and a word inside a string or a comment is not
+//! what they mean.
 //!
 //! Invariant: a masked text has the length and the line breaks of its source, so places carry over.
 

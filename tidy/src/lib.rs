@@ -1,11 +1,13 @@
 //! Does the tree keep its own rules?
 //!
-//! Each rule is a pure function from texts to a list of [`Violation`]s, so that each rule is shown able to fail
-//! on a bad sample beside it. `tests/tidy.rs` runs all of them over the tree, as part of `cargo test`.
+//! Each rule is a pure function from texts to a list of [`Violation`]s, so that each rule is shown
+//! able to fail on a bad sample beside it. `tests/tidy.rs` runs all of them over the tree, as part
+//! of `cargo test`.
 //!
 //! Invariants
 //! - A rule has no switch: an exception is a line in that rule's table, with its reason.
-//! - An exception that is no longer needed is a violation too, so the tables only hold what is true.
+//! - An exception that is no longer needed is a violation too, so the tables only hold what is
+//!   true.
 //! - Nothing here depends on another crate of the workspace: the judge is not a party.
 
 #![forbid(unsafe_code)]
@@ -23,6 +25,7 @@ mod root;
 mod source;
 mod tree;
 mod violation;
+mod width;
 
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
@@ -39,3 +42,4 @@ pub use root::{ROOT_ENTRIES, is_ignored, unexpected_root_entries};
 pub use source::{NON_ASCII_FILES, leftovers, missing_opening, not_ascii};
 pub use tree::{Tree, is_rust, is_source};
 pub use violation::Violation;
+pub use width::{WIDTH_MAX, too_wide};

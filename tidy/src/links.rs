@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use crate::Violation;
 use crate::modules::resolve;
 
-/// Links of a Markdown text to files that are not in `paths`. Addresses on the web are not followed.
+/// Links of a Markdown text to files that are not in `paths`. Addresses on the web are not
+/// followed.
 pub fn broken_links(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut violations = Vec::new();

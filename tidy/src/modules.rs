@@ -1,6 +1,7 @@
 //! Is every Rust source compiled at all?
 //!
-//! A file that no `mod` declaration reaches is never built, so nothing would notice that it is wrong.
+//! A file that no `mod` declaration reaches is never built, so nothing would notice that it is
+//! wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,8 @@ pub fn dead_files(roots: &[String], texts: &BTreeMap<String, String>) -> Vec<Vio
 /// The paths at which the modules declared in this file may be found.
 fn children(path: &str, text: &str, is_root: bool) -> Vec<String> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    // A root and a `mod.rs` keep their children beside them, any other file in a folder of its own name.
+    // A root and a `mod.rs` keep their children beside them, any other file in a folder of its own
+    // name.
     let own_folder = if is_root || name == "mod.rs" {
         folder.to_owned()
     } else {

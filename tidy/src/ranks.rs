@@ -1,7 +1,9 @@
-//! Do dependencies point in one direction, and does each crate stay ignorant of what it must not know?
+//! Do dependencies point in one direction, and does each crate stay ignorant of what it must not
+//! know?
 //!
 //! Invariants
-//! - A crate uses only crates of a lower rank; what its tests use may be higher where [`DEV_UPWARD`] says why.
+//! - A crate uses only crates of a lower rank; what its tests use may be higher where
+//!   [`DEV_UPWARD`] says why.
 //! - A dependency in [`FENCES`] is used by the crates listed there and by no other.
 
 use serde_json::Value;
@@ -63,7 +65,8 @@ pub const DEV_UPWARD: &[Upward] = &[
 /// A dependency from outside the workspace that only some crates may know.
 #[derive(Debug, Clone, Copy)]
 pub struct Fence {
-    /// The package's name; packages whose name goes on with `-` are meant too (`datafusion-common`).
+    /// The package's name; packages whose name goes on with `-` are meant too
+    /// (`datafusion-common`).
     pub package: &'static str,
     /// Why it is fenced.
     pub reason: &'static str,

@@ -2,7 +2,8 @@
 
 use crate::Violation;
 
-/// Everything that belongs in the root. Whatever else turns up there is a leftover until it is listed.
+/// Everything that belongs in the root. Whatever else turns up there is a leftover until it is
+/// listed.
 pub const ROOT_ENTRIES: [&str; 32] = [
     ".ci",
     ".gitignore",
@@ -51,7 +52,8 @@ pub fn unexpected_root_entries<'a>(entries: impl Iterator<Item = &'a str>) -> Ve
         .collect()
 }
 
-/// Whether `.gitignore` excludes this entry. It uses two of git's forms only: `/name` for the root, `*.ext` anywhere.
+/// Whether `.gitignore` excludes this entry. It uses two of git's forms only: `/name` for the root,
+/// `*.ext` anywhere.
 pub fn is_ignored(gitignore: &str, in_root: bool, name: &str) -> bool {
     gitignore.lines().any(|pattern| match (pattern.strip_prefix('/'), pattern.strip_prefix('*')) {
         (Some(rooted), _) => in_root && rooted == name,

@@ -7,7 +7,8 @@ use crate::tree::is_rust;
 /// Marks of unfinished work, in code and comments of any language.
 const MARKS: [&str; 4] = ["FIXME", "XXX", "TODO", "HACK"];
 
-/// Macros that stand for missing or forgotten code, and the attribute that hides a lint without an end.
+/// Macros that stand for missing or forgotten code, and the attribute that hides a lint without an
+/// end.
 const CODE: [(&str, &str); 6] = [
     ("todo!", "write it, or leave the feature out"),
     ("unimplemented!", "write it, or leave the feature out"),

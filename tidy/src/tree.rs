@@ -1,6 +1,7 @@
 //! Which files are there, and what do they say?
 //!
-//! Paths are relative to the root and use `/`. What `.gitignore` names in the root is not part of the tree.
+//! Paths are relative to the root and use `/`. What `.gitignore` names in the root is not part of
+//! the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +17,8 @@ const TEXT_EXTENSIONS: [&str; 6] = ["rs", "toml", "md", "sql", "py", "sh"];
 pub struct Tree {
     /// Every file and folder.
     pub paths: BTreeSet<String>,
-    /// The texts, by path. Bytes that are not UTF-8 read as U+FFFD, which the ASCII rule then reports.
+    /// The texts, by path. Bytes that are not UTF-8 read as U+FFFD, which the ASCII rule then
+    /// reports.
     pub texts: BTreeMap<String, String>,
 }
 

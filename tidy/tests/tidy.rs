@@ -1,4 +1,5 @@
-//! Does this tree keep its own rules? Goal: each rule holds for every file. Method: run each over the whole tree.
+//! Does this tree keep its own rules? Goal: each rule holds for every file. Method: run each over
+//! the whole tree.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +8,7 @@ use std::sync::LazyLock;
 use rackscan_tidy::{
     DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, Tree, Violation, broken_links,
     dead_files, is_rust, is_source, leftovers, missing_forbid, missing_opening, missing_workspace_lints,
-    not_ascii, outside_fences, packages, too_long, unexpected_root_entries, unfenced_unsafe,
+    not_ascii, outside_fences, packages, too_long, too_wide, unexpected_root_entries, unfenced_unsafe,
     unreasoned_dependencies, vague_name, wrong_direction,
 };
 
@@ -98,6 +99,12 @@ fn sources_are_ascii() {
 #[test]
 fn every_rust_source_opens_with_the_question_it_answers() {
     assert_none(texts(is_rust).filter_map(|(path, text)| missing_opening(path, text)));
+}
+
+#[test]
+fn comments_and_documents_are_narrow_enough_to_be_read_beside_code() {
+    let read = |path: &str| is_rust(path) || path.ends_with(".md");
+    assert_none(texts(read).flat_map(|(path, text)| too_wide(path, text)));
 }
 
 #[test]

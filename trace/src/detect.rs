@@ -1,7 +1,7 @@
 //! Which format does a file begin like?
 //!
-//! In this order: the magic number of blktrace; fio's first line; our CSV's header; a line of blkparse; a row of an MSR
-//! trace; a header whose columns can be told.
+//! In this order: the magic number of blktrace; fio's first line; our CSV's header; a line of
+//! blkparse; a row of an MSR trace; a header whose columns can be told.
 
 use std::path::Path;
 

@@ -5,13 +5,14 @@
 //! Records --> TraceWriter --> our CSV, or fio's iolog v3
 //! ```
 //!
-//! Formats read: our CSV, fio iolog v2 and v3, the text of blkparse, the binary of blktrace (its files per processor
-//! merged), the CSV of the MSR Cambridge traces, and any CSV whose columns are named. Formats written: our CSV and
-//! fio iolog v3. What the bytes mean: `docs/formats.md`.
+//! Formats read: our CSV, fio iolog v2 and v3, the text of blkparse, the binary of blktrace (its
+//! files per processor merged), the CSV of the MSR Cambridge traces, and any CSV whose columns are
+//! named. Formats written: our CSV and fio iolog v3. What the bytes mean: `docs/formats.md`.
 //!
 //! Invariants
 //! - Readers stream: memory does not grow with the file.
-//! - Nothing in a file panics; what is refused is named by file and line, or by the byte in a binary file.
+//! - Nothing in a file panics; what is refused is named by file and line, or by the byte in a
+//!   binary file.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A line longer than the limit is passed over without being kept.
-//! - Lines end with a line feed, which a carriage return may precede; a byte-order mark before the first one is no part of it.
+//! - Lines end with a line feed, which a carriage return may precede; a byte-order mark before the
+//!   first one is no part of it.
 
 use std::{
     borrow::Cow,
@@ -62,7 +63,8 @@ impl<R: Read> LineReader<R> {
         Ok(Some(Ok(String::from_utf8_lossy(line))))
     }
 
-    /// Reads to the end of a line and says how long it is. Keeps at most one byte more than the limit.
+    /// Reads to the end of a line and says how long it is. Keeps at most one byte more than the
+    /// limit.
     fn read_line(&mut self) -> io::Result<u64> {
         let mut length_bytes = 0;
         loop {

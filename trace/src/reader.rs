@@ -63,8 +63,8 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a trace. Of blktrace's files per processor, naming one (`sda.blktrace.0`) or what they begin with (`sda`)
-    /// opens all.
+    /// Opens a trace. Of blktrace's files per processor, naming one (`sda.blktrace.0`) or what they
+    /// begin with (`sda`) opens all.
     ///
     /// # Errors
     /// When there is no such file, or it cannot be a trace of the format.

@@ -1,7 +1,8 @@
 //! What is one IO?
 //!
 //! Invariants
-//! - A record that passed [`Record::verify`] ends within what a device can have, and only a flush is empty.
+//! - A record that passed [`Record::verify`] ends within what a device can have, and only a flush
+//!   is empty.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,7 +15,8 @@ pub struct Record {
     pub at: Duration,
     /// The storage node that has the device; 0 in traces of one machine.
     pub node: u16,
-    /// The device: its position in the node's configuration, or in the order in which a foreign trace names devices.
+    /// The device: its position in the node's configuration, or in the order in which a foreign
+    /// trace names devices.
     pub device: u16,
     /// Where on the device.
     pub offset_bytes: u64,
@@ -58,7 +60,8 @@ impl Operation {
         }
     }
 
-    /// The operation that a word of any of the formats means: `read`, `W`, `trim`, `datasync`, `RA`, `0` ...
+    /// The operation that a word of any of the formats means: `read`, `W`, `trim`, `datasync`,
+    /// `RA`, `0` ...
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         let is = |names: &[&str]| names.iter().any(|name| word.eq_ignore_ascii_case(name));
@@ -86,7 +89,8 @@ impl Record {
     /// Whether this can be an IO of a device.
     ///
     /// # Errors
-    /// With the reason, when it is empty without being a flush, absurdly long, ends where no device does, or years late.
+    /// With the reason, when it is empty without being a flush, absurdly long, ends where no device
+    /// does, or years late.
     pub fn verify(&self) -> Result<(), String> {
         let Self { at, offset_bytes, length_bytes, operation, .. } = self;
         if at.as_secs() > TRACE_SECONDS_MAX {

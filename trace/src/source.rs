@@ -1,6 +1,7 @@
 //! What does a format have to do to be read?
 //!
-//! A text format parses lines ([`LineParser`]) and leaves files to [`Lines`]; a binary one is a [`Source`] itself.
+//! A text format parses lines ([`LineParser`]) and leaves files to [`Lines`]; a binary one is a
+//! [`Source`] itself.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -12,7 +13,8 @@ use crate::{
 
 /// Where records come from: each format has one.
 pub trait Source: Send {
-    /// The next record, or why what stands there is none; `None` at the end, and after an error that ends it.
+    /// The next record, or why what stands there is none; `None` at the end, and after an error
+    /// that ends it.
     fn next(&mut self) -> Option<Result<Record, Fault>>;
 
     /// What the numbers of the trace count.

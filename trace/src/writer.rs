@@ -1,8 +1,8 @@
 //! How do records become a file?
 //!
 //! Invariants
-//! - A file that could not be written to its end holds whole lines, and the error says how many records that is. Nothing is
-//!   written to it afterwards.
+//! - A file that could not be written to its end holds whole lines, and the error says how many
+//!   records that is. Nothing is written to it afterwards.
 
 use std::{
     fs::File,
@@ -111,8 +111,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Leaves in the file the records that are whole after `written` bytes of the buffer. What cannot be cut (a pipe) stays as it
-    /// is.
+    /// Leaves in the file the records that are whole after `written` bytes of the buffer. What
+    /// cannot be cut (a pipe) stays as it is.
     fn cut(&mut self, written: usize, error: io::Error) -> TraceError {
         let whole = self.ends.partition_point(|&end| end <= written);
         let kept = whole.checked_sub(1).map_or(0, |last| self.ends[last]);

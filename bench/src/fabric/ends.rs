@@ -1,9 +1,9 @@
-//! How does a message travel in each way that is compared: into a private ring whose address the sender keeps (PUSH), or
-//! into an inbox whose owner decides where it goes (IPUSH)?
+//! How does a message travel in each way that is compared: into a private ring whose address the
+//! sender keeps (PUSH), or into an inbox whose owner decides where it goes (IPUSH)?
 //!
 //! Invariants
-//! - Both ways are the same operation of the sender over a connection that carries messages in one direction only; only what the
-//!   receiver has set up differs.
+//! - Both ways are the same operation of the sender over a connection that carries messages in one
+//!   direction only; only what the receiver has set up differs.
 //! - Nobody sleeps here: both sides poll, as in the paper's ping-pong (5.2).
 
 use std::{collections::VecDeque, time::Instant};
@@ -80,11 +80,12 @@ impl Outgoing {
     }
 }
 
-/// Polls that found nothing before a poller begins to yield its core between polls: a few microseconds.
+/// Polls that found nothing before a poller begins to yield its core between polls: a few
+/// microseconds.
 const POLLS_BEFORE_YIELD: u32 = 128;
 
-/// Empty polls of a ring or an inbox between two looks at the connections beside it, which bring completions and room, and over `tcp`
-/// what goes into the inbox.
+/// Empty polls of a ring or an inbox between two looks at the connections beside it, which bring
+/// completions and room, and over `tcp` what goes into the inbox.
 const POLLS_PER_TENDING: u32 = 4;
 
 /// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
@@ -140,7 +141,8 @@ impl Ends {
         }
     }
 
-    /// Takes completions, and keeps messages that come meanwhile: the other process may be a step ahead.
+    /// Takes completions, and keeps messages that come meanwhile: the other process may be a step
+    /// ahead.
     fn complete_some(&mut self, through: Through) -> Result<(), FabricBenchError> {
         let mut events = Vec::new();
         self.sending(through).poll(&mut events);
@@ -173,7 +175,8 @@ impl Ends {
             if let Some(length) = found {
                 return Ok(length);
             }
-            // One connection reports both; beside another, completions need no more than a look now and then.
+            // One connection reports both; beside another, completions need no more than a look now
+            // and then.
             if through != Through::Both && patience.polls % POLLS_PER_TENDING == POLLS_PER_TENDING - 1 {
                 self.complete_some(through)?;
                 if through == Through::Inbox {
@@ -184,7 +187,8 @@ impl Ends {
         }
     }
 
-    /// Polls the connection behind the inbox, as its owner must: on some wires word of room goes out there.
+    /// Polls the connection behind the inbox, as its owner must: on some wires word of room goes
+    /// out there.
     fn tend(&mut self) -> Result<(), FabricBenchError> {
         let mut events = Vec::new();
         self.from_partner.poll(&mut events);
@@ -260,7 +264,8 @@ impl Ends {
         Ok(seconds / f64::from(count) / 2.0 * 1e6)
     }
 
-    /// Sends `count` messages one after the other and waits until the last has been taken; returns gigabytes a second.
+    /// Sends `count` messages one after the other and waits until the last has been taken; returns
+    /// gigabytes a second.
     ///
     /// # Errors
     /// When the other process has gone or did not take them.

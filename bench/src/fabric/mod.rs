@@ -1,12 +1,13 @@
 //! How fast is each wire, next to a plain copy in memory and a socket of the kernel?
 //!
-//! Two processes, so that nothing is shared but what the wire shares: this one measures, a second one of the same
-//! program ([`answer`]) plays its part.
+//! Two processes, so that nothing is shared but what the wire shares: this one measures, a second
+//! one of the same program ([`answer`]) plays its part.
 //!
 //! Invariants
-//! - What is compared is measured in turns in one run, so that a noisy moment meets both sides; all runs are kept, the best
-//!   counts, ratios are of the best.
-//! - Every byte that is measured really arrives: transfers are read back, messages are checked by their receiver.
+//! - What is compared is measured in turns in one run, so that a noisy moment meets both sides; all
+//!   runs are kept, the best counts, ratios are of the best.
+//! - Every byte that is measured really arrives: transfers are read back, messages are checked by
+//!   their receiver.
 
 mod answer;
 mod ends;
@@ -55,7 +56,8 @@ pub struct FabricLine {
     pub best: f64,
     /// What it is held against: `memcpy` or `unix-socket`.
     pub against: &'static str,
-    /// How many times as good as that it is, from the best of both: bandwidths as ours / theirs, times as theirs / ours.
+    /// How many times as good as that it is, from the best of both: bandwidths as ours / theirs,
+    /// times as theirs / ours.
     pub ratio: f64,
 }
 

@@ -1,7 +1,9 @@
-//! How many bytes a second do one-sided writes and reads move, next to a copy of the same size in one process?
+//! How many bytes a second do one-sided writes and reads move, next to a copy of the same size in
+//! one process?
 //!
 //! Invariants
-//! - The plain copy goes from and to as much memory as the wire's transfers do, so that caches help both alike.
+//! - The plain copy goes from and to as much memory as the wire's transfers do, so that caches help
+//!   both alike.
 //! - After the last transfer all have completed, and what was written is read back and compared.
 
 use std::time::Instant;

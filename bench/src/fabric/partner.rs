@@ -1,7 +1,8 @@
 //! How does the measuring process get a second one, and what does it ask of it?
 //!
 //! Invariants
-//! - Tasks are said as JSON lines on the other process's standard input; everything measured goes over the fabric.
+//! - Tasks are said as JSON lines on the other process's standard input; everything measured goes
+//!   over the fabric.
 //! - The other process ends with its standard input, so none is left behind.
 
 use std::{
@@ -200,7 +201,8 @@ impl Partner {
         if shape.private
             && let Some((_, sender)) = from_partner.inbox()
         {
-            // An inbox without private rings (on verbs it is one shared queue) leaves it where it is.
+            // An inbox without private rings (on verbs it is one shared queue) leaves it where it
+            // is.
             let _ = inbox.make_private(sender);
         }
         let mut ends =
@@ -248,7 +250,8 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // Its input ends, and it with it; a failed measurement must not leave it waiting for something else.
+        // Its input ends, and it with it; a failed measurement must not leave it waiting for
+        // something else.
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,10 +1,13 @@
-//! How much receive memory do 64 senders need, or 1,000, when frequent ones have rings of their own and the others share one?
+//! How much receive memory do 64 senders need, or 1,000, when frequent ones have rings of their own
+//! and the others share one?
 //!
-//! The paper's table 1: six programs of the NAS Parallel Benchmarks, known by the number of partners that the busiest process
-//! receives from. Here the receiver does not know who its partners are: [`Assignment`] finds them by their traffic.
+//! The paper's table 1: six programs of the NAS Parallel Benchmarks, known by the number of
+//! partners that the busiest process receives from. Here the receiver does not know who its
+//! partners are: [`Assignment`] finds them by their traffic.
 //!
 //! Invariants
-//! - Every message is checked against what its sender sent, and every sender's messages come in order.
+//! - Every message is checked against what its sender sent, and every sender's messages come in
+//!   order.
 //! - The memory of private rings for all is that of as many rings of the same size as the inbox's.
 
 use std::{
@@ -120,7 +123,8 @@ struct Received {
     counts: BTreeMap<u16, u32>,
 }
 
-/// Whether a sender is one of the partners, which are spread so that nothing depends on who came first.
+/// Whether a sender is one of the partners, which are spread so that nothing depends on who came
+/// first.
 fn is_partner(number: u16, senders: u16, pattern: Pattern) -> bool {
     let apart = senders / pattern.partners;
     number.is_multiple_of(apart) && number / apart < pattern.partners

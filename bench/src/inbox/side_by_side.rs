@@ -1,8 +1,9 @@
-//! How long does a message take to arrive, and how many bytes a second arrive, through an inbox and through a private ring?
+//! How long does a message take to arrive, and how many bytes a second arrive, through an inbox and
+//! through a private ring?
 //!
 //! Invariants
-//! - A latency is half of a ping-pong's round trip, both sides polling (5.2); a bandwidth is a stream into a receiver that takes
-//!   every message out of its ring and counts it.
+//! - A latency is half of a ping-pong's round trip, both sides polling (5.2); a bandwidth is a
+//!   stream into a receiver that takes every message out of its ring and counts it.
 
 use serde::Serialize;
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A line carries every time that counts, and the times of the first turn apart.
-//! - The best forced placement is chosen by its median of the same turns, so with few turns the ratio over it is a little too
-//!   large, never too small.
+//! - The best forced placement is chosen by its median of the same turns, so with few turns the
+//!   ratio over it is a little too large, never too small.
 
 use super::{Conditions, ScanQuery};
 use crate::Provenance;

@@ -40,7 +40,8 @@ pub enum Answer {
     },
 }
 
-/// The process's side: does what words say until they end. The last answer, if it fails, is left to the caller.
+/// The process's side: does what words say until they end. The last answer, if it fails, is left to
+/// the caller.
 ///
 /// # Errors
 /// The first transaction that fails, and a word that there is not.

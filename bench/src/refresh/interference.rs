@@ -1,8 +1,10 @@
 //! What do queries cost while refresh functions run at full rate?
 //!
-//! Method: turns without and with refreshes follow each other; in each, every query runs once. In turns with refreshes every stream inserts and
-//! deletes without a pause. After each query, in both, one statement looks whether any order is there in part: so each query follows the same one, and finds the
-//! same in caches. Streams are sessions of their own, in a process of their own unless asked otherwise.
+//! Method: turns without and with refreshes follow each other; in each, every query runs once. In
+//! turns with refreshes every stream inserts and deletes without a pause. After each query, in
+//! both, one statement looks whether any order is there in part: so each query follows the same
+//! one, and finds the same in caches. Streams are sessions of their own, in a process of their own
+//! unless asked otherwise.
 //!
 //! Invariants
 //! - Ratios are medians of turns that were made next to each other, in one run.

@@ -1,7 +1,8 @@
 //! Is every order there with all of its lines, or not at all?
 //!
-//! One statement counts orders and lines of the keys that streams insert and delete, and what it finds is compared with what these streams write:
-//! an order that it sees has exactly its lines, and a line that it sees has its order.
+//! One statement counts orders and lines of the keys that streams insert and delete, and what it
+//! finds is compared with what these streams write: an order that it sees has exactly its lines,
+//! and a line that it sees has its order.
 
 use super::RefreshError;
 use rackscan_datasets::refresh;
@@ -34,7 +35,8 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Learns what further streams insert and delete at a scale factor. Those that are to be deleted must be whole, or gone already.
+    /// Learns what further streams insert and delete at a scale factor. Those that are to be
+    /// deleted must be whole, or gone already.
     ///
     /// # Errors
     /// When there are no such streams, or the tables cannot be read.

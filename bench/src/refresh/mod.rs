@@ -1,10 +1,13 @@
 //! How fast do TPC-H's refresh functions run, and what do queries cost meanwhile?
 //!
-//! RF1 inserts new orders with their lines, RF2 deletes old ones (TPC-H 2.27 and 2.28); each order with its lines is one transaction. A stream is a
-//! thread with connections of its own, which waits for each of its transactions.
+//! RF1 inserts new orders with their lines, RF2 deletes old ones (TPC-H 2.27 and 2.28); each order
+//! with its lines is one transaction. A stream is a thread with connections of its own, which waits
+//! for each of its transactions.
 //!
-//! A stream goes as fast as it is answered, so on processors that it shares with queries it would take from them whatever it can get: what an order costs less becomes more orders.
-//! Therefore it is nice, and so is everything that works for it: it has all processors that no query needs, and a small share of the others.
+//! A stream goes as fast as it is answered, so on processors that it shares with queries it would
+//! take from them whatever it can get: what an order costs less becomes more orders. Therefore it
+//! is nice, and so is everything that works for it: it has all processors that no query needs, and
+//! a small share of the others.
 //!
 //! Invariants
 //! - Whatever ends a stream early, no order is there without its lines.
@@ -106,7 +109,8 @@ pub enum RefreshError {
     Fractured(#[from] Fracture),
 }
 
-/// Makes the calling thread, and those that it starts from then on, so nice, unless they are nicer; 0 leaves them as they are.
+/// Makes the calling thread, and those that it starts from then on, so nice, unless they are nicer;
+/// 0 leaves them as they are.
 ///
 /// # Errors
 /// When the system refuses.
@@ -155,7 +159,8 @@ pub struct Refresher<'e> {
 }
 
 impl<'e> Refresher<'e> {
-    /// A stream with connections of its own, over TPC-H tables that were loaded at this scale factor.
+    /// A stream with connections of its own, over TPC-H tables that were loaded at this scale
+    /// factor.
     ///
     /// # Errors
     /// When the nodes cannot be reached.
@@ -164,8 +169,8 @@ impl<'e> Refresher<'e> {
         Ok(Self { engine, runtime, writer, scale })
     }
 
-    /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called after each order with what was done so far; the stream goes on when it
-    /// returns.
+    /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called
+    /// after each order with what was done so far; the stream goes on when it returns.
     ///
     /// # Errors
     /// The first transaction that fails; those before it are committed.
@@ -264,7 +269,8 @@ impl<'e> Refresher<'e> {
         Ok(keys.len())
     }
 
-    /// Writes an order and its lines. False if a table was sealed meanwhile: nothing was written, and rows are to be looked for again.
+    /// Writes an order and its lines. False if a table was sealed meanwhile: nothing was written,
+    /// and rows are to be looked for again.
     fn write(
         &mut self,
         orders: Vec<RowChange>,

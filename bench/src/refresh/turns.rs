@@ -1,11 +1,13 @@
 //! How do streams work by turns, and rest between them?
 //!
-//! Each stream is a thread that goes from order to order: RF1 of a number that nobody has begun, RF2 of the same number, then those of the next. Between two orders it looks
-//! whether it is to rest.
+//! Each stream is a thread that goes from order to order: RF1 of a number that nobody has begun,
+//! RF2 of the same number, then those of the next. Between two orders it looks whether it is to
+//! rest.
 //!
 //! Invariants
 //! - While streams rest, no transaction is under way and nothing is being sealed.
-//! - A turn begins where the one before it ended: no order is refreshed twice, and RF2 gets its time as RF1 does, however short turns are.
+//! - A turn begins where the one before it ended: no order is refreshed twice, and RF2 gets its
+//!   time as RF1 does, however short turns are.
 
 use super::{Function, RefreshError, Refresher, StreamOutcome, be_nice};
 use rackscan_datasets::refresh;
@@ -266,7 +268,8 @@ impl Gate {
     }
 }
 
-/// A stream's thread, which says how it ended: one that fails ends the others between two transactions.
+/// A stream's thread, which says how it ended: one that fails ends the others between two
+/// transactions.
 struct Worker<'g>(&'g Gate);
 
 impl Worker<'_> {

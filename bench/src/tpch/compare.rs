@@ -1,9 +1,11 @@
-//! What do times say of each other: medians, ratios, and the placement that `auto` should have taken?
+//! What do times say of each other: medians, ratios, and the placement that `auto` should have
+//! taken?
 //!
 //! Invariants
 //! - A ratio below 1 is a gain. Ratios are of medians, over the queries that both have run.
-//! - The best forced placement is chosen by its median of the same turns. The least of several medians that scatter lies below each
-//!   of their true values, so with few turns the ratio over it is a little too large, never too small.
+//! - The best forced placement is chosen by its median of the same turns. The least of several
+//!   medians that scatter lies below each of their true values, so with few turns the ratio over it
+//!   is a little too large, never too small.
 
 use super::{TpchLine, rounded};
 use rackscan_lab::median;

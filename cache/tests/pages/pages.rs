@@ -15,7 +15,8 @@ pub(crate) fn extents() -> Vec<Extent> {
     extents
 }
 
-/// The content of an extent after so many writings: every word differs between extents, writings and places.
+/// The content of an extent after so many writings: every word differs between extents, writings
+/// and places.
 pub(crate) fn content(extent: &Extent, writing: u64) -> Vec<u8> {
     let word = |at: u64| {
         let mixed =
@@ -25,7 +26,8 @@ pub(crate) fn content(extent: &Extent, writing: u64) -> Vec<u8> {
     (0..u64::from(extent.length_bytes) / 8).flat_map(word).collect()
 }
 
-/// Does what a device does: puts the bytes where the cache wants them, in two steps between which others may look.
+/// Does what a device does: puts the bytes where the cache wants them, in two steps between which
+/// others may look.
 pub(crate) fn read_into(cache: &PageCache, fill: &Fill, bytes: &[u8], half: bool) {
     let (offset, length) = fill.place_bytes();
     assert_eq!(length, bytes.len());

@@ -1,8 +1,10 @@
-//! On the simulated wire: a node that fills, evicts, withdraws and rewrites between any two steps of the network, and readers
-//! with places from long ago. Reads are torn at 8 and 64 bytes and taken at different times.
+//! On the simulated wire: a node that fills, evicts, withdraws and rewrites between any two steps
+//! of the network, and readers with places from long ago. Reads are torn at 8 and 64 bytes and
+//! taken at different times.
 //!
-//! A reader uses one connection, on which its two reads are executed in order, or two, between which nothing is promised: then
-//! only the checksum tells torn pages, as on a wire that keeps less order in memory than the fabric promises.
+//! A reader uses one connection, on which its two reads are executed in order, or two, between
+//! which nothing is promised: then only the checksum tells torn pages, as on a wire that keeps less
+//! order in memory than the fabric promises.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -37,7 +39,8 @@ impl Node {
         Self { cache, writings: vec![0; extents().len()], filling: Vec::new(), sending: Vec::new() }
     }
 
-    /// Does something that a node may do at any moment; tells which extent lies where if that is known now.
+    /// Does something that a node may do at any moment; tells which extent lies where if that is
+    /// known now.
     fn act(&mut self, random: &mut Random, extents: &[Extent]) -> Option<(usize, CachePlace)> {
         let which = random.index(extents.len());
         match random.below(10) {
@@ -137,7 +140,8 @@ impl Reader {
         }
     }
 
-    /// Looks at what has arrived; judges a page that is complete. False when the connection is over.
+    /// Looks at what has arrived; judges a page that is complete. False when the connection is
+    /// over.
     fn look(&mut self, node: &Node, extents: &[Extent], tally: &mut Tally) -> bool {
         if let Some(taking) = &mut self.taking {
             let now = node.writings[taking.which];
@@ -194,7 +198,8 @@ impl Reader {
     }
 }
 
-/// Lets a node and a reader live side by side. `crashes`: the reader's or the node's place dies at some moment.
+/// Lets a node and a reader live side by side. `crashes`: the reader's or the node's place dies at
+/// some moment.
 fn live(seed: Seed, config: SimConfig, is_ordered: bool, tally: &mut Tally) {
     let (mut random, extents) = (Random::new(seed), extents());
     let net = SimNet::new(seed, config);
@@ -242,7 +247,8 @@ fn pages_taken_in_order_are_true_however_reads_are_torn() {
         Seed::each(300, |seed| live(seed, config(tearing), true, &mut tally)).expect("a seed");
         if all_seeds() {
             assert!(tally.accepted > 1000 && tally.refused["version"] > 300, "{tally:?}");
-            // Words of one header taken at different times may belong to two lives of a frame; in one piece they never do.
+            // Words of one header taken at different times may belong to two lives of a frame; in
+            // one piece they never do.
             let header_is_whole = matches!(tearing, Tearing::At64);
             assert!(
                 !(header_is_whole && tally.refused.contains_key("checksum")),

@@ -1,5 +1,6 @@
-//! On real wires with real threads: two threads serve and withdraw, readers take pages by one-sided reads and, on `shm`, out of
-//! the mapped memory. What was true is kept in counters that are raised before and after each change.
+//! On real wires with real threads: two threads serve and withdraw, readers take pages by one-sided
+//! reads and, on `shm`, out of the mapped memory. What was true is kept in counters that are raised
+//! before and after each change.
 
 use std::{
     sync::{

@@ -34,7 +34,8 @@ pub(crate) struct BenchIo {
     /// Wires to the node, by comma
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
     pub(crate) wires: Vec<LabWire>,
-    /// Where the node listens with --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
+    /// Where the node listens with --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this
+    /// side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
     /// Memory of the node that keeps pages, read one-sidedly where that is possible [default: none]
@@ -49,7 +50,8 @@ pub(crate) struct BenchIo {
     /// Pin threads to cores, here and in the node
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Reads per second that are intended, whether the device keeps up or not; latencies count from the intended times
+    /// Reads per second that are intended, whether the device keeps up or not; latencies count from
+    /// the intended times
     #[arg(long, value_name = "RATE")]
     pub(crate) open_loop: Option<f64>,
     /// Intended times at equal distances, not as from many users (Poisson)

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// `rackscan bench parity`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchParity {
-    /// How stripes are written, by comma: none (data alone), naive (the client computes parities), relay (nodes compute them on the way)
+    /// How stripes are written, by comma: none (data alone), naive (the client computes parities),
+    /// relay (nodes compute them on the way)
     #[arg(long, value_delimiter = ',', value_name = "WAY", default_value = "none,naive,relay")]
     pub(crate) ways: Vec<Protection>,
     /// Bytes that are sent at once, by comma: multiples of 4KiB
@@ -17,7 +18,8 @@ pub(crate) struct BenchParity {
     /// Nodes that share a stripe, by comma
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(2..=17))]
     pub(crate) nodes: Vec<u16>,
-    /// What protects a stripe: rows and diagonals (any two nodes may be lost), or rows alone (any one)
+    /// What protects a stripe: rows and diagonals (any two nodes may be lost), or rows alone (any
+    /// one)
     #[arg(long, value_enum, default_value = "2d-xor")]
     pub(crate) parity: ParityArgument,
     /// Wires, by comma
@@ -47,10 +49,12 @@ pub(crate) struct BenchParity {
     /// Bytes of each node's device that cells go round in, for each wire
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
     pub(crate) file_size: u64,
-    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
+    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this
+    /// side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
-    /// Megabytes (10^6) a second of the client's link, each way; nodes reach each other without a limit. For the wire tcp, in networks of this command alone (as root)
+    /// Megabytes (10^6) a second of the client's link, each way; nodes reach each other without a
+    /// limit. For the wire tcp, in networks of this command alone (as root)
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) client_link: Option<u32>,
     /// Append the JSON lines to this file; the table is standard output then

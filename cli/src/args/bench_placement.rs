@@ -12,11 +12,13 @@ pub(crate) struct BenchPlacement {
     #[arg(long, value_delimiter = ',', value_name = "SHARE", default_value = "0.0001,0.001,0.01,0.1,0.5,1",
           value_parser = share)]
     pub(crate) selectivities: Vec<f64>,
-    /// Percent of all cores' time that the nodes get together, by comma: 1 to 100; less than 100 needs root
+    /// Percent of all cores' time that the nodes get together, by comma: 1 to 100; less than 100
+    /// needs root
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "10,25,50,100",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) cpu_shares: Vec<u32>,
-    /// Megabytes (10^6) per second of the wire, by comma: 1 to 100000, or unlimited; a limit needs root, iproute2 and util-linux
+    /// Megabytes (10^6) per second of the wire, by comma: 1 to 100000, or unlimited; a limit needs
+    /// root, iproute2 and util-linux
     #[arg(long, value_delimiter = ',', value_name = "MB/S", default_value = "50,200,1000,unlimited")]
     pub(crate) bandwidths: Vec<Bandwidth>,
     /// What is asked of the rows that pass, by comma
@@ -38,10 +40,12 @@ pub(crate) struct BenchPlacement {
     /// Storage nodes
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) nodes: u16,
-    /// Memory of each node that keeps pages, beside what it has for all else [default: enough for the table]
+    /// Memory of each node that keeps pages, beside what it has for all else [default: enough for
+    /// the table]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache: Option<u64>,
-    /// Let the engine read the nodes' devices, and local take part: what it reads passes by the wire and the nodes' quota
+    /// Let the engine read the nodes' devices, and local take part: what it reads passes by the
+    /// wire and the nodes' quota
     #[arg(long)]
     pub(crate) attached: bool,
     /// Where the data are made and removed again

@@ -21,7 +21,8 @@ pub(crate) struct BenchQuery {
     /// Connections to the node, by comma
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,4")]
     pub(crate) connections: Vec<u32>,
-    /// Threads that work over each connection, by comma; `local` has as many as all connections together
+    /// Threads that work over each connection, by comma; `local` has as many as all connections
+    /// together
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1,4")]
     pub(crate) io_threads: Vec<u32>,
     /// The scale factor of the data

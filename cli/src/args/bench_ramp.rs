@@ -18,7 +18,8 @@ pub(crate) struct HomesArguments {
     /// Where they keep their logs; removed again
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
+    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this
+    /// side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
 }
@@ -29,7 +30,8 @@ pub(crate) struct BenchRamp {
     /// How transactions are kept apart, by comma: ramp-fast, ramp-small, ramp-hybrid, s2pl, none
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
     pub(crate) algorithms: Vec<Algorithm>,
-    /// How keys are read and written, by comma: get (messages), get+ (polled message buffers), get* (one-sided reads)
+    /// How keys are read and written, by comma: get (messages), get+ (polled message buffers), get*
+    /// (one-sided reads)
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "get,get+,get*", value_parser = operations)]
     pub(crate) operations: Vec<Operations>,
     /// Wires to the nodes, by comma
@@ -38,7 +40,8 @@ pub(crate) struct BenchRamp {
     /// What transactions do, by comma: micro, ycsb-a to ycsb-f
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
     pub(crate) workloads: Vec<Mix>,
-    /// How keys are drawn: uniform, zipfian, latest [default: uniform for micro, else what the workload says]
+    /// How keys are drawn: uniform, zipfian, latest [default: uniform for micro, else what the
+    /// workload says]
     #[arg(long, value_name = "NAME", value_parser = choice)]
     pub(crate) distribution: Option<Choice>,
     /// Keys of each transaction, by comma
@@ -108,7 +111,8 @@ pub(crate) struct BenchRampStress {
     /// Share of transactions that read
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     pub(crate) read_share: f64,
-    /// Transactions between one kill or start of a node and the next, from half to twice as many; 0 kills none
+    /// Transactions between one kill or start of a node and the next, from half to twice as many; 0
+    /// kills none
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) between_kills: u32,
     /// Of everything that is drawn

@@ -13,7 +13,8 @@ pub(crate) struct BenchScan {
     #[arg(long, value_delimiter = ',', value_name = "KERNEL",
           value_parser = clap::builder::PossibleValuesParser::new(kernels::names()))]
     pub(crate) kernels: Vec<String>,
-    /// Levels of vectors, by comma: plain, v2, v3, v4, or all that this machine has [default: the best]
+    /// Levels of vectors, by comma: plain, v2, v3, v4, or all that this machine has [default: the
+    /// best]
     #[arg(long, value_delimiter = ',', value_name = "LEVEL", value_parser = levels)]
     pub(crate) levels: Vec<Levels>,
     /// Turns of each figure; medians count, and one more turn before them does not

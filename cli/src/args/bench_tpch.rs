@@ -20,17 +20,20 @@ pub(crate) struct BenchTpch {
     /// Which queries, by comma [default: all]
     #[arg(long, value_delimiter = ',', value_name = "QUERY")]
     pub(crate) queries: Vec<String>,
-    /// Which placements, by comma; with auto, its times over the best forced placement's are printed
+    /// Which placements, by comma; with auto, its times over the best forced placement's are
+    /// printed
     #[arg(long, value_enum, value_delimiter = ',', default_value = "local,remote-fetch,remote-process,auto")]
     pub(crate) placements: Vec<PlacementArgument>,
-    /// Other engines to run beside, over the same data as Parquet or as tables of their own; needs python3 with the packages
-    /// `tpchgen-cli` and the engine's own
+    /// Other engines to run beside, over the same data as Parquet or as tables of their own; needs
+    /// python3 with the packages `tpchgen-cli` and the engine's own
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(crate) peers: Vec<Peer>,
-    /// Before each run, let peers open their files anew and drop the kernel's caches; nodes keep no pages. Needs root
+    /// Before each run, let peers open their files anew and drop the kernel's caches; nodes keep no
+    /// pages. Needs root
     #[arg(long)]
     pub(crate) cold: bool,
-    /// Memory of each node that keeps pages, beside what it has for all else [default: as configured, or none with --cold]
+    /// Memory of each node that keeps pages, beside what it has for all else [default: as
+    /// configured, or none with --cold]
     #[arg(long, value_name = "SIZE", conflicts_with = "cold", value_parser = bytes)]
     pub(crate) cache: Option<u64>,
     /// Draw bars of each query into this folder, with a page that opens from disk

@@ -40,7 +40,8 @@ pub(crate) struct Isolation {
 /// `rackscan kv put`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvPut {
-    /// Keys and their values by turns; a value @FILE is the file's bytes, @- those of standard input
+    /// Keys and their values by turns; a value @FILE is the file's bytes, @- those of standard
+    /// input
     #[arg(required = true, num_args = 2.., value_name = "KEY VALUE")]
     pub(crate) items: Vec<String>,
     #[command(flatten)]

@@ -15,7 +15,9 @@ pub(crate) struct LoadShape {
     /// Rows of a segment, a multiple of 1024
     #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT, value_parser = segment_rows)]
     pub(crate) segment_rows: u32,
-    /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs n/(n-1) or n/(n-2) times the room on n nodes [default: 2d-xor with four nodes or more, else none]
+    /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs
+    /// n/(n-1) or n/(n-2) times the room on n nodes [default: 2d-xor with four nodes or more, else
+    /// none]
     #[arg(long, value_enum)]
     pub(crate) parity: Option<LoadParity>,
     /// Who computes the parity
@@ -36,7 +38,8 @@ pub(crate) enum Load {
         scale: f64,
         #[command(flatten)]
         shape: LoadShape,
-        /// Sort a table's rows by a column within each node, so that zone maps skip more; may be repeated
+        /// Sort a table's rows by a column within each node, so that zone maps skip more; may be
+        /// repeated
         #[arg(long, value_name = "TABLE.COLUMN")]
         sort_by: Vec<String>,
     },

@@ -1,4 +1,5 @@
-//! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan recover` and `rackscan bench rebuild` understand?
+//! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan recover` and
+//! `rackscan bench rebuild` understand?
 
 use super::{Format, ScheduleArgument};
 use clap::Args;
@@ -111,10 +112,12 @@ pub(crate) struct BenchRebuild {
     /// Who computes what comes back, by comma: taken in turns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "relay,naive")]
     pub(crate) schedule: Vec<ScheduleArgument>,
-    /// Let only so many megabytes (10^6 bytes) a second through the wire, of both directions together; over tcp, needs root
+    /// Let only so many megabytes (10^6 bytes) a second through the wire, of both directions
+    /// together; over tcp, needs root
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) wire_rate: Option<u32>,
-    /// Let only so many megabytes (10^6 bytes) a second be read from the disk of each node, and as many be written; needs root
+    /// Let only so many megabytes (10^6 bytes) a second be read from the disk of each node, and as
+    /// many be written; needs root
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) disk_rate: Option<u32>,
     /// Where the nodes' folders are made, on a filesystem with direct IO

@@ -1,4 +1,5 @@
-//! Which words do `rackscan refresh`, `rackscan bench refresh` and `rackscan bench degraded` understand?
+//! Which words do `rackscan refresh`, `rackscan bench refresh` and `rackscan bench degraded`
+//! understand?
 
 use super::{Format, PlacementArgument};
 use clap::{Args, ValueEnum};
@@ -21,7 +22,8 @@ pub(crate) struct Refresh {
     /// The first stream: those before it were done already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
-    /// How nice this process is, as for nice(1): queries of others get the processors first, it all that is left; 0 takes from queries what it can
+    /// How nice this process is, as for nice(1): queries of others get the processors first, it all
+    /// that is left; 0 takes from queries what it can
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// How to print what was done
@@ -59,7 +61,8 @@ pub(crate) struct BenchRefresh {
     /// Where streams are
     #[arg(long, value_enum, value_name = "WHERE", default_value = "process")]
     pub(crate) streams_in: StreamsInArgument,
-    /// How nice they are, as for nice(1): queries get the processors first, streams all that is left; 0 takes from queries what it can
+    /// How nice they are, as for nice(1): queries get the processors first, streams all that is
+    /// left; 0 takes from queries what it can
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// Where scans run

@@ -33,7 +33,8 @@ pub(crate) struct Replay {
     /// The unit of offsets and lengths: bytes, sectors [default: told from the trace]
     #[arg(long, value_name = "UNIT", value_parser = parsed::<OffsetUnit>)]
     pub(crate) offset_unit: Option<OffsetUnit>,
-    /// End at the first line that is no record, record that cannot run as recorded, or request that fails
+    /// End at the first line that is no record, record that cannot run as recorded, or request that
+    /// fails
     #[arg(long)]
     pub(crate) strict: bool,
     /// Only the first N records
@@ -57,10 +58,12 @@ pub(crate) struct Replay {
     /// Storage nodes read for us; the default
     #[arg(long)]
     pub(crate) remote: bool,
-    /// Who serves connections in the nodes and waits for their devices [default: as the nodes are configured]
+    /// Who serves connections in the nodes and waits for their devices [default: as the nodes are
+    /// configured]
     #[arg(long, value_enum)]
     pub(crate) bridge: Option<Bridge>,
-    /// How the devices are read by --local and by nodes with reactors [default: uring, or as the nodes are configured]
+    /// How the devices are read by --local and by nodes with reactors [default: uring, or as the
+    /// nodes are configured]
     #[arg(long, value_enum)]
     pub(crate) io: Option<ReadsBy>,
     /// Threads of a pool that read and wait (of --bridge static and --io pread)
@@ -72,11 +75,12 @@ pub(crate) struct Replay {
     /// Requests in flight on each connection
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: u32,
-    /// Memory of each node that keeps pages, read one-sidedly where that is possible; 0 for none [default: as the nodes are
-    /// configured; with --folder none]
+    /// Memory of each node that keeps pages, read one-sidedly where that is possible; 0 for none
+    /// [default: as the nodes are configured; with --folder none]
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "local")]
     pub(crate) cache: Option<u64>,
-    /// Run the whole trace so often before, on the same connections, as fast as possible and uncounted: a cache is warm then
+    /// Run the whole trace so often before, on the same connections, as fast as possible and
+    /// uncounted: a cache is warm then
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) warm_up: u32,
     /// Run on a file that is made in this folder and removed again
@@ -94,7 +98,8 @@ pub(crate) struct Replay {
     /// Write a page with histograms into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// Show how this replay differs from an earlier one (its --json), or how two earlier ones differ
+    /// Show how this replay differs from an earlier one (its --json), or how two earlier ones
+    /// differ
     #[arg(long, value_name = "JSON", num_args = 1..=2)]
     pub(crate) compare: Vec<PathBuf>,
 }

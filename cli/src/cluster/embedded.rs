@@ -1,9 +1,12 @@
-//! What does a newcomer's cluster look like? Nodes of this host, with device files below the data folder.
+//! What does a newcomer's cluster look like? Nodes of this host, with device files below the data
+//! folder.
 //!
 //! Invariants
-//! - A data folder gets a cluster file once; it is never changed afterwards, and people may edit it.
+//! - A data folder gets a cluster file once; it is never changed afterwards, and people may edit
+//!   it.
 //! - The key is made here, readable by its owner only.
-//! - Each node relays stripes over the wires that it listens on, in memory beside that for everything else.
+//! - Each node relays stripes over the wires that it listens on, in memory beside that for
+//!   everything else.
 
 use super::{ClusterFile, read_key};
 use crate::{
@@ -36,8 +39,8 @@ const _: () = assert!(SOCKET_PATH_BYTES_MAX < 108);
 const _: () = assert!(SOCKET_LONGEST.len() == "/node".len() + 5 + "/socket".len() + RELAY_SUFFIX.len());
 const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 
-/// A node takes its memory when it starts. Half of the default halves the start of a command, and at scale factor 1 the
-/// queries do not tell the difference.
+/// A node takes its memory when it starts. Half of the default halves the start of a command, and
+/// at scale factor 1 the queries do not tell the difference.
 const MEMORY_BYTES: u64 = 304 << 20;
 /// What it takes on a small host.
 const MEMORY_BYTES_LEAST: u64 = 112 << 20;
@@ -96,7 +99,8 @@ impl Default for Shape {
     }
 }
 
-/// Makes the data folder, a key and a cluster file. A key that an interrupted start has left is used.
+/// Makes the data folder, a key and a cluster file. A key that an interrupted start has left is
+/// used.
 ///
 /// Two processes must not do this at the same time: see `ClusterFile::find_or_make`.
 pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure> {
@@ -127,7 +131,8 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     ClusterFile::read(&path)
 }
 
-/// Refuses a folder whose nodes have data, but whose cluster file is gone: a new one would not know them.
+/// Refuses a folder whose nodes have data, but whose cluster file is gone: a new one would not know
+/// them.
 fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(folder).map_err(at_path(folder))?.filter_map(Result::ok) {
         let node = entry.path();
@@ -187,7 +192,8 @@ fn text(folder: &Path, cluster: u64, shape: &Shape, memory: NodeMemory) -> Resul
 const PORT_MIN: u16 = 10_000;
 const EPHEMERAL_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// So many ports that nobody has now, and that the kernel gives to no connection as its own end, as long as there are such.
+/// So many ports that nobody has now, and that the kernel gives to no connection as its own end, as
+/// long as there are such.
 pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> {
     let text = fs::read_to_string(EPHEMERAL_FILE).unwrap_or_default();
     let mut ports = lasting_ports(ephemeral(&text));

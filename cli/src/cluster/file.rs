@@ -1,4 +1,5 @@
-//! Which nodes make up the cluster, and how is each reached? The cluster's TOML file, the same on every host.
+//! Which nodes make up the cluster, and how is each reached? The cluster's TOML file, the same on
+//! every host.
 //!
 //! ```toml
 //! cluster = "demo"                # a name or a number; devices of other clusters are refused
@@ -16,7 +17,8 @@
 //!
 //! Invariants
 //! - Relative paths are relative to the file's own folder.
-//! - Unknown keys, missing keys and two nodes with one number are errors that name the file and the node.
+//! - Unknown keys, missing keys and two nodes with one number are errors that name the file and the
+//!   node.
 
 use crate::{
     args::Global,
@@ -71,7 +73,8 @@ impl ClusterFile {
         Self::find_or_make(global, &super::Shape::default())
     }
 
-    /// The same with an embedded cluster of this shape. Commands that begin at the same time make one cluster.
+    /// The same with an embedded cluster of this shape. Commands that begin at the same time make
+    /// one cluster.
     pub(crate) fn find_or_make(global: &Global, shape: &super::Shape) -> Result<Self, Failure> {
         if let Some(file) = Self::find(global)? {
             return Ok(file);

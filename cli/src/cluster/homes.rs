@@ -1,4 +1,5 @@
-//! On which nodes are transactions measured? Nodes of the command's own, which keep keys and little else.
+//! On which nodes are transactions measured? Nodes of the command's own, which keep keys and little
+//! else.
 
 use super::{
     OwnNodes, Shape,
@@ -18,7 +19,8 @@ pub(crate) struct HomeOptions {
     pub(crate) nodes: u16,
     /// Memory for transactions of each.
     pub(crate) transactions_bytes: u64,
-    /// The adapter that all of them listen on, too, each at the port that it has for tcp: `DEVICE@ADDRESS`.
+    /// The adapter that all of them listen on, too, each at the port that it has for tcp:
+    /// `DEVICE@ADDRESS`.
     pub(crate) verbs: Option<String>,
 }
 

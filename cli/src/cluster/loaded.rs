@@ -1,7 +1,9 @@
-//! On which node does a query simulation run? One of its own, with lineitem loaded anew for each size of pages.
+//! On which node does a query simulation run? One of its own, with lineitem loaded anew for each
+//! size of pages.
 //!
 //! Invariants
-//! - Everything lies in one folder that this command makes, and removes when it ends, however it ends by itself.
+//! - Everything lies in one folder that this command makes, and removes when it ends, however it
+//!   ends by itself.
 //! - The node keeps no pages in memory: what is asked of it is read from its device.
 //! - Tables of two page sizes are never there at the same time.
 
@@ -186,7 +188,8 @@ async fn stopped(stop: &AtomicBool) {
     }
 }
 
-/// Room for lineitem in pages of any size: encoded it takes less than as text, until padding comes on top.
+/// Room for lineitem in pages of any size: encoded it takes less than as text, until padding comes
+/// on top.
 fn device_bytes(scale: f64) -> u64 {
     // Devices are whole mebibytes.
     (tpch::raw_bytes(scale) + MARGIN_BYTES).next_multiple_of(1 << 20)

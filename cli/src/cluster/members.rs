@@ -1,9 +1,10 @@
 //! Do the data folders of this host belong to the cluster that the file describes?
 //!
 //! Invariants
-//! - Nothing is started, and nobody is connected to, with a file that lists other nodes than a data folder of this host records.
-//! - Folders of an earlier version record no list. They are not adopted together with a node whose folder is empty: that may be a node which
-//!   was added to the file.
+//! - Nothing is started, and nobody is connected to, with a file that lists other nodes than a data
+//!   folder of this host records.
+//! - Folders of an earlier version record no list. They are not adopted together with a node whose
+//!   folder is empty: that may be a node which was added to the file.
 
 use super::{ClusterFile, Member};
 use crate::failure::Failure;
@@ -21,7 +22,8 @@ enum Holds {
     Nothing,
 }
 
-/// Compares the file with what the data folders of this host record. `rebuilt` may have lost its folder.
+/// Compares the file with what the data folders of this host record. `rebuilt` may have lost its
+/// folder.
 pub(crate) fn check_members(file: &ClusterFile, rebuilt: Option<NodeId>) -> Result<(), Failure> {
     let mut found: Vec<(&Member, Holds)> = Vec::new();
     for member in file.members_here() {

@@ -1,7 +1,8 @@
 //! How does a node get a new folder?
 //!
 //! Invariants
-//! - The cluster's file is replaced as a whole, and says the same as before but for this node's folder and the devices in it: comments and order stay.
+//! - The cluster's file is replaced as a whole, and says the same as before but for this node's
+//!   folder and the devices in it: comments and order stay.
 //! - Nothing of the old folder is touched, and nothing that lies in the new one: it must be empty.
 //! - Addresses stay, so who knew the node finds it again.
 
@@ -19,7 +20,8 @@ use std::{
 };
 use toml_edit::{DocumentMut, Item, Table, Value};
 
-/// Has the cluster's file say that a node lives in `folder`, and makes that folder. The folder, absolute.
+/// Has the cluster's file say that a node lives in `folder`, and makes that folder. The folder,
+/// absolute.
 pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Result<PathBuf, Failure> {
     let member = file.members.iter().find(|member| member.config.node == node);
     let Some(member) = member.filter(|member| member.here) else {

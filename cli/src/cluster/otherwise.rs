@@ -1,7 +1,9 @@
-//! How are a cluster's nodes started with other settings than their file has, for the time of one command?
+//! How are a cluster's nodes started with other settings than their file has, for the time of one
+//! command?
 //!
 //! Invariants
-//! - The cluster's own file is never changed: what is different stands in a file beside it, which is gone when the nodes run.
+//! - The cluster's own file is never changed: what is different stands in a file beside it, which
+//!   is gone when the nodes run.
 //! - Nodes that ran before keep their settings; whoever needs others looks whether it got them.
 
 use super::{ClusterFile, Member};
@@ -38,7 +40,8 @@ pub(crate) fn start_otherwise(
     Nodes::start(&ClusterFile::read(&changed.0)?, 0)
 }
 
-/// What gives a node a page cache of so many bytes, beside the memory that it has for everything else.
+/// What gives a node a page cache of so many bytes, beside the memory that it has for everything
+/// else.
 pub(crate) fn page_cache(member: &Member, bytes: u64) -> Vec<Setting> {
     let budget = member.config.memory_budget.0.saturating_add(bytes);
     let size = |bytes: u64| toml::Value::String(format!("{bytes}B"));

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Only a folder that this command made is written and removed.
-//! - A node that was killed ended at once, without being asked; one that is started again has what is on its disk.
+//! - A node that was killed ended at once, without being asked; one that is started again has what
+//!   is on its disk.
 
 use super::{ClusterFile, Lifelines, Shape, create};
 use crate::failure::{Failure, at_path};
@@ -20,7 +21,8 @@ pub(crate) struct OwnNodes {
 }
 
 impl OwnNodes {
-    /// Makes a folder of this name in `folder` and starts the nodes; `edit` changes what the configuration says of each.
+    /// Makes a folder of this name in `folder` and starts the nodes; `edit` changes what the
+    /// configuration says of each.
     pub(crate) fn start(
         folder: &Path,
         name: &str,

@@ -1,9 +1,12 @@
 //! How do storage nodes become processes of this host, and end?
 //!
 //! Invariants
-//! - A node is this same program, run as `rackscan node`; what it says is appended to `node.log` in its folder.
-//! - A node of this host runs if its data folder is locked. Who else listens at its addresses does not count.
-//! - A node started for a command ends when its standard input does, so it cannot outlive the command.
+//! - A node is this same program, run as `rackscan node`; what it says is appended to `node.log` in
+//!   its folder.
+//! - A node of this host runs if its data folder is locked. Who else listens at its addresses does
+//!   not count.
+//! - A node started for a command ends when its standard input does, so it cannot outlive the
+//!   command.
 //! - A node that ends while it starts is reported with the last line it logged.
 
 use super::{ClusterFile, Member, members};
@@ -25,7 +28,8 @@ use std::{
 
 /// A node's start includes making its device files.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a new scratch area that every further second of the start is enough for, on a slow disk.
+/// Bytes of a new scratch area that every further second of the start is enough for, on a slow
+/// disk.
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the process of a node that was killed may take to be gone.
@@ -104,7 +108,8 @@ impl Lifelines {
     }
 }
 
-/// Starts this host's nodes for the time of a command, unless one of them runs already. As many as may be away may fail to start: that is said, and they are.
+/// Starts this host's nodes for the time of a command, unless one of them runs already. As many as
+/// may be away may fail to start: that is said, and they are.
 pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
     wait_for_ending(file, &here);
@@ -141,7 +146,8 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
     Ok(Some(started))
 }
 
-/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started, and why others were not: one that does not start keeps no other from it.
+/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started,
+/// and why others were not: one that does not start keeps no other from it.
 pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
     let (mut started, mut failed) = (Vec::new(), Vec::new());
     for node in file.members_here().filter(|node| !is_running(file, node)) {
@@ -224,8 +230,8 @@ fn is_listening(file: &ClusterFile, node: &Member) -> bool {
     node.config.listen.iter().any(|address| rackscan_fabric::connect(address, &key, until).is_ok())
 }
 
-/// Whether the node runs. If its folder on this host holds no data, it may run on another host: then
-/// it has to prove at one of its addresses who it is.
+/// Whether the node runs. If its folder on this host holds no data, it may run on another host:
+/// then it has to prove at one of its addresses who it is.
 pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
     if owner(node).is_some() {
         return true;

@@ -1,4 +1,5 @@
-//! On which nodes are relays of stripes measured? Nodes of the command's own, which relay and do little else.
+//! On which nodes are relays of stripes measured? Nodes of the command's own, which relay and do
+//! little else.
 
 use super::{
     ClientLink, OwnNodes, Shape,
@@ -13,7 +14,8 @@ use std::path::PathBuf;
 const MEMORY_BYTES: u64 = 160 << 20;
 /// Labels and what the filesystem needs, beyond the scratch area.
 const MARGIN_BYTES: u64 = 64 << 20;
-/// How often the nodes are started if somebody else takes a port between our finding it free and their listening there.
+/// How often the nodes are started if somebody else takes a port between our finding it free and
+/// their listening there.
 const STARTS_MAX: u32 = 3;
 /// What is said then, by a node or by us.
 const TAKEN: [&str; 2] = ["is in use", "other nodes listen there"];

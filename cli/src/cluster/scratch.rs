@@ -1,8 +1,11 @@
-//! Which node does a laboratory measure? One of its own, over a file that is made for it and removed again.
+//! Which node does a laboratory measure? One of its own, over a file that is made for it and
+//! removed again.
 //!
 //! Invariants
-//! - Only folders that this command made, or that an earlier one with `--keep` made, are written or removed.
-//! - A node of another shape is started only after the one before has ended: a device has one writer.
+//! - Only folders that this command made, or that an earlier one with `--keep` made, are written or
+//!   removed.
+//! - A node of another shape is started only after the one before has ended: a device has one
+//!   writer.
 //! - The data is written by the node before it listens; it is there for every shape.
 
 use super::{
@@ -29,7 +32,8 @@ const MARGIN_BYTES: u64 = 64 << 20;
 /// Buffers, inboxes and connections of a node and of each of its serving threads.
 const MEMORY_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES_PER_SERVING: u64 = 128 << 20;
-/// Reads in flight of one serving thread, and of all together: with the bridge `dynamic` each is a thread.
+/// Reads in flight of one serving thread, and of all together: with the bridge `dynamic` each is a
+/// thread.
 const DEPTH: u32 = 1024;
 const DEPTH_OF_ALL: u32 = 8192;
 

@@ -1,9 +1,12 @@
-//! On which nodes is automatic placement measured? Some of its own, with lineitem, whose processor time and wire can be shaped.
+//! On which nodes is automatic placement measured? Some of its own, with lineitem, whose processor
+//! time and wire can be shaped.
 //!
 //! Invariants
-//! - Everything lies in one folder that this command makes, and removes when it ends, however it ends by itself.
-//! - Unless the devices shall be attached, the engine cannot open them, as if the nodes were on another machine: when the nodes have
-//!   them open, the files are moved to a place that nobody is told of.
+//! - Everything lies in one folder that this command makes, and removes when it ends, however it
+//!   ends by itself.
+//! - Unless the devices shall be attached, the engine cannot open them, as if the nodes were on
+//!   another machine: when the nodes have them open, the files are moved to a place that nobody is
+//!   told of.
 
 use super::{Member, Shape, create, shaping::Quota};
 use crate::{

@@ -1,7 +1,9 @@
-//! How do nodes on this host get as little as nodes elsewhere may have? A quota of processor time, a slow disk, a narrow wire, and a narrow link of their client.
+//! How do nodes on this host get as little as nodes elsewhere may have? A quota of processor time,
+//! a slow disk, a narrow wire, and a narrow link of their client.
 //!
 //! Invariants
-//! - Nothing is changed that is not this command's own: the network and the control group are made for it, and end with it.
+//! - Nothing is changed that is not this command's own: the network and the control group are made
+//!   for it, and end with it.
 //! - What cannot be had is said with its reason, before anything is measured.
 
 mod client_link;

@@ -8,8 +8,8 @@ use rackscan_figures::Report;
 use serde::Serialize;
 use std::{fmt::Display, fs::File, io::Write, path::Path};
 
-/// Prints the lines as JSON on standard output and the table on standard error. If there is a file, the lines are appended to that, and
-/// the table goes to standard output.
+/// Prints the lines as JSON on standard output and the table on standard error. If there is a file,
+/// the lines are appended to that, and the table goes to standard output.
 pub(super) fn write_lines<L: Serialize>(
     lines: &[L],
     file: Option<&Path>,
@@ -29,7 +29,8 @@ pub(super) fn write_lines<L: Serialize>(
     print_text(&table.to_string())
 }
 
-/// What a measurement of many conditions prints: lines and table, and a page of figures if a folder is named. Nothing if there are no lines.
+/// What a measurement of many conditions prints: lines and table, and a page of figures if a folder
+/// is named. Nothing if there are no lines.
 pub(super) fn publish<L: Serialize>(
     lines: &[L],
     table: &dyn Fn() -> TextTable,

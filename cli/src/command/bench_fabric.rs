@@ -1,4 +1,5 @@
-//! `rackscan bench fabric` and `rackscan bench inbox`: the wires themselves, without nodes and data.
+//! `rackscan bench fabric` and `rackscan bench inbox`: the wires themselves, without nodes and
+//! data.
 
 use super::bench::write_lines;
 use crate::{

@@ -1,7 +1,8 @@
 //! `rackscan bench io`: random reads near and far, and the wire between.
 //!
 //! Invariants
-//! - Whatever ends it early, the lines and the table of what was measured are printed before the error.
+//! - Whatever ends it early, the lines and the table of what was measured are printed before the
+//!   error.
 
 use super::bench::write_lines;
 use crate::{

@@ -1,4 +1,5 @@
-//! `rackscan bench parity`: what it costs to write stripes that survive lost nodes, by nodes that are started for it.
+//! `rackscan bench parity`: what it costs to write stripes that survive lost nodes, by nodes that
+//! are started for it.
 //!
 //! Invariants
 //! - Whatever fails in one condition, what was measured in the others is printed before the error.

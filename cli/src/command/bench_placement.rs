@@ -1,8 +1,11 @@
-//! `rackscan bench placement`: automatic placement beside the best forced one, for all selectivities, shares of the processor and wires.
+//! `rackscan bench placement`: automatic placement beside the best forced one, for all
+//! selectivities, shares of the processor and wires.
 //!
 //! Invariants
-//! - What cannot be shaped here is left out and said; nothing is measured that pretends to be narrower than it was.
-//! - Whatever ends it early, lines, table and report of what was measured are there before the error.
+//! - What cannot be shaped here is left out and said; nothing is measured that pretends to be
+//!   narrower than it was.
+//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//!   error.
 
 use super::bench::write_lines;
 use crate::{
@@ -64,7 +67,8 @@ fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
     }
 }
 
-/// What can be shaped of what the options ask for. An axis that cannot be is left out of them, in words.
+/// What can be shaped of what the options ask for. An axis that cannot be is left out of them, in
+/// words.
 fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<String>), Failure> {
     let mut reasons = Vec::new();
     let mut wire = None;

@@ -1,7 +1,9 @@
-//! `rackscan bench query-io`: the filters of three queries, in each placement, over pages of several sizes.
+//! `rackscan bench query-io`: the filters of three queries, in each placement, over pages of
+//! several sizes.
 //!
 //! Invariants
-//! - Whatever ends it early, lines, table and report of what was measured are there before the error.
+//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//!   error.
 
 use super::bench::write_lines;
 use crate::{

@@ -1,4 +1,5 @@
-//! `rackscan bench ramp` and `rackscan bench ramp-stress`: transactions on nodes that are started for it, measured, and checked while nodes are killed.
+//! `rackscan bench ramp` and `rackscan bench ramp-stress`: transactions on nodes that are started
+//! for it, measured, and checked while nodes are killed.
 //!
 //! Invariants
 //! - Whatever ends a measurement early, what was measured is printed before the error.
@@ -36,7 +37,8 @@ const SESSION_BYTES: usize = rackscan_client::limits::SESSION_MEMORY_BYTES_MIN;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long sessions that failed are tried again: longer than a node takes to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory of each key in the nodes, for each byte of its value: versions that readers hold, slots, the log's batches.
+/// Memory of each key in the nodes, for each byte of its value: versions that readers hold, slots,
+/// the log's batches.
 const BYTES_PER_VALUE_BYTE: u64 = 8;
 const TRANSACTIONS_BYTES_MIN: u64 = 64 << 20;
 

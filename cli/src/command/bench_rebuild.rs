@@ -127,7 +127,8 @@ impl Nodes {
         session.lose(&global, node, false)
     }
 
-    /// A node loses all, and gets it back over a wire and from disks that are as asked for meanwhile.
+    /// A node loses all, and gets it back over a wire and from disks that are as asked for
+    /// meanwhile.
     fn turn(
         &mut self,
         asked: &BenchRebuild,

@@ -1,6 +1,7 @@
 //! `rackscan bench refresh`: what queries cost while refresh functions run.
 //!
-//! Two processes of this program: one measures queries, and has the other, `rackscan bench refresh-streams`, refresh by turns.
+//! Two processes of this program: one measures queries, and has the other,
+//! `rackscan bench refresh-streams`, refresh by turns.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
@@ -65,7 +66,8 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
 }
 
-/// What starts the process of the streams, over the same nodes and with the same options as this one.
+/// What starts the process of the streams, over the same nodes and with the same options as this
+/// one.
 fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
@@ -79,7 +81,8 @@ fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// `rackscan bench refresh-streams`: refreshes by turns, as standard input says. What goes wrong is told to whom started it.
+/// `rackscan bench refresh-streams`: refreshes by turns, as standard input says. What goes wrong is
+/// told to whom started it.
 pub(crate) fn streams(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
     serve(global, asked).or_else(|failure| {
         say(&Answer::Failed { reason: failure.to_string() }).map_err(PrintError::from)?;

@@ -1,7 +1,9 @@
-//! `rackscan bench scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain copy.
+//! `rackscan bench scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain
+//! copy.
 //!
 //! Invariants
-//! - Whatever ends it early, lines, table and report of what was measured are there before the error.
+//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//!   error.
 
 use super::bench::write_lines;
 use crate::{

@@ -107,7 +107,8 @@ fn shown(lines: &[TpchLine], options: &TpchOptions) -> String {
     text
 }
 
-/// A column of the table: its head, each query's cell, that of the totals and that of the geometric means.
+/// A column of the table: its head, each query's cell, that of the totals and that of the geometric
+/// means.
 struct Column {
     head: String,
     of: BTreeMap<String, String>,

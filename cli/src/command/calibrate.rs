@@ -1,4 +1,5 @@
-//! `rackscan calibrate`: measures the constants of the price model and stores them beside the cluster's file.
+//! `rackscan calibrate`: measures the constants of the price model and stores them beside the
+//! cluster's file.
 
 use super::load::ensure_tpch;
 use crate::{

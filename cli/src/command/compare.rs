@@ -1,9 +1,11 @@
-//! `--compare-placements`: what does a query take under each placement, and is its answer always the same?
+//! `--compare-placements`: what does a query take under each placement, and is its answer always
+//! the same?
 //!
 //! Invariants
 //! - The placements take turns, so that what changes meanwhile changes for all of them.
-//! - Answers are compared as bags of rows: without ORDER BY their order means nothing. Floating-point numbers count to nine
-//!   digits, because the order in which they are summed does not mean anything either.
+//! - Answers are compared as bags of rows: without ORDER BY their order means nothing.
+//!   Floating-point numbers count to nine digits, because the order in which they are summed does
+//!   not mean anything either.
 
 use crate::{
     args::Format,

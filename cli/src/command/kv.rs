@@ -1,7 +1,8 @@
 //! `rackscan kv`: keys of the cluster, read and written in transactions.
 //!
 //! Invariants
-//! - Keys of users never begin with a zero byte: those are the system's. No word of a command line has one.
+//! - Keys of users never begin with a zero byte: those are the system's. No word of a command line
+//!   has one.
 
 use crate::{
     args::{Format, Global, Isolation, Kv, KvGet, KvPut, KvScan},

@@ -58,7 +58,8 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
     load_tpch(session, SCALE_DEFAULT, &shape(None), &[])
 }
 
-/// The scale factor at which TPC-H's orders and lines were loaded; TPC-H is loaded if it is not there.
+/// The scale factor at which TPC-H's orders and lines were loaded; TPC-H is loaded if it is not
+/// there.
 pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
     ensure_tpch(session)?;
     let there = session.engine().tables();
@@ -122,7 +123,8 @@ fn spec(file: &FileLoad) -> TableSpec {
     }
 }
 
-/// Runs a load under a progress bar, then makes its tables known to the engine and says what was loaded.
+/// Runs a load under a progress bar, then makes its tables known to the engine and says what was
+/// loaded.
 fn with_bar<E: Into<Failure>>(
     session: &Session,
     shape: &LoadShape,

@@ -8,8 +8,8 @@ use signal_hook::{
 };
 use std::io::Read;
 
-/// Runs the node until it is asked to stop: by a request, by SIGTERM or Ctrl-C, or, with `--lifeline`, by the end of
-/// standard input.
+/// Runs the node until it is asked to stop: by a request, by SIGTERM or Ctrl-C, or, with
+/// `--lifeline`, by the end of standard input.
 pub(crate) fn run(node: &args::Node) -> Result<(), Failure> {
     let config = node_config(&node.config, node.id)?;
     let id = config.node;

@@ -59,8 +59,8 @@ pub(crate) fn selected(words: &[String]) -> Result<Vec<rackscan_queries::Query>,
     Ok(queries)
 }
 
-/// Runs the statements of a text, in order, up to the first that fails; if `print`, prints the rows of each on standard output, and where its scans ran on
-/// standard error.
+/// Runs the statements of a text, in order, up to the first that fails; if `print`, prints the rows
+/// of each on standard output, and where its scans ran on standard error.
 pub(crate) fn answer(
     session: &Session,
     sql_session: &mut SqlSession,

@@ -1,7 +1,9 @@
-//! `rackscan recover --node N --accept-loss`: a node that has lost its log of transactions goes on without records that may be missing.
+//! `rackscan recover --node N --accept-loss`: a node that has lost its log of transactions goes on
+//! without records that may be missing.
 //!
 //! Invariants
-//! - Only a node that refuses because records may be missing takes the decision; what may be missing is printed.
+//! - Only a node that refuses because records may be missing takes the decision; what may be
+//!   missing is printed.
 
 use super::cluster::{connect_one, existing};
 use crate::{

@@ -1,7 +1,8 @@
 //! `rackscan replay`: a trace runs again.
 //!
 //! Invariants
-//! - Whatever ends a replay early, its report is printed before the error, and says that it is partial.
+//! - Whatever ends a replay early, its report is printed before the error, and says that it is
+//!   partial.
 //! - Wrong words and unreadable files end the command before a node is started.
 
 use crate::{

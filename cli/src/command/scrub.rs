@@ -33,7 +33,8 @@ struct Protected {
     id: TableId,
 }
 
-/// The tables that were asked for, or all: those that have parity, and what is wrong with others in a line each.
+/// The tables that were asked for, or all: those that have parity, and what is wrong with others in
+/// a line each.
 fn tables(reach: &Reach, asked: &[String]) -> Result<(Vec<Protected>, Vec<String>), Failure> {
     let catalog = reach.block_on(reach.cluster().catalog())?;
     let mut names: Vec<&str> = catalog.tables.iter().map(|table| &table.definition.name[..]).collect();

@@ -1,4 +1,5 @@
-//! `rackscan shell`: SQL at a prompt, with history, statements over several lines, and a few commands of its own.
+//! `rackscan shell`: SQL at a prompt, with history, statements over several lines, and a few
+//! commands of its own.
 
 use super::{query::answer, sql::given_up, tables};
 use crate::{

@@ -1,4 +1,5 @@
-//! How are statements read? From a terminal with editing, history and continuation lines; from anything else as a script.
+//! How are statements read? From a terminal with editing, history and continuation lines; from
+//! anything else as a script.
 
 use super::{Typed, is_complete, parse};
 use crate::failure::Failure;

@@ -26,7 +26,8 @@ pub(crate) enum Typed {
     Unknown(String),
 }
 
-/// Whether a statement is complete: it ends with a semicolon outside quotes and comments, or is a backslash command.
+/// Whether a statement is complete: it ends with a semicolon outside quotes and comments, or is a
+/// backslash command.
 pub(crate) fn is_complete(text: &str) -> bool {
     let trimmed = text.trim();
     trimmed.is_empty()

@@ -40,7 +40,8 @@ pub(crate) fn pairs(out: &str, asked: impl Iterator<Item = Cell>) -> Result<BTre
     Ok(found)
 }
 
-/// What `SELECT k, v` has printed: the rows of a table whose other rows are not there, or of one row only.
+/// What `SELECT k, v` has printed: the rows of a table whose other rows are not there, or of one
+/// row only.
 pub(crate) fn rows(out: &str, table: &Table, only: Option<u64>) -> Result<BTreeMap<Cell, Number>, String> {
     let mut found = match only {
         Some(key) => [(table.row(key), NOTHING)].into(),

@@ -205,7 +205,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until a node that listens has met the others: they keep replicas of its log, and it of theirs.
+    /// Waits until a node that listens has met the others: they keep replicas of its log, and it of
+    /// theirs.
     pub(crate) fn wait_until_met(&mut self, node: usize) -> Result<(), String> {
         let deadline = Instant::now() + START_TIME_MAX;
         let words = ["cluster", "status", "--format", "ndjson"].map(str::to_owned);
@@ -225,14 +226,16 @@ impl Cluster {
         }
     }
 
-    /// Whether a node takes connections. Its own network is asked for listening sockets, ours for a connection.
+    /// Whether a node takes connections. Its own network is asked for listening sockets, ours for a
+    /// connection.
     fn is_listening(&self, node: usize) -> bool {
         let Some(pid) = self.nodes[node].child.as_ref().map(Child::id) else { return false };
         if self.network.is_none() {
             return std::os::unix::net::UnixStream::connect(self.folder.join(format!("node{node}.socket")))
                 .is_ok();
         }
-        // `ip` becomes the node; before that its network is ours, where nobody listens on the port in the state 0A.
+        // `ip` becomes the node; before that its network is ours, where nobody listens on the port
+        // in the state 0A.
         let sockets = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
         let port = format!(":{PORT_FIRST:04X} ");
         sockets.lines().any(|line| line.contains(&port) && line.contains(" 0A "))

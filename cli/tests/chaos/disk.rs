@@ -1,4 +1,5 @@
-//! A small filesystem of its own for a node's folder, which can be filled. Needs root, mount and mkfs.ext4.
+//! A small filesystem of its own for a node's folder, which can be filled. Needs root, mount and
+//! mkfs.ext4.
 //!
 //! Invariants
 //! - It is unmounted at the end.

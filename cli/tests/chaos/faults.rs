@@ -1,9 +1,11 @@
 //! What is done to a cluster in a round, and how it is undone?
 //!
 //! Invariants
-//! - At most two nodes are harmed at a time, which the parity and the log replicas bear; a power cut harms all of them and takes nothing.
-//!   One node is wiped after a power cut, as a log may have one replica by then.
-//! - What is wiped was whole before: everything was settled, with all log replicas, when the round began.
+//! - At most two nodes are harmed at a time, which the parity and the log replicas bear; a power
+//!   cut harms all of them and takes nothing. One node is wiped after a power cut, as a log may
+//!   have one replica by then.
+//! - What is wiped was whole before: everything was settled, with all log replicas, when the round
+//!   began.
 
 use super::{cluster::Cluster, kinds::Fault, workload::SKEWS, world::World};
 use std::{os::unix::fs::FileExt, time::Duration};
@@ -54,8 +56,8 @@ impl Plan {
         faults.sort_unstable();
         let victims = if random.bool() { 1 } else { 2 };
         let mut victims = random.choose_multiple(0..nodes, victims);
-        // Nodes of a power cut die one after the other: what one has written last may lie on its own
-        // disk and that of one replica alone, and both are not to be wiped then.
+        // Nodes of a power cut die one after the other: what one has written last may lie on its
+        // own disk and that of one replica alone, and both are not to be wiped then.
         let is_wiped = |fault: &Fault| matches!(fault, Fault::Wipe | Fault::Unrebuilt);
         if faults.contains(&Fault::Power) && faults.iter().any(is_wiped) {
             victims.truncate(1);
@@ -228,8 +230,8 @@ impl Running<'_> {
         self.start()
     }
 
-    /// Starts a node with an older folder. It refuses, if others have seen a later start of it; then its folder is
-    /// removed, as `rackscan rebuild` does on the node's host.
+    /// Starts a node with an older folder. It refuses, if others have seen a later start of it;
+    /// then its folder is removed, as `rackscan rebuild` does on the node's host.
     fn replace_outdated(&mut self, node: usize) -> Result<(), String> {
         let others = (0..self.cluster.nodes.len()).filter(|other| *other != node);
         others.clone().for_each(|other| self.cluster.start(other));

@@ -6,22 +6,31 @@
 //!                                               check -> violations, or none
 //! ```
 //!
-//! A cell is a key of `kv`, a row of a table, or the existence of a table. Each write stores its own number, so a read names the write that it found.
+//! A cell is a key of `kv`, a row of a table, or the existence of a table. Each write stores its
+//! own number, so a read names the write that it found.
 //!
 //! What is checked
-//! - **Linearizability of each cell** (Gibbons and Korach 1997, for registers whose values are unique). The operations of one value (its write and the reads that found it) form a group with the
-//!   earliest end `f` and the latest start `s`. Two groups contradict each other exactly if an operation of each ends before one of the other starts: `f(a) < s(b)` and `f(b) < s(a)`. So an
-//!   acknowledged write is only superseded by a write that ended after it began, and a value that was superseded never returns.
-//! - **Writes in doubt** (killed clients, lost answers) have no end: they may take effect at any later time, or never. Once read they stay. When no node has anything in doubt any more and nobody
-//!   writes (`settle`), they are decided: what is not there then never comes.
+//! - **Linearizability of each cell** (Gibbons and Korach 1997, for registers whose values are
+//!   unique). The operations of one value (its write and the reads that found it) form a group with
+//!   the earliest end `f` and the latest start `s`. Two groups contradict each other exactly if an
+//!   operation of each ends before one of the other starts: `f(a) < s(b)` and `f(b) < s(a)`. So an
+//!   acknowledged write is only superseded by a write that ended after it began, and a value that
+//!   was superseded never returns.
+//! - **Writes in doubt** (killed clients, lost answers) have no end: they may take effect at any
+//!   later time, or never. Once read they stay. When no node has anything in doubt any more and
+//!   nobody writes (`settle`), they are decided: what is not there then never comes.
 //! - **Refused writes** are never seen, and no read sees a value before its write began.
-//! - **Atomic visibility**: a read that finds one part of a write finds no surely older value where that write has another part.
+//! - **Atomic visibility**: a read that finds one part of a write finds no surely older value where
+//!   that write has another part.
 //!
 //! Invariants
-//! - No false alarm: whatever is reported contradicts every order of the operations. Reads that find nothing may belong to any deletion (deletions have no value of their own); a
-//!   violation is reported only if no deletion explains the read.
-//! - RAMP promises atomic visibility and no snapshots: a reader of several cells may see a write before it is committed at all of its cells, and a later reader of one cell need not. Such a read is
-//!   no end of the write (`is_weak`), unless nothing was in doubt at its time. The same holds for each reader by SQL.
+//! - No false alarm: whatever is reported contradicts every order of the operations. Reads that
+//!   find nothing may belong to any deletion (deletions have no value of their own); a violation is
+//!   reported only if no deletion explains the read.
+//! - RAMP promises atomic visibility and no snapshots: a reader of several cells may see a write
+//!   before it is committed at all of its cells, and a later reader of one cell need not. Such a
+//!   read is no end of the write (`is_weak`), unless nothing was in doubt at its time. The same
+//!   holds for each reader by SQL.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -72,7 +81,8 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// Whether what it found of a write of several cells may be seen before that is committed everywhere.
+    /// Whether what it found of a write of several cells may be seen before that is committed
+    /// everywhere.
     fn is_early(&self) -> bool {
         !self.is_settled && (self.is_sql || self.found.len() > 1)
     }
@@ -303,8 +313,9 @@ impl History {
         }
     }
 
-    /// Begins anew with what a read of all cells has found while nothing was in doubt. Writes in doubt that it did not find are decided: they never surface.
-    /// `present` are cells of which the read tells no number, but that they are there.
+    /// Begins anew with what a read of all cells has found while nothing was in doubt. Writes in
+    /// doubt that it did not find are decided: they never surface. `present` are cells of which the
+    /// read tells no number, but that they are there.
     pub(crate) fn settle(&mut self, last: &Read, present: impl IntoIterator<Item = Cell>) {
         assert!(last.is_settled, "only what is settled may be forgotten");
         let found: BTreeSet<Number> = last.found.values().copied().collect();

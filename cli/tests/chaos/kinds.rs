@@ -16,11 +16,14 @@ pub(crate) enum Fault {
     Pause,
     /// One or two nodes are stopped by SIGSTOP for many seconds.
     Hang,
-    /// One or two nodes are killed and their folders deleted; they are started and rebuilt when the round ends.
+    /// One or two nodes are killed and their folders deleted; they are started and rebuilt when the
+    /// round ends.
     Wipe,
-    /// The same, but they are started at once and rebuilt when the round ends: tables are loaded and flushed between.
+    /// The same, but they are started at once and rebuilt when the round ends: tables are loaded
+    /// and flushed between.
     Unrebuilt,
-    /// The nodes that keep replicas of a node's log are stopped; the node goes on alone, is killed and started, then killed again, and its folder is deleted.
+    /// The nodes that keep replicas of a node's log are stopped; the node goes on alone, is killed
+    /// and started, then killed again, and its folder is deleted.
     Alone,
     /// A node is killed, its folder is copied elsewhere, deleted, and put back as it was.
     Restore,

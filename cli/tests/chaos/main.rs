@@ -4,8 +4,10 @@
 //! seed -> clusters of 4 or 5 nodes, each for some rounds -> round: clients beside faults -> everything comes back -> settled -> history::check
 //! ```
 //!
-//! `RACKSCAN_CASES` is how many rounds are run, `RACKSCAN_FAULTS` which faults are drawn (decision 0049), `RACKSCAN_SEED` where they are drawn from. What is drawn depends on the seed; processes and
-//! threads do not, so a run is alike and not the same. A failure prints the seed, the round, and the event log.
+//! `RACKSCAN_CASES` is how many rounds are run, `RACKSCAN_FAULTS` which faults are drawn (decision
+//! 0049), `RACKSCAN_SEED` where they are drawn from. What is drawn depends on the seed; processes
+//! and threads do not, so a run is alike and not the same. A failure prints the seed, the round,
+//! and the event log.
 
 mod answers;
 mod cluster;

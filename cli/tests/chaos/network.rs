@@ -1,7 +1,9 @@
-//! Nodes in network namespaces of their own, joined by a bridge in another one: links can be cut without touching this host's network. Needs root.
+//! Nodes in network namespaces of their own, joined by a bridge in another one: links can be cut
+//! without touching this host's network. Needs root.
 //!
 //! Invariants
-//! - Namespaces bear this process's number, and are removed at the end; those that a killed run left behind are removed by the next one.
+//! - Namespaces bear this process's number, and are removed at the end; those that a killed run
+//!   left behind are removed by the next one.
 //! - Nothing of the host's own network is changed.
 
 use std::process::Command;

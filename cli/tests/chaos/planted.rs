@@ -1,4 +1,5 @@
-//! Would the checker notice? Clients are made wrong on purpose, between this harness and the real program, and each defect must be found.
+//! Would the checker notice? Clients are made wrong on purpose, between this harness and the real
+//! program, and each defect must be found.
 
 use super::{
     cluster::{Cluster, Stage},

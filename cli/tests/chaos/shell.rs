@@ -1,7 +1,8 @@
 //! A `rackscan shell` that stays open while others load, drop and flush the tables that it knows.
 //!
 //! Invariants
-//! - A shell that reads a script ends with its first error: after that the client opens another one.
+//! - A shell that reads a script ends with its first error: after that the client opens another
+//!   one.
 //! - It ends with this value.
 
 use super::process::{Exit, HUNG_AFTER, Ran, Reach, Skew, end};
@@ -12,7 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the column of the statement behind each one: its row says that the one before has been answered.
+/// Names the column of the statement behind each one: its row says that the one before has been
+/// answered.
 const MARK: &str = "answered_until_here";
 
 pub(crate) struct Shell {

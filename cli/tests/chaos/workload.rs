@@ -1,8 +1,10 @@
-//! What clients do: each operation is a run of the real program, and what it answered goes into the history.
+//! What clients do: each operation is a run of the real program, and what it answered goes into the
+//! history.
 //!
 //! Invariants
 //! - Nothing is tried again: an error is an answer.
-//! - An error that does not say "not known" says that nothing was done, and is held against the program.
+//! - An error that does not say "not known" says that nothing was done, and is held against the
+//!   program.
 
 use super::{
     answers,

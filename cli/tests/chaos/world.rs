@@ -1,4 +1,5 @@
-//! What is known of the cluster's contents: the history, the tables, what happened when, and the counts.
+//! What is known of the cluster's contents: the history, the tables, what happened when, and the
+//! counts.
 
 use super::{
     history::{Cell, End, History, NOTHING, Number, Read, Write},
@@ -18,7 +19,8 @@ const EVENTS_MAX: usize = 3000;
 
 /// How many keys `kv` writes: few, so that writers meet.
 pub(crate) const KEYS: u64 = 12;
-/// Rows that a table is loaded with. Rows that are inserted have higher keys, and only those are deleted.
+/// Rows that a table is loaded with. Rows that are inserted have higher keys, and only those are
+/// deleted.
 pub(crate) const ROWS_LOADED: u64 = 12;
 
 /// The table with the number that all add to.

@@ -1,4 +1,5 @@
-//! Can a trace be replayed, near and far, and does whatever goes wrong end in a report or one clear message?
+//! Can a trace be replayed, near and far, and does whatever goes wrong end in a report or one clear
+//! message?
 
 use super::support::{Data, Ran, interrupt, kill, processes_with};
 use std::{

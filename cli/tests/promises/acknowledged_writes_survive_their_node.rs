@@ -1,4 +1,5 @@
-//! What a client was told is written is still there when its node is gone, or the program says that it may not be: never an old value in its place, unseen.
+//! What a client was told is written is still there when its node is gone, or the program says that
+//! it may not be: never an old value in its place, unseen.
 
 use super::support::{Data, kill, pids};
 use std::{

@@ -1,4 +1,5 @@
-//! Wrong words exit with 2, failures with 1, each with what was found and what was expected, and nothing is lost.
+//! Wrong words exit with 2, failures with 1, each with what was found and what was expected, and
+//! nothing is lost.
 
 use super::support::Data;
 

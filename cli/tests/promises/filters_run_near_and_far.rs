@@ -1,4 +1,5 @@
-//! `bench query-io` runs the paper's filters over a real node, draws its figures, leaves nothing behind, and says what cannot be.
+//! `bench query-io` runs the paper's filters over a real node, draws its figures, leaves nothing
+//! behind, and says what cannot be.
 
 use super::support::{Data, interrupt, kill, processes_with};
 use std::{
@@ -58,7 +59,8 @@ fn scans(pid: u32) -> Option<()> {
 /// Processor time of a process, in hundredths of a second.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    // User and system time are the 14th and 15th word; the second one is in brackets and may have blanks.
+    // User and system time are the 14th and 15th word; the second one is in brackets and may have
+    // blanks.
     let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     words.skip(11).take(2).map(|word| word.parse::<u64>().expect("a number")).sum()
 }

@@ -1,4 +1,5 @@
-//! The nodes of a cluster are recorded where its data is: a changed list is refused, and nothing is answered from fewer or more of them.
+//! The nodes of a cluster are recorded where its data is: a changed list is refused, and nothing is
+//! answered from fewer or more of them.
 
 use super::support::Data;
 use std::{fs, path::PathBuf};

@@ -1,4 +1,5 @@
-//! A node that has as many connections as it may have says so, with numbers, and is not taken for one that is away.
+//! A node that has as many connections as it may have says so, with numbers, and is not taken for
+//! one that is away.
 
 use std::{
     process::{Command, Stdio},

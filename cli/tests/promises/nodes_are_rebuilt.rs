@@ -1,4 +1,5 @@
-//! What lies on the devices rots, and devices are lost: `fsck` says so, `scrub` and `rebuild` make it whole again, and everybody gets the same answers meanwhile.
+//! What lies on the devices rots, and devices are lost: `fsck` says so, `scrub` and `rebuild` make
+//! it whole again, and everybody gets the same answers meanwhile.
 
 use super::support::{Data, flip, kill, pids, protected};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! A node is what its data folder says, whoever listens at its address: copies, strangers and snapshots are told apart, and there is a way out.
+//! A node is what its data folder says, whoever listens at its address: copies, strangers and
+//! snapshots are told apart, and there is a way out.
 
 use super::support::{Data, kill, pids, protected};
 use std::{

@@ -1,5 +1,6 @@
-//! `bench placement` compares automatic placement with the best forced one, under conditions that it makes for itself, and
-//! `bench tpch` beside other engines; both leave nothing behind, and say what cannot be.
+//! `bench placement` compares automatic placement with the best forced one, under conditions that
+//! it makes for itself, and `bench tpch` beside other engines; both leave nothing behind, and say
+//! what cannot be.
 
 use super::support::{Data, interrupt, processes_with};
 use std::{
@@ -43,7 +44,8 @@ fn control_groups(pid: u32) -> Vec<PathBuf> {
     found
 }
 
-/// Whether this process may make networks and control groups: the files of the kernel that only root may write say so.
+/// Whether this process may make networks and control groups: the files of the kernel that only
+/// root may write say so.
 fn is_root() -> bool {
     fs::File::options().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }
@@ -143,7 +145,8 @@ fn a_narrow_wire_and_a_quota_hold_back_what_runs_and_end_with_the_command() {
         // How much quicker it is without a limit depends on who else is at work.
         assert!(time(&first, None, 100, placement).0 > 0.0, "{placement} was not measured without a limit");
     }
-    // Single times: a machine that is busy with something else can slow either down, but not always the same one.
+    // Single times: a machine that is busy with something else can slow either down, but not always
+    // the same one.
     let is_held_back = |lines: &[serde_json::Value]| {
         time(lines, None, 10, "remote-process").0 > time(lines, None, 100, "remote-process").0
     };
@@ -254,7 +257,8 @@ fn what_cannot_be_swept_is_said_before_anything_runs() {
     assert!(help.contains("Examples:") && help.contains("control group"), "{help}");
 }
 
-/// A folder with a python3 that answers as the peers' script does, each query with one row after a millisecond.
+/// A folder with a python3 that answers as the peers' script does, each query with one row after a
+/// millisecond.
 fn false_python(data: &Data) -> PathBuf {
     let folder = data.path().join("programs");
     fs::create_dir_all(&folder).expect("a folder");

@@ -1,4 +1,5 @@
-//! Nodes that are killed while their tables are protected: the same answers in every placement, with what it cost; and what cannot be answered is named.
+//! Nodes that are killed while their tables are protected: the same answers in every placement,
+//! with what it cost; and what cannot be answered is named.
 
 use super::support::{Data, kill, pids, protected};
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,5 @@
-//! Nodes whose processes are stopped (SIGSTOP), so that the kernel takes connections for them and nobody answers: the same answers in every placement in bounded time, clear errors where all
+//! Nodes whose processes are stopped (SIGSTOP), so that the kernel takes connections for them and
+//! nobody answers: the same answers in every placement in bounded time, clear errors where all
 //! nodes are needed, and nodes that are used again when they continue.
 //!
 //! Bounds on time are generous, so that a busy machine keeps them; what was measured is printed.

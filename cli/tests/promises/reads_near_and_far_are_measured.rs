@@ -1,4 +1,5 @@
-//! `bench io` measures over a real node, draws the paper's figures, leaves nothing behind, and says what cannot be.
+//! `bench io` measures over a real node, draws the paper's figures, leaves nothing behind, and says
+//! what cannot be.
 
 use super::support::{Data, kill, processes_with};
 use std::{

@@ -1,4 +1,5 @@
-//! Refreshes and queries are commands beside each other: on the same nodes, by turns when they are measured, and none is left behind.
+//! Refreshes and queries are commands beside each other: on the same nodes, by turns when they are
+//! measured, and none is left behind.
 
 use super::support::{Data, kill, processes_with};
 use serde_json::Value;

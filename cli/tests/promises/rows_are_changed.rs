@@ -1,4 +1,5 @@
-//! Rows that a user changes: all of a transaction or nothing, seen by every command that follows, whatever happens to the nodes in between.
+//! Rows that a user changes: all of a transaction or nothing, seen by every command that follows,
+//! whatever happens to the nodes in between.
 
 use super::support::{Data, kill};
 

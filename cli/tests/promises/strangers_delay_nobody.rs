@@ -1,4 +1,5 @@
-//! Whatever callers do that do not hold the cluster's key, who holds it is served, and nodes keep their memory, descriptors and logs.
+//! Whatever callers do that do not hold the cluster's key, who holds it is served, and nodes keep
+//! their memory, descriptors and logs.
 
 use std::{
     io::Write,
@@ -13,7 +14,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::support::{Data, pids};
 
-/// Each command meanwhile may take so long, on a slow and busy machine. Held up by strangers it would take minutes.
+/// Each command meanwhile may take so long, on a slow and busy machine. Held up by strangers it
+/// would take minutes.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(20);
 /// What a node may hold of strangers: two classes of 256 for each listener, of which it has four.
 const DESCRIPTORS_MAX: usize = 4 * 2 * 256;
@@ -96,7 +98,8 @@ fn thousands_of_silent_slow_and_talkative_strangers_delay_no_command() {
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (data, addresses, over) = (&data, &addresses, &over);
-        // They begin rightly and then declare giant lengths, speak another language, or hang up at once.
+        // They begin rightly and then declare giant lengths, speak another language, or hang up at
+        // once.
         let said: [&[u8]; 4] =
             [b"", b"RSFABRIC", b"RSFABRIC\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", b"GET / HTTP/1.1\r\n\r\n"];
         for thread in 0..2 {

@@ -9,7 +9,8 @@ use std::{
 /// Nothing here takes a tenth of it; a hang must fail the test, not the build.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// A data folder on a filesystem with direct IO; the nodes in it are stopped and it is removed at the end.
+/// A data folder on a filesystem with direct IO; the nodes in it are stopped and it is removed at
+/// the end.
 pub(crate) struct Data(PathBuf);
 
 impl Data {
@@ -138,7 +139,8 @@ pub(crate) fn pids(data: &Data) -> Vec<u32> {
     rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
 }
 
-/// A cluster of four nodes with TPC-H, protected as it is by default, and rows that have changed since.
+/// A cluster of four nodes with TPC-H, protected as it is by default, and rows that have changed
+/// since.
 pub(crate) fn protected(name: &str) -> Data {
     let data = Data::new(name);
     data.run("load tpch --scale 0.01 --segment-rows 4096 --page-size 8KiB").succeeds();
@@ -175,13 +177,15 @@ pub(crate) fn flip(path: &Path, every: usize) -> usize {
     flipped
 }
 
-/// Ends a process as a power cut would, and waits until it is gone: until then its socket takes connections, and whoever starts nodes would find that it runs.
+/// Ends a process as a power cut would, and waits until it is gone: until then its socket takes
+/// connections, and whoever starts nodes would find that it runs.
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
     assert!(status.success(), "kill -9 {pid}");
     for _ in 0..1000 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has asked for yet. Its other threads may still be about to end, and hold its sockets.
+        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has
+        // asked for yet. Its other threads may still be about to end, and hold its sockets.
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         if state.is_empty() || state.starts_with('Z') && threads <= 1 {

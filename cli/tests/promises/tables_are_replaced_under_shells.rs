@@ -1,4 +1,5 @@
-//! Shells that are open while other commands load, drop, flush and derive: what is acknowledged is in the table that everybody sees.
+//! Shells that are open while other commands load, drop, flush and derive: what is acknowledged is
+//! in the table that everybody sees.
 
 use super::{shells::OpenShell, support::Data};
 

@@ -1,4 +1,5 @@
-//! Killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang, nothing lost.
+//! Killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang,
+//! nothing lost.
 
 use super::support::{Data, kill};
 use std::{

@@ -1,5 +1,5 @@
-//! A fresh folder, one command, the right rows, nothing left behind. The expected value is an independent engine's
-//! (`queries/tpch/answers`).
+//! A fresh folder, one command, the right rows, nothing left behind. The expected value is an
+//! independent engine's (`queries/tpch/answers`).
 
 use super::support::{Data, processes_with};
 

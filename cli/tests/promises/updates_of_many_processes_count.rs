@@ -1,5 +1,5 @@
-//! Many processes change the same rows of a table, also while another one flushes it again and again: each change that is
-//! acknowledged counts, and no flush aborts a transaction.
+//! Many processes change the same rows of a table, also while another one flushes it again and
+//! again: each change that is acknowledged counts, and no flush aborts a transaction.
 
 use super::{shells::OpenShell, support::Data};
 use std::{

@@ -1,4 +1,5 @@
-//! What tables derive: a user's views, indexes and foreign keys change with the rows, whatever changes those, and whatever happens to the nodes in between.
+//! What tables derive: a user's views, indexes and foreign keys change with the rows, whatever
+//! changes those, and whatever happens to the nodes in between.
 
 use super::support::{Data, kill};
 

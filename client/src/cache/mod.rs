@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - A page that was taken counts only when its private copy has passed verification; otherwise it is asked for.
+//! - A page that was taken counts only when its private copy has passed verification; otherwise it
+//!   is asked for.
 //! - What is known of a node's cache ends with the connection over which it was heard.
 
 mod own;

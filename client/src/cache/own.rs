@@ -1,8 +1,10 @@
 //! Which pages does this process keep for its own next scans?
 //!
 //! Invariants
-//! - The memory of the pages kept stays within the budget; scans that still use a page that was dropped keep it alive.
-//! - Only pages whose checksum and identity are right are kept. Table ids are never used again, so such a page stays true.
+//! - The memory of the pages kept stays within the budget; scans that still use a page that was
+//!   dropped keep it alive.
+//! - Only pages whose checksum and identity are right are kept. Table ids are never used again, so
+//!   such a page stays true.
 
 use std::{
     collections::HashMap,
@@ -65,7 +67,8 @@ impl OwnPages {
                 return page;
             }
         }
-        // Outside of the lock: the checksum takes a while. A page that is wrong is for the scan to complain about.
+        // Outside of the lock: the checksum takes a while. A page that is wrong is for the scan to
+        // complain about.
         if page.verify(&identity).is_err() {
             return page;
         }

@@ -1,8 +1,10 @@
 //! What do we know of one node's page cache, and what have we not told it yet?
 //!
 //! Invariants
-//! - Places count for the connection over which they were heard; a new one begins with an empty book.
-//! - Pages that were used are told in bulk; what waits to be told is bounded, and what is lost is a count.
+//! - Places count for the connection over which they were heard; a new one begins with an empty
+//!   book.
+//! - Pages that were used are told in bulk; what waits to be told is bounded, and what is lost is a
+//!   count.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 

@@ -1,8 +1,9 @@
 //! How are pages taken out of a node's memory without asking the node?
 //!
-//! Where its cache is mapped here, the caller copies them out itself; elsewhere the driver posts the reads, all of a call with one
-//! announcement, into target memory, and the caller copies out of that. Either way the private copy is verified: by the page's own checksum and
-//! identity, which the scan then need not look at again. The slot's would say no more.
+//! Where its cache is mapped here, the caller copies them out itself; elsewhere the driver posts
+//! the reads, all of a call with one announcement, into target memory, and the caller copies out of
+//! that. Either way the private copy is verified: by the page's own checksum and identity, which
+//! the scan then need not look at again. The slot's would say no more.
 //!
 //! Invariants
 //! - Nothing here fails: a page that could not be taken is asked for.
@@ -147,7 +148,8 @@ impl Cluster {
             let mut header = [0; HEADER_BYTES];
             span.copy_out(taking.offset_bytes + length, &mut header).ok()?;
             let filled = self.shared.pages.filled(length, |page| {
-                // The span is as long as it was asked to be; were it not, the checksum would say so.
+                // The span is as long as it was asked to be; were it not, the checksum would say
+                // so.
                 let _ = span.copy_out(taking.offset_bytes, page);
                 Ok::<(), Untaken>(())
             });

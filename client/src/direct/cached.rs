@@ -1,7 +1,8 @@
 //! How does a direct line take parts out of its node's cache without asking?
 //!
-//! Where the cache is mapped here, at once; elsewhere by two reads that are posted at once and judged when they are done. A part that
-//! must not be used is asked for after all, and the caller notices nothing but the time.
+//! Where the cache is mapped here, at once; elsewhere by two reads that are posted at once and
+//! judged when they are done. A part that must not be used is asked for after all, and the caller
+//! notices nothing but the time.
 //!
 //! Invariants
 //! - A part counts only when a private copy of it has passed verification.
@@ -134,7 +135,8 @@ impl Cached {
         Some(Taken::Underway)
     }
 
-    /// A read has ended. Returns a part of which it was the last, and whether that is in the line's memory.
+    /// A read has ended. Returns a part of which it was the last, and whether that is in the line's
+    /// memory.
     pub(super) fn completed(
         &mut self,
         name: u64,

@@ -1,7 +1,8 @@
 //! What comes back on a direct line, and what ends it?
 //!
 //! Invariants
-//! - Every request that is outstanding ends once: by its reply, by a part taken out of the cache, or with the line.
+//! - Every request that is outstanding ends once: by its reply, by a part taken out of the cache,
+//!   or with the line.
 
 use std::time::Instant;
 

@@ -1,15 +1,19 @@
 //! What is going on with one node?
 //!
 //! Invariants
-//! - A request in `outstanding` was posted on the present connection; when that ends, they all fail.
-//! - A node that was lost is connected to again when the next request comes, once; if that fails, the requests that
-//!   waited for it fail with the reason.
-//! - A request that nobody waits for (the abort of a load) is posted when everything posted before it has been answered: an
-//!   append that its caller gave up must not arrive after the abort.
-//! - A connection over which a request timed out is closed: its memory must not be used for another request while the answer might still be written.
-//! - The connection to a node that is unresponsive stays: callers are told, and what they have asked for stays outstanding with its memory, which the node may write when it wakes. It has that
-//!   back when it answers, or when the connection ends.
-//! - Of requests that nobody waits for any more no more are outstanding than of others; else the connection is closed.
+//! - A request in `outstanding` was posted on the present connection; when that ends, they all
+//!   fail.
+//! - A node that was lost is connected to again when the next request comes, once; if that fails,
+//!   the requests that waited for it fail with the reason.
+//! - A request that nobody waits for (the abort of a load) is posted when everything posted before
+//!   it has been answered: an append that its caller gave up must not arrive after the abort.
+//! - A connection over which a request timed out is closed: its memory must not be used for another
+//!   request while the answer might still be written.
+//! - The connection to a node that is unresponsive stays: callers are told, and what they have
+//!   asked for stays outstanding with its memory, which the node may write when it wakes. It has
+//!   that back when it answers, or when the connection ends.
+//! - Of requests that nobody waits for any more no more are outstanding than of others; else the
+//!   connection is closed.
 
 mod silence;
 
@@ -53,7 +57,8 @@ pub(super) struct Link {
     outstanding: HashMap<u64, Outstanding>,
     /// Not posted yet: the node is being connected to, or the connection's queue was full.
     waiting: VecDeque<Job>,
-    /// Detached requests, each with the number below which everything must have been answered first.
+    /// Detached requests, each with the number below which everything must have been answered
+    /// first.
     deferred: VecDeque<(u64, Job)>,
     /// Reads of the node's cache.
     reads: Reads,
@@ -153,7 +158,8 @@ impl Link {
         None
     }
 
-    /// Somebody else has found that the node does not answer: nobody is to wait for it before it says something. The answer says whom to connect to first.
+    /// Somebody else has found that the node does not answer: nobody is to wait for it before it
+    /// says something. The answer says whom to connect to first.
     pub(super) fn is_suspect(&mut self) -> Option<Dial> {
         let now = Instant::now();
         match self.state {
@@ -173,7 +179,8 @@ impl Link {
         self.dial.clone()
     }
 
-    /// The end of an attempt to connect. The answer says whom to connect to again: a node that let us wait, and that nobody is to wait for.
+    /// The end of an attempt to connect. The answer says whom to connect to again: a node that let
+    /// us wait, and that nobody is to wait for.
     pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) -> Option<Dial> {
         // Which cluster it must belong to was not known when it was dialled first.
         let line = line.and_then(|line| self.dial.check(&line.status).map(|()| line));
@@ -203,7 +210,8 @@ impl Link {
         }
     }
 
-    /// Takes pages out of the node's cache. Without the connection that they were heard of over, or if the node does not answer, the job is dropped.
+    /// Takes pages out of the node's cache. Without the connection that they were heard of over, or
+    /// if the node does not answer, the job is dropped.
     pub(super) fn read(&mut self, job: ReadJob) {
         let is_owed = self.is_owed();
         if let State::Up { connection, .. } = &mut self.state

@@ -1,11 +1,12 @@
 //! Who posts requests, polls connections and wakes the callers?
 //!
-//! One thread owns all connections of a cluster. Callers hand it [`Job`]s and await their answers; bulk data never
-//! passes through it, because nodes write that into the target memory themselves.
+//! One thread owns all connections of a cluster. Callers hand it [`Job`]s and await their answers;
+//! bulk data never passes through it, because nodes write that into the target memory themselves.
 //!
 //! Invariants
 //! - Every job is answered exactly once: by its reply, the loss of its node, or its deadline.
-//! - The queue of jobs is never full: a caller holds one of its node's [`REQUESTS_PER_NODE_MAX`] permits until the answer.
+//! - The queue of jobs is never full: a caller holds one of its node's [`REQUESTS_PER_NODE_MAX`]
+//!   permits until the answer.
 //! - The thread sleeps in the kernel when there is nothing to do.
 
 mod link;
@@ -55,7 +56,8 @@ pub(crate) struct Job {
     pub(crate) race: Option<Race>,
     /// When the answer must be there.
     pub(crate) deadline: Instant,
-    /// Where the answer goes; absent when nobody waits for it, and then closing waits for it instead.
+    /// Where the answer goes; absent when nobody waits for it, and then closing waits for it
+    /// instead.
     pub(crate) answer: Option<oneshot::Sender<Result<Reply, ClientError>>>,
 }
 
@@ -110,12 +112,14 @@ impl Loads {
 }
 
 impl Driver {
-    /// Starts the thread over connections that have been made, and some to nodes that are away. If it `keeps_trying`, a node that does not answer is dialled again and again.
+    /// Starts the thread over connections that have been made, and some to nodes that are away. If
+    /// it `keeps_trying`, a node that does not answer is dialled again and again.
     pub(crate) fn start(
         lines: Vec<(Reached, Arc<Away>)>,
         (request_timeout, keeps_trying): (Duration, bool),
     ) -> Result<Self, ClientError> {
-        // Room for every permitted job, one dial result and one suspicion for each node, and the end.
+        // Room for every permitted job, one dial result and one suspicion for each node, and the
+        // end.
         let (commands, received) = mpsc::channel(lines.len() * (REQUESTS_PER_NODE_MAX + 2) + 1);
         let bell = Arc::new(Doorbell::new()?);
         let loads = Arc::new(Loads(lines.iter().map(|_| Mutex::default()).collect()));
@@ -217,7 +221,8 @@ impl Run {
             let polled_at = Instant::now();
             let busy = self.take_commands() | self.poll();
             let now = Instant::now();
-            // Of a turn of this loop nothing waits; what it takes longer than that, others had the processor.
+            // Of a turn of this loop nothing waits; what it takes longer than that, others had the
+            // processor.
             self.lateness.note(now.saturating_duration_since(polled_at).saturating_sub(EXPIRY_PERIOD), now);
             if now >= expired_at + EXPIRY_PERIOD {
                 expired_at = now;

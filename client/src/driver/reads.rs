@@ -1,9 +1,12 @@
 //! How do pages of a node's cache come here by one-sided reads?
 //!
 //! Invariants
-//! - At most `READS_POSTED_MAX` reads are posted at a time, so that requests always find room in the connection's queue.
-//! - A job is answered when all of its reads are done, or dropped: then its pages are asked for instead.
-//! - The memory of a job belongs to it until its reads are done or the connection is closed, also when its node does not answer and the caller has gone elsewhere.
+//! - At most `READS_POSTED_MAX` reads are posted at a time, so that requests always find room in
+//!   the connection's queue.
+//! - A job is answered when all of its reads are done, or dropped: then its pages are asked for
+//!   instead.
+//! - The memory of a job belongs to it until its reads are done or the connection is closed, also
+//!   when its node does not answer and the caller has gone elsewhere.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -37,7 +40,8 @@ pub(crate) struct ReadJob {
     pub(crate) permit: OwnedSemaphorePermit,
     /// When they must be there.
     pub(crate) deadline: Instant,
-    /// Gets the memory again when everything is in it; absent once the caller was told to ask elsewhere.
+    /// Gets the memory again when everything is in it; absent once the caller was told to ask
+    /// elsewhere.
     pub(crate) answer: Option<oneshot::Sender<Span>>,
 }
 
@@ -86,7 +90,8 @@ impl Reads {
         let batch: Vec<_> = self.waiting.drain(..room).collect();
         let accepted = match connection.post_batch(&batch) {
             Ok(()) => batch.len(),
-            // A full queue has room again later; an end is reported by the connection, and fails everything.
+            // A full queue has room again later; an end is reported by the connection, and fails
+            // everything.
             Err(error) => error.accepted,
         };
         self.posted += accepted;
@@ -121,7 +126,8 @@ impl Reads {
         self.posted = 0;
     }
 
-    /// The node does not answer: callers ask elsewhere. The memory of a job belongs to it until its reads are done all the same.
+    /// The node does not answer: callers ask elsewhere. The memory of a job belongs to it until its
+    /// reads are done all the same.
     pub(super) fn give_up(&mut self) {
         for reading in self.jobs.values_mut() {
             if reading.job.answer.take().is_some() {

@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //! - Every request that was taken ends once: with its reply, or with [`LineEvent::Lost`].
-//! - Each connection has memory of its own. A node that was lost while it might still write can only write into memory that nobody looks
-//!   at any more.
-//! - A node that owes replies and is silent for longer than the patience is lost; so is one that does not answer a keep-alive, or talks nonsense.
+//! - Each connection has memory of its own. A node that was lost while it might still write can
+//!   only write into memory that nobody looks at any more.
+//! - A node that owes replies and is silent for longer than the patience is lost; so is one that
+//!   does not answer a keep-alive, or talks nonsense.
 
 mod silence;
 
@@ -34,7 +35,8 @@ use crate::{
     pulse::Pulse,
 };
 
-/// The number of messages among a connection's operations; reads are named by their callers, and never this.
+/// The number of messages among a connection's operations; reads are named by their callers, and
+/// never this.
 const MESSAGE: u64 = 0;
 /// The tag of a keep-alive, which no caller uses.
 const KEEPALIVE: u64 = u64::MAX;
@@ -278,7 +280,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a request in a box, if it may and there is one for it, or as a message. Says in which box.
+    /// Sends a request in a box, if it may and there is one for it, or as a message. Says in which
+    /// box.
     fn send_bytes(
         &mut self,
         bytes: &[u8],
@@ -375,7 +378,8 @@ impl Link {
     /// Takes what has come; `scratch` is empty before and after.
     pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
         let State::Up(up) = &mut self.state else { return };
-        // Without a system call for each node that has not woken us. A reply in a box has rung, too, and nobody else would take note of that.
+        // Without a system call for each node that has not woken us. A reply in a box has rung,
+        // too, and nobody else would take note of that.
         let has_reply = up.posts.as_mut().is_some_and(|posts| posts.replies.look());
         let happened = match std::mem::take(&mut self.is_woken) || has_reply {
             true => up.connection.poll(scratch),
@@ -451,9 +455,11 @@ impl Link {
         Ok(())
     }
 
-    /// Looks whether the node still lives, which on some wires no poll says that finds something else.
+    /// Looks whether the node still lives, which on some wires no poll says that finds something
+    /// else.
     pub(super) fn look(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
-        // Something is there to be polled, until the connection can be armed; a poll after that looks at everything.
+        // Something is there to be polled, until the connection can be armed; a poll after that
+        // looks at everything.
         for _ in 0..LOOKS_MAX {
             self.is_woken = true;
             self.poll(node, scratch, events);

@@ -6,16 +6,19 @@
 //!   bell().ring()   another thread has work for the owner                 no system call while the owner is awake
 //! ```
 //!
-//! For whoever speaks to several nodes at once and cannot afford a wake-up of another thread for each message: sessions of transactions, and nodes
-//! among themselves. A node that is down is no error here: it is connected to again in the background, on a short-lived thread because that
+//! For whoever speaks to several nodes at once and cannot afford a wake-up of another thread for
+//! each message: sessions of transactions, and nodes among themselves. A node that is down is no
+//! error here: it is connected to again in the background, on a short-lived thread because that
 //! takes time, and the owner is told.
 //!
 //! Invariants
 //! - The lines and their memory belong to one thread; only the bell may be shared.
-//! - Requests and reads outstanding at a node are bounded; every one ends with its own event or with [`LineEvent::Lost`].
+//! - Requests and reads outstanding at a node are bounded; every one ends with its own event or
+//!   with [`LineEvent::Lost`].
 //! - Each connection has memory of its own, which is never used again for another one.
 //! - The thread sleeps in the kernel when there is nothing to do.
 
+mod error;
 mod link;
 mod posts;
 mod sleep;
@@ -27,11 +30,8 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-use rackscan_fabric::{
-    Access, Address, ClusterKey, Event, OutOfBounds, PostError, RawSlice, Region, RemoteRegion, Spin, Wire,
-};
+use rackscan_fabric::{Access, Address, ClusterKey, Event, RawSlice, Region, RemoteRegion, Spin, Wire};
 use rackscan_format::{
-    codec::CodecError,
     ids::NodeId,
     message::{Answer, FolderIdentity, NodeStatus, Refusal, Request, Target},
 };
@@ -48,6 +48,7 @@ use crate::{
     members::{Expected, members, seen_of},
     pulse::Lateness,
 };
+pub use error::LineError;
 use link::{Link, Peer};
 pub(crate) use posts::Posts;
 
@@ -64,72 +65,9 @@ pub struct LinesOptions {
     pub memory_bytes: usize,
     /// How long a node may be silent while it owes replies, though it answers keep-alives.
     pub patience: Duration,
-    /// Whether requests about transactions are written into memory that their nodes poll, and replies into ours (`rackscan_fabric::post`), where they
-    /// fit and nodes agree.
+    /// Whether requests about transactions are written into memory that their nodes poll, and
+    /// replies into ours (`rackscan_fabric::post`), where they fit and nodes agree.
     pub posts: bool,
-}
-
-/// Why a request was not taken. Nothing of it was done.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum LineError {
-    /// The node is not there now.
-    #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
-    Away {
-        /// The node.
-        node: NodeId,
-        /// Where it should be.
-        address: Box<Address>,
-        /// What happened to it last.
-        reason: String,
-    },
-    /// As many requests or reads as there may be are outstanding there.
-    #[error("{outstanding} requests are outstanding at node {node}, at most {depth_max} may be; poll first")]
-    Full {
-        /// The node.
-        node: NodeId,
-        /// How many are.
-        outstanding: usize,
-        /// How many may be.
-        depth_max: usize,
-    },
-    /// The tag names what is outstanding, or is 0 for a read.
-    #[error("the tag {tag} is in use, or 0: name each request by another number")]
-    InUse {
-        /// The tag.
-        tag: u64,
-    },
-    /// No such node.
-    #[error("node number {number} of {nodes}; numbers are positions in the list of nodes")]
-    NoSuchNode {
-        /// The number.
-        number: usize,
-        /// How many there are.
-        nodes: usize,
-    },
-    /// A request that breaks a limit.
-    #[error("a request for node {node} cannot be sent: {source}")]
-    TooLarge {
-        /// The node.
-        node: NodeId,
-        /// The limit.
-        source: CodecError,
-    },
-    /// A read into memory that is not there.
-    #[error("a read from node {node}: {source}")]
-    Outside {
-        /// The node.
-        node: NodeId,
-        /// What is outside.
-        source: OutOfBounds,
-    },
-    /// The wire does not take it.
-    #[error("a request for node {node} was not taken: {source}")]
-    Post {
-        /// The node.
-        node: NodeId,
-        /// Why.
-        source: PostError,
-    },
 }
 
 /// What has happened on the lines.
@@ -153,7 +91,8 @@ pub enum LineEvent {
         /// Whether the bytes are there.
         is_done: bool,
     },
-    /// A node is away. What was outstanding there was carried out or not. It is being connected to again.
+    /// A node is away. What was outstanding there was carried out or not. It is being connected to
+    /// again.
     Lost {
         /// Its number.
         node: usize,
@@ -223,11 +162,12 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Connects to all nodes at the same time. Nodes that cannot be reached are away: the first poll says so, and they are
-    /// connected to later.
+    /// Connects to all nodes at the same time. Nodes that cannot be reached are away: the first
+    /// poll says so, and they are connected to later.
     ///
     /// # Errors
-    /// Options that cannot work, a node of another cluster than the others, and what the system refuses.
+    /// Options that cannot work, a node of another cluster than the others, and what the system
+    /// refuses.
     pub fn connect(options: LinesOptions) -> Result<Self, ClientError> {
         Self::connect_without(options, &[])
     }
@@ -243,7 +183,8 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Begins to connect to all nodes, and waits for none: each is reported when it is there, and what is wrong with one is no matter of the others.
+    /// Begins to connect to all nodes, and waits for none: each is reported when it is there, and
+    /// what is wrong with one is no matter of the others.
     ///
     /// # Errors
     /// Options that cannot work, and what the system refuses.
@@ -376,7 +317,8 @@ impl Lines {
         self.links.get(node)?.away()
     }
 
-    /// Whether a node is being connected to for the first time, so that nobody knows yet whether it is away.
+    /// Whether a node is being connected to for the first time, so that nobody knows yet whether it
+    /// is away.
     #[must_use]
     pub fn is_awaited(&self, node: usize) -> bool {
         self.links.get(node).is_some_and(|link| link.is_awaited(Instant::now()))
@@ -388,7 +330,8 @@ impl Lines {
         self.links.get(node).is_some_and(Link::is_unresponsive)
     }
 
-    /// How long a node may take to answer a keep-alive before it is lost, unless this process is late itself.
+    /// How long a node may take to answer a keep-alive before it is lost, unless this process is
+    /// late itself.
     pub fn set_keepalive_time(&mut self, time: Duration) {
         self.links.iter_mut().for_each(|link| link.keepalive_time = time);
     }
@@ -399,7 +342,8 @@ impl Lines {
         self.links.get(node).is_some_and(Link::is_full)
     }
 
-    /// The memory of the connection to a node, to copy in and out, and as the node names it: of another connection it is another one.
+    /// The memory of the connection to a node, to copy in and out, and as the node names it: of
+    /// another connection it is another one.
     #[must_use]
     pub fn memory(&self, node: usize) -> Option<(&Region, Target)> {
         let up = self.links.get(node)?.up()?;
@@ -448,27 +392,30 @@ impl Lines {
         self.link(node)?.read(tag, read, holds)
     }
 
-    /// The node's memory itself, where the wire maps it here. What is read there may be a dead node's, until [`Lines::is_there`] says otherwise.
+    /// The node's memory itself, where the wire maps it here. What is read there may be a dead
+    /// node's, until [`Lines::is_there`] says otherwise.
     pub fn map(&mut self, node: usize, memory: Target) -> Option<RawSlice> {
         let up = self.links.get_mut(node)?.up_mut()?;
         let Target { key, offset_bytes: address, length_bytes: length } = memory;
         up.connection.map_remote(&RemoteRegion { key, address, length }, 0, length, Access::Read)
     }
 
-    /// Nobody waits for this reply any more: it is dropped when it comes, and the node does not owe it. False if it was not owed.
+    /// Nobody waits for this reply any more: it is dropped when it comes, and the node does not owe
+    /// it. False if it was not owed.
     pub fn forget(&mut self, node: usize, tag: u64) -> bool {
         self.links.get_mut(node).is_some_and(|link| link.forget(tag))
     }
 
-    /// Gives up a connection whose node cannot be trusted to answer; it is made anew. [`LineEvent::Lost`] follows.
+    /// Gives up a connection whose node cannot be trusted to answer; it is made anew.
+    /// [`LineEvent::Lost`] follows.
     pub fn hang_up(&mut self, node: usize, reason: &str) {
         if let Some(link) = self.links.get_mut(node) {
             link.lose_as(node, reason, &mut self.ready);
         }
     }
 
-    /// What is sent from here on may be held back until [`Lines::release`], which announces it together: one wake-up for each node that
-    /// sleeps, none for others.
+    /// What is sent from here on may be held back until [`Lines::release`], which announces it
+    /// together: one wake-up for each node that sleeps, none for others.
     pub fn hold(&mut self) {
         self.holds = true;
     }

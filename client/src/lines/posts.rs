@@ -1,16 +1,20 @@
 //! Which requests go to a node in boxes instead of messages, and how?
 //!
-//! Requests about transactions that are whole in themselves: what names bytes elsewhere, which the node might not see yet, is sent as a message, as
-//! is what is too long, and what finds no room.
+//! Requests about transactions that are whole in themselves: what names bytes elsewhere, which the
+//! node might not see yet, is sent as a message, as is what is too long, and what finds no room.
 //!
 //! Requests must not overtake each other, whichever way they go:
 //!
-//! - Boxes are written in turn, and the node takes their messages in turn. If the next box is not free, the request is sent as a message, even if others are.
-//! - A message does not overtake a box: it is behind every write that was posted before it, and the node empties the boxes before it serves the message.
-//! - A box does not overtake a message: while a reply to a request is owed that was sent as a message, the next ones are, too.
+//! - Boxes are written in turn, and the node takes their messages in turn. If the next box is not
+//!   free, the request is sent as a message, even if others are.
+//! - A message does not overtake a box: it is behind every write that was posted before it, and the
+//!   node empties the boxes before it serves the message.
+//! - A box does not overtake a message: while a reply to a request is owed that was sent as a
+//!   message, the next ones are, too.
 //!
 //! Invariants
-//! - A box is free once its request is answered, by either way, whether or not anybody still waits for that.
+//! - A box is free once its request is answered, by either way, whether or not anybody still waits
+//!   for that.
 //! - Boxes belong to one connection.
 
 use rackscan_fabric::{

@@ -1,8 +1,10 @@
 //! How does the owner of several connections wait for all of them?
 //!
 //! Invariants
-//! - Whatever comes before the kernel is asked to wait is seen: connections are armed and the bell is listened to first.
-//! - A wait ends when something has happened, the bell was rung, or the time is over; never later than the next thing to be done about a node.
+//! - Whatever comes before the kernel is asked to wait is seen: connections are armed and the bell
+//!   is listened to first.
+//! - A wait ends when something has happened, the bell was rung, or the time is over; never later
+//!   than the next thing to be done about a node.
 
 use std::{
     sync::atomic::Ordering,
@@ -16,8 +18,9 @@ use super::{LineEvent, Lines, link::Link};
 use crate::limits::EXPIRY_PERIOD;
 
 impl Lines {
-    /// Appends what has happened to `events` and says how many events that was; none may also mean that the bell was rung. Waits as told:
-    /// `ForOne` returns at once if no node owes anything and none is away, `Until` sleeps until the instant even then.
+    /// Appends what has happened to `events` and says how many events that was; none may also mean
+    /// that the bell was rung. Waits as told: `ForOne` returns at once if no node owes anything and
+    /// none is away, `Until` sleeps until the instant even then.
     pub fn poll(&mut self, wait: Wait, events: &mut Vec<LineEvent>) -> usize {
         let before = events.len();
         self.release();
@@ -118,8 +121,9 @@ impl Lines {
         rung
     }
 
-    /// Whether these nodes live at this moment, so that what was copied out of their memory before counts. One system call for all of them: on
-    /// `shm` nothing but the kernel knows that a process is gone. Those that do not are lost.
+    /// Whether these nodes live at this moment, so that what was copied out of their memory before
+    /// counts. One system call for all of them: on `shm` nothing but the kernel knows that a
+    /// process is gone. Those that do not are lost.
     pub fn are_there(&mut self, nodes: &[usize]) -> bool {
         let links = nodes.iter().filter_map(|node| self.links.get(*node));
         let mut fds: Vec<PollFd<'_>> =

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! Invariants
-//! - A device counts as attached only if its node runs on this host (same boot id) and the label in its first sector is
-//!   the one that its node reports. Never is a page read from a device that merely has the right path.
+//! - A device counts as attached only if its node runs on this host (same boot id) and the label in
+//!   its first sector is the one that its node reports. Never is a page read from a device that
+//!   merely has the right path.
 //! - Devices are opened read-only; pages are immutable once published, so no lock is needed.
 
 mod attach;
@@ -29,7 +30,8 @@ use tokio::sync::{mpsc as requests, oneshot};
 use crate::{PageBuffer, doorbell::Doorbell, limits::LOCAL_BATCHES_MAX};
 use reader::{Batch, Reader, Wanted};
 
-/// The devices of the cluster that this process can read itself. Clones share them and the thread that reads them.
+/// The devices of the cluster that this process can read itself. Clones share them and the thread
+/// that reads them.
 #[derive(Debug, Clone)]
 pub struct LocalDevices {
     shared: Arc<Shared>,
@@ -88,8 +90,8 @@ pub enum LocalError {
 }
 
 impl LocalDevices {
-    /// Opens what is attached. Nodes that are not are remembered with the reason. Blocks for as long as a few small reads
-    /// take.
+    /// Opens what is attached. Nodes that are not are remembered with the reason. Blocks for as
+    /// long as a few small reads take.
     #[must_use]
     pub fn attach(statuses: &[NodeStatus]) -> Self {
         let unattached = |reason: &str| {
@@ -140,7 +142,8 @@ impl LocalDevices {
         self.devices_of(node).map(drop)
     }
 
-    /// Reads extents of `node`'s devices, in the order asked for. The bytes are not verified here (`scan` opens pages).
+    /// Reads extents of `node`'s devices, in the order asked for. The bytes are not verified here
+    /// (`scan` opens pages).
     ///
     /// # Errors
     /// A node that is not attached, an extent outside of its devices, or a device that fails.

@@ -1,12 +1,13 @@
 //! How does one thread keep the local devices busy for all callers?
 //!
-//! Pages are read into a pool without a copy, and the caller keeps the buffer while it scans. Callers may hold pages of one
-//! batch while they wait for the next, so an exhausted pool must not wait for them: then pages are read into a
-//! reserve that no caller ever holds, and copied out.
+//! Pages are read into a pool without a copy, and the caller keeps the buffer while it scans.
+//! Callers may hold pages of one batch while they wait for the next, so an exhausted pool must not
+//! wait for them: then pages are read into a reserve that no caller ever holds, and copied out.
 //!
 //! Invariants
 //! - Batches are served in the order of their arrival; every batch is answered once.
-//! - Reads in flight never exceed the ring's depth; memory never exceeds pool and reserve, besides what callers hold.
+//! - Reads in flight never exceed the ring's depth; memory never exceeds pool and reserve, besides
+//!   what callers hold.
 //! - With nothing in flight the reserve is free and holds any page, so reading always gets on.
 
 use std::{

@@ -1,7 +1,8 @@
 //! Which bytes does nobody have any more, neither as they are nor as parity?
 //!
-//! Invariant: what cannot be had is named, neighbouring bytes of a device together. That streams end, and are zeros from there on, is not reckoned with: with it a few of the bytes
-//! named could be had.
+//! Invariant: what cannot be had is named, neighbouring bytes of a device together. That streams
+//! end, and are zeros from there on, is not reckoned with: with it a few of the bytes named could
+//! be had.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

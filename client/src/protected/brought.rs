@@ -1,7 +1,8 @@
 //! How do the cells of a node that has lost its part come back from relays?
 //!
-//! Every stripe of which something is rotten there is relayed whole: survivors send each other what they have, and the node writes its cells. A stripe counts if its cells have the
-//! checksums that the set says; what does not come back like that is left to whoever mends places (`repair`).
+//! Every stripe of which something is rotten there is relayed whole: survivors send each other what
+//! they have, and the node writes its cells. A stripe counts if its cells have the checksums that
+//! the set says; what does not come back like that is left to whoever mends places (`repair`).
 //!
 //! Invariants
 //! - A place counts as brought back when all cells that it lies in are.
@@ -75,7 +76,8 @@ impl Bringing {
     }
 }
 
-/// Whether these places of a node are worth a session: to open one takes longer than to mend a little.
+/// Whether these places of a node are worth a session: to open one takes longer than to mend a
+/// little.
 pub(super) fn is_much(stripes: &Stripes, place: usize, rotten: &[u64]) -> bool {
     let spots = rotten.iter().filter_map(|rotten| stripes.spot(place, *rotten));
     spots.map(|spot| stripes.bytes_of(spot)).sum::<u64>() >= RELAYED_BYTES_MIN

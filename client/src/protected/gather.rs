@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - All memory of one gathering is taken at once, at most [`GATHER_BYTES`] but for what slots are larger than what is in them; whoever waits for it holds none.
+//! - All memory of one gathering is taken at once, at most [`GATHER_BYTES`] but for what slots are
+//!   larger than what is in them; whoever waits for it holds none.
 //! - Registered memory is copied out and never borrowed: peers may write it.
 //! - What is read is what plans name: no byte twice, nothing behind the end of a stream.
 
@@ -86,7 +87,8 @@ struct Needed {
 pub(super) struct Reads {
     planned: Vec<Planned>,
     requests: Vec<Asked>,
-    /// By interval, by the plan's `reads`: the pieces, as they follow each other. What is missing between them is zeros.
+    /// By interval, by the plan's `reads`: the pieces, as they follow each other. What is missing
+    /// between them is zeros.
     sources: Vec<Vec<Vec<Part>>>,
 }
 

@@ -97,7 +97,8 @@ impl Layout {
         self.nodes.len() as u64
     }
 
-    /// The size of a cell that suits streams of which the longest has so many bytes: a rotation or more, and a bounded sum of parity per stripe.
+    /// The size of a cell that suits streams of which the longest has so many bytes: a rotation or
+    /// more, and a bounded sum of parity per stripe.
     pub(crate) fn cell_bytes(&self, longest_bytes: u64) -> u32 {
         let per_rotation = self.nodes.first().and_then(|counts| counts.data.last()).copied().unwrap_or(1);
         let wanted = u32::try_from(longest_bytes / per_rotation.max(1)).unwrap_or(u32::MAX);
@@ -127,7 +128,8 @@ impl Layout {
         (stripe / turns).saturating_mul(whole).saturating_add(counts.get(turn).copied().unwrap_or(0))
     }
 
-    /// The stripe and the slot of a cell of a node's stream; `None` if there is no such node, or not so many stripes.
+    /// The stripe and the slot of a cell of a node's stream; `None` if there is no such node, or
+    /// not so many stripes.
     pub(crate) fn data_cell(&self, node: usize, index: u64) -> Option<(u64, Cell)> {
         self.cell(node, index, &self.nodes.get(node)?.data, |slots| &slots.data)
     }

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A map is believed only after it was verified whole, and held against the layout of its sets.
-//! - A part on a node that is away comes from a map only if the table bears the loss of all of its nodes that are; else the table is broken.
+//! - A part on a node that is away comes from a map only if the table bears the loss of all of its
+//!   nodes that are; else the table is broken.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -26,7 +27,8 @@ use crate::{
 
 const READ: &str = "read map";
 
-/// The map of a table, in which places can be looked up. It never changes: a table that changes is another one.
+/// The map of a table, in which places can be looked up. It never changes: a table that changes is
+/// another one.
 #[derive(Debug)]
 pub(crate) struct KnownMap {
     pub(super) definition: TableDefinition,
@@ -76,7 +78,8 @@ impl KnownMaps {
         maps.truncate(MAPS_KNOWN_MAX);
     }
 
-    /// Whether segments that were written under this table are protected, as far as the last catalog said.
+    /// Whether segments that were written under this table are protected, as far as the last
+    /// catalog said.
     pub(crate) fn protects(&self, table: TableId) -> bool {
         self.protected.lock().unwrap_or_else(PoisonError::into_inner).contains(&table)
     }
@@ -92,7 +95,8 @@ impl KnownMaps {
 }
 
 impl Cluster {
-    /// The map of a table, or of one that has taken its place with segments of it, from any node that has it whole; `None` if none has it.
+    /// The map of a table, or of one that has taken its place with segments of it, from any node
+    /// that has it whole; `None` if none has it.
     ///
     /// # Errors
     /// If nobody says that he has none, why nobody was heard.
@@ -135,7 +139,8 @@ impl Cluster {
         Ok(map)
     }
 
-    /// The table whose map a node gives when it is asked for this one's: that one, or one that has taken its place.
+    /// The table whose map a node gives when it is asked for this one's: that one, or one that has
+    /// taken its place.
     async fn map_named(&self, node: NodeId, table: TableId) -> Result<u64, ClientError> {
         let span = self.shared.memory.take(1, "the name of a map").await?;
         let request = Request::ReadMap(ReadMap { table, from_bytes: 0, target: target_in(&span) });
@@ -155,7 +160,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a segment is one that a node must have, as another node says now: who was told that it is not there has not asked too late.
+    /// Whether a segment is one that a node must have, as another node says now: who was told that
+    /// it is not there has not asked too late.
     pub(super) async fn must_have(
         &self,
         node: NodeId,
@@ -205,7 +211,8 @@ impl Cluster {
         Err(failed.unwrap_or_else(|| wrong("no other node has its map".to_owned())))
     }
 
-    /// The stripe set in which a segment lies, and the map that says so; `None` if it is not protected.
+    /// The stripe set in which a segment lies, and the map that says so; `None` if it is not
+    /// protected.
     pub(super) async fn stripes_of(
         &self,
         table: TableId,
@@ -218,9 +225,11 @@ impl Cluster {
         Ok(self.shared.maps.find(table, segment))
     }
 
-    /// Completes what nodes say by the parts that nodes which are away have of protected tables; returns why other tables miss theirs.
+    /// Completes what nodes say by the parts that nodes which are away have of protected tables;
+    /// returns why other tables miss theirs.
     ///
-    /// If `also_lost`, also by the parts of nodes that are there and have lost theirs: who has nothing of a published table, not even prepared.
+    /// If `also_lost`, also by the parts of nodes that are there and have lost theirs: who has
+    /// nothing of a published table, not even prepared.
     pub(crate) async fn add_parts_away(
         &self,
         catalogs: &mut Vec<NodeCatalog>,

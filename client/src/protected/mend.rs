@@ -1,6 +1,7 @@
 //! How do nodes check and take bytes of stripes?
 //!
-//! Invariant: what is mended because a read found it rotten is not waited for, and at most [`MENDS_MAX`] pages at a time are; others are found by the next read.
+//! Invariant: what is mended because a read found it rotten is not waited for, and at most
+//! [`MENDS_MAX`] pages at a time are; others are found by the next read.
 
 use std::sync::{
     Arc,
@@ -47,7 +48,8 @@ impl Default for Mending {
 }
 
 impl Cluster {
-    /// How many pages of protected tables were found rotten by reads here. See [`Cluster::scrub`] for who looks for them.
+    /// How many pages of protected tables were found rotten by reads here. See [`Cluster::scrub`]
+    /// for who looks for them.
     #[must_use]
     pub fn rotten_pages(&self) -> RottenPages {
         let Mending { found, mended, .. } = &self.shared.mending;

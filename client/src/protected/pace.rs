@@ -1,6 +1,7 @@
 //! How fast may stripes be read to mend them, and how far is that?
 //!
-//! Invariant: over any while the bytes that were let through are at most the rate times its length, and the largest single transfer.
+//! Invariant: over any while the bytes that were let through are at most the rate times its length,
+//! and the largest single transfer.
 
 use std::{
     sync::{

@@ -1,12 +1,17 @@
 //! How is the parity over what a load has written computed and stored?
 //!
-//! By the nodes, which relay what they have to each other, where all of them can (`relays`): then a load sends each byte of its data once, and nothing else. Otherwise, for little, and
-//! where that comes to nothing, by the client: data cells are read back from their nodes, XORed here, and the sums sent to the nodes that keep them, several stripes at a time.
+//! By the nodes, which relay what they have to each other, where all of them can (`relays`): then a
+//! load sends each byte of its data once, and nothing else. Otherwise, for little, and where that
+//! comes to nothing, by the client: data cells are read back from their nodes, XORed here, and the
+//! sums sent to the nodes that keep them, several stripes at a time.
 //!
 //! Invariants
-//! - What is stored is the parity of what lies on the devices, not of what was sent there; and so are the checksums of the cells.
-//! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and [`CELLS_READ_MAX`] cells of each.
-//! - A set that comes to nothing leaves its number unused: whatever nodes have of it becomes no table.
+//! - What is stored is the parity of what lies on the devices, not of what was sent there; and so
+//!   are the checksums of the cells.
+//! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and
+//!   [`CELLS_READ_MAX`] cells of each.
+//! - A set that comes to nothing leaves its number unused: whatever nodes have of it becomes no
+//!   table.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -149,7 +154,8 @@ async fn computed(cluster: &Cluster, mut stripes: Stripes) -> Result<StripeSet, 
 
 /// What is known of a stripe whose parity is stored.
 struct Stored {
-    /// The checksum of each cell of data, with its node's place: in the order in which the node's stream has them.
+    /// The checksum of each cell of data, with its node's place: in the order in which the node's
+    /// stream has them.
     data: Vec<(usize, u32)>,
     /// The cells of parity that each node keeps, by its place.
     parity: Vec<(usize, Vec<ParityCell>)>,

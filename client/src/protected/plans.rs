@@ -30,7 +30,8 @@ struct Known {
 }
 
 impl Plans {
-    /// How all of these cells come back without the nodes at these places; `None` if the parity does not bear that, or the stripe has not as many nodes.
+    /// How all of these cells come back without the nodes at these places; `None` if the parity
+    /// does not bear that, or the stripe has not as many nodes.
     pub(super) fn of(
         &self,
         geometry: &Geometry,

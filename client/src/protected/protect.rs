@@ -1,8 +1,10 @@
 //! How does a load protect what it has written, before it is published?
 //!
 //! Invariants
-//! - Every segment of the table lies in one stripe set: one of the table that it succeeds, as long as it keeps a segment of it, or one of its own.
-//! - What nodes hold is what they say: directories and rows of the map are asked of them, after the last segment came.
+//! - Every segment of the table lies in one stripe set: one of the table that it succeeds, as long
+//!   as it keeps a segment of it, or one of its own.
+//! - What nodes hold is what they say: directories and rows of the map are asked of them, after the
+//!   last segment came.
 //! - A map is at every node, durable, before one is asked to prepare.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -48,8 +50,9 @@ impl Sets {
 }
 
 impl LoadSession {
-    /// Computes and stores the parity of what was appended so far, if the table is to be protected; [`LoadSession::publish`] does that for what has none yet. So who must
-    /// not take long to publish protects before, as often as he likes.
+    /// Computes and stores the parity of what was appended so far, if the table is to be protected;
+    /// [`LoadSession::publish`] does that for what has none yet. So who must not take long to
+    /// publish protects before, as often as he likes.
     ///
     /// # Errors
     /// A lost or refusing node. The load cannot be published then.
@@ -83,7 +86,8 @@ impl LoadSession {
         try_join_all(nodes.iter().map(|node| self.cluster.send_map(*node, id, &bytes))).await.map(drop)
     }
 
-    /// Adds the directories of segments that stripes have of the table before, and the table has no more.
+    /// Adds the directories of segments that stripes have of the table before, and the table has no
+    /// more.
     async fn add_beside(&self, parts: &mut [TablePart], sets: &[StripeSet]) -> Result<(), ClientError> {
         let Some(before) = self.map_before().await? else { return Ok(()) };
         for part in parts {
@@ -111,7 +115,8 @@ impl LoadSession {
         ClientError::Unprotectable { set: self.definition().id.to_string(), problem }
     }
 
-    /// Computes the parity of all segments that lie in no stripe set; returns what each node has of the load.
+    /// Computes the parity of all segments that lie in no stripe set; returns what each node has of
+    /// the load.
     async fn protect_rest(
         &self,
         protection: Protection,
@@ -228,8 +233,8 @@ impl Cluster {
         }
         Ok(())
     }
-    /// How many nodes must have committed a table of this protection before its publication is acknowledged: so many that one of them is left,
-    /// whichever nodes are lost.
+    /// How many nodes must have committed a table of this protection before its publication is
+    /// acknowledged: so many that one of them is left, whichever nodes are lost.
     pub(crate) fn commits_needed(protection: Option<Protection>) -> usize {
         protection.map_or(1, |protection| protection.lost_max() + 1)
     }

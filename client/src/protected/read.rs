@@ -1,8 +1,9 @@
 //! How does a range of a cell come from its node?
 //!
 //! Invariants
-//! - Memory that the node writes is taken for one request, and given back before anything else is waited for: however many ranges are
-//!   read at a time, nobody waits for memory with memory in his hands.
+//! - Memory that the node writes is taken for one request, and given back before anything else is
+//!   waited for: however many ranges are read at a time, nobody waits for memory with memory in his
+//!   hands.
 
 use rackscan_format::{
     ids::NodeId,

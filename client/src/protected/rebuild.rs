@@ -1,4 +1,5 @@
-//! How does a node that has lost its folder, or its devices, get its parts of protected tables back?
+//! How does a node that has lost its folder, or its devices, get its parts of protected tables
+//! back?
 //!
 //! ```text
 //! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten
@@ -6,9 +7,11 @@
 //!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is mended place by place
 //! ```
 //!
-//! Whatever ends it early, it goes on where it was when it is called again: what was mended verifies.
+//! Whatever ends it early, it goes on where it was when it is called again: what was mended
+//! verifies.
 //!
-//! Invariant: a table is adopted only if as many of its other nodes have it published, with the same definition, as its parity needs: what was dropped or replaced does not come back.
+//! Invariant: a table is adopted only if as many of its other nodes have it published, with the
+//! same definition, as its parity needs: what was dropped or replaced does not come back.
 
 use rackscan_format::{
     ids::{NodeId, TableId},
@@ -45,7 +48,8 @@ pub struct RebuildReport {
     pub tables: Vec<RebuiltTable>,
     /// The names of tables that it does not get back, and why.
     pub left: Vec<(String, String)>,
-    /// The names of tables of which the node alone had a version: others have dropped or replaced it. It was dropped there, too.
+    /// The names of tables of which the node alone had a version: others have dropped or replaced
+    /// it. It was dropped there, too.
     pub dropped: Vec<String>,
 }
 
@@ -80,11 +84,12 @@ struct Candidate {
 }
 
 impl Cluster {
-    /// Has a node that is there get its parts of all protected tables back. Of the options, the pace counts. `listener` hears how far that is, with the bytes of all tables as the
-    /// total.
+    /// Has a node that is there get its parts of all protected tables back. Of the options, the
+    /// pace counts. `listener` hears how far that is, with the bytes of all tables as the total.
     ///
     /// # Errors
-    /// The node is lost; what was rebuilt until then stays. Tables that it cannot get back are no error: see [`RebuildReport::left`].
+    /// The node is lost; what was rebuilt until then stays. Tables that it cannot get back are no
+    /// error: see [`RebuildReport::left`].
     pub async fn rebuild(
         &self,
         node: NodeId,
@@ -109,7 +114,8 @@ impl Cluster {
                     continue;
                 }
             };
-            // All tables are adopted before any is mended: from here on the node gives none of their places away.
+            // All tables are adopted before any is mended: from here on the node gives none of
+            // their places away.
             if !candidate.is_here
                 && let Err(error) = self.adopt(node, map.definition.id).await
             {
@@ -163,8 +169,8 @@ impl Cluster {
         })
     }
 
-    /// Refuses new data for nodes that have lost parts of protected tables: a node that has lost its folder
-    /// gives away the places where those parts belong, and they could never come back.
+    /// Refuses new data for nodes that have lost parts of protected tables: a node that has lost
+    /// its folder gives away the places where those parts belong, and they could never come back.
     ///
     /// A table that is being dropped looks the same for a moment, so two looks must agree.
     ///
@@ -209,7 +215,8 @@ impl Cluster {
         Ok(found)
     }
 
-    /// Drops the versions of tables that a node has from before they were dropped or replaced everywhere else.
+    /// Drops the versions of tables that a node has from before they were dropped or replaced
+    /// everywhere else.
     async fn drop_outdated(&self, node: NodeId) -> Result<Vec<String>, ClientError> {
         let (catalogs, away) = self.catalogs_there().await?;
         let mut dropped = Vec::new();
@@ -227,7 +234,8 @@ impl Cluster {
     }
 }
 
-/// Without the node itself nothing goes on; what is wrong with one table keeps no other from coming back.
+/// Without the node itself nothing goes on; what is wrong with one table keeps no other from coming
+/// back.
 fn lost_or_left(
     node: NodeId,
     table: String,
@@ -241,8 +249,8 @@ fn lost_or_left(
     Ok(())
 }
 
-/// A protected table that some node has published and one of these nodes has nothing of: that node, and the
-/// table's id and name.
+/// A protected table that some node has published and one of these nodes has nothing of: that node,
+/// and the table's id and name.
 fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, TableId, String)> {
     let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
     let mut protected = committed.map(|table| &table.definition).filter(|table| table.protection.is_some());
@@ -256,8 +264,8 @@ fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, Tabl
     })
 }
 
-/// The tables that a node has published and none of its other nodes has, not even prepared. If some of those cannot be asked, only what a
-/// newer version has replaced.
+/// The tables that a node has published and none of its other nodes has, not even prepared. If some
+/// of those cannot be asked, only what a newer version has replaced.
 fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<TableDefinition> {
     let here = catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
     let here: Vec<&NodeTable> = here.collect();
@@ -309,7 +317,8 @@ fn problem(
         return Some(format!("{lost} of its other nodes cannot be reached; start them"));
     }
     let without = others().find(|other| !away.contains(other) && !has(catalogs, **other, definition));
-    // Two may be rebuilt one after the other; of a table that is being dropped or replaced more and more have nothing.
+    // Two may be rebuilt one after the other; of a table that is being dropped or replaced more and
+    // more have nothing.
     let missing =
         others().filter(|other| !away.contains(other) && !has(catalogs, **other, definition)).count();
     without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {

@@ -1,16 +1,21 @@
 //! How do pages of a lost node come back?
 //!
-//! Those that are wanted at the same time come together (`together`). One that does not come like that comes alone:
+//! Those that are wanted at the same time come together (`together`). One that does not come like
+//! that comes alone:
 //!
 //! ```text
 //! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, checked
 //! ```
 //!
 //! Invariants
-//! - A page is given back only if its checksum and identity are right: whatever survivors sent, nothing is invented.
-//! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every time one more is.
-//! - If a page does not come right, one more node after the other is taken for lost, as far as the parity bears it: a survivor may be rotten without anybody knowing which.
-//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from [`RANGES_READ_MAX`] ranges under way.
+//! - A page is given back only if its checksum and identity are right: whatever survivors sent,
+//!   nothing is invented.
+//! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every
+//!   time one more is.
+//! - If a page does not come right, one more node after the other is taken for lost, as far as the
+//!   parity bears it: a survivor may be rotten without anybody knowing which.
+//! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from
+//!   [`RANGES_READ_MAX`] ranges under way.
 
 use std::collections::BTreeSet;
 
@@ -44,8 +49,9 @@ pub(super) struct LostSegment<'a> {
 }
 
 impl Cluster {
-    /// How many bytes are read at other nodes for each byte of a segment that is wanted as a whole, its node being away together with those that are: an average over the stripes
-    /// of a rotation. `None` if nothing is known of parity, or it does not bear the loss.
+    /// How many bytes are read at other nodes for each byte of a segment that is wanted as a whole,
+    /// its node being away together with those that are: an average over the stripes of a rotation.
+    /// `None` if nothing is known of parity, or it does not bear the loss.
     #[must_use]
     pub fn rebuilt_from(&self, table: TableId, segment: SegmentId) -> Option<f64> {
         let (_, stripes) = self.shared.maps.find(table, segment)?;
@@ -66,7 +72,8 @@ impl Cluster {
         Some(f64::from(read) / f64::from(cells.max(1)))
     }
 
-    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected. A node that is there gets rotten pages back at some time.
+    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
+    /// A node that is there gets rotten pages back at some time.
     pub(crate) async fn reconstruct(
         &self,
         node: NodeId,
@@ -149,7 +156,8 @@ impl Cluster {
         }
     }
 
-    /// The page without what these nodes have, and those that turn out to be lost; what is wrong if it does not come right.
+    /// The page without what these nodes have, and those that turn out to be lost; what is wrong if
+    /// it does not come right.
     async fn reconstruct_without(
         &self,
         lost: &LostSegment<'_>,
@@ -177,7 +185,8 @@ impl Cluster {
         })
     }
 
-    /// The nodes of the set that are known to be away, and the one whose page is wanted; beside them nodes that are slow, as far as the parity bears it.
+    /// The nodes of the set that are known to be away, and the one whose page is wanted; beside
+    /// them nodes that are slow, as far as the parity bears it.
     pub(super) fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
         let mut places: BTreeSet<usize> = self.places_away(lost.stripes).chain([lost.place]).collect();
         for node in self.slow() {
@@ -256,7 +265,8 @@ fn nodes_of(stripes: &Stripes) -> u64 {
     stripes.set.streams.len() as u64
 }
 
-/// What to XOR for a range of a lost cell: the same range of surviving cells, where there is more than zeros.
+/// What to XOR for a range of a lost cell: the same range of surviving cells, where there is more
+/// than zeros.
 fn sources(
     stripes: &Stripes,
     range: &CellRange,

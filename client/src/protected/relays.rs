@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! - No byte of a cell passes the client: it says where cells lie, and hears their checksums.
-//! - A stripe counts when all nodes have it on disk, and the checksums of what was read give those of what was kept.
+//! - A stripe counts when all nodes have it on disk, and the checksums of what was read give those
+//!   of what was kept.
 //! - Whatever goes wrong ends the session; its caller does what is left in another way.
 
 use std::{sync::Arc, time::Instant};
@@ -107,7 +108,8 @@ pub(super) fn stored_bytes(stripes: &Stripes, stripe: u64, cell: Cell) -> u64 {
 }
 
 impl Cluster {
-    /// The relays of these nodes, all over one wire: the one over which the cluster is reached, if there is one; nothing if a node has none, or relays are not to be used.
+    /// The relays of these nodes, all over one wire: the one over which the cluster is reached, if
+    /// there is one; nothing if a node has none, or relays are not to be used.
     pub(super) async fn relays(&self, nodes: &[NodeId]) -> Option<Relays> {
         if !self.uses_relays || !nodes.is_sorted_by(|one, other| one < other) {
             return None;
@@ -191,7 +193,8 @@ impl Relays {
 }
 
 impl Relaying {
-    /// Relays these stripes, of each of which so many bytes are read, as fast as `pace` allows; `done` hears of each that is on all disks. What went wrong, if not all are.
+    /// Relays these stripes, of each of which so many bytes are read, as fast as `pace` allows;
+    /// `done` hears of each that is on all disks. What went wrong, if not all are.
     pub(super) async fn carry(
         mut self,
         numbers: impl Iterator<Item = (u64, u64)>,

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - What comes out is checked by the node that has the place: nothing is written there that was not there.
-//! - Memory is bounded: [`MEND_BATCHES_MAX`] batches of [`MEND_BATCH_BYTES`] (one stripe at least), and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
+//! - What comes out is checked by the node that has the place: nothing is written there that was
+//!   not there.
+//! - Memory is bounded: [`MEND_BATCHES_MAX`] batches of [`MEND_BATCH_BYTES`] (one stripe at least),
+//!   and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
 
 use std::{
     collections::BTreeSet,
@@ -82,7 +84,8 @@ impl<'r> Repair<'r> {
         Ok(all)
     }
 
-    /// Places in the order of stripes, so that what is read for one is used for others; whole stripes together.
+    /// Places in the order of stripes, so that what is read for one is used for others; whole
+    /// stripes together.
     fn batches(&self, places: &[u64]) -> Vec<Vec<u64>> {
         let stripe = |place: &u64| {
             let spot = self.stripes.spot(self.node, *place)?;
@@ -147,7 +150,8 @@ impl<'r> Repair<'r> {
         self.pace.done(bytes);
     }
 
-    /// Somebody else's bytes may be wrong, too, without anybody knowing whose: one more node after the other is taken for lost.
+    /// Somebody else's bytes may be wrong, too, without anybody knowing whose: one more node after
+    /// the other is taken for lost.
     async fn mend_otherwise(&self, place: u64) -> Result<bool, ClientError> {
         // Whoever it was the last time is tried first.
         let nodes = self.stripes.set.streams.len();
@@ -231,7 +235,8 @@ impl<'r> Repair<'r> {
         Ok(())
     }
 
-    /// Fills the batch with what comes of survivors; false if nothing does. A survivor that cannot be read is taken for lost, and all is planned anew.
+    /// Fills the batch with what comes of survivors; false if nothing does. A survivor that cannot
+    /// be read is taken for lost, and all is planned anew.
     async fn fill(
         &self,
         interval: &Interval,

@@ -6,7 +6,8 @@
 //! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and mended |
 //! | a node that does not know a segment which it must have, as another node says | reconstructed; the node is for [`Cluster::rebuild`] |
 //!
-//! Of a table that is not protected everything is as it was: the page as it came, or the node's refusal.
+//! Of a table that is not protected everything is as it was: the page as it came, or the node's
+//! refusal.
 //!
 //! Invariant: pages are checked once. Who scans them need not do it again.
 
@@ -25,7 +26,8 @@ use crate::{ClientError, Cluster, FetchedPages, PageBuffer};
 type Came = (PageBuffer, Option<Instant>);
 
 impl Cluster {
-    /// Pages that a node has refused, from others; or the refusal, if it is not about what is rotten or lost there.
+    /// Pages that a node has refused, from others; or the refusal, if it is not about what is
+    /// rotten or lost there.
     pub(crate) async fn refused_pages(
         &self,
         node: NodeId,
@@ -42,7 +44,8 @@ impl Cluster {
                 return Err(refused);
             }
             let came = self.others_give(node, (table, segment), pages, (refused.clone(), false), fetched);
-            // What does not come right is not what was asked for any more: the table is being dropped.
+            // What does not come right is not what was asked for any more: the table is being
+            // dropped.
             return came.await.map_err(|error| match error {
                 ClientError::LostPages { .. } => refused,
                 error => error,
@@ -68,7 +71,8 @@ impl Cluster {
         Ok(came)
     }
 
-    /// Pages of a segment that were read from its node's devices without it; of a protected table those that are not what was stored there are replaced by what others have, and the node is
+    /// Pages of a segment that were read from its node's devices without it; of a protected table
+    /// those that are not what was stored there are replaced by what others have, and the node is
     /// told. `fetched` learns what that took.
     ///
     /// # Errors
@@ -86,7 +90,8 @@ impl Cluster {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Puts what others have in the place of pages of a protected table that did not arrive as they were stored.
+    /// Puts what others have in the place of pages of a protected table that did not arrive as they
+    /// were stored.
     pub(crate) async fn replace_rotten(
         &self,
         node: NodeId,
@@ -127,7 +132,8 @@ impl Cluster {
         Ok(came.into_iter().map(|page| (page, Some(asked_at))).collect())
     }
 
-    /// Whether a scan that a node refused is one of a segment whose pages others make up for: then it is to be fetched.
+    /// Whether a scan that a node refused is one of a segment whose pages others make up for: then
+    /// it is to be fetched.
     pub(crate) async fn is_made_up_for(
         &self,
         node: NodeId,

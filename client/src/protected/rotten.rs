@@ -1,6 +1,7 @@
 //! Which bytes of a stripe set cannot be used to reconstruct others?
 //!
-//! Invariant: a node is lost for a range of a stripe if any of its cells there is rotten within that range. That is more than is rotten, and never less.
+//! Invariant: a node is lost for a range of a stripe if any of its cells there is rotten within
+//! that range. That is more than is rotten, and never less.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -9,7 +9,8 @@
 //!
 //! Invariants
 //! - What does not come back is named, and nothing is put in its place.
-//! - An equation that does not hold is only reported: pages say what they are, so it is the parity that is of something else, and the map says that it should be.
+//! - An equation that does not hold is only reported: pages say what they are, so it is the parity
+//!   that is of something else, and the map says that it should be.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -41,7 +42,8 @@ pub struct ScrubOptions {
     pub repair: bool,
     /// Whether all cells are read here and held against the equations.
     pub equations: bool,
-    /// How many bytes devices may read for it in a second, over all nodes; as many as they can if absent.
+    /// How many bytes devices may read for it in a second, over all nodes; as many as they can if
+    /// absent.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -136,10 +138,12 @@ enum Looked {
 }
 
 impl Cluster {
-    /// Checks a protected table on all of its nodes, and mends what is rotten if asked to. `listener` hears how far that is.
+    /// Checks a protected table on all of its nodes, and mends what is rotten if asked to.
+    /// `listener` hears how far that is.
     ///
     /// # Errors
-    /// A table without stripes, or a node that refuses for another reason than what is looked for here.
+    /// A table without stripes, or a node that refuses for another reason than what is looked for
+    /// here.
     pub async fn scrub(
         &self,
         table: TableId,
@@ -248,7 +252,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// The nodes of a set that say that they have nothing of it. Who is not known as such costs time, and nothing else: what he gives is not right.
+    /// The nodes of a set that say that they have nothing of it. Who is not known as such costs
+    /// time, and nothing else: what he gives is not right.
     async fn places_lost(&self, stripes: &Stripes, known: &BTreeSet<usize>) -> Vec<usize> {
         let set = stripes.set.id;
         let one = |place: usize| async move {

@@ -1,7 +1,8 @@
 //! Where on which devices are the bytes of a cell?
 //!
 //! Invariants
-//! - What a map says of a set was held against the layout before anything is looked up: as many stripes and parity cells as its streams need.
+//! - What a map says of a set was held against the layout before anything is looked up: as many
+//!   stripes and parity cells as its streams need.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -50,7 +51,8 @@ impl Stream {
         Self { extents, starts, bytes }
     }
 
-    /// The parts of devices that are these bytes of the stream; what lies behind its end is missing.
+    /// The parts of devices that are these bytes of the stream; what lies behind its end is
+    /// missing.
     fn pieces(&self, from: u64, length: u64) -> Vec<Piece> {
         let end = from.saturating_add(length).min(self.bytes);
         let first = self.starts.partition_point(|start| *start <= from).saturating_sub(1);
@@ -85,7 +87,8 @@ pub(crate) struct Stripes {
     plans: Plans,
 }
 
-/// What lies at a place of a node: the pages of its stream are numbered first, then its cells of parity.
+/// What lies at a place of a node: the pages of its stream are numbered first, then its cells of
+/// parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spot {
     /// A page: where it begins in the stream, and its bytes.
@@ -142,7 +145,8 @@ impl Stripes {
         self.set.cell_bytes.into()
     }
 
-    /// The place of a page at its node and where it begins in the stream, if it lies in the set: it is known by its segment and its place on the device.
+    /// The place of a page at its node and where it begins in the stream, if it lies in the set: it
+    /// is known by its segment and its place on the device.
     pub(crate) fn position(
         &self,
         node: usize,
@@ -221,7 +225,8 @@ impl Stripes {
         Some(ranges)
     }
 
-    /// How all of these cells come back without the nodes at these places; `None` if the parity does not bear that.
+    /// How all of these cells come back without the nodes at these places; `None` if the parity
+    /// does not bear that.
     pub(crate) fn plan(&self, stripe: u64, cells: &[Cell], lost: &BTreeSet<usize>) -> Option<Arc<Recovery>> {
         self.plans.of(self.layout.geometry(), stripe, cells, lost)
     }

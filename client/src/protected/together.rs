@@ -5,9 +5,12 @@
 //! ```
 //!
 //! Invariants
-//! - What is not a page, and whatever cannot come back like this, is left to who reconstructs pages one by one, and says what is wrong with which.
-//! - A survivor that is lost meanwhile is taken for lost: rounds that were not over are planned and read anew; that ends, as every time one more is.
-//! - [`GATHERS_MAX`] rounds at a time, so that one is read while another is XORed; of all fetches [`RECONSTRUCTIONS_MAX`](crate::limits::RECONSTRUCTIONS_MAX).
+//! - What is not a page, and whatever cannot come back like this, is left to who reconstructs pages
+//!   one by one, and says what is wrong with which.
+//! - A survivor that is lost meanwhile is taken for lost: rounds that were not over are planned and
+//!   read anew; that ends, as every time one more is.
+//! - [`GATHERS_MAX`] rounds at a time, so that one is read while another is XORed; of all fetches
+//!   [`RECONSTRUCTIONS_MAX`](crate::limits::RECONSTRUCTIONS_MAX).
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 
@@ -73,7 +76,8 @@ impl Batch {
 }
 
 impl Cluster {
-    /// The pages, as far as they come back together, each checked, and how many bytes were read for them.
+    /// The pages, as far as they come back together, each checked, and how many bytes were read for
+    /// them.
     pub(super) async fn reconstruct_together(
         &self,
         lost: &LostSegment<'_>,
@@ -129,7 +133,8 @@ impl Cluster {
         };
         let mut came = stream::iter(rounds.into_iter().enumerate()).map(one).buffer_unordered(GATHERS_MAX);
         let outcome = loop {
-            // Nothing else is waited for here: rounds that have memory go on while this one is waited for.
+            // Nothing else is waited for here: rounds that have memory go on while this one is
+            // waited for.
             match came.try_next().await {
                 Ok(Some((number, gathered, _permit))) => {
                     *read += gathered.bytes();

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Nothing a home says is believed before it has been parsed: one that talks nonsense is lost.
-//! - Every answer is noted, whoever asked: epochs, stamps and places are true for all. The transaction hears what was for it.
+//! - Every answer is noted, whoever asked: epochs, stamps and places are true for all. The
+//!   transaction hears what was for it.
 
 use std::time::Instant;
 
@@ -219,7 +220,8 @@ impl Session {
                 self.fail(number, TransactionError::NoHome { home, reason });
                 self.unsent(at, purpose, request);
             }
-            // What became of the request is not known. The home says it when it is asked again over a new connection.
+            // What became of the request is not known. The home says it when it is asked again over
+            // a new connection.
             _ => self.lines.hang_up(at, &format!("it refused a message of a transaction: {}", refusal.text)),
         }
     }

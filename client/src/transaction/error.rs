@@ -1,7 +1,8 @@
 //! How may a transaction not end as was asked for?
 //!
 //! Invariants
-//! - Each error says whether something was written: nothing was, unless it is [`TransactionError::Unknown`].
+//! - Each error says whether something was written: nothing was, unless it is
+//!   [`TransactionError::Unknown`].
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ pub enum TransactionError {
         /// What happened to it.
         reason: String,
     },
-    /// A node has as many connections as it may have. Nothing was written, and nothing ever will be.
+    /// A node has as many connections as it may have. Nothing was written, and nothing ever will
+    /// be.
     #[error("nothing was done, because {home} takes no further connection: {reason}")]
     NodeFull {
         /// The home that keeps some of the keys.
@@ -41,7 +43,8 @@ pub enum TransactionError {
         /// Why.
         why: Abortion,
     },
-    /// A key has another newest version than the one that the write was conditional on. Nothing was written, and nothing ever will be.
+    /// A key has another newest version than the one that the write was conditional on. Nothing was
+    /// written, and nothing ever will be.
     #[error(
         "conflict: nothing was written, because another transaction has written {key}: the newest version at {home} is {found} ({}), \
          expected {expected}; read it again and write again",
@@ -59,7 +62,8 @@ pub enum TransactionError {
         /// Whether that one is committed. If not, it may yet be aborted.
         committed: bool,
     },
-    /// Others wrote the same keys with newer timestamps during every attempt. Nothing was written, and nothing ever will be.
+    /// Others wrote the same keys with newer timestamps during every attempt. Nothing was written,
+    /// and nothing ever will be.
     #[error(
         "nothing was written: during each of {attempts} attempts others wrote the same keys, and the newest timestamp {newest} is not older \
          than that of the last attempt, {stamp}; write again, or give more time"
@@ -72,7 +76,8 @@ pub enum TransactionError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// This host's clock is ahead of a participant's by more than it may be. Nothing was written, and nothing ever will be.
+    /// This host's clock is ahead of a participant's by more than it may be. Nothing was written,
+    /// and nothing ever will be.
     #[error(
         "nothing was written, because the clocks differ: {client_host} (this client) says {}, and {host} ({home}) says {}; the client is \
          {} s ahead, expected at most {} s; set the clocks of both hosts and write again",
@@ -93,7 +98,8 @@ pub enum TransactionError {
     /// No timestamp can be made. Nothing was done.
     #[error("nothing was done: {0}")]
     Clock(#[from] ClockError),
-    /// Homes were lost before they had voted. The transaction will be visible wholly or not at all, and they know.
+    /// Homes were lost before they had voted. The transaction will be visible wholly or not at all,
+    /// and they know.
     #[error(
         "it is not known whether the transaction {stamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
          read to find out",

@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Invariants
-//! - All of this belongs to one connection, but for what is settled: that is true for every life of the home.
-//! - A part of the memory has one user at a time: a request whose reply has not come, or reads that have not ended. So what was given up
-//!   never writes into what came after it.
+//! - All of this belongs to one connection, but for what is settled: that is true for every life of
+//!   the home.
+//! - A part of the memory has one user at a time: a request whose reply has not come, or reads that
+//!   have not ended. So what was given up never writes into what came after it.
 //! - A lease is moved on to epochs that were told before the present transaction began.
 
 use std::{collections::VecDeque, ops::Range, time::Instant};
@@ -211,7 +212,8 @@ impl Parts {
         Self { answers: 0..large, requests: large..2 * large, slots: 2 * large..memory_bytes }
     }
 
-    /// For who follows feeds: questions are short, and pieces of feeds are read where others read slots.
+    /// For who follows feeds: questions are short, and pieces of feeds are read where others read
+    /// slots.
     pub(super) fn of_follower(memory_bytes: usize) -> Self {
         let half = memory_bytes / 2 / 4096 * 4096;
         Self { answers: 0..half, requests: half..half, slots: half..memory_bytes }

@@ -14,9 +14,11 @@
 //! One thread, no other: a transaction costs its messages and what the coordinator takes.
 //!
 //! Invariants
-//! - A session runs one transaction at a time. What an earlier one has left on its way changes nothing in a later one.
-//! - What a session wrote it reads: on each connection messages keep their order, and what is committed and not known everywhere is told to a home
-//!   that is back before anything is asked there.
+//! - A session runs one transaction at a time. What an earlier one has left on its way changes
+//!   nothing in a later one.
+//! - What a session wrote it reads: on each connection messages keep their order, and what is
+//!   committed and not known everywhere is told to a home that is back before anything is asked
+//!   there.
 //! - What was copied out of a node's memory counts only if the node was there after the copy.
 
 mod answers;
@@ -68,9 +70,11 @@ pub use scan::ScanOutcome;
 pub enum Operations {
     /// Both by messages.
     Messages,
-    /// Both by requests that are written into memory which the home polls, and answered likewise, where they fit; else by messages.
+    /// Both by requests that are written into memory which the home polls, and answered likewise,
+    /// where they fit; else by messages.
     Posted,
-    /// Reads by looking into the home's memory, where it is known where; else, and writes, as [`Operations::Posted`].
+    /// Reads by looking into the home's memory, where it is known where; else, and writes, as
+    /// [`Operations::Posted`].
     OneSided,
 }
 
@@ -115,13 +119,15 @@ impl FromStr for Operations {
 /// What a session is opened with.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// All nodes of the cluster, and how to reach them. With locks the patience is never shorter than the timeout, and boxes are as the operations are.
+    /// All nodes of the cluster, and how to reach them. With locks the patience is never shorter
+    /// than the timeout, and boxes are as the operations are.
     pub lines: LinesOptions,
     /// How transactions are kept apart.
     pub algorithm: Algorithm,
     /// How keys are read and written.
     pub operations: Operations,
-    /// Whether it will read. One that only writes needs no old versions, and holds no leases at homes however long it says nothing: its reads find none, and time out.
+    /// Whether it will read. One that only writes needs no old versions, and holds no leases at
+    /// homes however long it says nothing: its reads find none, and time out.
     pub reads: bool,
     /// How long a transaction may take.
     pub timeout: Duration,
@@ -144,7 +150,8 @@ impl SessionOptions {
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// By key, in the order in which they were asked for. What nobody has written is [`Version::first`].
+    /// By key, in the order in which they were asked for. What nobody has written is
+    /// [`Version::first`].
     pub items: Vec<(Key, Version)>,
     /// Rounds of messages or reads that it took.
     pub rounds: u32,
@@ -157,7 +164,8 @@ pub struct ReadOutcome {
 pub struct Written {
     /// The transaction. It is committed.
     pub stamp: Stamp,
-    /// Homes that have not said that they know: there it may be invisible to others until they do. The session goes on telling them.
+    /// Homes that have not said that they know: there it may be invisible to others until they do.
+    /// The session goes on telling them.
     pub untold: Vec<HomeId>,
 }
 
@@ -273,8 +281,9 @@ impl Session {
         self.endings.len()
     }
 
-    /// Reads keys, as of moments that no transaction lies between: what of these keys one has written, is all there, or something newer. In the
-    /// order asked for; a key may be asked for twice.
+    /// Reads keys, as of moments that no transaction lies between: what of these keys one has
+    /// written, is all there, or something newer. In the order asked for; a key may be asked for
+    /// twice.
     ///
     /// # Errors
     /// [`TransactionError`]; then nothing was read.
@@ -313,8 +322,9 @@ impl Session {
         self.refresh(now);
     }
 
-    /// Nothing will be read for a while: homes learn what has settled, and keep no old versions for this session. The next transaction costs
-    /// a round trip more. Waits until they have heard of it, for a short time at most.
+    /// Nothing will be read for a while: homes learn what has settled, and keep no old versions for
+    /// this session. The next transaction costs a round trip more. Waits until they have heard of
+    /// it, for a short time at most.
     pub fn rest(&mut self) {
         self.homes.iter_mut().for_each(Home::begin);
         for at in 0..self.homes.len() {
@@ -353,7 +363,8 @@ impl Session {
         }
     }
 
-    /// Tells the homes of a committed transaction of its end, until all know. Of those beyond a bound they learn from each other.
+    /// Tells the homes of a committed transaction of its end, until all know. Of those beyond a
+    /// bound they learn from each other.
     fn go_on_telling(&mut self, stamp: Stamp, homes: &[HomeId]) {
         if self.endings.len() < SESSION_ENDINGS_MAX {
             let (ending, messages) = Termination::settle(stamp, homes);

@@ -1,7 +1,8 @@
 //! Where did a key lie when its home last said so?
 //!
-//! Two generations: what is learned or found goes into the young one, and when that is half of what may be kept, the old one is forgotten and the
-//! young one grows old. So what is used stays, in a bounded table, without a list of uses.
+//! Two generations: what is learned or found goes into the young one, and when that is half of what
+//! may be kept, the old one is forgotten and the young one grows old. So what is used stays, in a
+//! bounded table, without a list of uses.
 //!
 //! Invariants
 //! - Places are hints: what is read there is checked, and of another life of the home never used.

@@ -1,8 +1,10 @@
 //! How is one transaction driven to its end?
 //!
 //! Invariants
-//! - Every transaction ends: with its coordinator's outcome, which comes at the deadline at the latest.
-//! - A home that was away before it was sent its part has no part in the transaction and never will: for the coordinator it refuses.
+//! - Every transaction ends: with its coordinator's outcome, which comes at the deadline at the
+//!   latest.
+//! - A home that was away before it was sent its part has no part in the transaction and never
+//!   will: for the coordinator it refuses.
 
 use std::time::Instant;
 
@@ -191,7 +193,8 @@ impl Session {
         self.stop_waiting_for(number);
     }
 
-    /// A home is away. Nobody waits for it who knows how the transaction ends, or would never be told.
+    /// A home is away. Nobody waits for it who knows how the transaction ends, or would never be
+    /// told.
     fn stop_waiting_for(&mut self, number: u64) {
         if self.algorithm == Algorithm::None || self.run.as_ref().is_some_and(|run| run.commits) {
             self.happen(number, Happening::GiveUp);

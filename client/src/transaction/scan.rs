@@ -4,11 +4,13 @@
 //! list the keys at all homes -> read them, atomically -> list them again: the same? done : with the new ones, again
 //! ```
 //!
-//! Reading alone would be atomic for the keys that were listed, and might miss one that a transaction which was seen has inserted beside them. Whatever the read
-//! has seen was prepared at all of its homes before, so the second listing has it.
+//! Reading alone would be atomic for the keys that were listed, and might miss one that a
+//! transaction which was seen has inserted beside them. Whatever the read has seen was prepared at
+//! all of its homes before, so the second listing has it.
 //!
 //! Invariants
-//! - What a scan returns is one read-atomic picture of its range; a range that changes all the time ends with an error, not with a picture that is none.
+//! - What a scan returns is one read-atomic picture of its range; a range that changes all the time
+//!   ends with an error, not with a picture that is none.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -27,14 +29,16 @@ use crate::limits::{SESSION_ATTEMPTS_MAX, SESSION_SCANS_MAX};
 pub struct ScanOutcome {
     /// By key, in order; what is deleted is left out.
     pub items: Vec<(Key, Version)>,
-    /// Behind which key there may be more. Fewer keys than were asked for may be there all the same.
+    /// Behind which key there may be more. Fewer keys than were asked for may be there all the
+    /// same.
     pub goes_on: Option<Key>,
     /// Rounds of messages or reads that it took.
     pub rounds: u32,
 }
 
 impl Session {
-    /// Reads the first keys of a range, in order, of all homes, as of moments that no transaction lies between: as many as a transaction may read, at most.
+    /// Reads the first keys of a range, in order, of all homes, as of moments that no transaction
+    /// lies between: as many as a transaction may read, at most.
     ///
     /// # Errors
     /// [`TransactionError`]; then nothing was read.

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! - A parcel carries at most one message that is answered, and in front of it what is not.
-//! - Requests to one home leave in order. One that needs a part of the memory which is in use waits, and those behind it, too.
+//! - Requests to one home leave in order. One that needs a part of the memory which is in use
+//!   waits, and those behind it, too.
 //! - What is longer than a message lies in our memory until the reply has come.
 
 use std::time::Instant;
@@ -50,7 +51,8 @@ impl Session {
         home_of(key.placement(), &self.ids)
     }
 
-    /// Sends what a coordinator wants to say; what it wants to get is read out of slots where they are known.
+    /// Sends what a coordinator wants to say; what it wants to get is read out of slots where they
+    /// are known.
     pub(super) fn post(&mut self, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
@@ -259,7 +261,8 @@ impl Session {
         self.ask(at, Purpose::Lease, Request::Lease { client });
     }
 
-    /// Moves leases on that were not for a while, so that homes do not keep old versions for nobody.
+    /// Moves leases on that were not for a while, so that homes do not keep old versions for
+    /// nobody.
     pub(super) fn refresh(&mut self, now: Instant) {
         for at in 0..self.homes.len() {
             let home = &mut self.homes[at];
@@ -296,7 +299,8 @@ impl Session {
         self.pump(at);
     }
 
-    /// Messages of a transaction that is committed, to homes that do not know it yet. Those that are away are told when they are back.
+    /// Messages of a transaction that is committed, to homes that do not know it yet. Those that
+    /// are away are told when they are back.
     pub(super) fn tell_ending(&mut self, stamp: Stamp, messages: Vec<Message>) {
         for Message { to, request } in messages {
             let Some(at) = self.position(to).filter(|at| self.lines.away(*at).is_none()) else { continue };
@@ -326,7 +330,8 @@ fn is_answered_at_length(request: &Request) -> bool {
     }
 }
 
-/// Whether nobody needs it when its transaction is over. A part that was not sent is then never prepared.
+/// Whether nobody needs it when its transaction is over. A part that was not sent is then never
+/// prepared.
 pub(super) fn ends_with_its_transaction(request: &Request) -> bool {
     is_answered_at_length(request) || matches!(request, Request::Prepare { .. } | Request::Put { .. })
 }

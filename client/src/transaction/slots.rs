@@ -8,9 +8,11 @@
 //! What may not be used is asked for, and the coordinator is answered as if all had been.
 //!
 //! Invariants
-//! - A slot counts when a private copy of it has passed every check of `rackscan_ramp::slot::decode`.
-//! - Over shared memory the memory of a dead node stays mapped, and its slots stay valid for ever. Its node's end is known to the kernel, and to nobody
-//!   else: what was copied counts if the kernel says *after* the copy that the node's connection is open.
+//! - A slot counts when a private copy of it has passed every check of
+//!   `rackscan_ramp::slot::decode`.
+//! - Over shared memory the memory of a dead node stays mapped, and its slots stay valid for ever.
+//!   Its node's end is known to the kernel, and to nobody else: what was copied counts if the
+//!   kernel says *after* the copy that the node's connection is open.
 
 use rackscan_ramp::{
     algorithm::Event as Happening,
@@ -131,7 +133,8 @@ impl Session {
         let readings = &mut self.homes[at].readings;
         match version {
             Some(Ok(version)) => readings.found.push((key, Self::as_found(version))),
-            // It may be valid again at once: the place is forgotten only when somebody else is there.
+            // It may be valid again at once: the place is forgotten only when somebody else is
+            // there.
             _ => readings.unknown.push(key),
         }
     }

@@ -7,9 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! - What is acknowledged is newer than every version that it supersedes: participants refuse anything else, and the next attempt is above all that this one
-//!   met. How far that is ahead of this host's clock does not count.
-//! - Attempts are bounded in number and by the session's time. An attempt of which it is not known how it ended is the last one.
+//! - What is acknowledged is newer than every version that it supersedes: participants refuse
+//!   anything else, and the next attempt is above all that this one met. How far that is ahead of
+//!   this host's clock does not count.
+//! - Attempts are bounded in number and by the session's time. An attempt of which it is not known
+//!   how it ended is the last one.
 //! - The condition of an item is the same in all attempts.
 
 use std::time::{Duration, Instant};
@@ -33,7 +35,8 @@ enum Failed {
 }
 
 impl Session {
-    /// Writes values under keys, all or none; of what is written twice under a key the last counts. [`Value::DELETED`] deletes.
+    /// Writes values under keys, all or none; of what is written twice under a key the last counts.
+    /// [`Value::DELETED`] deletes.
     ///
     /// # Errors
     /// [`TransactionError`]; nothing was written unless it is [`TransactionError::Unknown`].
@@ -41,7 +44,8 @@ impl Session {
         self.write_if(items.into_iter().map(Write::from).collect())
     }
 
-    /// As [`Session::write`], if the keys that have a condition still have the versions that are expected ([`Write::expected`]).
+    /// As [`Session::write`], if the keys that have a condition still have the versions that are
+    /// expected ([`Write::expected`]).
     ///
     /// # Errors
     /// As [`Session::write`], and [`TransactionError::Conflict`].
@@ -52,8 +56,9 @@ impl Session {
         self.write_with(begun, |_| Ok(items.clone()))
     }
 
-    /// As [`Session::write_if`], for keys or values that the transaction's own timestamp is a part of: nobody else can write under such keys. `make` is
-    /// called for each attempt, with its timestamp. All homes must be there, since none is known before.
+    /// As [`Session::write_if`], for keys or values that the transaction's own timestamp is a part
+    /// of: nobody else can write under such keys. `make` is called for each attempt, with its
+    /// timestamp. All homes must be there, since none is known before.
     ///
     /// # Errors
     /// As [`Session::write_if`], and why there are no items to write.
@@ -155,8 +160,9 @@ fn unknown(stamp: Stamp, homes: Vec<HomeId>) -> TransactionError {
     TransactionError::Unknown { stamp, homes }
 }
 
-/// The timestamp that the next attempt must be newer than: as far ahead of what this one met as all attempts have taken. Else a client that is far away
-/// would always come behind those that write the same key from nearby.
+/// The timestamp that the next attempt must be newer than: as far ahead of what this one met as all
+/// attempts have taken. Else a client that is far away would always come behind those that write
+/// the same key from nearby.
 fn ahead(newest: Stamp, taken: Duration) -> Stamp {
     let ms = u64::try_from(taken.as_millis()).unwrap_or(u64::MAX).min(CLOCK_SKEW_MS_MAX);
     Stamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }

@@ -1,4 +1,5 @@
-//! Are parts of a device that a node keeps in memory read there, by the node and without it, and never when they have changed?
+//! Are parts of a device that a node keeps in memory read there, by the node and without it, and
+//! never when they have changed?
 
 use rackscan_client::DirectLine;
 use rackscan_device::Wait;

@@ -1,4 +1,5 @@
-//! Does a direct line bring what lies on a real node's device, and say what is wrong when it cannot?
+//! Does a direct line bring what lies on a real node's device, and say what is wrong when it
+//! cannot?
 
 mod cached;
 mod support;

@@ -1,4 +1,5 @@
-//! Which node does a direct line meet in the tests? A real one with one device and a scratch area, over two wires.
+//! Which node does a direct line meet in the tests? A real one with one device and a scratch area,
+//! over two wires.
 
 use std::{
     sync::{
@@ -59,7 +60,8 @@ impl Home {
         self.start_with(bridge, 128, 0)
     }
 
-    /// With as many operations in flight at the device at most, and so much memory for a page cache.
+    /// With as many operations in flight at the device at most, and so much memory for a page
+    /// cache.
     pub(crate) fn start_with(&self, bridge: BridgeKind, reactor_depth: u32, cache_bytes: u64) -> Running {
         let path = |name: &str| self.folder.path().join(name);
         let device = DeviceConfig { path: path("device0"), size: Some(ByteSize(16 << 20)), reserve: true };

@@ -1,4 +1,5 @@
-//! Does a protected table survive the loss of as many of its nodes as its parity bears, and is nothing invented beyond?
+//! Does a protected table survive the loss of as many of its nodes as its parity bears, and is
+//! nothing invented beyond?
 
 mod losses;
 mod mending;

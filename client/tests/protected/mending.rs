@@ -1,4 +1,5 @@
-//! Pages and cells that are rotten, parts and maps that are lost: found, read past, and mended with nothing but the bytes that were there.
+//! Pages and cells that are rotten, parts and maps that are lost: found, read past, and mended with
+//! nothing but the bytes that were there.
 
 use std::{
     collections::BTreeSet,
@@ -164,7 +165,8 @@ async fn rotten_parity_is_found_by_its_node_and_mended() {
     lying.is_there(&rack);
 }
 
-/// Makes a cell of parity one of something else, with the checksum that it then has, wherever that is said.
+/// Makes a cell of parity one of something else, with the checksum that it then has, wherever that
+/// is said.
 fn forge(rack: &Rack, node: usize) {
     let nodes = rack.ids().len();
     let mut forged = map(rack, node, 7);
@@ -421,7 +423,8 @@ async fn two_nodes_that_have_lost_everything_are_rebuilt_one_after_the_other() {
     lose(&mut rack, 3);
     let cluster = rack.connect(0).await.unwrap();
     assert!(said(&table(&cluster, 7).await) == said(&before));
-    // The first one takes its part, and is ended before it has any bytes: they are there, and not right.
+    // The first one takes its part, and is ended before it has any bytes: they are there, and not
+    // right.
     let enough = Notify::new();
     let listener = |_: &rackscan_client::MendProgress| enough.notify_one();
     tokio::select! {

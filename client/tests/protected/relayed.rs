@@ -1,4 +1,5 @@
-//! Do nodes make the parity of loads, and what one of them has lost, among themselves? And does a load go on, or a rebuild, when they cannot?
+//! Do nodes make the parity of loads, and what one of them has lost, among themselves? And does a
+//! load go on, or a rebuild, when they cannot?
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -34,7 +35,8 @@ async fn done(rack: &Rack, cluster: &Cluster) -> (RelayStatus, u64) {
     (all, pulled)
 }
 
-/// The same when so many stripes are counted, each at each node: relays say what they have done when they rest.
+/// The same when so many stripes are counted, each at each node: relays say what they have done
+/// when they rest.
 async fn done_with(rack: &Rack, cluster: &Cluster, stripes: u64) -> (RelayStatus, u64) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -99,7 +101,8 @@ async fn parity_is_the_same_whoever_computes_it_and_of_little_it_is_the_client()
     let counts = [9, 10, 11, 12];
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &counts).await;
     let stripes = done_with(&rack, &cluster, sets(&rack, 7)[0].stripes * 4).await.0.stripes;
-    // The same table once more: a page differs in its identity, so only what lies where is the same.
+    // The same table once more: a page differs in its identity, so only what lies where is the
+    // same.
     load(&alone, definition(8, &rack.ids(), Some(Protection::TwoD)), &counts).await;
     load(&cluster, definition(9, &rack.ids(), Some(Protection::TwoD)), &[1, 1, 0, 0]).await;
     assert_eq!(done(&rack, &cluster).await.0.stripes, stripes, "neither was relayed");

@@ -119,7 +119,8 @@ async fn who_gives_up_while_he_publishes_leaves_a_table_that_survives_losses_or_
         let wanted = definition(20 + number, &rack.ids(), Some(Protection::Xor));
         let session = LoadSession::begin(&cluster, wanted).await.unwrap();
         append(&session, 0, &[1, 1, 1]).await;
-        // The first and the last one get all the time that they need; in between it is longer each time, from none through all steps and past the last one.
+        // The first and the last one get all the time that they need; in between it is longer each
+        // time, from none through all steps and past the last one.
         let patience = match number {
             0 | 23 => PATIENCE,
             _ => took * (number - 1) / 16,

@@ -9,7 +9,8 @@ use rackscan_format::{
 
 use crate::support::{Rack, append, definition, id, is_read, load, said, table};
 
-/// Publishes a successor that keeps all segments but those named, one row less each, with a new segment at some nodes.
+/// Publishes a successor that keeps all segments but those named, one row less each, with a new
+/// segment at some nodes.
 pub(crate) async fn succeed(
     rack: &Rack,
     before: &ClusterTable,
@@ -53,7 +54,8 @@ async fn a_successor_survives_losses_with_what_it_keeps_and_what_it_adds_and_its
         let degraded = rack.connect(2).await.unwrap();
         assert!(said(&table(&degraded, 8).await) == said(&second));
         assert!(is_read(&degraded, &second).await.0 > 0);
-        // Whoever began on the table before reads on what it still shares with the successor, whose map he finds.
+        // Whoever began on the table before reads on what it still shares with the successor, whose
+        // map he finds.
         let mut kept = first.clone();
         kept.segments.retain(|placed| placed.directory.segment != SegmentId(1));
         assert!(is_read(&degraded, &kept).await.0 > 0);

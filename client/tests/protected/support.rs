@@ -1,4 +1,5 @@
-//! Which cluster do the tests of protected tables use? Real nodes of this process, each with a device and a folder that outlive it.
+//! Which cluster do the tests of protected tables use? Real nodes of this process, each with a
+//! device and a folder that outlive it.
 
 use std::{
     path::PathBuf,
@@ -162,7 +163,8 @@ impl Rack {
         used
     }
 
-    /// Waits until as many bytes are in use as are wanted. What was given up may still be on its way, and has room as long.
+    /// Waits until as many bytes are in use as are wanted. What was given up may still be on its
+    /// way, and has room as long.
     pub(crate) async fn comes_to_use(&self, cluster: &Cluster, is_wanted: impl Fn(u64) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -277,7 +279,8 @@ pub(crate) async fn table(cluster: &Cluster, id: u32) -> ClusterTable {
     found.unwrap_or_else(|| panic!("no table {id}; broken: {:?}", catalog.broken))
 }
 
-/// Waits until the nodes that were away are used again, which takes looking at what there is from time to time.
+/// Waits until the nodes that were away are used again, which takes looking at what there is from
+/// time to time.
 pub(crate) async fn are_back(cluster: &Cluster) {
     let deadline = Instant::now() + PATIENCE;
     while !cluster.away().is_empty() {
@@ -302,7 +305,8 @@ pub(crate) fn wanted(placed: &PlacedSegment) -> Vec<PageWanted> {
     wanted
 }
 
-/// That every page of a table comes, byte for byte; how many were reconstructed, from how many bytes.
+/// That every page of a table comes, byte for byte; how many were reconstructed, from how many
+/// bytes.
 pub(crate) async fn is_read(cluster: &Cluster, table: &ClusterTable) -> (u32, u64) {
     let (mut reconstructed, mut read) = (0, 0);
     for placed in &table.segments {

@@ -1,6 +1,7 @@
 //! Do many pages of lost nodes come back right, with few requests?
 //!
-//! Method: tables of random numbers in pages of 128 KiB, of which a segment needs several rounds of survivors' bytes.
+//! Method: tables of random numbers in pages of 128 KiB, of which a segment needs several rounds of
+//! survivors' bytes.
 
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,8 @@ async fn pages_that_are_wanted_together_are_read_with_few_requests_and_each_surv
             let fetched = cluster.fetch(id(0), written, number, &[page]).await.expect("its page");
             alone += fetched.survivor_bytes;
         }
-        // With one node lost each row gives its cell, and rows share nothing; what two lost ones had is found along chains of cells.
+        // With one node lost each row gives its cell, and rows share nothing; what two lost ones
+        // had is found along chains of cells.
         let is_less =
             if lost == 0 { together.survivor_bytes == alone } else { together.survivor_bytes < alone };
         assert!(is_less, "{lost} lost: {alone} bytes one by one, {together:?}");

@@ -1,4 +1,5 @@
-//! Nodes that take connections and do not answer, or far later than others: behind a proxy that holds back what it should pass on.
+//! Nodes that take connections and do not answer, or far later than others: behind a proxy that
+//! holds back what it should pass on.
 
 use std::{
     io::{Read, Write},

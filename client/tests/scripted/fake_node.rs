@@ -1,6 +1,7 @@
 //! How does a node answer that follows a script instead of keeping pages?
 //!
-//! It speaks through the fabric like a real one, so a test can make it refuse, lie, fall silent or die at any request.
+//! It speaks through the fabric like a real one, so a test can make it refuse, lie, fall silent or
+//! die at any request.
 
 use std::{
     sync::{
@@ -29,7 +30,8 @@ pub(crate) enum Act {
     Refuse(RefusalCode, u64),
     /// Sends this instead of a reply.
     Send(Vec<u8>),
-    /// Reads the source of an append, or of the withheld rows of a scan, keeps it in [`FakeNode::stored`], and says that it is stored.
+    /// Reads the source of an append, or of the withheld rows of a scan, keeps it in
+    /// [`FakeNode::stored`], and says that it is stored.
     Store,
     /// Says nothing, ever.
     Ignore,
@@ -197,7 +199,8 @@ fn perform(
     true
 }
 
-/// The client's memory that an append or a scan names. Messages that come meanwhile are lost: the tests send none.
+/// The client's memory that an append or a scan names. Messages that come meanwhile are lost: the
+/// tests send none.
 fn read_source(connection: &mut Connection, request: &Request) -> Vec<u8> {
     let (Request::Append { source, .. }
     | Request::Keep { source, .. }

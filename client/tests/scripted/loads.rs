@@ -363,7 +363,8 @@ async fn what_is_left_prepared_is_forgotten_first_where_it_would_be_decided_and_
     }
 }
 
-/// A node on which another load of the same name appears while this one is prepared, and what it is asked of commits.
+/// A node on which another load of the same name appears while this one is prepared, and what it is
+/// asked of commits.
 fn races(node: u16, mut is_committed: bool) -> impl FnMut(&Request) -> Act + Send + 'static {
     let mut is_there = false;
     move |request| {

@@ -1,5 +1,7 @@
-//! Is what was acknowledged there, whatever the clocks of clients and nodes say? Goal: a write is acknowledged only if it is newer than what it
-//! supersedes. Method: clocks of sessions and nodes that are wrong by up to ten years, or jump, in every combination; what is acknowledged is looked for at once.
+//! Is what was acknowledged there, whatever the clocks of clients and nodes say? Goal: a write is
+//! acknowledged only if it is newer than what it supersedes. Method: clocks of sessions and nodes
+//! that are wrong by up to ten years, or jump, in every combination; what is acknowledged is looked
+//! for at once.
 
 use std::sync::{
     Arc,
@@ -47,7 +49,8 @@ fn session(scene: &Scene, algorithm: Algorithm, skew_ms: &Arc<AtomicI64>) -> Ses
     Session::open(options).expect("the options work")
 }
 
-/// Writes; whether it was acknowledged. What was not is a clock that is ahead, and says so; without concurrency control some nodes may have taken it.
+/// Writes; whether it was acknowledged. What was not is a clock that is ahead, and says so; without
+/// concurrency control some nodes may have taken it.
 fn writes(session: &mut Session, algorithm: Algorithm, items: &[(Key, Value)], what: &str) -> bool {
     match session.write(items.to_vec()) {
         Ok(_) => true,
@@ -66,7 +69,8 @@ fn found(reader: &mut Session, keys: &[Key]) -> Vec<Value> {
     read.items.into_iter().map(|(_, version)| version.value).collect()
 }
 
-/// Several transactions of a client whose clock may be wrong and of one whose clock is right, by turns; each that is acknowledged is found.
+/// Several transactions of a client whose clock may be wrong and of one whose clock is right, by
+/// turns; each that is acknowledged is found.
 fn by_turns(scene: &Scene, algorithm: Algorithm, wrong: i64, nodes_wrong: i64, what: &str) {
     // One key, and keys of all nodes together.
     let groups = [vec![of("a")], (0..9).map(|number| of(&format!("k{number}"))).collect::<Vec<Key>>()];
@@ -135,7 +139,8 @@ fn a_clock_that_jumps_during_a_session_loses_nothing() {
         let mut reader = open(&scene, algorithm, Operations::Messages);
         let keys: Vec<Key> = (0..5).map(|number| of(&format!("k{number}"))).collect();
         for (turn, jump_ms) in SKEWS_MS.into_iter().chain([0, -YEAR_MS, 0]).enumerate() {
-            // Nodes jump with it, or it is refused; both, one after the other, and then all jump back.
+            // Nodes jump with it, or it is refused; both, one after the other, and then all jump
+            // back.
             for nodes_ms in [jump_ms, 0] {
                 skew_ms.store(jump_ms, Ordering::SeqCst);
                 for node in 0..3 {
@@ -174,7 +179,8 @@ fn the_error_of_a_clock_that_is_ahead_names_both_hosts_both_clocks_and_the_diffe
     for part in [&own, "the node's host", "home 3", " UTC", " s ahead", "at most 60 s", "set the clocks"] {
         assert!(error.contains(part), "{part}: {error}");
     }
-    // The node reads its clock later than the client: on a busy machine the difference is a little less.
+    // The node reads its clock later than the client: on a busy machine the difference is a little
+    // less.
     let ahead_s = error.split(" s ahead").next().and_then(|text| text.rsplit(' ').next());
     let ahead_s: i64 = ahead_s.and_then(|text| text.parse().ok()).unwrap();
     assert!((3500..=3600).contains(&ahead_s), "{error}");

@@ -1,4 +1,5 @@
-//! Is an update lost when several sessions change what they have read? Method: counters that sessions add to, and what is acknowledged is counted.
+//! Is an update lost when several sessions change what they have read? Method: counters that
+//! sessions add to, and what is acknowledged is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-//! What does following homes cost, and how does it fail? What it tells is tested where replicas are (`storage-node/tests`).
+//! What does following homes cost, and how does it fail? What it tells is tested where replicas are
+//! (`storage-node/tests`).
 
 use std::{
     collections::HashMap,
@@ -23,7 +24,8 @@ use crate::{
     sessions::{of, open, options, value},
 };
 
-/// What was told, by one who knows no other transactions than those that were committed before it was told.
+/// What was told, by one who knows no other transactions than those that were committed before it
+/// was told.
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) values: HashMap<Key, Value>,

@@ -1,5 +1,6 @@
-//! Is the memory of a process believed that was killed? Over shared memory it stays mapped, with slots that look valid for ever. Method: a node in a process of its own,
-//! which is this test again, and SIGKILL.
+//! Is the memory of a process believed that was killed? Over shared memory it stays mapped, with
+//! slots that look valid for ever. Method: a node in a process of its own, which is this test
+//! again, and SIGKILL.
 
 use std::{
     io::{BufRead, BufReader},

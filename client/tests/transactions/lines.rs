@@ -152,7 +152,8 @@ fn requests_go_in_boxes_in_turn_and_as_messages_where_they_would_overtake_others
         lines.send(0, 3, unanswered(0)).unwrap();
         until(&mut lines, |event| is_reply(event, 3));
         assert_eq!(posted(), 1, "{wire:?}");
-        // Nothing is answered: four find a free box, also when nobody waits for them any more, and the fifth none.
+        // Nothing is answered: four find a free box, also when nobody waits for them any more, and
+        // the fifth none.
         scene.knobs(0).silent.store(true, std::sync::atomic::Ordering::SeqCst);
         for tag in 10..16 {
             lines.send(0, tag, unanswered(0)).unwrap();

@@ -1,5 +1,6 @@
-//! Which node do sessions meet in the tests? A home of transactions in a thread, whose log is a vector that is durable at once. It speaks through
-//! the fabric like a real node, and can be silent, end, and begin again with what its log says.
+//! Which node do sessions meet in the tests? A home of transactions in a thread, whose log is a
+//! vector that is durable at once. It speaks through the fabric like a real node, and can be
+//! silent, end, and begin again with what its log says.
 
 use std::{
     collections::HashMap,
@@ -71,7 +72,8 @@ pub(crate) struct Knobs {
     pub(crate) silent: AtomicBool,
     /// It never releases a lock.
     pub(crate) keeps_locks: AtomicBool,
-    /// It takes requests of this many transactions yet, and hangs up on the next that comes; 0 for all.
+    /// It takes requests of this many transactions yet, and hangs up on the next that comes; 0 for
+    /// all.
     pub(crate) hangs_up_at: AtomicU64,
     /// How wrong its clock is, in milliseconds.
     pub(crate) skew_ms: AtomicI64,
@@ -474,7 +476,8 @@ fn kind(asked: &Asked) -> &'static str {
     }
 }
 
-/// Bytes of the client's memory. Messages that come meanwhile are lost: none does while a session waits.
+/// Bytes of the client's memory. Messages that come meanwhile are lost: none does while a session
+/// waits.
 fn pull(connection: &mut Connection, source: Target) -> Vec<u8> {
     let length = usize::try_from(source.length_bytes).expect("it fits our memory");
     let region = Region::allocate(length.next_multiple_of(4096)).expect("there is memory");

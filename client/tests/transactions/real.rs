@@ -1,4 +1,5 @@
-//! Do sessions and storage nodes understand each other? Real nodes, with devices and logs, in this process.
+//! Do sessions and storage nodes understand each other? Real nodes, with devices and logs, in this
+//! process.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +18,8 @@ use crate::{
 
 const NODES: u16 = 3;
 
-/// An address of this machine at which nobody else listens or calls from: the port of a node that is down stays free.
+/// An address of this machine at which nobody else listens or calls from: the port of a node that
+/// is down stays free.
 fn own_host() -> String {
     static HOSTS: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), HOSTS.fetch_add(1, Ordering::Relaxed));

@@ -1,4 +1,5 @@
-//! Does anybody ever see a part of a transaction while several write? The checker of histories says what was seen.
+//! Does anybody ever see a part of a transaction while several write? The checker of histories says
+//! what was seen.
 
 use std::{
     collections::HashMap,

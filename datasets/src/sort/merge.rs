@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Every row of every run comes out once, in the runs' order.
-//! - One batch per run is in memory, and the batches of which rows are in the batch being put together.
+//! - One batch per run is in memory, and the batches of which rows are in the batch being put
+//!   together.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -79,7 +80,8 @@ impl Merge {
         if let [only] = &mut self.cursors[..] {
             return only.run.next_batch();
         }
-        // The batches that rows are taken from: first each run's present one, then those read on the way.
+        // The batches that rows are taken from: first each run's present one, then those read on
+        // the way.
         let mut batches: Vec<Columns> = self.cursors.iter().map(|cursor| cursor.columns.clone()).collect();
         let mut present: Vec<usize> = (0..batches.len()).collect();
         let mut places = Vec::with_capacity(MERGE_ROWS);

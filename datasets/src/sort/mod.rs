@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - Ascending, nulls last; doubles in IEEE 754's total order, so NaNs come after all numbers; texts by their bytes.
-//! - Rows in memory are bounded by the load's `sort_memory_bytes`, and by one batch per run while runs are merged.
+//! - Ascending, nulls last; doubles in IEEE 754's total order, so NaNs come after all numbers;
+//!   texts by their bytes.
+//! - Rows in memory are bounded by the load's `sort_memory_bytes`, and by one batch per run while
+//!   runs are merged.
 //! - Runs, and so open files, are bounded by `runs_max`.
 
 mod merge;
@@ -81,7 +83,8 @@ impl Sorter {
         Merge::new(&self.plan, self.runs)
     }
 
-    /// Moves the rows held into a run in a file; when there are too many runs, they become one first.
+    /// Moves the rows held into a run in a file; when there are too many runs, they become one
+    /// first.
     fn spill(&mut self) -> Result<(), LoadError> {
         if self.runs.len() >= self.plan.runs_max {
             let merged = Merge::new(&self.plan, std::mem::take(&mut self.runs))?;
@@ -109,7 +112,8 @@ impl Sorter {
     }
 }
 
-/// Copies a text column that may share its bytes with other rows; with offsets that do not overflow when much is put together.
+/// Copies a text column that may share its bytes with other rows; with offsets that do not overflow
+/// when much is put together.
 fn compact(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     if array.data_type().is_string() { cast(array, &DataType::LargeUtf8) } else { Ok(ArrayRef::clone(array)) }
 }

@@ -1,4 +1,5 @@
-//! Do pages of a loaded table come out of memory when they are wanted again: a node's, without asking it, and our own?
+//! Do pages of a loaded table come out of memory when they are wanted again: a node's, without
+//! asking it, and our own?
 
 use rackscan_client::{Cluster, FetchedPages};
 use rackscan_datasets::{LoadOptions, tpch};
@@ -108,7 +109,8 @@ async fn a_node_that_stops_takes_its_cached_pages_with_it() {
         let segment = &catalog.table("nation").unwrap().segments[0];
         let directory = &segment.directory;
         test.stop_one();
-        // The driver learns of the end by itself; what it was told until then is still true of the node that was.
+        // The driver learns of the end by itself; what it was told until then is still true of the
+        // node that was.
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         let wanted = wanted(directory);
         let lost = cluster.fetch(segment.node, directory.table, directory.segment, &wanted).await;

@@ -1,7 +1,7 @@
 //! Which nodes does a test load into?
 //!
-//! They run inside the test's process, with device files below Cargo's folder for temporary files: `O_DIRECT` needs a
-//! filesystem on a disk. Everything is removed when the cluster is dropped.
+//! They run inside the test's process, with device files below Cargo's folder for temporary files:
+//! `O_DIRECT` needs a filesystem on a disk. Everything is removed when the cluster is dropped.
 
 use std::{
     error::Error,
@@ -31,7 +31,8 @@ impl TestCluster {
     /// Starts `nodes` empty nodes.
     pub(crate) async fn start(nodes: u16) -> Outcome<Self> {
         let data = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?;
-        // A socket's path may have about 100 bytes, which a build folder deep in a home folder exceeds.
+        // A socket's path may have about 100 bytes, which a build folder deep in a home folder
+        // exceeds.
         let sockets = TempDir::new()?;
         let key = ClusterKey::generate()?;
         fs::write(data.path().join("key"), key.to_hex())?;

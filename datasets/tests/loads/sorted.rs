@@ -17,7 +17,8 @@ use crate::{
     rows,
 };
 
-/// How much is held while sorting: everything, or so little that runs are spilled and merged several times.
+/// How much is held while sorting: everything, or so little that runs are spilled and merged
+/// several times.
 const MEMORY_BYTES: [usize; 2] = [256 << 20, 200 << 10];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,14 @@
 //! Which derivation of which table is meant?
 //!
-//! What a table derives is said by its definition ([`rackscan_format::derived`]); here it has an id, under which its entries lie.
+//! What a table derives is said by its definition ([`rackscan_format::derived`]); here it has an
+//! id, under which its entries lie.
 //!
 //! Invariants
-//! - An id is that of a table and a place in its definition, which never changes: a table that derives something else has another id, and none is ever used again. So entries of a
-//!   table lie apart from those of the tables before and after it, and go with its rows.
-//! - What is made of a definition that was verified can be maintained for every row that fits it, but for values that are too large.
+//! - An id is that of a table and a place in its definition, which never changes: a table that
+//!   derives something else has another id, and none is ever used again. So entries of a table lie
+//!   apart from those of the tables before and after it, and go with its rows.
+//! - What is made of a definition that was verified can be maintained for every row that fits it,
+//!   but for values that are too large.
 
 use super::{DerivedFault, Role, entry::span};
 use crate::row::Datum;
@@ -87,8 +90,8 @@ impl Derived {
         role.prefix(self.id)
     }
 
-    /// The bytes that keys of entries are not less than, and those that they are less than, of which the values are in a range: for whoever lists
-    /// keys at homes.
+    /// The bytes that keys of entries are not less than, and those that they are less than, of
+    /// which the values are in a range: for whoever lists keys at homes.
     #[must_use]
     pub fn span(&self, from: Bound<&Datum>, to: Bound<&Datum>) -> (Vec<u8>, Vec<u8>) {
         span(&self.prefix(), from, to)

@@ -9,12 +9,16 @@
 //! | then 1 | the role: 0 parent, 1 child; 0 what a segment has, 1 what is now; 0 in an index |
 //! | then 9 or 17 | the row's identity, as in its own key |
 //!
-//! Under keys of sums lies an [`Amount`]: the sum 16, rows 8, little-endian. Under the others nothing.
+//! Under keys of sums lies an [`Amount`]: the sum 16, rows 8, little-endian. Under the others
+//! nothing.
 //!
 //! Invariants
-//! - Entries of one derivation are in the order of their values, those of one value by their roles, then by identity.
-//! - All entries of one value begin alike, and nothing else begins so: a value is found by a prefix, a range between two keys.
-//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does: they are emptied with the table's rows.
+//! - Entries of one derivation are in the order of their values, those of one value by their roles,
+//!   then by identity.
+//! - All entries of one value begin alike, and nothing else begins so: a value is found by a
+//!   prefix, a range between two keys.
+//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does: they
+//!   are emptied with the table's rows.
 
 use super::{DerivedFault, DerivedId, sortable};
 use crate::{identity::RowIdentity, row::Datum};
@@ -64,7 +68,8 @@ impl Role {
         }
     }
 
-    /// What the keys of entries begin with that have this role in a derivation, or another role there.
+    /// What the keys of entries begin with that have this role in a derivation, or another role
+    /// there.
     pub(super) fn prefix(self, by: DerivedId) -> Vec<u8> {
         [&prefix_of(self.letter(), by.table)[..], &by.number.to_be_bytes()].concat()
     }
@@ -75,8 +80,9 @@ fn prefix_of(letter: u8, table: TableId) -> [u8; PREFIX_BYTES] {
     [0, letter, a, b, c, d]
 }
 
-/// What the keys of all entries begin with that tell of a table's rows: of indexes, foreign keys and sums. Whoever closes or empties the prefix of its rows does so with these, in
-/// the same transaction.
+/// What the keys of all entries begin with that tell of a table's rows: of indexes, foreign keys
+/// and sums. Whoever closes or empties the prefix of its rows does so with these, in the same
+/// transaction.
 #[must_use]
 pub fn prefixes(table: TableId) -> [Vec<u8>; 3] {
     LETTERS.map(|letter| prefix_of(letter, table).to_vec())
@@ -140,7 +146,8 @@ fn parse(letter: u8, bytes: &[u8]) -> Option<Entry> {
     Some(Entry { by, role, value, row })
 }
 
-/// The keys of entries of which the values are in a range: what they are not less than, and what they are less than. `prefix` is that of all entries.
+/// The keys of entries of which the values are in a range: what they are not less than, and what
+/// they are less than. `prefix` is that of all entries.
 #[must_use]
 pub(super) fn span(prefix: &[u8], from: Bound<&Datum>, to: Bound<&Datum>) -> (Vec<u8>, Vec<u8>) {
     let key = |value: Option<&Datum>, is_behind: bool| {

@@ -41,7 +41,8 @@ pub enum DerivedFault {
         /// Columns of its table.
         expected: usize,
     },
-    /// A change of a stored row, neither with what its segment has of it nor with what earlier changes have taken away.
+    /// A change of a stored row, neither with what its segment has of it nor with what earlier
+    /// changes have taken away.
     #[error(
         "{name:?}: {row} is changed, and neither what its segment has of it is given nor what was taken away before: a sum over segments has it"
     )]
@@ -77,7 +78,8 @@ pub enum DerivedFault {
         /// Bytes of an amount.
         expected: usize,
     },
-    /// An entry of a transaction of which the row is not there: what was read does not belong together.
+    /// An entry of a transaction of which the row is not there: what was read does not belong
+    /// together.
     #[error(
         "the entry {key} of {entry} is newer than its {row}, which is of {found}: it was not read atomically"
     )]

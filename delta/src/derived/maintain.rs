@@ -1,10 +1,12 @@
 //! Which items does a transaction write with the rows that it changes?
 //!
 //! Invariants
-//! - Entries of what a row becomes are all written, those of what it was are deleted where they are others. Deleting them makes room and nothing else: an
-//!   entry that is not as new as its row counts nowhere anyway.
-//! - With each change of a stored row its sums take away what its segment has, again: who sees the newest change needs no other to be exact. What is taken away never changes, since
-//!   segments do not; so it is known from the segment, or from any change before.
+//! - Entries of what a row becomes are all written, those of what it was are deleted where they are
+//!   others. Deleting them makes room and nothing else: an entry that is not as new as its row
+//!   counts nowhere anyway.
+//! - With each change of a stored row its sums take away what its segment has, again: who sees the
+//!   newest change needs no other to be exact. What is taken away never changes, since segments do
+//!   not; so it is known from the segment, or from any change before.
 
 use super::{Amount, Derived, DerivedFault, DerivedId, Entry, Role};
 use crate::{identity::RowIdentity, row::Datum};
@@ -21,7 +23,8 @@ use std::collections::{BTreeMap, HashMap};
 pub enum Before<'a> {
     /// What its segment has of it: it is a stored row, and no change of it is seen.
     Stored(&'a [Datum]),
-    /// What is beside segments, of a row that was inserted or of a stored one that is seen changed; none if it was not there, or was deleted.
+    /// What is beside segments, of a row that was inserted or of a stored one that is seen changed;
+    /// none if it was not there, or was deleted.
     Beside(Option<&'a [Datum]>),
 }
 
@@ -36,8 +39,9 @@ pub struct RowChange<'a> {
     pub after: Option<&'a [Datum]>,
 }
 
-/// What some changed rows have taken away from a sum, because their segments have it: the entries of role [`Role::Stored`] that count, as somebody sees them; none for a row of which its
-/// segment adds nothing.
+/// What some changed rows have taken away from a sum, because their segments have it: the entries
+/// of role [`Role::Stored`] that count, as somebody sees them; none for a row of which its segment
+/// adds nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenAway {
     pub(super) by: DerivedId,
@@ -45,9 +49,12 @@ pub struct TakenAway {
 }
 
 impl Derived {
-    /// What is to be written by the transaction that makes these changes to rows of a table, each row once: keys ascending, each once. Nothing if it is derived from another table.
+    /// What is to be written by the transaction that makes these changes to rows of a table, each
+    /// row once: keys ascending, each once. Nothing if it is derived from another table.
     ///
-    /// `taken` is needed by a sum of all stored rows among them that are seen changed ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old one if need be.
+    /// `taken` is needed by a sum of all stored rows among them that are seen changed
+    /// ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old
+    /// one if need be.
     ///
     /// # Errors
     /// [`DerivedFault`]: then the rows must not be written either.
@@ -104,7 +111,8 @@ impl Rows<'_> {
         taken.ok_or_else(|| DerivedFault::NotStored { name: self.derived.name().to_owned(), row: self.row })
     }
 
-    /// The entry of the row with these values, `None` if it has none; `is_stored` takes away what its segment has.
+    /// The entry of the row with these values, `None` if it has none; `is_stored` takes away what
+    /// its segment has.
     fn entry(self, values: &[Datum], is_stored: bool) -> Result<Option<(Key, Value)>, DerivedFault> {
         if values.len() != self.table.columns.len() {
             let (name, expected) = (self.derived.name().to_owned(), self.table.columns.len());
@@ -159,7 +167,8 @@ impl Rows<'_> {
         if is_stored { amount.negated().map(Some).ok_or_else(overflow) } else { Ok(Some(amount)) }
     }
 
-    /// Unscaled, of as many digits behind the point as the column has. Both operands have 64 bits, so this fits.
+    /// Unscaled, of as many digits behind the point as the column has. Both operands have 64 bits,
+    /// so this fits.
     fn factor(self, factor: Factor, value: i64) -> i128 {
         let one = 10_i128.pow(factor.scale(self.table).into());
         match factor {

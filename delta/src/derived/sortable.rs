@@ -8,8 +8,9 @@
 //! | 3 | text | its bytes, each zero as 0 255; then 0 0 |
 //!
 //! Invariants
-//! - Values of one column are in the order of their bytes. Missing values are first; doubles are in the order of `f64::total_cmp`, in which -0 is
-//!   before 0 and what is not a number is at either end; text is in the order of its bytes, as UTF-8 has it.
+//! - Values of one column are in the order of their bytes. Missing values are first; doubles are in
+//!   the order of `f64::total_cmp`, in which -0 is before 0 and what is not a number is at either
+//!   end; text is in the order of its bytes, as UTF-8 has it.
 //! - No value's bytes begin with all of another's: whatever follows them does not change the order.
 //! - Each value has one form: what is read and written again is the same bytes.
 
@@ -134,7 +135,8 @@ mod tests {
         let nulls = |of: BoxedStrategy<Datum>| prop_oneof![1 => Just(Datum::Null), 9 => of].boxed();
         let numbers = prop_oneof![any::<i64>(), -3_i64..3, Just(i64::MIN), Just(i64::MAX)];
         let numbers = nulls(numbers.prop_map(Datum::Integer).boxed());
-        // Of any bits: both zeros, infinities, what is not a number, and numbers below the normal ones.
+        // Of any bits: both zeros, infinities, what is not a number, and numbers below the normal
+        // ones.
         let special = [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE];
         let floats =
             prop_oneof![any::<u64>().prop_map(f64::from_bits), prop::sample::select(special.to_vec())];

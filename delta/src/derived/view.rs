@@ -1,9 +1,11 @@
 //! What is derived from the rows that are visible?
 //!
 //! Invariants
-//! - Answers are about exactly the rows that are visible: an entry counts if it has its row's stamp, and an older one is left over from a transaction that another one overlapped.
+//! - Answers are about exactly the rows that are visible: an entry counts if it has its row's
+//!   stamp, and an older one is left over from a transaction that another one overlapped.
 //! - What cannot be, if rows and entries were read atomically, is a fault and never an answer.
-//! - Entries that have moved away with their rows are gone for good, whatever is told of them later.
+//! - Entries that have moved away with their rows are gone for good, whatever is told of them
+//!   later.
 
 use super::{
     Amount, Derived, DerivedFault, DerivedId, Entry, Role, TakenAway,
@@ -28,14 +30,16 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DerivedItems {
     items: BTreeMap<Key, RowVersion>,
-    /// Of stored rows, where sums take away what their segments have: a stored row has one such key in a sum, as its segment never changes.
+    /// Of stored rows, where sums take away what their segments have: a stored row has one such key
+    /// in a sum, as its segment never changes.
     stored: BTreeMap<DerivedId, HashMap<RowIdentity, Key>>,
     /// Prefixes of tables' entries that have moved away.
     emptied: BTreeSet<[u8; PREFIX_BYTES]>,
 }
 
 impl DerivedItems {
-    /// Takes note of an item, unless it is another's, has moved away, or is older than what is known.
+    /// Takes note of an item, unless it is another's, has moved away, or is older than what is
+    /// known.
     pub(crate) fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) {
         let prefix = key.bytes().first_chunk();
         if prefix.is_some_and(|prefix| table_of(prefix).is_some() && !self.emptied.contains(prefix))
@@ -112,8 +116,8 @@ impl<'r> DerivedView<'r> {
         Self { derived, tables }
     }
 
-    /// The rows of which the indexed value is in a range, with it, in the order of values. Missing values are below all others: whoever means `< 5`
-    /// begins behind `Null`.
+    /// The rows of which the indexed value is in a range, with it, in the order of values. Missing
+    /// values are below all others: whoever means `< 5` begins behind `Null`.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -148,8 +152,9 @@ impl<'r> DerivedView<'r> {
         Ok(Family { parents: rows(parent)?, children: rows(child)? })
     }
 
-    /// What changes add to each group in a range, in the order of groups: together with what the segments have it is the sum of the rows that are visible. Groups
-    /// to which they add nothing are left out.
+    /// What changes add to each group in a range, in the order of groups: together with what the
+    /// segments have it is the sum of the rows that are visible. Groups to which they add nothing
+    /// are left out.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -178,7 +183,8 @@ impl<'r> DerivedView<'r> {
         Ok(groups)
     }
 
-    /// What these rows, as far as they are stored and seen changed, have taken away from a sum: what whoever changes them again writes with them again, without a look at their segments.
+    /// What these rows, as far as they are stored and seen changed, have taken away from a sum:
+    /// what whoever changes them again writes with them again, without a look at their segments.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -233,7 +239,8 @@ impl<'r> DerivedView<'r> {
         Ok(entries)
     }
 
-    /// Whether an entry of a row is there, and not left over from a transaction that another one overlapped.
+    /// Whether an entry of a row is there, and not left over from a transaction that another one
+    /// overlapped.
     fn counts(
         &self,
         key: &Key,

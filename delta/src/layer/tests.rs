@@ -1,7 +1,7 @@
 //! Does every row come out of exactly one place, with its newest values?
 //!
-//! Method: rows are inserted, updated and deleted at random, in the table's segments and beside them; what lies over them is scanned by the code
-//! that scans segments, and compared with a map.
+//! Method: rows are inserted, updated and deleted at random, in the table's segments and beside
+//! them; what lies over them is scanned by the code that scans segments, and compared with a map.
 
 use super::*;
 use crate::{replica::RowVersion, row::encode};
@@ -100,7 +100,8 @@ fn scanned(view: &LayerView) -> Vec<(RowIdentity, String)> {
 
 /// The rows of a batch.
 fn texts(view: &LayerView, found: &ScanBatch) -> Vec<(RowIdentity, String)> {
-    // Arrow shows an array of one value as its type, a bracket, the value with a comma, and a bracket.
+    // Arrow shows an array of one value as its type, a bracket, the value with a comma, and a
+    // bracket.
     let cell = |column: usize, row: usize| {
         let shown = format!("{:?}", found.batch.column(column).slice(row, 1));
         let value = shown.lines().nth(2).unwrap().trim().trim_end_matches(',').trim_matches('"');

@@ -1,7 +1,10 @@
-//! Is what a replica knows after a round all or nothing of every transaction, and all that was acknowledged before?
+//! Is what a replica knows after a round all or nothing of every transaction, and all that was
+//! acknowledged before?
 //!
-//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators allow; a reader that scans page by page and reads one feed after the other, with
-//! messages arriving between any two pages and feeds, and that begins anew when it was away for too long. All from a seed.
+//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators
+//! allow; a reader that scans page by page and reads one feed after the other, with messages
+//! arriving between any two pages and feeds, and that begins anew when it was away for too long.
+//! All from a seed.
 
 use super::*;
 use fastrand::Rng;

@@ -1,11 +1,13 @@
 //! Which pages of a slab are free?
 //!
-//! A buddy allocator over page numbers, without any allocation after `new`. A range of `n` pages is cut from the
-//! smallest free power-of-two block that holds it and the rest of the block stays free, so sizes are
-//! page-granular and a block of up to `2^order_max` pages never crosses a multiple of that.
+//! A buddy allocator over page numbers, without any allocation after `new`. A range of `n` pages is
+//! cut from the smallest free power-of-two block that holds it and the rest of the block stays
+//! free, so sizes are page-granular and a block of up to `2^order_max` pages never crosses a
+//! multiple of that.
 //!
 //! Invariants
-//! - Bit `i` of `free[k]` is set iff pages `[i << k, (i + 1) << k)` are free as one block of order `k`.
+//! - Bit `i` of `free[k]` is set iff pages `[i << k, (i + 1) << k)` are free as one block of order
+//!   `k`.
 //! - Two free buddies are merged at once, so no two set bits of an order below the top are buddies.
 //! - `free_pages` is the sum over all set bits.
 
@@ -82,7 +84,8 @@ impl Buddy {
         self.free_pages
     }
 
-    /// Takes `pages` consecutive pages and returns the first, or `None` if no block is large enough.
+    /// Takes `pages` consecutive pages and returns the first, or `None` if no block is large
+    /// enough.
     pub(super) fn take(&mut self, pages: u32) -> Option<u32> {
         let wanted_order = pages.next_power_of_two().trailing_zeros() as usize;
         let (order, block) = (wanted_order..self.free.len()).find_map(|k| Some((k, self.free[k].pop()?)))?;

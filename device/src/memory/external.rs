@@ -1,7 +1,7 @@
 //! How does a device transfer to memory that another crate mapped?
 //!
-//! For example a fabric region: a peer may read or write it at any time, so there are never slices over it here; the
-//! kernel copies into it, and the simulator stores single bytes atomically.
+//! For example a fabric region: a peer may read or write it at any time, so there are never slices
+//! over it here; the kernel copies into it, and the simulator stores single bytes atomically.
 #![expect(unsafe_code, reason = "carries a raw pointer whose owner promises that it stays mapped")]
 
 use std::any::Any;
@@ -17,17 +17,19 @@ pub struct ExternalMemory {
     keep_alive: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the constructor's caller promises that the range may be accessed from any thread; `keep_alive` is Send.
+// SAFETY: the constructor's caller promises that the range may be accessed from any thread;
+// `keep_alive` is Send.
 unsafe impl Send for ExternalMemory {}
 // SAFETY: `&ExternalMemory` only copies bytes with atomic loads and stores.
 unsafe impl Sync for ExternalMemory {}
 
 impl ExternalMemory {
-    /// Names shared bytes as a source or target of IO: the safe way in, because atomic bytes are writable and may be
-    /// changed by anybody at any time.
+    /// Names shared bytes as a source or target of IO: the safe way in, because atomic bytes are
+    /// writable and may be changed by anybody at any time.
     #[must_use]
     pub fn of_bytes<T: AsRef<[AtomicU8]> + Send + Sync + 'static>(owner: Arc<T>) -> Self {
-        // The slice borrows `*owner`, which stays borrowable (and so the slice valid) as long as `keep_alive` lives.
+        // The slice borrows `*owner`, which stays borrowable (and so the slice valid) as long as
+        // `keep_alive` lives.
         let bytes: &[AtomicU8] = (*owner).as_ref();
         let (start, len_bytes) = (bytes.as_ptr().cast::<u8>().cast_mut(), bytes.len());
         Self { start, len_bytes, keep_alive: owner }
@@ -36,11 +38,11 @@ impl ExternalMemory {
     /// Names `[start, start + len_bytes)` as a source or target of IO.
     ///
     /// # Safety
-    /// - The range is one mapping (or allocation), readable and writable, for as long as `keep_alive` or a clone of
-    ///   it lives, from any thread.
-    /// - While any clone of the result lives, nobody in this process makes a Rust reference to those bytes other
-    ///   than to atomics, and nobody else uses them for data the program relies on unless a protocol (a completion, a
-    ///   reply) orders the accesses.
+    /// - The range is one mapping (or allocation), readable and writable, for as long as
+    ///   `keep_alive` or a clone of it lives, from any thread.
+    /// - While any clone of the result lives, nobody in this process makes a Rust reference to
+    ///   those bytes other than to atomics, and nobody else uses them for data the program relies
+    ///   on unless a protocol (a completion, a reply) orders the accesses.
     #[must_use]
     pub unsafe fn new(start: *mut u8, len_bytes: usize, keep_alive: Arc<dyn Any + Send + Sync>) -> Self {
         Self { start, len_bytes, keep_alive }
@@ -65,7 +67,8 @@ impl ExternalMemory {
         if end > self.len_bytes {
             return None;
         }
-        // SAFETY: `offset_bytes <= end <= self.len_bytes`, so the result stays in (or one past) the mapping.
+        // SAFETY: `offset_bytes <= end <= self.len_bytes`, so the result stays in (or one past) the
+        // mapping.
         let start = unsafe { self.start.add(offset_bytes) };
         Some(Self { start, len_bytes, keep_alive: Arc::clone(&self.keep_alive) })
     }
@@ -93,8 +96,8 @@ impl ExternalMemory {
         assert!(index < self.len_bytes, "byte {index} is outside external memory of {}", self.len_bytes);
         // SAFETY: the assertion keeps the address inside the range.
         let byte = unsafe { self.start.add(index) };
-        // SAFETY: the range is mapped while `self.keep_alive` lives, a byte needs no alignment, and the constructor's
-        // caller promised that no plain reference to it exists.
+        // SAFETY: the range is mapped while `self.keep_alive` lives, a byte needs no alignment, and
+        // the constructor's caller promised that no plain reference to it exists.
         unsafe { AtomicU8::from_ptr(byte) }
     }
 }

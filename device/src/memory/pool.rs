@@ -1,12 +1,14 @@
 //! Who owns which part of the buffer memory?
 //!
-//! A [`BufferPool`] is one slab, taken at start and cut into [`Buffer`]s of any 4 KiB-granular length; a buffer
-//! returns itself when dropped, from whichever thread. Taking and returning never allocate.
+//! A [`BufferPool`] is one slab, taken at start and cut into [`Buffer`]s of any 4 KiB-granular
+//! length; a buffer returns itself when dropped, from whichever thread. Taking and returning never
+//! allocate.
 //!
 //! Invariants
 //! - Every slab byte is either free in the allocator or owned by exactly one `Buffer`.
 //! - A `Buffer` in flight is owned by the ring, so its slices cannot be borrowed.
-//! - Buffers do not cross multiples of the pool's largest buffer, so each lies in one registered piece.
+//! - Buffers do not cross multiples of the pool's largest buffer, so each lies in one registered
+//!   piece.
 #![expect(unsafe_code, reason = "turns exclusive ownership of a slab range into slices")]
 
 use std::fmt;
@@ -32,8 +34,8 @@ struct Shared {
 
 impl Shared {
     fn with_free<T>(&self, act: impl FnOnce(&mut Buddy) -> T) -> T {
-        // A panic inside the allocator is a broken invariant that has been reported already; returning buffers
-        // during that unwinding must not abort.
+        // A panic inside the allocator is a broken invariant that has been reported already;
+        // returning buffers during that unwinding must not abort.
         act(&mut self.free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -42,8 +44,8 @@ impl BufferPool {
     /// Takes `total_bytes` of memory for buffers of 4 KiB to `largest_bytes`.
     ///
     /// # Errors
-    /// [`PoolError::BadSizes`] unless `largest_bytes` is a power of two within the limits and divides `total_bytes`;
-    /// [`PoolError::NoMemory`] if the system does not have the memory.
+    /// [`PoolError::BadSizes`] unless `largest_bytes` is a power of two within the limits and
+    /// divides `total_bytes`; [`PoolError::NoMemory`] if the system does not have the memory.
     pub fn new(total_bytes: usize, largest_bytes: usize) -> Result<Self, PoolError> {
         let largest_is_good =
             largest_bytes.is_power_of_two() && (IO_ALIGN_BYTES..=BUFFER_BYTES_MAX).contains(&largest_bytes);
@@ -57,11 +59,12 @@ impl BufferPool {
         Ok(Self { shared: Arc::new(Shared { slab, largest_bytes, free }) })
     }
 
-    /// Takes a buffer of at least `bytes`: its length is `bytes` rounded up to 4 KiB. The contents are whatever the
-    /// last owner left.
+    /// Takes a buffer of at least `bytes`: its length is `bytes` rounded up to 4 KiB. The contents
+    /// are whatever the last owner left.
     ///
     /// # Errors
-    /// [`TakeError::BadLength`] for zero or more than the largest buffer, [`TakeError::Exhausted`] if none is free.
+    /// [`TakeError::BadLength`] for zero or more than the largest buffer, [`TakeError::Exhausted`]
+    /// if none is free.
     pub fn take(&self, bytes: usize) -> Result<Buffer, TakeError> {
         let largest_bytes = self.shared.largest_bytes;
         if bytes == 0 || bytes > largest_bytes {
@@ -161,15 +164,16 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: this buffer owns the range; writers would need `&mut self` or ownership (IO), which the borrow
-        // of `self` excludes.
+        // SAFETY: this buffer owns the range; writers would need `&mut self` or ownership (IO),
+        // which the borrow of `self` excludes.
         unsafe { self.shared.slab.bytes(self.offset_in_slab(), self.len()) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: this buffer owns the range and is borrowed mutably, so nobody else reads or writes it.
+        // SAFETY: this buffer owns the range and is borrowed mutably, so nobody else reads or
+        // writes it.
         unsafe { self.shared.slab.bytes_mut(self.offset_in_slab(), self.len()) }
     }
 }

@@ -1,8 +1,10 @@
 //! Where does the memory of a pool come from, and who may look at it?
 //!
 //! One anonymous private mapping, taken and touched at start. Invariants
-//! - The mapping lives as long as the `Slab`; its bytes are always initialised (the kernel gives zeroes).
-//! - `Slab` itself never makes references; [`Slab::bytes`] and [`Slab::bytes_mut`] leave exclusion to the caller.
+//! - The mapping lives as long as the `Slab`; its bytes are always initialised (the kernel gives
+//!   zeroes).
+//! - `Slab` itself never makes references; [`Slab::bytes`] and [`Slab::bytes_mut`] leave exclusion
+//!   to the caller.
 #![expect(unsafe_code, reason = "maps anonymous memory and makes slices over it")]
 
 use std::ptr::NonNull;
@@ -17,17 +19,19 @@ pub(crate) struct Slab {
     len_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and `Slab` has no thread-bound state.
+// SAFETY: the mapping belongs to the process, not to a thread, and `Slab` has no thread-bound
+// state.
 unsafe impl Send for Slab {}
-// SAFETY: `&Slab` gives out only addresses; every access to the bytes goes through unsafe functions whose callers
-// promise exclusion.
+// SAFETY: `&Slab` gives out only addresses; every access to the bytes goes through unsafe functions
+// whose callers promise exclusion.
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// Maps `len_bytes` (a positive multiple of the page size) and touches every page, so that memory is taken now
-    /// and not in the middle of a request.
+    /// Maps `len_bytes` (a positive multiple of the page size) and touches every page, so that
+    /// memory is taken now and not in the middle of a request.
     pub(crate) fn map(len_bytes: usize) -> Result<Self, Errno> {
-        // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is replaced.
+        // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is
+        // replaced.
         let mapped = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -38,8 +42,9 @@ impl Slab {
         };
         let start = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let slab = Self { start, len_bytes };
-        // Huge pages only make pinning and TLB misses cheaper; a kernel without them serves as well.
-        // SAFETY: the range is exactly the mapping made above, and this advice does not change its contents.
+        // Huge pages only make pinning and TLB misses cheaper; a kernel without them serves as
+        // well. SAFETY: the range is exactly the mapping made above, and this advice does not
+        // change its contents.
         let _without_huge_pages = unsafe { madvise(mapped, len_bytes, Advice::LinuxHugepage) };
         // SAFETY: as above; populating only makes pages present.
         match unsafe { madvise(mapped, len_bytes, Advice::LinuxPopulateWrite) } {
@@ -67,23 +72,27 @@ impl Slab {
     /// The bytes `[offset_bytes, offset_bytes + len_bytes)`.
     ///
     /// # Safety
-    /// - For the lifetime of the slice nobody writes these bytes: no `bytes_mut` slice and no IO into them.
+    /// - For the lifetime of the slice nobody writes these bytes: no `bytes_mut` slice and no IO
+    ///   into them.
     pub(crate) unsafe fn bytes(&self, offset_bytes: usize, len_bytes: usize) -> &[u8] {
         self.check(offset_bytes, len_bytes);
         let start = self.address(offset_bytes).cast_const();
-        // SAFETY: `check` keeps the range in the mapping, whose bytes are initialised; the caller excludes writers.
+        // SAFETY: `check` keeps the range in the mapping, whose bytes are initialised; the caller
+        // excludes writers.
         unsafe { std::slice::from_raw_parts(start, len_bytes) }
     }
 
     /// The bytes `[offset_bytes, offset_bytes + len_bytes)`, writable.
     ///
     /// # Safety
-    /// - For the lifetime of the slice nobody else reads or writes these bytes, the kernel included.
+    /// - For the lifetime of the slice nobody else reads or writes these bytes, the kernel
+    ///   included.
     #[expect(clippy::mut_from_ref, reason = "disjoint ranges of one slab are written by their owners")]
     pub(crate) unsafe fn bytes_mut(&self, offset_bytes: usize, len_bytes: usize) -> &mut [u8] {
         self.check(offset_bytes, len_bytes);
         let start = self.address(offset_bytes);
-        // SAFETY: `check` keeps the range in the mapping, whose bytes are initialised; the caller excludes others.
+        // SAFETY: `check` keeps the range in the mapping, whose bytes are initialised; the caller
+        // excludes others.
         unsafe { std::slice::from_raw_parts_mut(start, len_bytes) }
     }
 
@@ -95,8 +104,8 @@ impl Slab {
 
 impl Drop for Slab {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping made in `map`, and owners of its parts keep the `Slab` alive, so no
-        // reference into it is left.
+        // SAFETY: the range is the mapping made in `map`, and owners of its parts keep the `Slab`
+        // alive, so no reference into it is left.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len_bytes) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
     }

@@ -1,13 +1,13 @@
 //! How much memory may this process lock for registered buffers?
 //!
-//! Registering buffers pins their pages, which counts against RLIMIT_MEMLOCK (8 MiB by default) for every process
-//! without CAP_IPC_LOCK. The limit counts all locked memory of the user, so we ask for no limit rather than guess
-//! what else is locked.
+//! Registering buffers pins their pages, which counts against RLIMIT_MEMLOCK (8 MiB by default) for
+//! every process without CAP_IPC_LOCK. The limit counts all locked memory of the user, so we ask
+//! for no limit rather than guess what else is locked.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit: to none where that is allowed (CAP_SYS_RESOURCE), else the soft limit to the hard one. Returns
-/// true if anything was raised.
+/// Raises the limit: to none where that is allowed (CAP_SYS_RESOURCE), else the soft limit to the
+/// hard one. Returns true if anything was raised.
 pub(super) fn raise_limit() -> bool {
     let before = getrlimit(Resource::Memlock);
     if before.current.is_none() {

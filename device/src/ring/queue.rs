@@ -1,11 +1,13 @@
 //! How does one thread read, write and wait?
 //!
-//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues, unless [`HandOver`] says otherwise;
-//! [`DeviceIo::reap`] hands everything to the kernel and waits in one system call, for devices and watched descriptors alike.
+//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues, unless
+//! [`HandOver`] says otherwise; [`DeviceIo::reap`] hands everything to the kernel and waits in one
+//! system call, for devices and watched descriptors alike.
 //!
 //! Invariants
 //! - `in_flight` = transfers the kernel has + completions not yet delivered <= `depth`.
-//! - A transfer that was short or transiently refused is resumed here; the caller sees one completion.
+//! - A transfer that was short or transiently refused is resumed here; the caller sees one
+//!   completion.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -38,8 +40,8 @@ pub struct RingConfig {
     pub depth: u32,
     /// Devices, addressed by their place in this list.
     pub devices: Vec<Arc<Device>>,
-    /// A pool whose memory is registered with the kernel, which makes transfers cheaper. Buffers of other pools
-    /// work too.
+    /// A pool whose memory is registered with the kernel, which makes transfers cheaper. Buffers of
+    /// other pools work too.
     pub buffers: Option<BufferPool>,
     /// When the kernel hears of a transfer.
     pub hand_over: HandOver,
@@ -48,12 +50,12 @@ pub struct RingConfig {
 /// When does the kernel hear of a transfer?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HandOver {
-    /// With others, at the next flush or reap: one system call for all, and those that lie next to each other become one
-    /// on the way to the device. For batches.
+    /// With others, at the next flush or reap: one system call for all, and those that lie next to
+    /// each other become one on the way to the device. For batches.
     #[default]
     Together,
-    /// When it is submitted: the device begins while the next one is made, and does not run dry where it ends its transfers in
-    /// batches. For streams of requests that come from elsewhere.
+    /// When it is submitted: the device begins while the next one is made, and does not run dry
+    /// where it ends its transfers in batches. For streams of requests that come from elsewhere.
     EachAtOnce,
 }
 
@@ -67,7 +69,8 @@ pub enum BufferRegistration {
         /// Bytes of the slab.
         bytes: usize,
     },
-    /// The kernel refused, mostly because of RLIMIT_MEMLOCK: transfers work, with a little more CPU for each.
+    /// The kernel refused, mostly because of RLIMIT_MEMLOCK: transfers work, with a little more CPU
+    /// for each.
     Refused {
         /// Bytes of the slab.
         needed_bytes: usize,
@@ -116,7 +119,8 @@ impl Ring {
     /// Makes a ring for the calling thread.
     ///
     /// # Errors
-    /// [`RingError`]: a depth or a number of devices outside the limits, or the kernel refuses io_uring.
+    /// [`RingError`]: a depth or a number of devices outside the limits, or the kernel refuses
+    /// io_uring.
     pub fn new(config: RingConfig) -> Result<Self, RingError> {
         let RingConfig { depth, devices, buffers, hand_over } = config;
         if depth == 0 || depth > RING_DEPTH_MAX {
@@ -175,7 +179,8 @@ impl Ring {
         let fd = self.devices[usize::from(transfer.device.0)].as_fd().as_raw_fd();
         self.uring.begin(transfer, fd)?;
         if self.hand_over == HandOver::EachAtOnce {
-            // It is accepted already. If the kernel takes nothing for a reason that lasts, the next to wait is told.
+            // It is accepted already. If the kernel takes nothing for a reason that lasts, the next
+            // to wait is told.
             let _handed_over = self.uring.enter(Block::Never);
         }
         Ok(())
@@ -278,7 +283,8 @@ impl Ring {
             Wait::Now => None,
             Wait::ForOne if nothing_outstanding => None,
             Wait::ForOne => Some(Block::UntilOne),
-            // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop never spins.
+            // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop
+            // never spins.
             Wait::Until(instant) => match instant.saturating_duration_since(Instant::now()) {
                 left if left.is_zero() => None,
                 left => Some(Block::AtMost(left)),

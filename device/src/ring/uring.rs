@@ -1,10 +1,13 @@
 //! What does the kernel hold, and who keeps its memory valid meanwhile?
 //!
 //! The only file of the ring with `unsafe`. Invariants
-//! - Memory of a transfer is stored in `slots` before its entry is pushed, and leaves `slots` only when the kernel's
-//!   completion of that entry has been seen. So no memory is freed or reused under the kernel.
-//! - `user_data` of a transfer is its slot; of a watch, its place with [`WATCH_BIT`]; [`IGNORED`] else.
-//! - The registered pool is kept alive as long as the ring, so registered addresses never come to mean other memory.
+//! - Memory of a transfer is stored in `slots` before its entry is pushed, and leaves `slots` only
+//!   when the kernel's completion of that entry has been seen. So no memory is freed or reused
+//!   under the kernel.
+//! - `user_data` of a transfer is its slot; of a watch, its place with [`WATCH_BIT`]; [`IGNORED`]
+//!   else.
+//! - The registered pool is kept alive as long as the ring, so registered addresses never come to
+//!   mean other memory.
 #![expect(unsafe_code, reason = "gives addresses to the kernel and keeps them valid until it is done")]
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -101,7 +104,8 @@ impl Uring {
                 iov_len: REGISTERED_PIECE_BYTES.min(total_bytes - offset_bytes),
             })
             .collect();
-        // SAFETY: the pieces lie in the slab, which `registered_pool` keeps mapped until after the ring is closed.
+        // SAFETY: the pieces lie in the slab, which `registered_pool` keeps mapped until after the
+        // ring is closed.
         unsafe { self.inner.submitter().register_buffers(&pieces) }.map_err(errno_of)?;
         self.registered_pool = Some(pool.clone());
         Ok(())
@@ -115,8 +119,9 @@ impl Uring {
         let slot = self.free_slots.pop().expect("the caller keeps at most `depth` transfers in flight");
         let entry = self.entry(&transfer, fd).user_data(u64::from(slot));
         self.slots[slot as usize] = Some(transfer);
-        // SAFETY: the memory named by the entry is owned by the transfer, which stays in `slots` until the completion
-        // with this slot's number is seen in `drain`, or is leaked if that can never be seen (see `drop`).
+        // SAFETY: the memory named by the entry is owned by the transfer, which stays in `slots`
+        // until the completion with this slot's number is seen in `drain`, or is leaked if that can
+        // never be seen (see `drop`).
         let pushed = unsafe { self.inner.submission().push(&entry) };
         pushed.expect("make_room left a free entry and nobody else pushes");
         Ok(())
@@ -190,7 +195,8 @@ impl Uring {
         if self.inner.submission().is_full() {
             self.enter(Block::Never)?;
         }
-        // Still full means that the kernel took nothing: it is short of memory or of room for completions.
+        // Still full means that the kernel took nothing: it is short of memory or of room for
+        // completions.
         if self.inner.submission().is_full() { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
@@ -214,7 +220,8 @@ impl Uring {
             }
         };
         match entered.map_err(errno_of) {
-            // Timeout, a signal, or a kernel short of memory or of completion room: the caller looks and asks again.
+            // Timeout, a signal, or a kernel short of memory or of completion room: the caller
+            // looks and asks again.
             Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -248,8 +255,8 @@ impl Drop for Uring {
         let mut events = Vec::new();
         while self.busy() > 0 {
             if self.enter(Block::UntilOne).is_err() {
-                // The kernel may go on with these transfers and we cannot learn when they end: their memory is
-                // never used again.
+                // The kernel may go on with these transfers and we cannot learn when they end:
+                // their memory is never used again.
                 Vec::leak(std::mem::take(&mut self.slots));
                 return;
             }

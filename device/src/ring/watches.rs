@@ -1,9 +1,10 @@
 //! Which foreign descriptors does a ring watch?
 //!
 //! Invariants
-//! - A place is reused only after the kernel has sent the last completion of its watch, so the index alone names a
-//!   watch in completions.
-//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its generation.
+//! - A place is reused only after the kernel has sent the last completion of its watch, so the
+//!   index alone names a watch in completions.
+//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its
+//!   generation.
 
 use std::os::fd::OwnedFd;
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - `now` is what reads see: every completed write.
-//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`. It is kept apart only while there is something unsynced.
+//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`. It is kept
+//!   apart only while there is something unsynced.
 
 use super::random::Random;
 

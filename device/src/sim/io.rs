@@ -1,8 +1,9 @@
 //! When and how does each simulated request end?
 //!
-//! Virtual time: a request is due at submission time plus a seeded latency, so requests overtake each other. Reads
-//! look and writes take effect when they are due. `reap(Now)` lets a little virtual time pass, so that pollers make
-//! progress; blocking waits jump to the next due request. Watched descriptors are real and asked with poll(2).
+//! Virtual time: a request is due at submission time plus a seeded latency, so requests overtake
+//! each other. Reads look and writes take effect when they are due. `reap(Now)` lets a little
+//! virtual time pass, so that pollers make progress; blocking waits jump to the next due request.
+//! Watched descriptors are real and asked with poll(2).
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -138,8 +139,8 @@ impl SimIo {
         &self.disks
     }
 
-    /// Loses power now and returns what is on the media. Requests in flight end nowhere; their writes are treated like
-    /// unsynced ones under [`CrashImage::AnySectors`].
+    /// Loses power now and returns what is on the media. Requests in flight end nowhere; their
+    /// writes are treated like unsynced ones under [`CrashImage::AnySectors`].
     #[must_use]
     pub fn crash(mut self, image: CrashImage) -> Vec<SimDisk> {
         let mut pending = std::mem::take(&mut self.pending);
@@ -239,7 +240,8 @@ impl SimIo {
         if torn { Err(io_error(Operation::Write, extent)) } else { Ok(()) }
     }
 
-    /// Reports watched descriptors that are ready, waiting for one until `deadline` (`None` is for ever).
+    /// Reports watched descriptors that are ready, waiting for one until `deadline` (`None` is for
+    /// ever).
     fn poll_watched(
         &mut self,
         deadline: Option<Instant>,

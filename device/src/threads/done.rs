@@ -1,8 +1,10 @@
 //! How does what other threads have finished reach the one that asked?
 //!
 //! Invariants
-//! - What ends after [`Done::fall_asleep`] has said that nothing has ended rings the bell; what ended before is found by it.
-//! - The bell rings at most once between two sleeps, so a busy reaper costs its workers no system call.
+//! - What ends after [`Done::fall_asleep`] has said that nothing has ended rings the bell; what
+//!   ended before is found by it.
+//! - The bell rings at most once between two sleeps, so a busy reaper costs its workers no system
+//!   call.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};

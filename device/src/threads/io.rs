@@ -1,8 +1,9 @@
 //! How does one thread have other threads read and write for it?
 //!
-//! [`ThreadedIo`] keeps the promises of [`crate::Ring`] with threads that wait in `pread` and `pwrite`: [`PreadPool`] has a fixed
-//! number of them, [`ThreadPerRequest`] makes one for each request. They are what the ring is measured against, and what
-//! reads devices where io_uring is not allowed.
+//! [`ThreadedIo`] keeps the promises of [`crate::Ring`] with threads that wait in `pread` and
+//! `pwrite`: [`PreadPool`] has a fixed number of them, [`ThreadPerRequest`] makes one for each
+//! request. They are what the ring is measured against, and what reads devices where io_uring is
+//! not allowed.
 //!
 //! Invariants
 //! - `in_flight` = transfers with the workers + completions not yet delivered <= `depth`.
@@ -67,8 +68,8 @@ impl PreadPool {
     /// Makes `threads` threads for the calling one.
     ///
     /// # Errors
-    /// [`RingError`]: a depth, a number of devices or of threads outside the limits, a core that may not be used, or what the
-    /// system said.
+    /// [`RingError`]: a depth, a number of devices or of threads outside the limits, a core that
+    /// may not be used, or what the system said.
     pub fn new(config: ThreadedConfig, threads: usize) -> Result<Self, RingError> {
         Self::over(config, |config, done| FixedThreads::new(threads, &config.cores, &config.name, done))
     }
@@ -172,13 +173,15 @@ impl<W: Workers> ThreadedIo<W> {
         collected
     }
 
-    /// How long the next sleep may take (`Some(None)`: until something happens); `None` if there is nothing to wait for.
+    /// How long the next sleep may take (`Some(None)`: until something happens); `None` if there is
+    /// nothing to wait for.
     fn sleep_for(&self, wait: Wait) -> Option<Option<Duration>> {
         match wait {
             Wait::Now => None,
             Wait::ForOne if self.in_flight == 0 && self.watches.armed() == 0 => None,
             Wait::ForOne => Some(None),
-            // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop never spins.
+            // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop
+            // never spins.
             Wait::Until(instant) => match instant.saturating_duration_since(Instant::now()) {
                 left if left.is_zero() => None,
                 left => Some(Some(left)),
@@ -272,7 +275,8 @@ impl<W: Workers> DeviceIo for ThreadedIo<W> {
 impl<W: Workers> Drop for ThreadedIo<W> {
     fn drop(&mut self) {
         self.workers.finish();
-        // A thread that has just ended may hold the list a moment longer; the memory in it is free now.
+        // A thread that has just ended may hold the list a moment longer; the memory in it is free
+        // now.
         self.done.take(&mut self.taken);
         self.taken.clear();
     }

@@ -1,7 +1,8 @@
 //! How does a waiting thread move the bytes of a transfer?
 //!
 //! By `pread` and `pwrite` on the transfer's own memory. Invariants
-//! - The memory is the transfer's from before the call until after it, and the call is over when the function returns.
+//! - The memory is the transfer's from before the call until after it, and the call is over when
+//!   the function returns.
 //! - No reference is made over the memory: a peer may be writing it.
 #![expect(unsafe_code, reason = "gives addresses to the kernel for the length of a system call")]
 
@@ -31,7 +32,8 @@ pub(super) fn perform(device: &Device, transfer: &mut Transfer) -> Result<(), Bo
     }
 }
 
-/// One system call for the rest of a transfer: bytes moved, or a negated errno, as a ring reports them.
+/// One system call for the rest of a transfer: bytes moved, or a negated errno, as a ring reports
+/// them.
 fn once(device: &Device, transfer: &Transfer) -> i32 {
     let Some(memory) = &transfer.memory else {
         // Data and the metadata needed to find it again; times are of no use to anyone.
@@ -44,8 +46,9 @@ fn once(device: &Device, transfer: &Transfer) -> i32 {
         return -Errno::INVAL.raw_os_error();
     };
     let moved = if transfer.operation == Operation::Read {
-        // SAFETY: the checks at submission found `done + length` bytes in `memory`, which the transfer keeps mapped and ours
-        // alone (but for peers, which no reference hides) until this call has returned.
+        // SAFETY: the checks at submission found `done + length` bytes in `memory`, which the
+        // transfer keeps mapped and ours alone (but for peers, which no reference hides) until this
+        // call has returned.
         unsafe { libc::pread(fd, address.cast(), length, offset) }
     } else {
         // SAFETY: as above; the kernel only reads the bytes.

@@ -1,8 +1,10 @@
 //! Which foreign descriptors does a thread watch while it waits for its workers?
 //!
 //! Those in an epoll, together with the bell of [`super::done`]. Invariants
-//! - A watch has a descriptor of its own (a duplicate), so one file can be watched several times and its number may be closed.
-//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its generation.
+//! - A watch has a descriptor of its own (a duplicate), so one file can be watched several times
+//!   and its number may be closed.
+//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its
+//!   generation.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -90,12 +92,13 @@ impl Watches {
         place.generation = place.generation.wrapping_add(1);
         self.free.push(watch.index);
         self.armed -= 1;
-        // Closing the duplicate is not enough: the file itself may stay open, and would go on reporting.
+        // Closing the duplicate is not enough: the file itself may stay open, and would go on
+        // reporting.
         epoll::delete(&self.epoll, &armed.fd)
     }
 
-    /// Waits for the bell or a watch, at most as long as told (`None`: until there is one), and reports the watches; says
-    /// whether it was the bell, too.
+    /// Waits for the bell or a watch, at most as long as told (`None`: until there is one), and
+    /// reports the watches; says whether it was the bell, too.
     pub(super) fn wait(
         &mut self,
         most: Option<Duration>,

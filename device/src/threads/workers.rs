@@ -1,7 +1,8 @@
 //! Which threads read and wait?
 //!
 //! Invariants
-//! - A job that was accepted is performed, also when its submitter goes; its memory stays with it meanwhile.
+//! - A job that was accepted is performed, also when its submitter goes; its memory stays with it
+//!   meanwhile.
 //! - When [`Workers::finish`] returns, no thread touches a device or memory any more.
 
 use std::collections::VecDeque;
@@ -36,7 +37,8 @@ pub trait Workers: fmt::Debug {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under these locks is one assignment or one push; a panic in between leaves them whole.
+    // Every change under these locks is one assignment or one push; a panic in between leaves them
+    // whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -190,14 +192,16 @@ impl Workers for FreshThreads {
         let core = self.cores.get(self.made % self.cores.len().max(1)).copied();
         let number = self.made;
         self.made = self.made.wrapping_add(1);
-        // In a place of its own, because a thread that cannot be made takes what it was given with it.
+        // In a place of its own, because a thread that cannot be made takes what it was given with
+        // it.
         let job = Arc::new(Mutex::new(Some(job)));
         let (job_there, running, done) =
             (Arc::clone(&job), Arc::clone(&self.running), Arc::clone(&self.done));
         running.add();
         let run = move || {
             if let Some(core) = core {
-                // It could be when this was made. If not any more, the thread runs where its maker does.
+                // It could be when this was made. If not any more, the thread runs where its maker
+                // does.
                 let _moved = pin_current_thread(core);
             }
             let job = locked(&job_there).take();

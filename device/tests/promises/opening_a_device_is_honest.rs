@@ -1,4 +1,5 @@
-//! Promise: a device is opened for direct IO and owned exclusively, or the error says what was found and what to do.
+//! Promise: a device is opened for direct IO and owned exclusively, or the error says what was
+//! found and what to do.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Promise: every implementation accepts as much as its depth and refuses the rest with numbers, malformed requests never reach the
-//! kernel, and no memory is lost whatever happens.
+//! Promise: every implementation accepts as much as its depth and refuses the rest with numbers,
+//! malformed requests never reach the kernel, and no memory is lost whatever happens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -9,12 +9,14 @@ use rackscan_device::{
 };
 use tempfile::TempDir;
 
-/// A folder on the filesystem of the build directory; /tmp may be a tmpfs, where direct IO is refused.
+/// A folder on the filesystem of the build directory; /tmp may be a tmpfs, where direct IO is
+/// refused.
 pub(crate) fn scratch() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build directory is writable")
 }
 
-/// The byte that [`patterned`] devices hold at `offset_bytes`: differs between neighbouring sectors, pages and files.
+/// The byte that [`patterned`] devices hold at `offset_bytes`: differs between neighbouring
+/// sectors, pages and files.
 pub(crate) fn pattern(offset_bytes: u64) -> u8 {
     let mixed = (offset_bytes / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (8 * (offset_bytes % 8));
     u8::try_from(mixed & 0xff).expect("masked")
@@ -37,8 +39,8 @@ pub(crate) fn ring(depth: u32, device: &Arc<Device>, pool: Option<&BufferPool>) 
         .expect("io_uring is allowed")
 }
 
-/// Every way to read and write devices, one after the other: rings with and without registered buffers, few and many threads, a
-/// thread for each request.
+/// Every way to read and write devices, one after the other: rings with and without registered
+/// buffers, few and many threads, a thread for each request.
 pub(crate) fn each(
     depth: u32,
     device: &Arc<Device>,

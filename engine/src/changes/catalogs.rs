@@ -1,13 +1,17 @@
 //! Does a catalog fit what homes say of changed rows?
 //!
-//! Rows move from homes into segments, under another table id: a catalog that was read before that, with what homes say after it, would lack them. So
+//! Rows move from homes into segments, under another table id: a catalog that was read before that,
+//! with what homes say after it, would lack them. So
 //!
 //! Invariants
-//! - A catalog was read after homes were last scanned from the beginning: a scan misses what has moved away, and then the catalog has it.
-//! - It has every table of which homes have rows, but for those that are gone: of these a catalog that was read after the rows were seen knows nothing either.
+//! - A catalog was read after homes were last scanned from the beginning: a scan misses what has
+//!   moved away, and then the catalog has it.
+//! - It has every table of which homes have rows, but for those that are gone: of these a catalog
+//!   that was read after the rows were seen knows nothing either.
 //! - It has no table whose rows have moved away.
-//! - If a table of it takes no writes any more, each statement reads it anew: the table is about to be flushed, replaced or dropped, or was. Closing comes before publication, so
-//!   whoever has heard all homes knows of everything that was published before.
+//! - If a table of it takes no writes any more, each statement reads it anew: the table is about to
+//!   be flushed, replaced or dropped, or was. Closing comes before publication, so whoever has
+//!   heard all homes knows of everything that was published before.
 
 use rackscan_client::ClusterCatalog;
 use rackscan_delta::replica::Replica;
@@ -78,7 +82,8 @@ impl Catalogs {
         are_known && !is_of_before && !tables.iter().any(|id| replica.is_emptied(*id))
     }
 
-    /// Whether a table that is in use takes no writes any more: another one may have taken its place.
+    /// Whether a table that is in use takes no writes any more: another one may have taken its
+    /// place.
     pub(super) fn have_closed(&self, replica: &Replica) -> bool {
         replica.closed_tables().any(|id| self.tables.contains(&id))
     }

@@ -1,9 +1,11 @@
 //! What is written with the rows of a transaction?
 //!
-//! Rows are written with all that their table's definition derives from them ([`rackscan_delta::derived`]), in the same transaction.
+//! Rows are written with all that their table's definition derives from them
+//! ([`rackscan_delta::derived`]), in the same transaction.
 //!
-//! What a row was is what this engine has heard of it last, be it later than what the statement has seen: entries that are deleted are those that are there. Of a stored row of which no
-//! change was heard it is what the statement has found in its segment, which never changes.
+//! What a row was is what this engine has heard of it last, be it later than what the statement has
+//! seen: entries that are deleted are those that are there. Of a stored row of which no change was
+//! heard it is what the statement has found in its segment, which never changes.
 //!
 //! Invariant: what cannot be derived is an error, and then the rows are not written either.
 
@@ -36,7 +38,8 @@ struct Changed {
     becomes: Option<Vec<Datum>>,
 }
 
-/// Adds what goes with these rows to the items of their transaction. `stored`: what segments have of those that were found there.
+/// Adds what goes with these rows to the items of their transaction. `stored`: what segments have
+/// of those that were found there.
 ///
 /// # Errors
 /// A value that nothing can be found by, a sum that is too large.

@@ -9,10 +9,13 @@
 //!
 //! Invariants
 //! - What was acknowledged before a statement began is seen by it; what it sees is read-atomic.
-//! - Tables and the rows that belong to them change together: a catalog is used only with rows that were heard after it was read, and rows only with a catalog that
-//!   knows their tables ([`catalogs`]).
-//! - A transaction is visible wholly or not at all, and knows before it commits of nothing that happened after it began but its own writes.
-//! - Two transactions that update a row at the same time do not wait for each other. The first one commits; the second one is in conflict, unless it is
+//! - Tables and the rows that belong to them change together: a catalog is used only with rows that
+//!   were heard after it was read, and rows only with a catalog that knows their tables
+//!   ([`catalogs`]).
+//! - A transaction is visible wholly or not at all, and knows before it commits of nothing that
+//!   happened after it began but its own writes.
+//! - Two transactions that update a row at the same time do not wait for each other. The first one
+//!   commits; the second one is in conflict, unless it is
 //!   [`Isolation::ReadAtomic`]: then the later timestamp stays.
 
 mod catalogs;
@@ -100,9 +103,11 @@ pub(crate) type OneMoment = (Arc<Moment>, Arc<Sums>);
 /// What was heard of the homes.
 #[derive(Debug, Default)]
 struct Heard {
-    /// If a node is away of which this has heard before, why what that one has written since may be missing.
+    /// If a node is away of which this has heard before, why what that one has written since may be
+    /// missing.
     unheard: Option<String>,
-    /// The catalog does not fit what the homes say, and tables are as they were; or it may not be the newest.
+    /// The catalog does not fit what the homes say, and tables are as they were; or it may not be
+    /// the newest.
     is_stale: bool,
 }
 
@@ -113,8 +118,9 @@ impl Changes {
         Self { cluster: cluster.clone(), lines, followed: Mutex::default(), writer: Mutex::default() }
     }
 
-    /// Lets `tables` know of everything that was acknowledged before this was called.
-    /// If a node is away of which this has heard before, says why what that one has written since may be missing.
+    /// Lets `tables` know of everything that was acknowledged before this was called. If a node is
+    /// away of which this has heard before, says why what that one has written since may be
+    /// missing.
     pub(crate) async fn catch_up(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
@@ -140,7 +146,8 @@ impl Changes {
     /// The same, and of all tables that were loaded, dropped or sealed before.
     pub(crate) async fn renew(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<Option<String>, EngineError> {
         if lock(&self.followed).follower.is_none() {
-            // What homes have is looked at before the catalog is read, so that it needs not be read twice.
+            // What homes have is looked at before the catalog is read, so that it needs not be read
+            // twice.
             self.follow(tables, None).await?;
         }
         for _ in 0..RENEWALS_MAX {
@@ -195,7 +202,8 @@ impl Changes {
             }
             Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if followed.was_whole => {
                 followed.agreement = Agreement::Unheard(error.to_string());
-                // Where it matters, scans cannot do without the node either. Its devices may be read here without it.
+                // Where it matters, scans cannot do without the node either. Its devices may be
+                // read here without it.
                 tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
                 Ok(Heard { unheard: Some(error.to_string()), is_stale: false })
             }
@@ -206,7 +214,8 @@ impl Changes {
         }
     }
 
-    /// The changed rows of a table of which nothing is prepared any more, because it was closed; `None` if they have moved away, or not all homes were heard.
+    /// The changed rows of a table of which nothing is prepared any more, because it was closed;
+    /// `None` if they have moved away, or not all homes were heard.
     pub(crate) async fn ended_rows(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
@@ -242,8 +251,9 @@ impl Changes {
         lock(&self.followed).replica.table(table).cloned().unwrap_or_default()
     }
 
-    /// All tables as they are known here, and what rows beside segments change of the sums that they derive, or of those of these names: both of one moment. If not all was heard, sums say why they are
-    /// not known.
+    /// All tables as they are known here, and what rows beside segments change of the sums that
+    /// they derive, or of those of these names: both of one moment. If not all was heard, sums say
+    /// why they are not known.
     pub(crate) async fn sums(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
@@ -431,7 +441,8 @@ impl Followed {
         Heard { unheard: None, is_stale: !is_read && self.catalogs.have_closed(&self.replica) }
     }
 
-    /// The same where no homes say that tables were replaced: whoever wants to know reads the catalog.
+    /// The same where no homes say that tables were replaced: whoever wants to know reads the
+    /// catalog.
     fn take_unchangeable(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
         let is_read = read.is_some();
         let heard = self.take(tables, read);

@@ -1,7 +1,8 @@
 //! Which rows does a statement change, and what becomes of them?
 //!
-//! An UPDATE or DELETE is a query for the rows that it is about: their places, and for an UPDATE all their columns, old or new. So
-//! everything that runs queries runs here, too: pushed filters, every placement, joins.
+//! An UPDATE or DELETE is a query for the rows that it is about: their places, and for an UPDATE
+//! all their columns, old or new. So everything that runs queries runs here, too: pushed filters,
+//! every placement, joins.
 //!
 //! Invariants
 //! - Nothing is changed here: a query comes out.
@@ -148,8 +149,9 @@ impl ChangeStatement {
         }
     }
 
-    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, behind them for an UPDATE all columns of
-    /// the table, as they are to be, and if `with_old` all columns as they are.
+    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, behind
+    /// them for an UPDATE all columns of the table, as they are to be, and if `with_old` all
+    /// columns as they are.
     ///
     /// # Errors
     /// A column that the table does not have, or that is set twice.

@@ -46,7 +46,8 @@ pub(crate) use moved::new_segments;
 /// What transactions at the same time may not do to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each sees one moment; of two that change the same row the first one commits, the second one is told of a conflict.
+    /// Each sees one moment; of two that change the same row the first one commits, the second one
+    /// is told of a conflict.
     #[default]
     Snapshot,
     /// Each sees one moment; of two that change the same row the later timestamp stays.
@@ -289,7 +290,8 @@ impl Transaction {
         derived.any(|written| !written.rows.keys().all(is_new))
     }
 
-    /// The items to write, with the stamp of their transaction or of one attempt to write it: rows, and what is derived from them.
+    /// The items to write, with the stamp of their transaction or of one attempt to write it: rows,
+    /// and what is derived from them.
     ///
     /// # Errors
     /// What cannot be derived ([`add_derived`]), and more items than a transaction may write.

@@ -16,7 +16,8 @@ use rackscan_delta::row::{Datum, encode};
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
 use std::sync::Arc;
 
-/// The rows of a batch as bytes; its columns are those of the table, of types that can be cast to theirs.
+/// The rows of a batch as bytes; its columns are those of the table, of types that can be cast to
+/// theirs.
 ///
 /// # Errors
 /// A value that its column cannot have.

@@ -1,7 +1,7 @@
 //! How does a program write many small transactions of rows?
 //!
-//! Without SQL: rows are made by the program, and those that are deleted were found before. One writer waits for each of its transactions; several write beside
-//! each other.
+//! Without SQL: rows are made by the program, and those that are deleted were found before. One
+//! writer waits for each of its transactions; several write beside each other.
 
 use super::{
     Changes,
@@ -78,10 +78,12 @@ impl RowWriter {
     /// Changes rows of tables, all of them or none.
     ///
     /// # Errors
-    /// A row that does not fit its table, too many of them, and why it could not be committed. After [`EngineError::Sealed`] nothing was written, and rows
-    /// that were found before have other identities: [`crate::Engine::renew_writer`].
+    /// A row that does not fit its table, too many of them, and why it could not be committed.
+    /// After [`EngineError::Sealed`] nothing was written, and rows that were found before have
+    /// other identities: [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
-        // Rows were found long before: whoever deletes one that has changed since deletes what it has become.
+        // Rows were found long before: whoever deletes one that has changed since deletes what it
+        // has become.
         let blind = Care { isolation: Isolation::ReadAtomic, ..Care::default() };
         let mut transaction = Transaction::at(Arc::default(), Arc::default(), blind);
         for (name, changes) in changes {

@@ -1,9 +1,10 @@
 //! What does a materialised view add up, of which rows, by which column?
 //!
 //! Invariants
-//! - A view is a sum of exact amounts, and a number of rows, by one column of one table, of the rows in one range of one column: what
-//!   [`SumDefinition`] can say, and nothing else.
-//! - No clause of its query is passed over: each part is compared with a plain one that has all its fields written out.
+//! - A view is a sum of exact amounts, and a number of rows, by one column of one table, of the
+//!   rows in one range of one column: what [`SumDefinition`] can say, and nothing else.
+//! - No clause of its query is passed over: each part is compared with a plain one that has all its
+//!   fields written out.
 //! - Nothing is evaluated here.
 
 use crate::{
@@ -73,7 +74,8 @@ enum NamedFactor {
 }
 
 impl Aggregate {
-    /// What a view's query says. `names` are those that the view gives its columns; without any they have the query's.
+    /// What a view's query says. `names` are those that the view gives its columns; without any
+    /// they have the query's.
     ///
     /// # Errors
     /// A query of another form, with what that is.
@@ -102,7 +104,8 @@ impl Aggregate {
         })
     }
 
-    /// Constants of the range, to be evaluated and cast to the type of the range's column, in this order.
+    /// Constants of the range, to be evaluated and cast to the type of the range's column, in this
+    /// order.
     pub(crate) fn constants(&self) -> Vec<&ast::Expr> {
         self.range.iter().flat_map(Range::constants).collect()
     }
@@ -112,10 +115,12 @@ impl Aggregate {
         self.range.as_ref().map(|range| range.column.as_str())
     }
 
-    /// The definition, without a base. `values` are those of [`Aggregate::constants`], as the range's column stores them.
+    /// The definition, without a base. `values` are those of [`Aggregate::constants`], as the
+    /// range's column stores them.
     ///
     /// # Errors
-    /// Columns that the table does not have, or in which values may be missing; bounds that no range has.
+    /// Columns that the table does not have, or in which values may be missing; bounds that no
+    /// range has.
     pub(crate) fn sum(
         &self,
         definition: &TableDefinition,
@@ -248,7 +253,8 @@ fn unknown(item: &SelectItem) -> EngineError {
     refused(&format!("{item} in a materialized view"), FORM)
 }
 
-/// The name of a function without any clauses, and its only argument; `None` if it is not of that form.
+/// The name of a function without any clauses, and its only argument; `None` if it is not of that
+/// form.
 fn argument(function: &Function) -> Result<Option<(&'static str, &FunctionArgExpr)>, EngineError> {
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
     let [FunctionArg::Unnamed(argument)] = list.args.as_slice() else { return Ok(None) };
@@ -295,7 +301,8 @@ fn rename(outputs: &mut [Output], names: &[Ident]) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Holds GROUP BY against the group's column. Says by which alias it is named, if by one: a column of that name would come first.
+/// Holds GROUP BY against the group's column. Says by which alias it is named, if by one: a column
+/// of that name would come first.
 fn grouped_by(source: &Source, by: &GroupByExpr, group: &Group) -> Result<Option<String>, EngineError> {
     let GroupByExpr::Expressions(by, modifiers) = by else {
         return Err(refused("a materialized view with GROUP BY ALL", FORM));

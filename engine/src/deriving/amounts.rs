@@ -6,9 +6,12 @@
 //! | [`SUM`] | decimal(38, s), s the digits behind the point of the amounts | of the amounts |
 //! | [`ROWS`] | bigint | how many, at least one |
 //!
-//! Worked out from a table's rows, or from what its segments add up to and what rows beside them have changed ([`rackscan_delta::derived`]). Both are the same, to the last digit.
+//! Worked out from a table's rows, or from what its segments add up to and what rows beside them
+//! have changed ([`rackscan_delta::derived`]). Both are the same, to the last digit.
 //!
-//! A base ([`super::base`]) has the sum in two columns, as tables have numbers of 64 bits: [`HIGH`], a bigint, counts units of 10^(18 - s), and [`LOW`], a decimal(18, s), is what is left, of the same sign.
+//! A base ([`super::base`]) has the sum in two columns, as tables have numbers of 64 bits:
+//! [`HIGH`], a bigint, counts units of 10^(18 - s), and [`LOW`], a decimal(18, s), is what is left,
+//! of the same sign.
 
 use crate::{pushdown::arrow_type, snapshot::zone_scalar, table::Table};
 use datafusion::{
@@ -94,7 +97,8 @@ pub(crate) fn of_rows(table: &Arc<Table>, of: &SumDefinition) -> Result<LogicalP
         .build()
 }
 
-/// What the rows of a table add up to, if those of its segments add up to `base`, and those beside them change that so.
+/// What the rows of a table add up to, if those of its segments add up to `base`, and those beside
+/// them change that so.
 pub(crate) fn of_base(
     table: &TableDefinition,
     of: &SumDefinition,

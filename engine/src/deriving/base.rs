@@ -1,6 +1,7 @@
 //! Where is what a table's segments add up to?
 //!
-//! In a table of its own, the base: a row for each group ([`super::amounts`]). It belongs to one table id, never changes, and is published before the table that names it. So whoever knows a
+//! In a table of its own, the base: a row for each group ([`super::amounts`]). It belongs to one
+//! table id, never changes, and is published before the table that names it. So whoever knows a
 //! table finds the bases of its views.
 //!
 //! | base's name | `rackscan base` VIEW ID BEFORE: the ids of the table that it belongs to and of the one that that succeeds, in hexadecimal |
@@ -10,8 +11,10 @@
 //!
 //! Invariants
 //! - Nobody but views sees bases.
-//! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor the one before that: while that one is there, its successor may be about to be published. Tables that were succeeded
-//!   last count as there: queries and transactions go on that began with them.
+//! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor
+//!   the one before that: while that one is there, its successor may be about to be published.
+//!   Tables that were succeeded last count as there: queries and transactions go on that began with
+//!   them.
 
 use super::amounts::{GROUP, HIGH, LOW, ROWS, divided};
 use crate::{changes::encoded, error::EngineError, limits::VIEW_GROUPS_MAX, pushdown::arrow_type};
@@ -141,7 +144,8 @@ impl NewBase<'_> {
         RecordBatch::try_from_iter(columns).map_err(|error| failed(error.to_string()))
     }
 
-    /// Whether rows of each group can be written with entries of it: keys have room for short texts only.
+    /// Whether rows of each group can be written with entries of it: keys have room for short texts
+    /// only.
     fn can_be_found(&self, groups: &ArrayRef) -> Result<(), String> {
         let Some(texts) = groups.as_string_view_opt() else { return Ok(()) };
         let by = DerivedId { table: self.table.id, number: u16::MAX };

@@ -7,7 +7,8 @@
 //! SELECT       -> base and entries of one moment -> a view's rows      [view], [amounts]
 //! ```
 //!
-//! Invariant: a table's definition says what is derived from it; what else there is (bases) can be made anew from its rows.
+//! Invariant: a table's definition says what is derived from it; what else there is (bases) can be
+//! made anew from its rows.
 
 mod aggregate;
 mod amounts;
@@ -50,7 +51,8 @@ fn parsed_view(source: &str) -> Result<Aggregate, EngineError> {
     }
 }
 
-/// A statement that could have created a view of this sum, but for its range: its columns are called group, sum and rows.
+/// A statement that could have created a view of this sum, but for its range: its columns are
+/// called group, sum and rows.
 pub(crate) fn generated_source(view: &str, table: &TableDefinition, sum: &SumDefinition) -> String {
     let quoted = crate::changes::quoted;
     let column = |column: ColumnId| {

@@ -1,6 +1,7 @@
 //! Which rows does a materialised view add up?
 //!
-//! Those with a value in one range of one column. Bounds go out as expressions, and come back as stored integers in the same order.
+//! Those with a value in one range of one column. Bounds go out as expressions, and come back as
+//! stored integers in the same order.
 //!
 //! Invariants
 //! - Several bounds on a side are all held: the range is what they have in common. It may be empty.
@@ -98,7 +99,8 @@ impl Range {
     /// The range, if its constants have these values.
     ///
     /// # Errors
-    /// Another number of values; a column that the table does not have, or in which values may be missing; bounds that no range has.
+    /// Another number of values; a column that the table does not have, or in which values may be
+    /// missing; bounds that no range has.
     pub(super) fn within(&self, definition: &TableDefinition, values: &[i64]) -> Result<Within, EngineError> {
         let (column, column_type) = present(definition, &self.column)?;
         let name = &self.column;
@@ -193,7 +195,8 @@ fn comparison(source: &Source, expression: &Expr) -> Result<(String, Vec<Bound>)
     Ok((column, bounds.into_iter().map(bound).collect()))
 }
 
-/// Whether it has neither columns nor queries, parameters or functions in it: of what some functions say another day nobody would know.
+/// Whether it has neither columns nor queries, parameters or functions in it: of what some
+/// functions say another day nobody would know.
 fn is_constant(expression: &Expr) -> bool {
     expression.visit(&mut Constant).is_continue()
 }

@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //! - Nothing is looked up and nothing is changed here: names come out, as they are looked up.
-//! - No clause of a statement is passed over: each statement is compared with a plain one, or taken apart, with all its fields written out.
-//!   A clause that a later parser knows does not compile here until somebody has decided about it.
-//!   Words that the parser itself forgets (`TEMPORARY` before `INDEX`) are not seen here.
+//! - No clause of a statement is passed over: each statement is compared with a plain one, or taken
+//!   apart, with all its fields written out. A clause that a later parser knows does not compile
+//!   here until somebody has decided about it. Words that the parser itself forgets (`TEMPORARY`
+//!   before `INDEX`) are not seen here.
 
 use crate::{
     deriving::{

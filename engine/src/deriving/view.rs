@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - Base, entries and the tables of the statement that asks are of one moment: whoever asks for the view and its table finds them agree.
+//! - Base, entries and the tables of the statement that asks are of one moment: whoever asks for
+//!   the view and its table finds them agree.
 //! - A statement that has not been given the entries gets an error and no answer.
 
 use super::{
@@ -95,7 +96,8 @@ impl View {
         &self.derived
     }
 
-    /// It as a table, with what rows beside segments add to it; without that only its columns can be asked for.
+    /// It as a table, with what rows beside segments add to it; without that only its columns can
+    /// be asked for.
     pub(crate) fn provider(&self, sums: &Sums) -> Result<Arc<dyn TableProvider>> {
         let changes = sums.changed.get(&self.derived.id());
         let totals =

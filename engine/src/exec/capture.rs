@@ -1,7 +1,8 @@
 //! Which reads of a scan are recorded, and as what?
 //!
 //! Invariants
-//! - A page has a record if and only if its bytes count as read from a device in the scan's figures.
+//! - A page has a record if and only if its bytes count as read from a device in the scan's
+//!   figures.
 
 use crate::{snapshot::TableSnapshot, trace::TraceSink};
 use rackscan_format::{

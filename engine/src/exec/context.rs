@@ -1,7 +1,8 @@
 //! What does a scan know of its query, and of how busy everyone is?
 //!
 //! Invariants
-//! - What a segment adds to the work that is ahead of others is taken away again when its scan ends, however it ends.
+//! - What a segment adds to the work that is ahead of others is taken away again when its scan
+//!   ends, however it ends.
 
 use super::repeats::Repeats;
 use crate::trace::TraceSink;
@@ -52,7 +53,8 @@ pub(crate) struct QueryContext {
     pub(crate) trace: Option<TraceSink>,
 }
 
-/// How busy the engine and the nodes are, and how fast, as far as the engine knows. Shared by all queries.
+/// How busy the engine and the nodes are, and how fast, as far as the engine knows. Shared by all
+/// queries.
 #[derive(Debug)]
 pub(crate) struct Loads {
     began: Instant,
@@ -99,7 +101,8 @@ pub(crate) enum Waiting {
 }
 
 impl Loads {
-    /// Idle nodes with the scan workers and the cached pages they said they have, and those that are away.
+    /// Idle nodes with the scan workers and the cached pages they said they have, and those that
+    /// are away.
     pub(crate) fn new<'a>(
         nodes: impl IntoIterator<Item = &'a NodeStatus>,
         away: impl IntoIterator<Item = NodeId>,
@@ -125,7 +128,8 @@ impl Loads {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Takes the report that came with a node's reply. What it says of our own scans is known better here.
+    /// Takes the report that came with a node's reply. What it says of our own scans is known
+    /// better here.
     pub(crate) fn report(&self, node: NodeId, reported: LoadReport) {
         let mut state = self.state();
         let load = state.nodes.entry(node).or_default();
@@ -141,13 +145,15 @@ impl Loads {
         self.state().nodes.entry(node).or_default().lost_at = Some(Instant::now());
     }
 
-    /// Whether these pages of the node were read past its cache before, and are still to be read through it.
+    /// Whether these pages of the node were read past its cache before, and are still to be read
+    /// through it.
     pub(crate) fn is_repeated(&self, node: NodeId, pages: u64) -> bool {
         let state = self.state();
         state.nodes.get(&node).is_some_and(|load| load.caches) && state.repeats.is_due(pages, Instant::now())
     }
 
-    /// These pages are read past their node's cache (or, if not, through it, so that it keeps them).
+    /// These pages are read past their node's cache (or, if not, through it, so that it keeps
+    /// them).
     pub(crate) fn read_past(&self, pages: u64, is_past: bool) {
         self.state().repeats.note(pages, is_past, Instant::now());
     }
@@ -242,7 +248,8 @@ impl QueryContext {
         }
     }
 
-    /// Bytes that are read at other nodes for each byte of a segment, if its node is away and the table is protected; else 0.
+    /// Bytes that are read at other nodes for each byte of a segment, if its node is away and the
+    /// table is protected; else 0.
     pub(crate) fn rebuilt_from(
         &self,
         definition: &TableDefinition,

@@ -1,7 +1,8 @@
 //! Which columns that a scan puts out are equal, and which are constant?
 //!
-//! A projection knows it of its expressions, and DataFusion leaves a sort out for such a column. So a scan that takes the
-//! projection in must know it, too, or the plan is refused because an order seems to be missing.
+//! A projection knows it of its expressions, and DataFusion leaves a sort out for such a column. So
+//! a scan that takes the projection in must know it, too, or the plan is refused because an order
+//! seems to be missing.
 
 use datafusion::{
     arrow::datatypes::SchemaRef,

@@ -1,7 +1,8 @@
 //! What does the scan of one segment do, and for how long?
 //!
 //! Invariants
-//! - What is measured reaches the scan's figures however the segment's scan ends, also when it is dropped.
+//! - What is measured reaches the scan's figures however the segment's scan ends, also when it is
+//!   dropped.
 
 use super::{
     context::WaitGuard,
@@ -88,7 +89,8 @@ impl Meter {
     pub(super) fn engine_scanned(&self, began: &Busy) {
         let mut state = self.state();
         let cpu_us = thread_cpu_us().saturating_sub(began.cpu_us);
-        // Processor time, as nodes report theirs: how long threads waited for processors says nothing of the program.
+        // Processor time, as nodes report theirs: how long threads waited for processors says
+        // nothing of the program.
         state.observed.engine_s += seconds(cpu_us);
         state.figures.engine_scan_us += micros(began.clock.elapsed());
         state.figures.engine_cpu_us += cpu_us;
@@ -203,7 +205,8 @@ impl Drop for Meter {
     }
 }
 
-/// Bytes of the values in a batch, without what is only there for arrow's sake (views, offsets, NULLs, text not referred to).
+/// Bytes of the values in a batch, without what is only there for arrow's sake (views, offsets,
+/// NULLs, text not referred to).
 fn useful_bytes(batch: &RecordBatch) -> u64 {
     let bytes = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8View => column.as_string_view().lengths().map(u64::from).sum(),

@@ -7,8 +7,10 @@
 //!
 //! Invariants
 //! - Every segment of the request is scanned exactly once, or the query fails.
-//! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO is overlapped.
-//! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody reads.
+//! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO
+//!   is overlapped.
+//! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody
+//!   reads.
 
 mod beside;
 mod capture;
@@ -101,7 +103,8 @@ pub(crate) struct ScanExec {
 }
 
 impl ScanExec {
-    /// A scan whose batches have `schema`: the types of the program's output, or types they are cast to.
+    /// A scan whose batches have `schema`: the types of the program's output, or types they are
+    /// cast to.
     pub(crate) fn new(
         request: ScanRequest,
         schema: SchemaRef,
@@ -166,7 +169,8 @@ impl ScanExec {
         profile::column_of(&self.request.program, *nodes.get(index)?)
     }
 
-    /// Whether all rows that pass its filter come out; with fewer of them others would take their places.
+    /// Whether all rows that pass its filter come out; with fewer of them others would take their
+    /// places.
     pub(crate) fn has_no_limit(&self) -> bool {
         self.request.program.limit_rows.is_none()
     }
@@ -206,7 +210,8 @@ impl ScanExec {
         Some(figures)
     }
 
-    /// Segments of one partition that are on their way at a time: enough that every node has some to do.
+    /// Segments of one partition that are on their way at a time: enough that every node has some
+    /// to do.
     fn segments_in_flight(&self) -> usize {
         let nodes: BTreeSet<NodeId> = self.snapshot.segments.values().map(|(node, _)| *node).collect();
         let wanted = (nodes.len() * SEGMENTS_PER_NODE).div_ceil(self.request.partitions.len().max(1));

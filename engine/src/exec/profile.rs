@@ -1,6 +1,7 @@
 //! What will a segment's scan need, in the planner's terms?
 //!
-//! Everything here is a guess from zone maps, directories and the program: it moves work, never answers.
+//! Everything here is a guess from zone maps, directories and the program: it moves work, never
+//! answers.
 
 use crate::{
     pushdown::{output_nodes, reachable},
@@ -79,7 +80,8 @@ fn is_payload(index: usize, node: &Node, in_filter: &[bool], in_output: &[bool])
     matches!(node, Node::Column(_)) && in_output[index] && !in_filter[index]
 }
 
-/// The work of one node for one row; 1 is an integer unpacked or compared. Measured relations, rounded.
+/// The work of one node for one row; 1 is an integer unpacked or compared. Measured relations,
+/// rounded.
 fn node_weight(node: &Node, value_type: ValueType) -> f64 {
     match (node, value_type) {
         (Node::Literal(_), _) => 0.0,
@@ -125,11 +127,13 @@ pub(super) fn output_bytes(program: &VerifiedProgram, table: &TableSnapshot, nod
     }
 }
 
-/// At most how many groups a scan of any number of rows can yield; `None` for a scan of rows, infinite if unknown.
+/// At most how many groups a scan of any number of rows can yield; `None` for a scan of rows,
+/// infinite if unknown.
 ///
-/// An integer column has at most as many values as lie between its bounds. A text column stored at `b` bits a row,
-/// dictionary and padding included, has about `2^b` values at most: codes of a dictionary need `log2` of its size,
-/// and text that is not repeated takes far more bits. Of anything else nothing is known.
+/// An integer column has at most as many values as lie between its bounds. A text column stored at
+/// `b` bits a row, dictionary and padding included, has about `2^b` values at most: codes of a
+/// dictionary need `log2` of its size, and text that is not repeated takes far more bits. Of
+/// anything else nothing is known.
 pub(crate) fn groups_max(program: &ScanProgram, table: &TableSnapshot) -> Option<f64> {
     let Output::Groups { keys, .. } = &program.output else { return None };
     Some(keys.iter().map(|&key| values_max(program, table, key)).product())

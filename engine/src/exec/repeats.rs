@@ -3,7 +3,8 @@
 //! Pages are named by a hash of what is read together: a segment's columns.
 //!
 //! Invariants
-//! - At most `REPEATS_MAX` names are remembered; beyond them all are forgotten, which costs nothing but time.
+//! - At most `REPEATS_MAX` names are remembered; beyond them all are forgotten, which costs nothing
+//!   but time.
 //! - Pages are due for a cache once; if it did not keep them, not again before `KEEP_AGAIN_AFTER`.
 
 use crate::limits::REPEATS_MAX;

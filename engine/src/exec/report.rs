@@ -1,6 +1,7 @@
 //! What does EXPLAIN say of a scan?
 //!
-//! Worked out when asked for, from directories and what was counted: a query that nobody explains pays nothing for it.
+//! Worked out when asked for, from directories and what was counted: a query that nobody explains
+//! pays nothing for it.
 
 use super::{ScanExec, profile, rounded};
 use crate::{
@@ -46,8 +47,8 @@ impl ScanExec {
         }
     }
 
-    /// What would be chosen for each segment, and what each placement would cost for all of them: at first, and with what
-    /// was learned since.
+    /// What would be chosen for each segment, and what each placement would cost for all of them:
+    /// at first, and with what was learned since.
     fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
         let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
         let estimator = Estimator::new(&self.program);
@@ -95,7 +96,8 @@ impl ScanExec {
         NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
     }
 
-    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns that the scan may read.
+    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns
+    /// that the scan may read.
     fn zone_maps(&self, program: &VerifiedProgram, first: usize) -> Vec<ConjunctZones> {
         let (key_filters, program) = (program.key_filters(), program.program());
         let columns = (0..).zip(&program.nodes).filter(|(_, node)| matches!(node, Node::Column(_)));
@@ -103,7 +105,8 @@ impl ScanExec {
         let alone = |&conjunct: &NodeIndex| {
             let output = Output::Rows(columns.clone());
             let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
-            // One conjunct of a program that verifies does, too; if not, nothing is said to be ruled out.
+            // One conjunct of a program that verifies does, too; if not, nothing is said to be
+            // ruled out.
             let alone = alone.verify(&self.snapshot.definition);
             let Ok(alone) = alone.and_then(|alone| alone.with_key_filters(key_filters.to_vec())) else {
                 return ConjunctZones::default();

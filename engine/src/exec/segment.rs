@@ -1,6 +1,7 @@
 //! How does one segment become batches?
 //!
-//! A placement is decided when the segment's turn comes, then one of three straight lines is followed.
+//! A placement is decided when the segment's turn comes, then one of three straight lines is
+//! followed.
 
 use super::{
     ScanError, beside,
@@ -77,7 +78,8 @@ impl SegmentWork {
         true
     }
 
-    /// Whether the segment goes on by what other nodes have after this error: the node was lost, and the table is protected. From then on it counts as fetched, and degraded.
+    /// Whether the segment goes on by what other nodes have after this error: the node was lost,
+    /// and the table is protected. From then on it counts as fetched, and degraded.
     pub(super) fn is_made_up_for(&self, error: &ClientError) -> bool {
         let can = error.is_node_lost() && self.snapshot.definition.protection.is_some();
         if can {
@@ -97,8 +99,9 @@ impl SegmentWork {
         self.meter.place(Placement::RemoteFetch, ScanReason::Degraded);
     }
 
-    /// Whether the segment goes on without its node after this error: the node was lost, its devices can be read here, and
-    /// nobody forces another placement. From then on it counts as local.
+    /// Whether the segment goes on without its node after this error: the node was lost, its
+    /// devices can be read here, and nobody forces another placement. From then on it counts as
+    /// local.
     pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
         let can = error.is_node_lost() && self.query.devices.attached(self.node).is_ok();
         if !can || self.policy != Policy::Auto {
@@ -129,7 +132,8 @@ impl Sink {
     }
 }
 
-/// Scans one segment wherever the planner says. The work is done as the stream is polled, on the caller's thread.
+/// Scans one segment wherever the planner says. The work is done as the stream is polled, on the
+/// caller's thread.
 pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
     let (sender, receiver) = mpsc::channel(0);
     let parent = work.query.span.clone();
@@ -258,13 +262,15 @@ where
     Ok(stats)
 }
 
-/// The count in the state of an average, the only one that DataFusion counts without a sign: where it counted nothing there
-/// must be no count, because a count of 0 is an average of no values to it, which it computes.
+/// The count in the state of an average, the only one that DataFusion counts without a sign: where
+/// it counted nothing there must be no count, because a count of 0 is an average of no values to
+/// it, which it computes.
 fn count_of_average(counts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     nullif(counts, &cmp::eq(counts, &UInt64Array::new_scalar(0))?)
 }
 
-/// A scan's batch with the plan's names and types: the state of a partial aggregate may be wider than the scan's.
+/// A scan's batch with the plan's names and types: the state of a partial aggregate may be wider
+/// than the scan's.
 pub(super) fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let shape = |error: ArrowError| DataFusionError::from(ScanError::Result(Arc::new(error)));
     if batch.num_columns() != schema.fields().len() {

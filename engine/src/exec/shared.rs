@@ -1,9 +1,11 @@
 //! How is a part of a plan computed once and read several times?
 //!
-//! The first reader starts it, all its partitions at once; each keeps its batches until the plan goes, and every reader waits for
-//! the whole of the partition that it reads. Nothing waits for a reader, so readers cannot wait for each other.
+//! The first reader starts it, all its partitions at once; each keeps its batches until the plan
+//! goes, and every reader waits for the whole of the partition that it reads. Nothing waits for a
+//! reader, so readers cannot wait for each other.
 //!
-//! Batches that are kept are of the query's memory: where that is not enough, the query fails as it does for an aggregation.
+//! Batches that are kept are of the query's memory: where that is not enough, the query fails as it
+//! does for an aggregation.
 
 use datafusion::{
     arrow::array::RecordBatch,

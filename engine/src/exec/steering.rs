@@ -1,6 +1,7 @@
 //! Where does a scan's next segment go?
 //!
-//! The planner decides with what the segments before have taught; here is what it must remember between them.
+//! The planner decides with what the segments before have taught; here is what it must remember
+//! between them.
 
 use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
 use rackscan_format::{
@@ -48,7 +49,8 @@ impl Steering {
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
         let definition = &work.snapshot.definition;
         let rebuilt_from = work.query.rebuilt_from(definition, work.node, &work.directory);
-        // A forced placement is obeyed or refused whatever it costs, so that estimating it would be for nothing.
+        // A forced placement is obeyed or refused whatever it costs, so that estimating it would be
+        // for nothing.
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
                 cached: cached(work),

@@ -1,6 +1,7 @@
 //! What has a scan done so far?
 //!
-//! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped has counted what it did.
+//! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped
+//! has counted what it did.
 
 use crate::report::{
     BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason,

@@ -21,7 +21,8 @@ use super::date_part::as_interval;
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Difference(Signature);
 
-/// The function that makes an interval of a difference of times. DataFusion's cast leaves its days 0.
+/// The function that makes an interval of a difference of times. DataFusion's cast leaves its
+/// days 0.
 pub(crate) fn interval_of_difference() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Difference(Signature::any(1, Volatility::Immutable))))
 }

@@ -1,8 +1,8 @@
 //! `now()` and its other names: the time of the transaction, and of a statement in none.
 //!
-//! DataFusion's has nanoseconds, so that a column of microseconds that it is compared with is cast to them: a scan could
-//! not compare pages, and the year 9999 does not fit. This one has microseconds, as timestamps of PostgreSQL have, and
-//! no time zone: it is in UTC.
+//! DataFusion's has nanoseconds, so that a column of microseconds that it is compared with is cast
+//! to them: a scan could not compare pages, and the year 9999 does not fit. This one has
+//! microseconds, as timestamps of PostgreSQL have, and no time zone: it is in UTC.
 
 use datafusion::{
     arrow::datatypes::{DataType, TimeUnit},

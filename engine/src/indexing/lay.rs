@@ -1,7 +1,8 @@
 //! How does an index come to know segments?
 //!
-//! Their values are read, sorted, and laid out in segments of its own, each the next ones in order: a value lies in one of them, or in two neighbours. Whoever looks for it reads one page of that, because the
-//! zone maps of the others do not have it.
+//! Their values are read, sorted, and laid out in segments of its own, each the next ones in order:
+//! a value lies in one of them, or in two neighbours. Whoever looks for it reads one page of that,
+//! because the zone maps of the others do not have it.
 
 use super::{Coverage, PLACE, VALUE, table_of};
 use crate::{
@@ -55,7 +56,8 @@ pub(crate) fn definition(
     }
 }
 
-/// The values of a column in segments from a number on, in order, with the places of their rows; together with what some segments of the index have. Missing values are left out: nobody looks
+/// The values of a column in segments from a number on, in order, with the places of their rows;
+/// together with what some segments of the index have. Missing values are left out: nobody looks
 /// for them.
 pub(crate) fn sorted(
     table: &Table,

@@ -1,6 +1,7 @@
 //! Which rows does an index say that a scan wants?
 //!
-//! Looked up once for a scan, by whichever segment's turn comes first, while it runs: a plan reads nothing.
+//! Looked up once for a scan, by whichever segment's turn comes first, while it runs: a plan reads
+//! nothing.
 
 use super::{Places, TableIndex, VALUE};
 use crate::{
@@ -138,7 +139,8 @@ fn asked(filter: &Expr, column: &str) -> Option<Expr> {
     }
 }
 
-/// How many values an expression names of which the column has to have one; `None`: it says something else.
+/// How many values an expression names of which the column has to have one; `None`: it says
+/// something else.
 fn values(expr: &Expr, column: &str) -> Option<usize> {
     let is_column = |expr: &Expr| matches!(expr, Expr::Column(found) if found.name == column);
     let is_value = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if !value.is_null());

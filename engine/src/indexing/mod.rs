@@ -12,9 +12,13 @@
 //! | index's source | which segments it knows ([`Coverage`]) |
 //!
 //! Invariants
-//! - An index knows all rows, of all segments below a number, that were there when it was made. Segments never change and their numbers are theirs for good among tables that succeed one another, so what it says of one
-//!   stays true; rows that have gone since are withheld anyway, and what it says too much the filter rules out, which stays. Of segments from that number on it says nothing, and they are scanned whole.
-//! - Nothing depends on an index: without one, or if it cannot be read, the same rows come out of the same scan.
+//! - An index knows all rows, of all segments below a number, that were there when it was made.
+//!   Segments never change and their numbers are theirs for good among tables that succeed one
+//!   another, so what it says of one stays true; rows that have gone since are withheld anyway, and
+//!   what it says too much the filter rules out, which stays. Of segments from that number on it
+//!   says nothing, and they are scanned whole.
+//! - Nothing depends on an index: without one, or if it cannot be read, the same rows come out of
+//!   the same scan.
 //! - Nobody but scans and sealers sees indexes.
 
 mod lay;
@@ -87,7 +91,8 @@ pub(crate) struct TableIndex {
     pub(crate) table: Arc<Table>,
 }
 
-/// The indexes of a table among tables that nobody else sees, by their names: those that are made for it or for the one before.
+/// The indexes of a table among tables that nobody else sees, by their names: those that are made
+/// for it or for the one before.
 pub(crate) fn indexes_of<'t>(
     table: &TableDefinition,
     hidden: impl Fn(&str) -> Option<&'t Arc<Table>>,

@@ -6,15 +6,18 @@
 //! SortExec(TopK): threshold so far ---------------------------------> Narrowing --> the program of the next segment
 //! ```
 //!
-//! DataFusion's dynamic filters say which operator wants what of which column of a scan, through projections, other joins and
-//! aggregations. What a top-k wants is read off its filter; what a join wants comes from a sketch of its keys, because
-//! DataFusion's own hash tables can neither travel nor be asked about pages.
+//! DataFusion's dynamic filters say which operator wants what of which column of a scan, through
+//! projections, other joins and aggregations. What a top-k wants is read off its filter; what a
+//! join wants comes from a sketch of its keys, because DataFusion's own hash tables can neither
+//! travel nor be asked about pages.
 //!
 //! Invariants
-//! - A narrowed program keeps every row that the operators above would keep: it is the scan's own filter and conjuncts of theirs.
+//! - A narrowed program keeps every row that the operators above would keep: it is the scan's own
+//!   filter and conjuncts of theirs.
 //! - A segment is scanned by one program from its beginning to its end, wherever it is scanned.
-//! - What cannot be translated narrows nothing, and neither does a filter that nobody armed: DataFusion passes filters down by the
-//!   names of columns, and only `rules/key_filters` knows whether they arrived where they were meant.
+//! - What cannot be translated narrows nothing, and neither does a filter that nobody armed:
+//!   DataFusion passes filters down by the names of columns, and only `rules/key_filters` knows
+//!   whether they arrived where they were meant.
 
 mod sketch;
 mod tap;
@@ -52,12 +55,14 @@ use std::{
     time::Instant,
 };
 
-/// A dynamic filter that reached a scan, over all columns of its table; or one of several tables' columns, which reaches none, but says something of one of this table's.
+/// A dynamic filter that reached a scan, over all columns of its table; or one of several tables'
+/// columns, which reaches none, but says something of one of this table's.
 #[derive(Clone, Debug)]
 struct Pushed {
     /// `None` if it is of several tables' columns.
     filter: Option<Arc<DynamicFilterPhysicalExpr>>,
-    /// The columns behind the filter's children, in their order; `None` for expressions and for columns of other tables.
+    /// The columns behind the filter's children, in their order; `None` for expressions and for
+    /// columns of other tables.
     columns: Vec<Option<ColumnId>>,
     /// Set once it is known that the filter is about these columns.
     armed: Arc<OnceLock<Source>>,
@@ -138,7 +143,8 @@ impl Narrowing {
         Self { told: Arc::clone(&self.told), ..Self::by(program, self.pushed.clone()) }
     }
 
-    /// The same and another filter, over what the scan puts out; `None` when it is no filter for it.
+    /// The same and another filter, over what the scan puts out; `None` when it is no filter for
+    /// it.
     pub(crate) fn with(
         &self,
         filter: &Arc<dyn PhysicalExpr>,
@@ -174,7 +180,8 @@ impl Narrowing {
         self.pushed.iter().filter_map(|pushed| pushed.filter.clone().map(|filter| filter as _))
     }
 
-    /// Whether a filter of that id is here, and about these columns: one for each of its children, out of those that it may be.
+    /// Whether a filter of that id is here, and about these columns: one for each of its children,
+    /// out of those that it may be.
     pub(crate) fn is_about(&self, id: u64, columns: &[Vec<ColumnId>]) -> bool {
         let same = |pushed: &Pushed| {
             let each = || pushed.columns.iter().zip(columns);
@@ -191,7 +198,8 @@ impl Narrowing {
         }
     }
 
-    /// A join of several keys throws away rows whose `column` is none of the values of its key at `position`.
+    /// A join of several keys throws away rows whose `column` is none of the values of its key at
+    /// `position`.
     pub(crate) fn tell(&self, column: ColumnId, position: usize, source: Source) {
         let columns = (0..=position).map(|at| (at == position).then_some(column)).collect();
         let armed = Arc::new(OnceLock::from(source));
@@ -202,7 +210,8 @@ impl Narrowing {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the keys of joins whose build sides end soon, but not long: a scan is right without them.
+    /// Waits for the keys of joins whose build sides end soon, but not long: a scan is right
+    /// without them.
     pub(crate) async fn awaited(&self) {
         let deadline = *self.await_until.get_or_init(|| Instant::now() + KEYS_AWAITED_MAX);
         let told = self.told().clone();
@@ -247,8 +256,8 @@ impl Narrowing {
         narrowed
     }
 
-    /// The same as nodes are asked for it. One whose filters find no room in the memory that nodes can read goes there as the scan's
-    /// own.
+    /// The same as nodes are asked for it. One whose filters find no room in the memory that nodes
+    /// can read goes there as the scan's own.
     pub(crate) fn offered(&self, narrowed: &Arc<Narrowed>, cluster: &Cluster) -> Arc<OfferedProgram> {
         let plain = || {
             let plain = || Arc::new(OfferedProgram::plain(Arc::clone(&self.plain.program)));
@@ -379,7 +388,8 @@ fn downcast(expression: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysic
     Arc::downcast(expression as Arc<dyn Any + Send + Sync>).ok()
 }
 
-/// The conjuncts of a filter as it is now; those that a scan cannot compute are left to the operator.
+/// The conjuncts of a filter as it is now; those that a scan cannot compute are left to the
+/// operator.
 fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
     let Some(Ok(current)) = pushed.filter.as_ref().map(|filter| filter.current()) else { return };
     let is_true = |conjunct: &&Arc<dyn PhysicalExpr>| {
@@ -393,7 +403,8 @@ fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
     }
 }
 
-/// An expression over what a program puts out as one over the columns of its table; `None` when it is about something computed.
+/// An expression over what a program puts out as one over the columns of its table; `None` when it
+/// is about something computed.
 fn over_table(
     expression: &Arc<dyn PhysicalExpr>,
     program: &ScanProgram,

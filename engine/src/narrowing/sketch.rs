@@ -1,11 +1,13 @@
 //! Which keys has the build side of a join?
 //!
-//! Each partition of the build side collects its keys without a lock and hands them in when it ends. When the last one has, the
-//! keys of each column become a small set, a Bloom filter, or bounds alone.
+//! Each partition of the build side collects its keys without a lock and hands them in when it
+//! ends. When the last one has, the keys of each column become a small set, a Bloom filter, or
+//! bounds alone.
 //!
 //! Invariants
 //! - Nothing is said before every partition has ended: a filter of half the keys would lose rows.
-//! - A sketch holds at most `SKETCH_KEYS_MAX` keys of a column; with more of them it knows their bounds only.
+//! - A sketch holds at most `SKETCH_KEYS_MAX` keys of a column; with more of them it knows their
+//!   bounds only.
 
 use crate::limits::{SKETCH_KEYS_MAX, SKETCH_SET_MAX};
 use datafusion::arrow::{
@@ -62,7 +64,8 @@ struct State {
 }
 
 impl KeySketch {
-    /// A sketch of columns of these types, from so many partitions; columns that are not stored as integers stay unknown.
+    /// A sketch of columns of these types, from so many partitions; columns that are not stored as
+    /// integers stay unknown.
     pub(crate) fn new(types: &[DataType], partitions: usize) -> Self {
         let columns = types.iter().map(|found| is_integer(found).then(Collected::default)).collect();
         let state = Mutex::new(State { partitions_left: partitions, columns });
@@ -85,7 +88,8 @@ impl KeySketch {
         Collector { columns: columns.collect(), sketch: Arc::clone(self) }
     }
 
-    /// The keys of each column, if all partitions have ended; `None` for a column of which nothing is known.
+    /// The keys of each column, if all partitions have ended; `None` for a column of which nothing
+    /// is known.
     pub(crate) fn keys(&self) -> Option<&[Option<Keys>]> {
         self.keys.get().map(Vec::as_slice)
     }

@@ -1,7 +1,7 @@
 //! How do the keys of a join's build side get into its sketch?
 //!
-//! `KeyTapExec` stands between a hash join and its build side. Batches go through it as they are; the values of the join's keys are
-//! noted on the way.
+//! `KeyTapExec` stands between a hash join and its build side. Batches go through it as they are;
+//! the values of the join's keys are noted on the way.
 
 use super::sketch::{Collector, KeySketch};
 use datafusion::{

@@ -1,8 +1,8 @@
 //! How many rows are fetched?
 //!
 //! `FETCH FIRST n ROWS ONLY` is standard SQL's LIMIT. sqlparser takes a constant for `n` alone, and
-//! no OFFSET behind it; here it becomes `LIMIT n` before the text is parsed. With TIES or PERCENT it
-//! stays, and is refused later.
+//! no OFFSET behind it; here it becomes `LIMIT n` before the text is parsed. With TIES or PERCENT
+//! it stays, and is refused later.
 
 use datafusion::sql::sqlparser::{
     keywords::Keyword,

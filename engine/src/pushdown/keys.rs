@@ -1,6 +1,7 @@
 //! How do keys that a join wants become conjuncts of a program?
 //!
-//! Keys are stored integers (`i64`), whatever the column's type; constants of the program have that type.
+//! Keys are stored integers (`i64`), whatever the column's type; constants of the program have that
+//! type.
 
 use super::{ProgramBuilder, Untranslatable, bindings_of};
 use rackscan_format::{

@@ -7,7 +7,8 @@ use datafusion::{
 };
 use rackscan_format::program::{Literal, ValueType};
 
-/// The program's type for an Arrow type, if it has one. All Arrow forms of text are one type to a program.
+/// The program's type for an Arrow type, if it has one. All Arrow forms of text are one type to a
+/// program.
 pub(crate) fn value_type(data_type: &DataType) -> Option<ValueType> {
     Some(match data_type {
         DataType::Boolean => ValueType::Boolean,

@@ -1,10 +1,11 @@
 //! Which part of a query can run inside a scan?
 //!
-//! DataFusion's physical expressions are translated into nodes of a [`ScanProgram`]. What has no exact counterpart is
-//! left above the scan; nothing is approximated.
+//! DataFusion's physical expressions are translated into nodes of a [`ScanProgram`]. What has no
+//! exact counterpart is left above the scan; nothing is approximated.
 //!
 //! Invariants
-//! - A translated node has exactly the type that DataFusion gave the expression, or the expression is refused.
+//! - A translated node has exactly the type that DataFusion gave the expression, or the expression
+//!   is refused.
 //! - A refused expression leaves the program as it was.
 //! - Equal expressions become one node.
 
@@ -54,7 +55,8 @@ pub(crate) struct ProgramBuilder<'a> {
     inputs: Vec<Input>,
     nodes: Vec<Node>,
     filter: Vec<NodeIndex>,
-    /// The types that DataFusion gave to nodes, held against the program's own at the end of each translation.
+    /// The types that DataFusion gave to nodes, held against the program's own at the end of each
+    /// translation.
     expected: Vec<(NodeIndex, ValueType)>,
     key_filters: Vec<Arc<KeyFilter>>,
     /// Whether a node was refused because there are as many as there may be.
@@ -76,7 +78,8 @@ impl<'a> ProgramBuilder<'a> {
         }
     }
 
-    /// Expressions over the rows that `program` puts out; `None` when it puts out groups or a limited number of rows.
+    /// Expressions over the rows that `program` puts out; `None` when it puts out groups or a
+    /// limited number of rows.
     pub(crate) fn over_output(table: &'a TableDefinition, program: &ScanProgram) -> Option<Self> {
         let Output::Rows(outputs) = &program.output else { return None };
         if program.limit_rows.is_some() {
@@ -318,7 +321,8 @@ pub(crate) fn reachable(nodes: &[Node], roots: impl IntoIterator<Item = NodeInde
     needed
 }
 
-/// The same program without nodes and inputs that nothing needs: an unused input would still be read.
+/// The same program without nodes and inputs that nothing needs: an unused input would still be
+/// read.
 fn without_dead_nodes(mut program: ScanProgram) -> ScanProgram {
     let roots = program.filter.iter().copied().chain(output_nodes(&program.output));
     let needed = reachable(&program.nodes, roots);

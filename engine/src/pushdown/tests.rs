@@ -1,5 +1,6 @@
-//! What runs inside a scan, and what stays above? Goal: a table of SQL conditions and the program each becomes.
-//! Method: DataFusion plans a query over a table that has no segments; what it pushed is written out as SQL.
+//! What runs inside a scan, and what stays above? Goal: a table of SQL conditions and the program
+//! each becomes. Method: DataFusion plans a query over a table that has no segments; what it pushed
+//! is written out as SQL.
 
 use super::ProgramBuilder;
 use crate::{
@@ -69,7 +70,8 @@ fn state(table: &Arc<Table>) -> SessionState {
     state
 }
 
-/// The filters that reach the table's scan in the optimised plan of `select key from t where {condition}`.
+/// The filters that reach the table's scan in the optimised plan of
+/// `select key from t where {condition}`.
 async fn pushed(table: &Arc<Table>, condition: &str) -> Vec<Expr> {
     let state = state(table);
     let plan = state.create_logical_plan(&format!("select key from t where {condition}")).await.unwrap();

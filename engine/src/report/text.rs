@@ -5,8 +5,8 @@ use rackscan_planner::Placement;
 use std::fmt;
 
 impl QueryReport {
-    /// One line, such as
-    /// `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from disk, 1.2 KB on the wire`.
+    /// One line, such as `scans: 46 segments remote-process (4 nodes), 0 bounced; 34.5 MB from
+    /// disk, 1.2 KB on the wire`.
     #[must_use]
     pub fn summary(&self) -> String {
         let unheard = self.unheard.as_ref();

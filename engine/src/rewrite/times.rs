@@ -11,8 +11,8 @@ use crate::time_texts;
 /// The digits of microseconds.
 const MICROSECONDS: u64 = 6;
 
-/// Makes microseconds of timestamps that do not say how fine they are, and hours, minutes and seconds
-/// of times in intervals.
+/// Makes microseconds of timestamps that do not say how fine they are, and hours, minutes and
+/// seconds of times in intervals.
 pub(super) fn rewrite(expression: &mut Expr) {
     if let Expr::Interval(Interval { value, leading_field: None, .. }) = expression
         && let Some(written) = text_of(value).and_then(time_texts::interval)

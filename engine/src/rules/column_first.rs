@@ -1,7 +1,8 @@
 //! On which side of an equation of a filter does a column stand?
 //!
-//! On the left. `DataFusion` 55.2 takes the left side of a filter's equation for the name of both: with `f(x) = x` it calls `x` `f(x)`, that again
-//! `f(f(x))`, and no longer sees that rows it has sorted by `x` are. It refused such plans where a scan had taken a projection in, because nothing
+//! On the left. `DataFusion` 55.2 takes the left side of a filter's equation for the name of both:
+//! with `f(x) = x` it calls `x` `f(x)`, that again `f(f(x))`, and no longer sees that rows it has
+//! sorted by `x` are. It refused such plans where a scan had taken a projection in, because nothing
 //! but the filter then stands below the sort.
 
 use datafusion::{

@@ -9,12 +9,13 @@
 //!       ScanExec                               SharedExec, computed above
 //! ```
 //!
-//! A view or a common table expression that a statement names twice is planned twice. Where it groups rows, little comes out of
-//! much: it is computed once, and kept. So are rows that might be others the second time
-//! ([`SharedRowsExec`]).
+//! A view or a common table expression that a statement names twice is planned twice. Where it
+//! groups rows, little comes out of much: it is computed once, and kept. So are rows that might be
+//! others the second time ([`SharedRowsExec`]).
 //!
 //! Invariants
-//! - Two parts are the same only if every operator of them is one that is known here and equals the other's in all that it does.
+//! - Two parts are the same only if every operator of them is one that is known here and equals the
+//!   other's in all that it does.
 //! - Nothing that a join or a top-k narrows is shared, and no volatile function.
 //! - The rule is the last: operators above and below are as they will run.
 

@@ -10,11 +10,13 @@
 //! Runs after DataFusion has pushed dynamic filters to scans.
 //!
 //! Invariants
-//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns that its operator compares (`lineage`). Of a join
-//!   of several keys whose filter reached none, because they are of several tables, each key narrows the scan that it comes from.
+//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns
+//!   that its operator compares (`lineage`). Of a join of several keys whose filter reached none,
+//!   because they are of several tables, each key narrows the scan that it comes from.
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
-//! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table, or of any if the build side is of
-//!   small tables alone. Such a build side ends soon: scans wait for its keys, so that one small table narrows the next.
+//! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table,
+//!   or of any if the build side is of small tables alone. Such a build side ends soon: scans wait
+//!   for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};
 use crate::{
@@ -119,8 +121,9 @@ impl KeyFilterRule {
     }
 }
 
-/// Where the keys of a join come from, each by itself, with its position: the columns of scans that are worth narrowing. `DataFusion` makes
-/// one filter of all keys, which reaches no scan if they are of several tables.
+/// Where the keys of a join come from, each by itself, with its position: the columns of scans that
+/// are worth narrowing. `DataFusion` makes one filter of all keys, which reaches no scan if they
+/// are of several tables.
 fn key_columns(join: &HashJoinExec, rows_min: u64) -> Vec<(usize, &ScanExec, ColumnId)> {
     // Rows of the right side without a partner come out of no other joins than these.
     let throws_away = matches!(join.join_type(), JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi);

@@ -1,12 +1,12 @@
 //! Which columns of which scans is a column of a plan?
 //!
-//! DataFusion passes dynamic filters from node to node by the names of columns, and above a join two columns may have one name.
-//! Here the way down is followed by positions, through nodes whose columns are known; a filter that arrived at another column is
-//! not used.
+//! DataFusion passes dynamic filters from node to node by the names of columns, and above a join
+//! two columns may have one name. Here the way down is followed by positions, through nodes whose
+//! columns are known; a filter that arrived at another column is not used.
 //!
 //! Invariants
-//! - Every value of a traced column is a value of the scan's column in a row that became this one; in a semi join, also of the
-//!   column that it equals.
+//! - Every value of a traced column is a value of the scan's column in a row that became this one;
+//!   in a semi join, also of the column that it equals.
 //! - No node on the way takes only the first rows: others would come in their place.
 
 use crate::{exec::ScanExec, narrowing::KeyTapExec};

@@ -9,8 +9,10 @@
 //! ```
 //!
 //! Invariants
-//! - The scan's schema is the partial aggregate's own, state columns included, so nothing above notices.
-//! - All of it is translated, or none: a key or an argument that a scan cannot compute leaves the plan as it was.
+//! - The scan's schema is the partial aggregate's own, state columns included, so nothing above
+//!   notices.
+//! - All of it is translated, or none: a key or an argument that a scan cannot compute leaves the
+//!   plan as it was.
 //! - DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets stay with DataFusion.
 
 use crate::{
@@ -35,8 +37,8 @@ use datafusion::{
 use rackscan_format::program::{Aggregate, AggregateFunction, NodeIndex, Output};
 use std::sync::Arc;
 
-/// Rows per group below which grouping inside the scan does not pay: most rows would travel as groups of their own,
-/// wider than they were, and be hashed twice.
+/// Rows per group below which grouping inside the scan does not pay: most rows would travel as
+/// groups of their own, wider than they were, and be hashed twice.
 const ROWS_PER_GROUP_MIN: f64 = 16.0;
 /// Groups of one segment above which the scan's table of groups does not stay in a core's caches.
 const GROUPS_MAX: f64 = 65_536.0;

@@ -1,8 +1,9 @@
 //! By what does a top-k order doubles?
 //!
-//! By numbers that lie in the order in which a sort puts doubles, IEEE 754's total order: -0.0 comes before 0.0. DataFusion 55.2
-//! orders a top-k's rows like that, too, but rules rows out by a comparison for which both zeros are equal: it loses rows with
-//! 0.0 once the last row that it keeps has -0.0. There is but one order among integers.
+//! By numbers that lie in the order in which a sort puts doubles, IEEE 754's total order: -0.0
+//! comes before 0.0. DataFusion 55.2 orders a top-k's rows like that, too, but rules rows out by a
+//! comparison for which both zeros are equal: it loses rows with 0.0 once the last row that it
+//! keeps has -0.0. There is but one order among integers.
 //!
 //! A sort without a limit rules nothing out and stays as it is.
 

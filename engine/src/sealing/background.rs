@@ -1,6 +1,7 @@
 //! Which table is sealed in the background, and when?
 //!
-//! The one that has most changed rows, as soon as those are enough and somebody looks; one at a time.
+//! The one that has most changed rows, as soon as those are enough and somebody looks; one at a
+//! time.
 
 use super::Sealer;
 use crate::{catalog::Known, limits::SEAL_RETRY_TIME};
@@ -20,7 +21,8 @@ pub(super) struct Background {
 }
 
 impl Sealer {
-    /// Seals the table in the background that has most changed rows, if those are at least so many and none is being sealed here.
+    /// Seals the table in the background that has most changed rows, if those are at least so many
+    /// and none is being sealed here.
     pub(crate) fn seal_if_due(&self, rows_min: u64) {
         // Only programs with a runtime have a background.
         let Ok(runtime) = Handle::try_current() else { return };

@@ -1,10 +1,13 @@
 //! What do the segments of a successor add up to, for each of its views?
 //!
-//! What the rows of the table added up to when it was closed: what its view had then, or for a new view a query over all of them.
+//! What the rows of the table added up to when it was closed: what its view had then, or for a new
+//! view a query over all of them.
 //!
 //! Invariants
-//! - A base is published before the successor that names it, while nobody can write to the table. So it is exact: rows are either in it or written under the successor's id.
-//! - A base whose successor never came is dropped as soon as the table before is gone ([`crate::deriving::BaseName`]).
+//! - A base is published before the successor that names it, while nobody can write to the table.
+//!   So it is exact: rows are either in it or written under the successor's id.
+//! - A base whose successor never came is dropped as soon as the table before is gone
+//!   ([`crate::deriving::BaseName`]).
 
 use super::{Sealer, Succession, work::Work};
 use crate::{
@@ -100,7 +103,8 @@ impl Sealer {
         collect(plan, self.reading.task_ctx()).await.map_err(failed)
     }
 
-    /// Drops bases and indexes that nobody will ask for any more, and forgets those that were only prepared.
+    /// Drops bases and indexes that nobody will ask for any more, and forgets those that were only
+    /// prepared.
     pub(super) async fn drop_orphans(&self) -> Result<(), EngineError> {
         let moment = self.tables.moment();
         for orphan in moment.orphans() {
@@ -111,7 +115,8 @@ impl Sealer {
         if prepared.is_empty() {
             return Ok(());
         }
-        // Of a catalog from before it was prepared nobody can tell whether it is about to be published.
+        // Of a catalog from before it was prepared nobody can tell whether it is about to be
+        // published.
         if self.changes.renew(&self.tables).await?.is_some() {
             return Ok(());
         }
@@ -121,7 +126,8 @@ impl Sealer {
     }
 }
 
-/// What is known of a sum that the table before derived, too: its base, and what rows beside segments change.
+/// What is known of a sum that the table before derived, too: its base, and what rows beside
+/// segments change.
 fn known<'m>(
     before: &TableDefinition,
     view: &str,

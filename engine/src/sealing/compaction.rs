@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - A segment is left out only if its table had nothing of it left: scans of that table do not read it. So a query goes on that began at any moment of it.
-//! - What is written anew by one sealing is bounded in rows, and at least halves the number of segments that it is in.
+//! - A segment is left out only if its table had nothing of it left: scans of that table do not
+//!   read it. So a query goes on that began at any moment of it.
+//! - What is written anew by one sealing is bounded in rows, and at least halves the number of
+//!   segments that it is in.
 
 use crate::{
     changes::encoded,
@@ -60,8 +62,9 @@ pub(super) fn worn(table: &TableSnapshot) -> BTreeSet<SegmentId> {
     by_node.into_values().flat_map(|segments| put_together(segments, of_node)).collect()
 }
 
-/// Of segments of one node, with the rows that are left, those that become one: the smallest, as long as none has many more rows than all before it
-/// together. Otherwise a large one would be written anew with every few small ones.
+/// Of segments of one node, with the rows that are left, those that become one: the smallest, as
+/// long as none has many more rows than all before it together. Otherwise a large one would be
+/// written anew with every few small ones.
 fn put_together(mut segments: Vec<(u32, SegmentId)>, rows_max: u64) -> Vec<SegmentId> {
     segments.sort_unstable();
     let (mut rows, mut chosen) = (0, Vec::new());

@@ -1,7 +1,9 @@
 //! Which segments do a table's indexes not know yet?
 //!
-//! Those that a sealing has just written. They are added to an index as parts of their own, with its small parts as soon as there are many; when most of it is of segments that are gone, it is made anew. All that happens after the table is
-//! published, while everybody goes on: an index that is behind says less, and nothing wrong ([`crate::indexing`]).
+//! Those that a sealing has just written. They are added to an index as parts of their own, with
+//! its small parts as soon as there are many; when most of it is of segments that are gone, it is
+//! made anew. All that happens after the table is published, while everybody goes on: an index that
+//! is behind says less, and nothing wrong ([`crate::indexing`]).
 
 use super::Sealer;
 use crate::{
@@ -62,7 +64,8 @@ impl Sealer {
         first
     }
 
-    /// Makes an index, or adds to a known one what it does not know. Its small parts go along. `there` has its place.
+    /// Makes an index, or adds to a known one what it does not know. Its small parts go along.
+    /// `there` has its place.
     async fn lay_index(
         &self,
         table: &Table,

@@ -105,7 +105,8 @@ impl Work {
         Ok(Self { load, sealing, written, appended })
     }
 
-    /// Keeps all segments of the predecessor but these, and says which rows are not there any more, of new ones too.
+    /// Keeps all segments of the predecessor but these, and says which rows are not there any more,
+    /// of new ones too.
     pub(super) async fn keep(&self, table: &Table, emptied: &BTreeSet<SegmentId>) -> Result<(), EngineError> {
         let withheld = |directory: &SegmentDirectory| -> Result<Arc<WithheldRows>, EngineError> {
             let fault = |error: WithheldError| EngineError::Changes(error.to_string());

@@ -1,4 +1,5 @@
-//! How is something answered that no scan has put out? As rows, too: an explanation, a number of rows, what became of a transaction.
+//! How is something answered that no scan has put out? As rows, too: an explanation, a number of
+//! rows, what became of a transaction.
 
 use super::QueryOutcome;
 use crate::{changes::Verb, error::EngineError, explain::Explanation, report::QueryReport};
@@ -46,7 +47,8 @@ pub(super) fn said(text: &str, started: Instant) -> QueryOutcome {
 
 fn one_column(field: Field, rows: ArrayRef, started: Instant) -> QueryOutcome {
     let schema = Arc::new(Schema::new(vec![field]));
-    // One column of the schema's only type and length: this cannot fail, and an empty answer would be visible.
+    // One column of the schema's only type and length: this cannot fail, and an empty answer would
+    // be visible.
     let batches = RecordBatch::try_new(Arc::clone(&schema), vec![rows]).into_iter().collect();
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
     QueryOutcome { schema, batches, report, plan: None }

@@ -43,7 +43,8 @@ use std::{
     time::Instant,
 };
 
-/// Statements one after the other, among which there may be a transaction. Dropping it gives up a transaction that is open.
+/// Statements one after the other, among which there may be a transaction. Dropping it gives up a
+/// transaction that is open.
 #[derive(Debug, Default)]
 pub struct SqlSession {
     open: Option<Transaction>,
@@ -69,8 +70,8 @@ impl SqlSession {
 pub struct OneStatement(Statement);
 
 impl Engine {
-    /// A transaction of this moment. Its tables are held, so that flushes take nothing from it that it may read; if
-    /// they are replaced all the time it goes without.
+    /// A transaction of this moment. Its tables are held, so that flushes take nothing from it that
+    /// it may read; if they are replaced all the time it goes without.
     async fn begin(&self, isolation: Isolation) -> Result<Transaction, EngineError> {
         self.now().await?;
         for attempt in 0.. {
@@ -115,11 +116,13 @@ impl Engine {
 
     /// Answers one statement of a session.
     ///
-    /// An INSERT, UPDATE or DELETE is answered by one row with the number of rows; COMMIT by one with the transaction's stamp.
+    /// An INSERT, UPDATE or DELETE is answered by one row with the number of rows; COMMIT by one
+    /// with the transaction's stamp.
     ///
     /// # Errors
-    /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would have changed; after a COMMIT that failed there is
-    /// none, and the error says what became of it.
+    /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would
+    /// have changed; after a COMMIT that failed there is none, and the error says what became of
+    /// it.
     pub async fn answer(
         &self,
         session: &mut SqlSession,
@@ -231,7 +234,8 @@ impl Engine {
         RowWriter::open(&self.changes, view)
     }
 
-    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the successors of its tables.
+    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the successors of its
+    /// tables.
     ///
     /// # Errors
     /// As [`Engine::seal`].
@@ -246,7 +250,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Answers a query. One that takes so long that segments of its tables are gone meanwhile is run again, over what there is then.
+    /// Answers a query. One that takes so long that segments of its tables are gone meanwhile is
+    /// run again, over what there is then.
     async fn query(
         &self,
         session: &mut SqlSession,
@@ -321,7 +326,8 @@ impl Engine {
                 outcome => outcome?,
             };
             match self.commit(&Arc::new(alone)).await {
-                // What the statement says is done again over the successor: its rows have other identities.
+                // What the statement says is done again over the successor: its rows have other
+                // identities.
                 Err(EngineError::Sealed) => {
                     flushes += 1;
                     self.sealer.wait_for_successor(&change.table, moment.id(&change.table)).await?;
@@ -417,7 +423,8 @@ fn rows_of(
     Ok(rows)
 }
 
-/// The rows of a batch of which the columns of a table begin at `first`; nothing of any row if they are not there.
+/// The rows of a batch of which the columns of a table begin at `first`; nothing of any row if they
+/// are not there.
 fn values_of(
     table: &Table,
     batch: &RecordBatch,

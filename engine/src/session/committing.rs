@@ -1,4 +1,5 @@
-//! How does a transaction commit while others change its rows, or flush, replace and drop its tables?
+//! How does a transaction commit while others change its rows, or flush, replace and drop its
+//! tables?
 //!
 //! ```text
 //! PREPARE -> committed
@@ -51,7 +52,8 @@ impl Engine {
             } else if is_conflict || last_moved.elapsed() > UNHEARD_CLOSING_WAIT {
                 return Err(of_table(error, &open));
             } else {
-                // Participants refuse from the PREPARE of a closing on, which nobody hears of before it is committed.
+                // Participants refuse from the PREPARE of a closing on, which nobody hears of
+                // before it is committed.
                 tokio::time::sleep(SUCCESSOR_POLL_TIME).await;
             }
             if moves >= SEALED_ATTEMPTS_MAX {
@@ -61,7 +63,8 @@ impl Engine {
         }
     }
 
-    /// Lets a transaction write to what has come by flushes of the tables that it has written to; whether there is any such.
+    /// Lets a transaction write to what has come by flushes of the tables that it has written to;
+    /// whether there is any such.
     async fn follow_flushes(&self, open: &mut Transaction) -> Result<bool, EngineError> {
         let mut has_moved = false;
         for (name, id) in open.named() {

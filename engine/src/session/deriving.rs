@@ -1,11 +1,15 @@
 //! How do statements create and drop what tables derive?
 //!
-//! A table is succeeded by one that derives something else ([`crate::sealing`]): from then on everybody who writes to it writes that, too, and nobody wrote to it without. A foreign key has two sides, in two tables, one
-//! after the other: the key's table first. Whoever is interrupted between them says it again; what is there stays.
+//! A table is succeeded by one that derives something else ([`crate::sealing`]): from then on
+//! everybody who writes to it writes that, too, and nobody wrote to it without. A foreign key has
+//! two sides, in two tables, one after the other: the key's table first. Whoever is interrupted
+//! between them says it again; what is there stays.
 //!
 //! Invariants
-//! - Names of indexes, foreign keys and views are found in all tables; a name that is taken is refused.
-//! - What a statement says is held against the table as it is when it is succeeded: if that has become another one meanwhile, again.
+//! - Names of indexes, foreign keys and views are found in all tables; a name that is taken is
+//!   refused.
+//! - What a statement says is held against the table as it is when it is succeeded: if that has
+//!   become another one meanwhile, again.
 
 use super::{Engine, QueryOutcome, answers::said};
 use crate::{

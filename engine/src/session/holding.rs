@@ -1,14 +1,17 @@
-//! How does a query keep what it reads, though its tables are flushed, replaced or dropped meanwhile?
+//! How does a query keep what it reads, though its tables are flushed, replaced or dropped
+//! meanwhile?
 //!
-//! Decision 0052: a transaction holds all tables from its beginning, another query holds its own tables when it has
-//! run for a while. Most queries are over before that, and ask nodes for nothing more.
+//! Decision 0052: a transaction holds all tables from its beginning, another query holds its own
+//! tables when it has run for a while. Most queries are over before that, and ask nodes for nothing
+//! more.
 
 use crate::limits::HOLD_AFTER;
 use rackscan_client::{Cluster, TablesHold};
 use rackscan_format::schema::TableDefinition;
 use std::sync::Arc;
 
-/// A hold of these tables; `None` if there is none, because one of them was replaced or a node has no room for it.
+/// A hold of these tables; `None` if there is none, because one of them was replaced or a node has
+/// no room for it.
 pub(super) async fn held(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> Option<TablesHold> {
     match cluster.hold_tables(tables).await {
         Ok(hold) => hold,

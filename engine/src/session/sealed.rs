@@ -6,10 +6,12 @@ use super::Engine;
 use crate::{error::EngineError, sealing::SealOutcome};
 
 impl Engine {
-    /// Makes segments of a table's changed rows, while others read and write; for a moment writers of the table wait.
+    /// Makes segments of a table's changed rows, while others read and write; for a moment writers
+    /// of the table wait.
     ///
     /// # Errors
-    /// A node that is away or has no room: then nothing has changed, or the table takes no writes until it is sealed.
+    /// A node that is away or has no room: then nothing has changed, or the table takes no writes
+    /// until it is sealed.
     pub async fn seal(&self, table: &str) -> Result<SealOutcome, EngineError> {
         if !self.now().await?.view.contains_key(table) {
             self.refresh().await?;
@@ -28,7 +30,8 @@ impl Engine {
         self.sealer.sweep().await
     }
 
-    /// Learns what has changed, and begins to seal the table in the background that has most changed rows, if those are enough.
+    /// Learns what has changed, and begins to seal the table in the background that has most
+    /// changed rows, if those are enough.
     ///
     /// # Errors
     /// As [`Engine::sql`].

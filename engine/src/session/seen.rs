@@ -1,6 +1,7 @@
 //! Which tables, of which moment, does a statement see?
 //!
-//! Invariant: views are of the moment of the tables that are seen with them, or are not seen at all.
+//! Invariant: views are of the moment of the tables that are seen with them, or are not seen at
+//! all.
 
 use super::{CATALOG, SCHEMA};
 use crate::{
@@ -25,7 +26,8 @@ pub(super) struct Seen {
     pub(super) time: DateTime<Utc>,
     /// Why what has changed lately may be missing.
     pub(super) unheard: Option<String>,
-    /// What changed rows add to views, at the moment of the view; of a statement in no transaction it is asked for when it is known to need it.
+    /// What changed rows add to views, at the moment of the view; of a statement in no transaction
+    /// it is asked for when it is known to need it.
     pub(super) sums: Option<Arc<Sums>>,
     /// Tables that its transaction has written to: their views do not know that.
     pub(super) written: BTreeSet<TableId>,

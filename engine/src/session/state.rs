@@ -1,7 +1,8 @@
 //! How is DataFusion set up?
 //!
 //! Invariants
-//! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have reached the scans.
+//! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have
+//!   reached the scans.
 
 use super::{CATALOG, EngineOptions, SCHEMA};
 use crate::{
@@ -48,9 +49,11 @@ pub(crate) fn session_state(
     sql.parse_float_as_decimal = true;
     // A LIMIT outside takes the first rows of a subquery with ORDER BY in FROM.
     sql.enable_subquery_sort_elimination = false;
-    // DataFusion 55.2 narrows by MIN and MAX of columns also where another aggregate of the same list is about an expression.
+    // DataFusion 55.2 narrows by MIN and MAX of columns also where another aggregate of the same
+    // list is about an expression.
     config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made for nobody.
+    // Keys come from taps (`narrowing`); lists of them in DataFusion's own filters would be made
+    // for nobody.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
     if let Some(bytes) = options.memory_bytes {
         let execution = &mut config.options_mut().execution;

@@ -38,7 +38,8 @@ impl Expression {
         Self { class, pieces }
     }
 
-    /// Itself, and what AND and OR in it connect: DataFusion leaves the second out where the first decides for a whole batch.
+    /// Itself, and what AND and OR in it connect: DataFusion leaves the second out where the first
+    /// decides for a whole batch.
     pub(crate) fn connected(&self) -> Vec<&Self> {
         let connects = |piece: &Piece| matches!(piece, Piece::Sql(sql) if sql == " AND " || sql == " OR ");
         let mut all = vec![self];
@@ -52,7 +53,8 @@ impl Expression {
         all
     }
 
-    /// Expressions of the same class with less in them: operands in its place, and itself with a smaller operand.
+    /// Expressions of the same class with less in them: operands in its place, and itself with a
+    /// smaller operand.
     pub(crate) fn smaller(&self) -> Vec<Self> {
         let operands = self.pieces.iter().filter_map(|piece| match piece {
             Piece::Operand(operand) if operand.class == self.class => Some(operand.clone()),

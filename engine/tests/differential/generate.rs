@@ -1,10 +1,11 @@
 //! Which expressions are worth computing?
 //!
-//! Those that scans translate, most of the time, and some that stay above them. Constants are the table's own values and their
-//! neighbours, so that every share of the rows is selected by some predicate.
+//! Those that scans translate, most of the time, and some that stay above them. Constants are the
+//! table's own values and their neighbours, so that every share of the rows is selected by some
+//! predicate.
 //!
-//! A double and a decimal are never compared with each other: the engine compares them as doubles and DataFusion by itself as
-//! decimals, on purpose (`rules/common_types`).
+//! A double and a decimal are never compared with each other: the engine compares them as doubles
+//! and DataFusion by itself as decimals, on purpose (`rules/common_types`).
 
 use crate::{
     draw::Draw,
@@ -126,7 +127,8 @@ impl<'t> Scope<'t> {
         let how = match (random.percent(25), nulls) {
             (false, _) => format!("({{}} IN ({list}))"),
             (true, false) => format!("({{}} NOT IN ({list}))"),
-            // DataFusion 55.2 takes the entries of `x NOT IN (..., NULL)` from those of `x IN (...)` beside it and finds rows.
+            // DataFusion 55.2 takes the entries of `x NOT IN (..., NULL)` from those of
+            // `x IN (...)` beside it and finds rows.
             (true, true) => format!("(({{}} IN ({list})) IS FALSE)"),
         };
         Expression::of(Class::Boolean, &how, operands)

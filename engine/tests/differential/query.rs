@@ -1,9 +1,10 @@
 //! Which statements are worth comparing?
 //!
 //! Invariants
-//! - What a statement demands of its answer is known: the rows as a multiset, in order, or any so many of them.
-//! - Sums and averages of doubles depend on the order of rows. Nothing but the output shows them, beside all keys, and another
-//!   column of the expected answer says how far they may be off.
+//! - What a statement demands of its answer is known: the rows as a multiset, in order, or any so
+//!   many of them.
+//! - Sums and averages of doubles depend on the order of rows. Nothing but the output shows them,
+//!   beside all keys, and another column of the expected answer says how far they may be off.
 
 use crate::{
     draw::Draw,
@@ -21,8 +22,8 @@ const JOINED_ROWS_MAX: u64 = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     expression: Expression,
-    /// If the order of rows shows: how far it may be off, as the sum or average of the magnitudes that were added, or 0 of an
-    /// extreme. Infinite or no number where anything may come out.
+    /// If the order of rows shows: how far it may be off, as the sum or average of the magnitudes
+    /// that were added, or 0 of an extreme. Infinite or no number where anything may come out.
     scale: Option<Expression>,
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct Output {
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     All,
-    /// In the order of all exact columns: by column whether descending and whether nulls come first.
+    /// In the order of all exact columns: by column whether descending and whether nulls come
+    /// first.
     InOrder {
         orders: Vec<(bool, bool)>,
         limit: Option<u64>,
@@ -92,13 +94,14 @@ impl Query {
         self.text(false)
     }
 
-    /// The statement whose answer is the expected one, once it is `cut`: with all rows, and with scales at the end.
+    /// The statement whose answer is the expected one, once it is `cut`: with all rows, and with
+    /// scales at the end.
     pub(crate) fn reference(&self) -> String {
         self.text(true)
     }
 
-    /// The wanted rows among `rows` of the reference, if those are in order. DataFusion alone need not do it: its top-k loses rows
-    /// with 0.0 where others have -0.0.
+    /// The wanted rows among `rows` of the reference, if those are in order. DataFusion alone need
+    /// not do it: its top-k loses rows with 0.0 where others have -0.0.
     pub(crate) fn cut(&self, rows: usize) -> Range<usize> {
         let Wanted::InOrder { limit, offset, .. } = &self.wanted else { return 0..rows };
         let number = |of: u64| usize::try_from(of).unwrap_or(usize::MAX);
@@ -170,7 +173,8 @@ impl Query {
         scales.collect()
     }
 
-    /// Whether the answer is known without the expected one: all rows or the first ones, and no sum of doubles.
+    /// Whether the answer is known without the expected one: all rows or the first ones, and no sum
+    /// of doubles.
     pub(crate) fn is_exact(&self) -> bool {
         !matches!(self.wanted, Wanted::Any { .. }) && self.outputs.iter().all(|output| output.scale.is_none())
     }
@@ -315,7 +319,8 @@ fn aggregation(random: &mut Random, scope: &Scope<'_>, from: String) -> Query {
         })
         .collect();
     outputs.extend((0..1 + random.index(4)).map(|_| aggregate(random, scope)));
-    // DataFusion plans a lone DISTINCT in another way, with other types of sums, unless a scale stands beside it.
+    // DataFusion plans a lone DISTINCT in another way, with other types of sums, unless a scale
+    // stands beside it.
     if outputs.iter().any(|output| output.scale.is_some()) {
         outputs.retain(|output| !output.expression.to_string().contains("(DISTINCT "));
     }

@@ -1,6 +1,7 @@
 //! Are two answers equal?
 //!
-//! Names, types and rows, bit for bit; but sums, averages and extremes of doubles within what another order of rows may change.
+//! Names, types and rows, bit for bit; but sums, averages and extremes of doubles within what
+//! another order of rows may change.
 
 use crate::query::{Query, Wanted};
 use rackscan_engine::arrow::{
@@ -13,7 +14,8 @@ use rackscan_engine::arrow::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Of the magnitudes' sum: more than the roundings of `JOINED_ROWS_MAX` additions in any order, and in both answers.
+/// Of the magnitudes' sum: more than the roundings of `JOINED_ROWS_MAX` additions in any order, and
+/// in both answers.
 const SUM_ERROR_MAX: f64 = 2.0 * 20_000.0 * f64::EPSILON;
 
 /// An answer.
@@ -163,7 +165,8 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// Whether two sums of the same numbers can be so far from each other; `scale` is the sum of their magnitudes.
+/// Whether two sums of the same numbers can be so far from each other; `scale` is the sum of their
+/// magnitudes.
 fn is_near(found: Option<f64>, expected: Option<f64>, scale: Option<f64>) -> bool {
     match (found, expected, scale) {
         (None, None, _) => true,

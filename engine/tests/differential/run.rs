@@ -1,6 +1,7 @@
 //! How do rounds of cases run?
 //!
-//! A round loads tables and asks many statements of them; its seed is all that it depends on. Lanes take its cases in turn.
+//! A round loads tables and asks many statements of them; its seed is all that it depends on. Lanes
+//! take its cases in turn.
 
 use crate::{
     cluster::Outcome,
@@ -194,7 +195,8 @@ async fn wrong(
         Err(_) => {
             let mut answers = ways.iter().filter_map(|way| Some((&way.way, way.answer.as_ref().ok()?)));
             let (first, one) = answers.next()?;
-            // Without the expected answer nobody knows which rows any so many of them are, or how far sums may be off.
+            // Without the expected answer nobody knows which rows any so many of them are, or how
+            // far sums may be off.
             if !query.is_exact() {
                 return None;
             }

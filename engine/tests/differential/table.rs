@@ -140,7 +140,8 @@ impl Table {
             kind: Kind::Int64,
             values: Values::Integers((0..rows as i64).map(Some).collect()),
         }];
-        // DataFusion mistakes columns of two tables for each other that have one name, when it pushes filters below an outer join.
+        // DataFusion mistakes columns of two tables for each other that have one name, when it
+        // pushes filters below an outer join.
         let of_table = name.clone();
         for (number, kind) in kinds.into_iter().enumerate() {
             let is_wide = is_first && number == 7;

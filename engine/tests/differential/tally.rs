@@ -1,7 +1,7 @@
 //! Did the cases meet what they are there for?
 //!
-//! A fuzzer that no longer pushes anything down, bounces or prunes would find nothing and say so cheerfully: every count must
-//! grow.
+//! A fuzzer that no longer pushes anything down, bounces or prunes would find nothing and say so
+//! cheerfully: every count must grow.
 
 use crate::{rows::Answer, ways::Ended};
 use rackscan_engine::{QueryReport, ScanReason, ScanReport};

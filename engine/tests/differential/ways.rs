@@ -108,7 +108,8 @@ impl Lane {
         let sql = query.reference();
         let answer = async {
             let frame = self.alone.sql(&sql).await.map_err(|error| error.strip_backtrace())?;
-            // The physical plan's schema: before it is optimised, types of branches may be those that the user wrote.
+            // The physical plan's schema: before it is optimised, types of branches may be those
+            // that the user wrote.
             let context = frame.task_ctx();
             let plan = frame.create_physical_plan().await.map_err(|error| error.strip_backtrace())?;
             let (schema, running) = (plan.schema(), collect(plan, Arc::new(context)));

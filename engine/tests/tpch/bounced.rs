@@ -1,6 +1,7 @@
-//! What does a node do that has more scans than it can queue, and what does the engine? Goal: the node bounces
-//! segments with a reason, the engine fetches and scans them itself, and no row is lost or doubled. Method: one scan
-//! worker with a queue of one, and many more segments asked for at a time.
+//! What does a node do that has more scans than it can queue, and what does the engine? Goal: the
+//! node bounces segments with a reason, the engine fetches and scans them itself, and no row is
+//! lost or doubled. Method: one scan worker with a queue of one, and many more segments asked for
+//! at a time.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, EngineOptions, ScanReason};

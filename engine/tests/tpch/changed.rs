@@ -1,5 +1,7 @@
-//! What do statements see after rows were inserted, updated and deleted? Goal: wherever segments are scanned, exactly what another engine says that has
-//! executed the same statements; all of a transaction or nothing of it. Method: clusters of in-process nodes beside DataFusion's tables in memory.
+//! What do statements see after rows were inserted, updated and deleted? Goal: wherever segments
+//! are scanned, exactly what another engine says that has executed the same statements; all of a
+//! transaction or nothing of it. Method: clusters of in-process nodes beside DataFusion's tables in
+//! memory.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use datafusion::{
@@ -40,7 +42,8 @@ const QUERIES: [&str; 8] = [
     "select distinct l_shipmode from lineitem where l_shipinstruct <> 'NONE' order by 1",
 ];
 
-/// Statements that change rows that were loaded, rows that were inserted, rows that were changed before, and none.
+/// Statements that change rows that were loaded, rows that were inserted, rows that were changed
+/// before, and none.
 pub(crate) const CHANGES: [&str; 14] = [
     "update orders set o_totalprice = o_totalprice + 1.25, o_comment = 'changed' where o_orderkey % 7 = 0",
     "delete from lineitem where l_orderkey % 11 = 3 and l_linenumber > 1 and l_orderkey < 20000",
@@ -77,7 +80,8 @@ pub(crate) async fn alone(engine: &Engine) -> Outcome<SessionContext> {
     Ok(context)
 }
 
-/// Executes a statement by DataFusion alone; the rows that it was about. DataFusion's tables in memory pass over subqueries of DELETE: those keep the rows that are left.
+/// Executes a statement by DataFusion alone; the rows that it was about. DataFusion's tables in
+/// memory pass over subqueries of DELETE: those keep the rows that are left.
 pub(crate) async fn change_alone(alone: &SessionContext, change: &str) -> Outcome<u64> {
     let Some((table, condition)) =
         change.strip_prefix("delete from ").and_then(|rest| rest.split_once(" where "))

@@ -1,5 +1,7 @@
-//! Are statements that were acknowledged seen, whatever the clocks of engines and nodes say? Goal: rows, views and indexes are what the last acknowledged
-//! statement says, and what is refused names the clocks and changes nothing. Method: two engines, one of them or nodes with clocks that are wrong by up to ten years.
+//! Are statements that were acknowledged seen, whatever the clocks of engines and nodes say? Goal:
+//! rows, views and indexes are what the last acknowledged statement says, and what is refused names
+//! the clocks and changes nothing. Method: two engines, one of them or nodes with clocks that are
+//! wrong by up to ten years.
 
 use crate::{
     changed::{SHAPE, one},
@@ -63,7 +65,8 @@ impl Scene {
         Ok(())
     }
 
-    /// What one engine says is seen by both at once, or was refused and changes nothing. Whether all was done.
+    /// What one engine says is seen by both at once, or was refused and changes nothing. Whether
+    /// all was done.
     async fn statements(&mut self, by: usize, what: &str) -> Outcome<bool> {
         self.numbers += 1;
         let number = self.numbers;
@@ -120,7 +123,8 @@ async fn nothing_is_lost() -> Outcome<()> {
                 let behind = if nodes > 0 { skew_ms.min(0) } else { 0 };
                 assert!(all || ahead - behind > 45_000, "{what}: no clock is ahead of a node's");
             }
-            // All are set right, one after the other: what was written until then is overwritten at once.
+            // All are set right, one after the other: what was written until then is overwritten at
+            // once.
             scene.nodes_ms.iter().for_each(|node| node.store(0, Ordering::SeqCst));
             scene.engine_ms.store(0, Ordering::SeqCst);
             for by in [0, 1] {

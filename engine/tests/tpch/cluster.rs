@@ -1,7 +1,8 @@
 //! How does a test get a cluster with TPC-H in it?
 //!
-//! Storage nodes run inside the test's process, with device files below Cargo's folder for temporary files: `O_DIRECT`
-//! needs a filesystem on a disk. Everything is removed when the cluster is dropped.
+//! Storage nodes run inside the test's process, with device files below Cargo's folder for
+//! temporary files: `O_DIRECT` needs a filesystem on a disk. Everything is removed when the cluster
+//! is dropped.
 
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};
 use rackscan_datasets::{LoadOptions, tpch};
@@ -43,7 +44,8 @@ impl TestCluster {
     /// The same with nodes that are configured in another way.
     pub(crate) fn start_with(nodes: u16, change: impl Fn(&mut Config)) -> Outcome<Self> {
         let data = TempDir::new_in(env!("CARGO_TARGET_TMPDIR"))?;
-        // A socket's path may have about 100 bytes, which a build folder deep in a home folder exceeds.
+        // A socket's path may have about 100 bytes, which a build folder deep in a home folder
+        // exceeds.
         let sockets = TempDir::new()?;
         let key = ClusterKey::generate()?;
         fs::write(data.path().join("key"), key.to_hex())?;

@@ -1,4 +1,5 @@
-//! What do transactions do to each other that change the same rows? Goal: the first one commits, the second one is done again or told, and a flush is never the reason.
+//! What do transactions do to each other that change the same rows? Goal: the first one commits,
+//! the second one is done again or told, and a flush is never the reason.
 
 use crate::{
     changed::one,
@@ -236,7 +237,8 @@ async fn a_flush_aborts_no_transaction() {
     for isolation in [Isolation::Snapshot, Isolation::ReadAtomic] {
         for turn in 0..12_i64 {
             let mut session = SqlSession::with_isolation(isolation);
-            // Rows of a segment, of none, and ones that were changed before and flushed in between, once or several times.
+            // Rows of a segment, of none, and ones that were changed before and flushed in between,
+            // once or several times.
             for statement in [
                 "begin",
                 "update t set v = v + 1 where k = 1",

@@ -1,5 +1,7 @@
-//! Is what tables derive always what their rows say? Goal: a materialised view has exactly what its query finds, in every placement, beside changes and sealings, and whoever asks for both in
-//! one statement finds them agree; indexes and foreign keys have an entry for each row that they should. Method: views beside their queries, on clusters of in-process nodes.
+//! Is what tables derive always what their rows say? Goal: a materialised view has exactly what its
+//! query finds, in every placement, beside changes and sealings, and whoever asks for both in one
+//! statement finds them agree; indexes and foreign keys have an entry for each row that they
+//! should. Method: views beside their queries, on clusters of in-process nodes.
 
 use crate::{
     changed::{CHANGES, SHAPE, one},
@@ -63,7 +65,8 @@ async fn create_views(engine: &Engine) -> Outcome<()> {
     Ok(())
 }
 
-/// An answer as text. Sums of views are decimals of 38 digits, those of queries of as many as may be.
+/// An answer as text. Sums of views are decimals of 38 digits, those of queries of as many as may
+/// be.
 async fn text(engine: &Engine, query: &str) -> Outcome<String> {
     let outcome = engine.sql(query).await?;
     let kinds = outcome.schema.fields().iter().map(|field| match field.data_type() {
@@ -115,7 +118,8 @@ async fn views_are_their_queries() -> Outcome<()> {
     create_views(&engines[0]).await?;
     check_views(&engines, "their creation").await?;
     for (turn, change) in CHANGES.iter().enumerate() {
-        // Each row is written with up to three entries of each view: fewer rows fit into a transaction.
+        // Each row is written with up to three entries of each view: fewer rows fit into a
+        // transaction.
         engines[turn % 2].sql(&change.replace("% 7", "% 35")).await?;
         if turn % 4 == 2 {
             for table in ["orders", "lineitem"] {
@@ -148,7 +152,8 @@ async fn bases(engine: &Engine) -> Outcome<usize> {
     Ok(catalog.tables.iter().filter(|table| table.definition.name.starts_with("rackscan base")).count())
 }
 
-/// Deletes orders with their lines, and inserts others, until it is told to stop; how many transactions that were.
+/// Deletes orders with their lines, and inserts others, until it is told to stop; how many
+/// transactions that were.
 async fn refresh(engine: Engine, first: i64, is_over: Arc<AtomicBool>) -> Result<i64, EngineError> {
     let (mut session, mut done) = (SqlSession::default(), 0);
     while !is_over.load(Ordering::Relaxed) {
@@ -198,7 +203,8 @@ async fn refresh(engine: Engine, first: i64, is_over: Arc<AtomicBool>) -> Result
     Ok(done)
 }
 
-/// Two writers change tables, while one engine seals them and another one compares views with their queries, each time in one statement.
+/// Two writers change tables, while one engine seals them and another one compares views with their
+/// queries, each time in one statement.
 async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
     let cluster = TestCluster::start(3)?;
     cluster.load(SHAPE).await?;
@@ -268,7 +274,8 @@ async fn whoever_gives_up_sealing_a_table_with_views_leaves_them_right_and_nothi
     views_agree(|turn| turn.is_multiple_of(2).then(|| after(turn))).await.unwrap();
 }
 
-/// Views are created and dropped while two writers refresh and another engine seals; several statements at a time compare them with their queries.
+/// Views are created and dropped while two writers refresh and another engine seals; several
+/// statements at a time compare them with their queries.
 async fn views_come_and_go() -> Outcome<()> {
     let cluster = TestCluster::start(3)?;
     cluster.load(SHAPE).await?;
@@ -413,7 +420,8 @@ async fn rows_that_change_again_and_again_are_in_their_view_once() {
     }
     assert_eq!(one(&other, &mut session, &difference("n", query)).await.unwrap(), 0);
     assert_eq!(one(&other, &mut session, "select sum(keys) from n where n_regionkey > 6").await.unwrap(), 56);
-    // Programs without SQL, too: of a row that was loaded, one that was changed since, and one that was inserted.
+    // Programs without SQL, too: of a row that was loaded, one that was changed since, and one that
+    // was inserted.
     let engine = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
     engine.sql("delete from region where r_regionkey = 1").await.unwrap();
     engine.seal("nation").await.unwrap();

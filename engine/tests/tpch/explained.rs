@@ -1,5 +1,6 @@
-//! Does EXPLAIN say what happened? Goal: the figures of a run add up and agree between placements. Method: the same
-//! query under each placement, its figures held against each other and against the table.
+//! Does EXPLAIN say what happened? Goal: the figures of a run add up and agree between placements.
+//! Method: the same query under each placement, its figures held against each other and against the
+//! table.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{
@@ -327,11 +328,13 @@ impl Explained {
 async fn what_text_says_json_says_item_by_item() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
-    // Whoever opens an engine now cannot open the devices by their paths any more; the nodes have them open.
+    // Whoever opens an engine now cannot open the devices by their paths any more; the nodes have
+    // them open.
     for device in [cluster.devices(0), cluster.devices(1)].concat() {
         std::fs::rename(&device, device.with_extension("elsewhere")).expect("it is renamed");
     }
-    // Rows were loaded by order, and orders do not know their dates; keys are what zone maps can tell apart.
+    // Rows were loaded by order, and orders do not know their dates; keys are what zone maps can
+    // tell apart.
     let sql =
         "select l_comment from lineitem where l_orderkey < 5000 and l_quantity < 3 and l_quantity / 2 < 10";
     let options = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Auto) };

@@ -1,4 +1,5 @@
-//! What do queries find by an index? Goal: exactly what they find without one, wherever segments are scanned, beside changes and sealings; and segments without such a row are not scanned.
+//! What do queries find by an index? Goal: exactly what they find without one, wherever segments
+//! are scanned, beside changes and sealings; and segments without such a row are not scanned.
 //! Method: queries beside DataFusion's tables in memory.
 
 use crate::{
@@ -12,7 +13,8 @@ use rackscan_fabric::Wire;
 use rackscan_planner::{Placement, Policy};
 use std::sync::Arc;
 
-/// What `explain` says of the only scan of a query, how many stored segments the index has spared it, and how many it has scanned.
+/// What `explain` says of the only scan of a query, how many stored segments the index has spared
+/// it, and how many it has scanned.
 async fn explained(engine: &Engine, query: &str) -> Outcome<(String, u64, u64)> {
     let explanation = engine.explain(query, ExplainMode::Analyze).await?;
     let [scan] = explanation.scans.as_slice() else { return Err(format!("not one scan: {query}").into()) };
@@ -33,7 +35,8 @@ const LOOKUPS: [&str; 8] = [
     "select count(*) from orders where o_clerk = 'nobody' or o_clerk = 'Clerk#1'",
 ];
 
-/// Changes that touch what is looked up: rows that were loaded, that were inserted, and values that become others.
+/// Changes that touch what is looked up: rows that were loaded, that were inserted, and values that
+/// become others.
 const MOVES: [&str; 7] = [
     "update orders set o_custkey = 37 where o_orderkey between 100 and 400",
     "insert into orders select o_orderkey + 700000, 61, o_orderstatus, o_totalprice, o_orderdate, o_orderpriority, 'Clerk#1', 3, o_comment \

@@ -1,6 +1,6 @@
-//! What happens when a node is lost? Goal: one clear error that names it, at once, and no panic; or the whole answer, where
-//! its devices can be read without it and nobody forces another placement. Method: a node is stopped before a query, and
-//! while a query's answer is being read.
+//! What happens when a node is lost? Goal: one clear error that names it, at once, and no panic; or
+//! the whole answer, where its devices can be read without it and nobody forces another placement.
+//! Method: a node is stopped before a query, and while a query's answer is being read.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_engine::{
@@ -15,7 +15,8 @@ const SHAPE: Shape = Shape { segment_rows: 2048, page_size: 4 << 10 };
 /// A lost node must be noticed well before any request's deadline.
 const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Reads a table while one of its nodes stops, and returns the error that comes instead of the rest.
+/// Reads a table while one of its nodes stops, and returns the error that comes instead of the
+/// rest.
 async fn error_in_mid_query(wire: Wire, policy: Policy) -> Outcome<Option<EngineError>> {
     let mut cluster = TestCluster::start(2)?;
     cluster.load(SHAPE).await?;
@@ -89,8 +90,8 @@ async fn slow_engine(cluster: &TestCluster, segments_in_flight: usize) -> Engine
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_automatic_scan_goes_on_without_a_lost_node_whose_devices_are_attached() {
-    // One segment at a time; and several, of which the node bounces most, so that they are fetched when it is lost, but by far not all that
-    // there are: some must be left when it is.
+    // One segment at a time; and several, of which the node bounces most, so that they are fetched
+    // when it is lost, but by far not all that there are: some must be left when it is.
     for (segments_in_flight, scan_queue) in [(1, 64), (8, 1)] {
         let mut cluster = TestCluster::start_with(2, |config| config.scan_queue = scan_queue).expect("nodes");
         cluster.load(SHAPE).await.expect("data");

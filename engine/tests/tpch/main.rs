@@ -1,4 +1,5 @@
-//! Does the engine keep its promises on TPC-H? One file per promise, over clusters of in-process nodes.
+//! Does the engine keep its promises on TPC-H? One file per promise, over clusters of in-process
+//! nodes.
 
 mod answers;
 mod bounced;

@@ -1,6 +1,7 @@
-//! Does a scan learn while it runs what the operators above it will throw away? Goal: the keys of joins and the thresholds of a
-//! top-k reach scans under every placement, pages without any of them are not read, and answers stay the same. Method: joins
-//! and top-k over one cluster, their scans' figures held against those of the same scan alone.
+//! Does a scan learn while it runs what the operators above it will throw away? Goal: the keys of
+//! joins and the thresholds of a top-k reach scans under every placement, pages without any of them
+//! are not read, and answers stay the same. Method: joins and top-k over one cluster, their scans'
+//! figures held against those of the same scan alone.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{
@@ -21,7 +22,8 @@ async fn scan_of(engine: &Engine, sql: &str, table: &str) -> ScanReport {
     scan.unwrap_or_else(|| panic!("no scan of {table}: {explanation}"))
 }
 
-/// Runs `sql` under every policy; returns the report of a table's scan for each. All give the same rows.
+/// Runs `sql` under every policy; returns the report of a table's scan for each. All give the same
+/// rows.
 async fn everywhere(cluster: &TestCluster, wire: Wire, sql: &str, table: &str) -> Vec<ScanReport> {
     let rows = EngineOptions { aggregates: AggregatePushdown::Never, ..options(Policy::Local) };
     let engine = cluster.engine(wire, rows).await.expect("an engine");
@@ -35,8 +37,9 @@ async fn everywhere(cluster: &TestCluster, wire: Wire, sql: &str, table: &str) -
     reports
 }
 
-/// As [`everywhere`], of a scan of which at most a third of the rows are to be selected. Scans wait only for a short time for the keys of small tables, and on a machine
-/// that is busy with something else they come late: then it is tried again.
+/// As [`everywhere`], of a scan of which at most a third of the rows are to be selected. Scans wait
+/// only for a short time for the keys of small tables, and on a machine that is busy with something
+/// else they come late: then it is tried again.
 async fn everywhere_in_time(cluster: &TestCluster, sql: &str, table: &str) -> Vec<ScanReport> {
     let is_narrow = |report: &ScanReport| {
         report.actual.as_ref().is_some_and(|figures| figures.work.rows_selected <= report.rows / 3)
@@ -103,7 +106,8 @@ async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most
 async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
-    // A region names five of 25 nations, those about a fifth of the suppliers, and those a fifth of the lines.
+    // A region names five of 25 nations, those about a fifth of the suppliers, and those a fifth of
+    // the lines.
     let sql = "select count(*), sum(l_quantity) from lineitem, supplier, nation, region where l_suppkey = s_suppkey \
                and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
     for table in ["nation", "supplier", "lineitem"] {
@@ -125,7 +129,8 @@ async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
 async fn each_key_of_a_join_narrows_the_table_that_it_comes_from() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
-    // Suppliers of a fifth of the nations are joined by their number and their nation: with lines, and with customers.
+    // Suppliers of a fifth of the nations are joined by their number and their nation: with lines,
+    // and with customers.
     let sql = "select count(*), sum(l_quantity) from lineitem, orders, customer, supplier, nation, region \
                where l_orderkey = o_orderkey and o_custkey = c_custkey and l_suppkey = s_suppkey and c_nationkey = s_nationkey \
                and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
@@ -147,7 +152,8 @@ async fn each_key_of_a_join_narrows_the_table_that_it_comes_from() {
 async fn the_keys_of_a_join_go_no_further_than_where_the_first_rows_are_taken() {
     let cluster = TestCluster::start(2).expect("a cluster");
     cluster.load(SHAPE).await.expect("data");
-    // The ten richest customers, wherever they live; were they narrowed by nation, others would take their places.
+    // The ten richest customers, wherever they live; were they narrowed by nation, others would
+    // take their places.
     let sql = "select count(*) from supplier, nation, \
                (select c_custkey, c_nationkey from customer order by c_acctbal desc, c_custkey limit 10) as richest \
                where s_suppkey = c_custkey % 100 and s_nationkey = c_nationkey and n_nationkey = s_nationkey and n_name = 'CHINA'";
@@ -232,7 +238,8 @@ async fn columns_of_one_name_on_both_sides_of_a_join_are_told_apart() {
     let plain = cluster.engine(Wire::Shm, never).await.expect("an engine");
     let always = EngineOptions { narrowed_rows_min: 0, ..options(Policy::Local) };
     let narrowing = cluster.engine(Wire::Shm, always).await.expect("an engine");
-    // Both sides of the inner join put out l_suppkey and l_linenumber; the outer joins are about one or the other.
+    // Both sides of the inner join put out l_suppkey and l_linenumber; the outer joins are about
+    // one or the other.
     let inner =
         "from lineitem a join lineitem b on a.l_orderkey = b.l_orderkey and a.l_linenumber < b.l_linenumber";
     for side in ["a", "b"] {

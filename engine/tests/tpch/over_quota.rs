@@ -1,6 +1,7 @@
-//! What becomes of a scan that needs more than its node gives to one? Goal: the node bounces it with the reason, the engine
-//! fetches and scans the segment itself, the rows are right, and EXPLAIN ANALYZE names the quota. Method: the smallest quotas
-//! that can be configured, and statements that need more; beside them one that does with it, so that the quota is the cause.
+//! What becomes of a scan that needs more than its node gives to one? Goal: the node bounces it
+//! with the reason, the engine fetches and scans the segment itself, the rows are right, and
+//! EXPLAIN ANALYZE names the quota. Method: the smallest quotas that can be configured, and
+//! statements that need more; beside them one that does with it, so that the quota is the cause.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, ExplainMode, ReasonCount, ScanReason};
@@ -16,7 +17,8 @@ async fn engine(cluster: &TestCluster) -> Engine {
     cluster.engine(Wire::Shm, options).await.expect("an engine")
 }
 
-/// Segments are bounced for that reason, the rows are those of a scan without nodes, and EXPLAIN ANALYZE says so.
+/// Segments are bounced for that reason, the rows are those of a scan without nodes, and EXPLAIN
+/// ANALYZE says so.
 async fn is_bounced_and_right(engine: &Engine, sql: &str, reason: ScanReason, named: &str) {
     engine.set_policy(Policy::Local);
     let local = engine.sql(sql).await.expect("it runs");
@@ -65,7 +67,8 @@ async fn a_scan_over_its_nodes_memory_quota_is_fetched_and_explained() {
     let least = |config: &mut Config| config.scan_memory = ByteSize(256 << 10);
     let cluster = TestCluster::start_with(1, least).expect("a cluster");
     let engine = engine(&cluster).await;
-    // A page of each of these columns of a full segment is more than the quota; a page of one of them is not.
+    // A page of each of these columns of a full segment is more than the quota; a page of one of
+    // them is not.
     let sql = "select count(l_comment), min(l_extendedprice), sum(l_partkey), sum(l_orderkey) from lineitem \
                where l_comment like '%a%' and l_partkey > 1 and l_suppkey > 1";
     is_bounced_and_right(&engine, sql, ScanReason::BouncedMemoryQuota, "memory quota").await;

@@ -1,12 +1,14 @@
-//! Which statements were once wrong? Goal: none of them is again. Method: what the differential tests found, made small, over
-//! TPC-H: with all that a scan can do inside it, and with as little as possible.
+//! Which statements were once wrong? Goal: none of them is again. Method: what the differential
+//! tests found, made small, over TPC-H: with all that a scan can do inside it, and with as little
+//! as possible.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, EngineOptions, arrow::util::pretty::pretty_format_batches};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 
-/// The rows of a statement with aggregates in the scan and without; it says in which order they are.
+/// The rows of a statement with aggregates in the scan and without; it says in which order they
+/// are.
 async fn both(sql: &str) -> [String; 2] {
     let cluster = TestCluster::start(1).expect("a cluster");
     cluster.load(Shape { segment_rows: 8192, page_size: 16 << 10 }).await.expect("data");

@@ -1,5 +1,5 @@
-//! What does bad SQL get? Goal: each mistake is named with what was found and what would do. Method: a table of
-//! statements and the messages they must get.
+//! What does bad SQL get? Goal: each mistake is named with what was found and what would do.
+//! Method: a table of statements and the messages they must get.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::EngineError;

@@ -1,5 +1,6 @@
-//! What becomes of statements whose table another program loads anew, drops, flushes, or lets derive something else? Goal: a statement sees the tables that are published when it begins, and what is
-//! acknowledged is in the table that is published then.
+//! What becomes of statements whose table another program loads anew, drops, flushes, or lets
+//! derive something else? Goal: a statement sees the tables that are published when it begins, and
+//! what is acknowledged is in the table that is published then.
 
 use crate::{
     changed::{count, one},
@@ -200,7 +201,8 @@ async fn a_transaction_over_a_table_that_is_not_published_any_more_is_refused_an
     }
 }
 
-/// Inserts rows of its own; each that was acknowledged is there, unless the table was replaced meanwhile. How many were looked for.
+/// Inserts rows of its own; each that was acknowledged is there, unless the table was replaced
+/// meanwhile. How many were looked for.
 async fn insert_and_look(
     writer: Engine,
     reader: Engine,

@@ -1,5 +1,5 @@
-//! What do statements see while changed rows become segments, and after that? Goal: what they would see if nothing were sealed, whoever seals, however often, and whatever becomes
-//! of those who do.
+//! What do statements see while changed rows become segments, and after that? Goal: what they would
+//! see if nothing were sealed, whoever seals, however often, and whatever becomes of those who do.
 
 use crate::{
     changed::{CHANGES, SHAPE, alone, change_alone, check_answers, count, one},
@@ -108,7 +108,8 @@ async fn move_amounts(engine: Engine, writer: u32, is_over: Arc<AtomicBool>) -> 
         }
         match outcome {
             Ok(()) => moved += 1,
-            // One of the tables was sealed meanwhile: nothing was written. A statement alone waits for the successor.
+            // One of the tables was sealed meanwhile: nothing was written. A statement alone waits
+            // for the successor.
             Err(EngineError::Sealed) => {
                 engine.sql("update supplier set s_comment = 'waited' where s_suppkey = 90").await?;
                 engine.sql("update customer set c_comment = 'waited' where c_custkey = 90").await?;
@@ -119,7 +120,8 @@ async fn move_amounts(engine: Engine, writer: u32, is_over: Arc<AtomicBool>) -> 
     Ok(moved)
 }
 
-/// Amounts move while tables are sealed, by `seal` for each turn; whoever adds all up finds the same.
+/// Amounts move while tables are sealed, by `seal` for each turn; whoever adds all up finds the
+/// same.
 async fn sums_stay(turns: u32, give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
     let cluster = TestCluster::start(3)?;
     cluster.load(SHAPE).await?;
@@ -341,7 +343,8 @@ async fn small_segments_are_put_together() -> Outcome<()> {
         engine.set_policy(Policy::ALL[turn % Policy::ALL.len()]);
         assert_eq!(one(&engine, &mut session, sum).await?, expected, "turn {turn}");
     }
-    // Each node has at most seven small ones, what eight each became, and what of them is given back by the next sealing.
+    // Each node has at most seven small ones, what eight each became, and what of them is given
+    // back by the next sealing.
     assert!(most <= begun + 2 * (7 + 5 + 8), "{most} segments of {begun}, after 40 sealings");
     assert!((500..2500).contains(&rewritten), "{rewritten} rows of 1,000 were written anew");
     for turn in 0..40 {
@@ -430,12 +433,14 @@ async fn queries_are_answered_while_all_segments_of_their_tables_come_and_go() {
     assert_eq!(whole_segments_come_and_go().await.unwrap(), 80);
 }
 
-/// A condition that holds for every row, and that takes its time: segments are read one after the other.
+/// A condition that holds for every row, and that takes its time: segments are read one after the
+/// other.
 fn slowly(times: u32) -> String {
     format!("upper(repeat(l_comment, {times})) <> l_comment")
 }
 
-/// What became of a query, a change and a transaction that began before the end of their table was deleted and sealed twice.
+/// What became of a query, a change and a transaction that began before the end of their table was
+/// deleted and sealed twice.
 struct Outlived {
     found: i64,
     deleted: u64,
@@ -482,7 +487,8 @@ async fn a_query_that_outlives_its_segments_is_of_one_moment_and_a_transaction_r
             engine.set_policy(policy);
             let outlived = outlive(&engine, &writer, from, times).await.unwrap();
             let after = one(&writer, &mut SqlSession::default(), rows).await.unwrap();
-            // A query that is run again, because its segments were gone before it held them, is of the later moment.
+            // A query that is run again, because its segments were gone before it held them, is of
+            // the later moment.
             let found = outlived.found;
             assert!([before, after].contains(&found), "{policy}: {found} of {before}, then {after}");
             assert_eq!(outlived.deleted, 0, "{policy}");

@@ -1,5 +1,6 @@
-//! What if a statement reads a view twice? Goal: what the view groups is scanned once, and everybody reads the same. Method: plans,
-//! figures of scans and answers, held against the view's own rows.
+//! What if a statement reads a view twice? Goal: what the view groups is scanned once, and
+//! everybody reads the same. Method: plans, figures of scans and answers, held against the view's
+//! own rows.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{

@@ -1,4 +1,5 @@
-//! What time is it in SQL? Goal: one time for a statement and for a transaction, as in PostgreSQL, under every placement.
+//! What time is it in SQL? Goal: one time for a statement and for a transaction, as in PostgreSQL,
+//! under every placement.
 
 use crate::{
     changed::one,

@@ -1,6 +1,6 @@
-//! Does a trace show the reads that happened? Goal: the pages of a trace are exactly the bytes that the figures of the run
-//! count as read from devices. Method: two queries under each placement, the trace read back and held against the figures,
-//! the segment directories and the devices.
+//! Does a trace show the reads that happened? Goal: the pages of a trace are exactly the bytes that
+//! the figures of the run count as read from devices. Method: two queries under each placement, the
+//! trace read back and held against the figures, the segment directories and the devices.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_engine::{ExplainMode, TraceFile};
@@ -18,7 +18,8 @@ use tempfile::TempDir;
 /// Pages small enough that zone maps and selections skip some.
 const SHAPE: Shape = Shape { segment_rows: 8192, page_size: 16 << 10 };
 
-/// Runs a query with a trace; gives its records and, for each table, the bytes that its scans say were read.
+/// Runs a query with a trace; gives its records and, for each table, the bytes that its scans say
+/// were read.
 async fn run(
     cluster: &TestCluster,
     wire: Wire,

@@ -1,5 +1,6 @@
-//! What does a query over wrong pages get? Goal: an error that names the page, under every placement, and never an
-//! answer. Method: bytes of device files are overwritten behind the nodes' backs.
+//! What does a query over wrong pages get? Goal: an error that names the page, under every
+//! placement, and never an answer. Method: bytes of device files are overwritten behind the nodes'
+//! backs.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_fabric::Wire;

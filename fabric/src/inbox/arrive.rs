@@ -3,8 +3,9 @@
 //! Invariants
 //! - Nothing of an entry or a packet is used before it was checked, and each word is read once.
 //! - A message is handed out once and whole, or packet by packet in its order, as its sender asked.
-//! - A message that was cut is put together in one buffer, which then changes places with the caller's; at most one per sender
-//!   exists, of at most [`super::InboxConfig::message_bytes_max`] bytes.
+//! - A message that was cut is put together in one buffer, which then changes places with the
+//!   caller's; at most one per sender exists, of at most [`super::InboxConfig::message_bytes_max`]
+//!   bytes.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,12 +1,14 @@
 //! Which senders are worth a ring of their own?
 //!
-//! The paper leaves the setting of the table open (section 6); here it follows measured traffic. Each look at an inbox's counters
-//! adds the messages since the last look to a weight that decays, so it is about the recent past. The heaviest senders
-//! should have the private rings; but a move that the next look would take back is worse than none.
+//! The paper leaves the setting of the table open (section 6); here it follows measured traffic.
+//! Each look at an inbox's counters adds the messages since the last look to a weight that decays,
+//! so it is about the recent past. The heaviest senders should have the private rings; but a move
+//! that the next look would take back is worse than none.
 //!
 //! Invariants
 //! - Decisions depend on the looks alone: no clock, no randomness.
-//! - A sender that shares is preferred to one that has a ring only if it is `displace_factor` times as heavy.
+//! - A sender that shares is preferred to one that has a ring only if it is `displace_factor` times
+//!   as heavy.
 //! - Moves are in an order in which each finds a free ring.
 
 use std::collections::HashMap;
@@ -66,7 +68,8 @@ impl Assignment {
         Self { config, weights: HashMap::new() }
     }
 
-    /// Takes a look, and says who should move. The caller carries it out, or the next look will say so again.
+    /// Takes a look, and says who should move. The caller carries it out, or the next look will say
+    /// so again.
     pub fn decide(&mut self, traffic: &[SenderTraffic]) -> Vec<Move> {
         self.weigh(traffic);
         let weight = |sender: &SenderTraffic| self.weights.get(&sender.sender).map_or(0, |w| w.weight);
@@ -125,8 +128,8 @@ mod tests {
         SenderId { index, generation: 1 }
     }
 
-    /// Plays looks against a table of rings that carries out every move, and returns what was moved at each.
-    /// `looks[i][s]`: messages of sender `s` between look `i - 1` and look `i`.
+    /// Plays looks against a table of rings that carries out every move, and returns what was moved
+    /// at each. `looks[i][s]`: messages of sender `s` between look `i - 1` and look `i`.
     fn play(private_rings: u16, looks: &[&[u64]]) -> Vec<Vec<Move>> {
         let mut assignment = Assignment::new(AssignmentConfig::new(private_rings));
         let mut rings: Vec<Option<u16>> = vec![None; looks[0].len()];

@@ -1,14 +1,19 @@
-//! How do many senders divide a ring among themselves, when each may be killed between any two instructions?
+//! How do many senders divide a ring among themselves, when each may be killed between any two
+//! instructions?
 //!
-//! A ring of slots has one claim word per slot. Whoever wants the next `n` slots replaces the word of the first by a claim
-//! that names it, `n`, and the lap; that compare-and-swap is the only step that takes anything. The end of what is claimed
-//! is not stored anywhere: it is where a walk from claim to claim meets a word of an earlier lap. Each sender begins its
-//! walk where its last one ended, so a sender that is alone takes one step.
+//! A ring of slots has one claim word per slot. Whoever wants the next `n` slots replaces the word
+//! of the first by a claim that names it, `n`, and the lap; that compare-and-swap is the only step
+//! that takes anything. The end of what is claimed is not stored anywhere: it is where a walk from
+//! claim to claim meets a word of an earlier lap. Each sender begins its walk where its last one
+//! ended, so a sender that is alone takes one step.
 //!
 //! Invariants
-//! - A position is claimed at most once: its word was of an earlier lap when it was replaced, and laps only grow.
-//! - Claims follow each other without gaps, so each is found by walking from any earlier one, and names its owner.
-//! - Nothing is claimed beyond `head + capacity`: slots are given back by the receiver alone, which moves the head.
+//! - A position is claimed at most once: its word was of an earlier lap when it was replaced, and
+//!   laps only grow.
+//! - Claims follow each other without gaps, so each is found by walking from any earlier one, and
+//!   names its owner.
+//! - Nothing is claimed beyond `head + capacity`: slots are given back by the receiver alone, which
+//!   moves the head.
 //! - A walk ends after a bounded number of steps, whatever the words say.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +99,8 @@ impl<W: Word> ClaimRing<'_, W> {
         Ok(())
     }
 
-    /// Moves the cursor to the end of what is claimed and returns the word that stands there. `steps` is how many are left.
+    /// Moves the cursor to the end of what is claimed and returns the word that stands there.
+    /// `steps` is how many are left.
     fn walk_to_end(&self, cursor: &mut Cursor, steps: &mut usize) -> Result<u64, Damaged> {
         if cursor.at == 0 {
             self.catch_up(cursor)?;
@@ -117,7 +123,8 @@ impl<W: Word> ClaimRing<'_, W> {
         }
     }
 
-    /// No honest walk, lost races included, takes so many steps: each race that is lost was won by another's claim.
+    /// No honest walk, lost races included, takes so many steps: each race that is lost was won by
+    /// another's claim.
     fn steps_max(&self) -> usize {
         4 * self.claims.len() + (1 << 16)
     }

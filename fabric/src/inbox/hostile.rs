@@ -1,6 +1,6 @@
-//! Goal: a sender that dies at any instruction wedges nobody, one that breaks the rules ends its own connection, and no content of
-//! the memory makes the receiver panic, hang or forget that it can be used again. Method: senders whose steps, and whose
-//! memory, are in the test's own hands.
+//! Goal: a sender that dies at any instruction wedges nobody, one that breaks the rules ends its
+//! own connection, and no content of the memory makes the receiver panic, hang or forget that it
+//! can be used again. Method: senders whose steps, and whose memory, are in the test's own hands.
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -66,7 +66,8 @@ fn an_entry_that_its_sender_never_publishes_delays_nobody() {
     let (dead, mut dying) = join(&inbox);
     let (_alive, mut sender) = join(&inbox);
     dying.claim_entry().unwrap().unwrap();
-    // More than all entries and all space of the rings, behind the one that stays claimed, as long as it lives ...
+    // More than all entries and all space of the rings, behind the one that stays claimed, as long
+    // as it lives ...
     for round in 0..20_u8 {
         assert_eq!(send(&mut sender, &[round; 100]), Ok(Sent::All));
         let found = arrivals(&mut inbox);
@@ -340,7 +341,8 @@ proptest! {
             prop_assert!(memory.assembly_bytes <= memory.assembly_bytes_max);
             let _ = (inbox.traffic(), inbox.counters());
         }
-        // All leave. Damage that nobody had seen may be found by the next to come, and then by nobody any more.
+        // All leave. Damage that nobody had seen may be found by the next to come, and then by
+        // nobody any more.
         drop(people);
         let served = (0..4).any(|_| {
             let bell = || Arc::new(Doorbell::new().unwrap());

@@ -11,9 +11,10 @@
 //! ```
 //!
 //! Invariants
-//! - Positions count granules (or entries) since the start and begin with lap 1, so that zeroed memory holds no claim
-//!   and no entry.
-//! - Both sides compute places from the same shape; a sender takes the shape from the memory and checks it first.
+//! - Positions count granules (or entries) since the start and begin with lap 1, so that zeroed
+//!   memory holds no claim and no entry.
+//! - Both sides compute places from the same shape; a sender takes the shape from the memory and
+//!   checks it first.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -331,7 +332,8 @@ pub(super) enum Kind {
     Packet,
     /// The sender wrote into our memory.
     Immediate,
-    /// A whole message that a thread of this process has put together beside the rings ([`super::seats::Handover`]).
+    /// A whole message that a thread of this process has put together beside the rings
+    /// ([`super::seats::Handover`]).
     Handed,
 }
 

@@ -1,7 +1,8 @@
 //! What becomes of a sender that leaves, and of what it had claimed?
 //!
 //! Invariants
-//! - A sender's leaving is reported after everything that it published, exactly once, and nothing of it is reported afterwards.
+//! - A sender's leaving is reported after everything that it published, exactly once, and nothing
+//!   of it is reported afterwards.
 //! - What it claimed and never published is given back only when it can touch the memory no more.
 //! - The memory is cleared when, and only when, there is no sender.
 
@@ -56,7 +57,8 @@ impl Inbox {
         self.clear_if_empty(&mut table);
     }
 
-    /// Without senders the memory begins anew, so that nothing that one of them may have done to it stays.
+    /// Without senders the memory begins anew, so that nothing that one of them may have done to it
+    /// stays.
     fn clear_if_empty(&mut self, table: &mut Table) {
         if table.slots.iter().any(|slot| slot.seat.is_some()) || self.map.start_afresh().is_err() {
             return;
@@ -86,8 +88,8 @@ impl Inbox {
         }
     }
 
-    /// Reports the next sender that has left, and forgets those who cannot write any more. `drained`: nothing that is
-    /// published was left untaken.
+    /// Reports the next sender that has left, and forgets those who cannot write any more.
+    /// `drained`: nothing that is published was left untaken.
     pub(super) fn depart(&mut self, drained: bool) -> Option<Arrival> {
         let mut at = 0;
         while at < self.leaving.len() {
@@ -134,7 +136,8 @@ impl Inbox {
         }
     }
 
-    /// A sender cannot touch the memory any more: what it had claimed is given back, and its index is free.
+    /// A sender cannot touch the memory any more: what it had claimed is given back, and its index
+    /// is free.
     fn forget(&mut self, index: u16) {
         for space in &mut self.spaces {
             space.sweep(&self.map, index);

@@ -1,8 +1,8 @@
 //! Which ring does each sender use, and what does the inbox hold?
 //!
 //! Invariants
-//! - A move takes effect with the sender's next message; a message that is under way ends in the ring where it began, and the
-//!   status ring keeps the two in order (section 3.1).
+//! - A move takes effect with the sender's next message; a message that is under way ends in the
+//!   ring where it began, and the status ring keeps the two in order (section 3.1).
 
 use std::sync::atomic::Ordering;
 
@@ -32,7 +32,8 @@ impl Inbox {
     /// Gives a sender a ring of its own. A sender that has one keeps it.
     ///
     /// # Errors
-    /// When all private rings are assigned, the sender shares the receive queue of an adapter, or it has left.
+    /// When all private rings are assigned, the sender shares the receive queue of an adapter, or
+    /// it has left.
     pub fn make_private(&mut self, sender: SenderId) -> Result<Ring, AssignError> {
         let mut table = self.shared.table.lock();
         let now = self.ring_in(&table, sender).ok_or(AssignError::NoSuchSender(sender))?;

@@ -1,31 +1,39 @@
 //! How does one thread receive from many senders, in memory that does not grow with their number?
 //!
-//! The receive mechanism of Kitamura et al., "Implementation and evaluation of packet receiving mechanism supporting for message
-//! passing model on DIMMnet-2" (IPUSH), in software. With PUSH, every sender has a ring of its own at the receiver and keeps
-//! its address; a [`crate::Connection`] without an inbox is that. With IPUSH the receiver says where messages go:
+//! The receive mechanism of Kitamura et al., "Implementation and evaluation of packet receiving
+//! mechanism supporting for message passing model on DIMMnet-2" (IPUSH), in software. With PUSH,
+//! every sender has a ring of its own at the receiver and keeps its address; a
+//! [`crate::Connection`] without an inbox is that. With IPUSH the receiver says where messages go:
 //!
-//! - The **address management table** (section 3.1) maps a sender to a ring. The receiver changes it at any time; a sender
-//!   looks it up at the start of each message, so a move needs no agreement. Some rings are private to one sender, the
-//!   others are shared by all the rest (section 3.2), which is what saves memory. [`Assignment`] decides from measured traffic.
-//! - The **status ring** records what has arrived in one order over all senders, per message or per packet as the sender
-//!   asks. So the receiver looks at one place, and messages of one sender stay in order across a move.
-//! - Messages longer than a packet are cut; packets of several senders interleave in a shared ring and are put together
-//!   by what the status ring says of each.
-//! - A full ring **stalls** the sender or **refuses** the message, chosen per inbox ([`WhenFull`]). Nothing is ever overwritten.
+//! - The **address management table** (section 3.1) maps a sender to a ring. The receiver changes
+//!   it at any time; a sender looks it up at the start of each message, so a move needs no
+//!   agreement. Some rings are private to one sender, the others are shared by all the rest
+//!   (section 3.2), which is what saves memory. [`Assignment`] decides from measured traffic.
+//! - The **status ring** records what has arrived in one order over all senders, per message or per
+//!   packet as the sender asks. So the receiver looks at one place, and messages of one sender stay
+//!   in order across a move.
+//! - Messages longer than a packet are cut; packets of several senders interleave in a shared ring
+//!   and are put together by what the status ring says of each.
+//! - A full ring **stalls** the sender or **refuses** the message, chosen per inbox ([`WhenFull`]).
+//!   Nothing is ever overwritten.
 //!
-//! What differs from the paper's hardware, and why. There, one network controller executes all arrivals; here, each sender's
-//! processor (or responder thread) writes into the rings itself, at the same time as others, and may be killed in the middle.
-//! So every ring is multi-producer, "private" being only an assignment, and space is taken by claims that name their owner. The paper writes payload, then tail pointer, then status; here the tail needs no store of its own. And messages of
-//! up to 56 bytes travel in the status entry, so that a small message moves one cache line. On `tcp` a message of more than half a
-//! ring, which its sender wants reported whole, is put together by the responder itself and handed over, one at a time per sender:
-//! through the ring it would be copied once more.
+//! What differs from the paper's hardware, and why. There, one network controller executes all
+//! arrivals; here, each sender's processor (or responder thread) writes into the rings itself, at
+//! the same time as others, and may be killed in the middle. So every ring is multi-producer,
+//! "private" being only an assignment, and space is taken by claims that name their owner. The
+//! paper writes payload, then tail pointer, then status; here the tail needs no store of its own.
+//! And messages of up to 56 bytes travel in the status entry, so that a small message moves one
+//! cache line. On `tcp` a message of more than half a ring, which its sender wants reported whole,
+//! is put together by the responder itself and handed over, one at a time per sender: through the
+//! ring it would be copied once more.
 //!
 //! # Who does what
 //!
-//! The owner of an inbox takes arrivals by [`Inbox::next`] or [`Inbox::wait`], and still polls the connections that were accepted
-//! into it: completions come there, and on `shm` it is by polling that the end of a peer is noticed, which then arrives here as
-//! [`ArrivalKind::Left`]. (Which of the two reports comes first is not promised.) Whatever a sender could still be writing
-//! to stays claimed until its process has closed the connection too.
+//! The owner of an inbox takes arrivals by [`Inbox::next`] or [`Inbox::wait`], and still polls the
+//! connections that were accepted into it: completions come there, and on `shm` it is by polling
+//! that the end of a peer is noticed, which then arrives here as [`ArrivalKind::Left`]. (Which of
+//! the two reports comes first is not promised.) Whatever a sender could still be writing to stays
+//! claimed until its process has closed the connection too.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -52,22 +60,29 @@
 //!
 //! # Trust
 //!
-//! On `shm` a sender maps the inbox, after it has proved the cluster key. Words that no honest sender writes are found and never
-//! obeyed: a bad entry ends its sender's connection with [`crate::Ending::Violation`]. If claims are damaged, nobody can tell
-//! whose they are: all connections into the inbox end with a violation, nothing but their leaving arrives any more, and callers are
-//! turned away until the last has left. An inbox that its last sender has left is cleared, whatever happened before. A process that is killed, at any instruction, costs nothing: what it had
-//! claimed is given back when its socket hangs up. A process that is stopped, but alive, keeps what it has claimed.
+//! On `shm` a sender maps the inbox, after it has proved the cluster key. Words that no honest
+//! sender writes are found and never obeyed: a bad entry ends its sender's connection with
+//! [`crate::Ending::Violation`]. If claims are damaged, nobody can tell whose they are: all
+//! connections into the inbox end with a violation, nothing but their leaving arrives any more, and
+//! callers are turned away until the last has left. An inbox that its last sender has left is
+//! cleared, whatever happened before. A process that is killed, at any instruction, costs nothing:
+//! what it had claimed is given back when its socket hangs up. A process that is stopped, but
+//! alive, keeps what it has claimed.
 //!
 //! # Adapters
 //!
-//! On `verbs` an inbox is a shared receive queue: the adapter puts each packet into the next free slot, from whichever sender it
-//! comes. An inbox has one such queue for each adapter of its listeners, made when the first of them is bound, with as many slots as
-//! one of its rings holds packets, or more and shorter ones: a packet takes a whole slot. It is heard in turn with the rings, so listeners on several wires may share an inbox. The
-//! table has one ring for all senders of an adapter and nobody is moved, because the adapter chooses the slot. Two things
-//! are different for the owner. Word of room goes out when the accepted connection is polled, for which its owner is woken
-//! ([`crate::Connection::arm`]); and senders tell of their stalls and refusals with their next packet. With [`WhenFull::Stall`] a sender
-//! may fill all slots, and if others have, the adapters make it wait as well. With [`WhenFull::Refuse`] each sender has slots
-//! that no other takes, so that it knows itself whether there is room: the queue then has at least `senders_max` slots.
+//! On `verbs` an inbox is a shared receive queue: the adapter puts each packet into the next free
+//! slot, from whichever sender it comes. An inbox has one such queue for each adapter of its
+//! listeners, made when the first of them is bound, with as many slots as one of its rings holds
+//! packets, or more and shorter ones: a packet takes a whole slot. It is heard in turn with the
+//! rings, so listeners on several wires may share an inbox. The table has one ring for all senders
+//! of an adapter and nobody is moved, because the adapter chooses the slot. Two things are
+//! different for the owner. Word of room goes out when the accepted connection is polled, for which
+//! its owner is woken ([`crate::Connection::arm`]); and senders tell of their stalls and refusals
+//! with their next packet. With [`WhenFull::Stall`] a sender may fill all slots, and if others
+//! have, the adapters make it wait as well. With [`WhenFull::Refuse`] each sender has slots that no
+//! other takes, so that it knows itself whether there is room: the queue then has at least
+//! `senders_max` slots.
 
 mod arrive;
 mod assignment;
@@ -117,7 +132,8 @@ use crate::{error::RegionError, limits::MESSAGE_BYTES_MAX};
 pub enum WhenFull {
     /// Its operation stays in flight until there is room.
     Stall,
-    /// Its operation fails with [`crate::OperationError::InboxFull`], unless a part of the message has arrived already.
+    /// Its operation fails with [`crate::OperationError::InboxFull`], unless a part of the message
+    /// has arrived already.
     Refuse,
 }
 
@@ -128,12 +144,14 @@ pub struct InboxConfig {
     pub ring_bytes: usize,
     /// Rings that are assigned to one sender each.
     pub private_rings: u16,
-    /// Rings that all other senders share. New senders begin there; without any, they need a free private ring.
+    /// Rings that all other senders share. New senders begin there; without any, they need a free
+    /// private ring.
     pub shared_rings: u16,
     /// Longer messages are cut.
     pub packet_bytes: usize,
-    /// A message that is put together here and is longer ends its sender's connection with a violation. At most
-    /// [`MESSAGE_BYTES_MAX`], and no less than [`crate::limits::SEND_BYTES_MAX`].
+    /// A message that is put together here and is longer ends its sender's connection with a
+    /// violation. At most [`MESSAGE_BYTES_MAX`], and no less than
+    /// [`crate::limits::SEND_BYTES_MAX`].
     pub message_bytes_max: usize,
     /// Connections at a time.
     pub senders_max: u16,
@@ -156,8 +174,9 @@ impl Default for InboxConfig {
 }
 
 impl InboxConfig {
-    /// The memory that such an inbox takes when it is made, in bytes: rings, status ring and tables, but not the buffers in
-    /// which messages that were cut are put together, nor the shared receive queues of adapters.
+    /// The memory that such an inbox takes when it is made, in bytes: rings, status ring and
+    /// tables, but not the buffers in which messages that were cut are put together, nor the shared
+    /// receive queues of adapters.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         layout::Layout::new(layout::Shape::of(self)).bytes as u64
@@ -203,8 +222,8 @@ pub enum AssignError {
     /// The inbox has no shared ring.
     #[error("the inbox has no shared ring")]
     NoneShared,
-    /// The sender calls over `verbs`, where the adapter chooses the place of each packet: all senders of an adapter share
-    /// one queue, and the table has one ring for them.
+    /// The sender calls over `verbs`, where the adapter chooses the place of each packet: all
+    /// senders of an adapter share one queue, and the table has one ring for them.
     #[error("sender {0} shares the receive queue of an adapter, which gives nobody a ring of its own")]
     SharesAdapter(SenderId),
 }
@@ -214,7 +233,8 @@ pub enum AssignError {
 pub enum Ring {
     /// One sender's.
     Private(u16),
-    /// Several senders'. The numbers after those of the shared rings are shared receive queues, one per adapter (`verbs`).
+    /// Several senders'. The numbers after those of the shared rings are shared receive queues, one
+    /// per adapter (`verbs`).
     Shared(u16),
 }
 
@@ -223,7 +243,8 @@ pub enum Ring {
 pub struct Arrival {
     /// Who sent it.
     pub sender: SenderId,
-    /// The number of the message among this sender's messages, from 0. For what is no message: the number of the next.
+    /// The number of the message among this sender's messages, from 0. For what is no message: the
+    /// number of the next.
     pub message: u64,
     /// What it is.
     pub kind: ArrivalKind,
@@ -267,7 +288,8 @@ pub struct SenderTraffic {
     pub bytes: u64,
     /// Packets that have arrived; a message that was not cut is one.
     pub packets: u64,
-    /// Whether it can be given another ring; a sender that shares the receive queue of an adapter cannot.
+    /// Whether it can be given another ring; a sender that shares the receive queue of an adapter
+    /// cannot.
     pub can_move: bool,
 }
 
@@ -297,7 +319,8 @@ pub struct InboxMemory {
     pub ring_bytes: usize,
     /// Of those, what holds packets that were not taken yet, as far as the receiver has seen.
     pub ring_bytes_in_use: usize,
-    /// The slots of its shared receive queues (`verbs`), one queue for each adapter of its listeners.
+    /// The slots of its shared receive queues (`verbs`), one queue for each adapter of its
+    /// listeners.
     pub adapter_bytes: usize,
     /// Of those, what holds packets that were not taken yet, as far as the receiver has seen.
     pub adapter_bytes_in_use: usize,
@@ -335,7 +358,8 @@ impl Inboxes {
         Self { handles, next: AtomicUsize::new(0) }
     }
 
-    /// Finds a place for a caller, where the fewest others have one and in turn where as many have: `None` if there are no inboxes, an error if none has a place.
+    /// Finds a place for a caller, where the fewest others have one and in turn where as many have:
+    /// `None` if there are no inboxes, an error if none has a place.
     pub(crate) fn seat(
         &self,
         mut join: impl FnMut(&InboxHandle) -> Result<Membership, JoinError>,

@@ -1,8 +1,10 @@
-//! Goal: claims are disjoint, without gaps and within the ring however the senders' accesses interleave, and wherever one of
-//! them stops for ever. Method: every sender's next access to the memory is one step; all orders of steps are explored.
+//! Goal: claims are disjoint, without gaps and within the ring however the senders' accesses
+//! interleave, and wherever one of them stops for ever. Method: every sender's next access to the
+//! memory is one step; all orders of steps are explored.
 //!
-//! A sender runs the real code on words that replay what it has seen so far, perform one further access, and then stop it
-//! (by unwinding). A state is the memory and what each sender has seen, so equal states are explored once.
+//! A sender runs the real code on words that replay what it has seen so far, perform one further
+//! access, and then stop it (by unwinding). A state is the memory and what each sender has seen, so
+//! equal states are explored once.
 
 use std::{
     cell::{Cell, RefCell},

@@ -2,8 +2,10 @@
 //!
 //! Invariants
 //! - Arrivals are handed out in the order of the status ring, so those of one sender in its order.
-//! - `next` never waits, allocates only to put a cut message together, and does bounded work per call.
-//! - No wake-up is lost: who goes to sleep says so, then looks once more; a fence stands between the two steps on either side.
+//! - `next` never waits, allocates only to put a cut message together, and does bounded work per
+//!   call.
+//! - No wake-up is lost: who goes to sleep says so, then looks once more; a fence stands between
+//!   the two steps on either side.
 
 use std::{
     cell::Cell,
@@ -40,11 +42,12 @@ use crate::{
     spin::spin_time_us,
 };
 
-/// A part of the rings or of the status ring is given back when so much of it can be, or when nothing has arrived.
+/// A part of the rings or of the status ring is given back when so much of it can be, or when
+/// nothing has arrived.
 pub(super) const GIVE_BACK_DIVISOR: u64 = 8;
 
-/// Receives from all connections that were accepted into it. It may move to another thread; two threads cannot share it, but
-/// its handles they can:
+/// Receives from all connections that were accepted into it. It may move to another thread; two
+/// threads cannot share it, but its handles they can:
 ///
 /// ```
 /// fn may_move<T: Send>() {}
@@ -141,8 +144,8 @@ impl Inbox {
         InboxHandle { shared: Arc::clone(&self.shared) }
     }
 
-    /// The next arrival, if any. Never waits. The content of `bytes` is replaced by the payload of a message or packet;
-    /// nothing is allocated when its capacity suffices.
+    /// The next arrival, if any. Never waits. The content of `bytes` is replaced by the payload of
+    /// a message or packet; nothing is allocated when its capacity suffices.
     pub fn next(&mut self, bytes: &mut Vec<u8>) -> Option<Arrival> {
         if self.armed {
             self.wake_up();
@@ -248,7 +251,8 @@ impl Inbox {
         }
     }
 
-    /// As `next`, but waits until something has arrived or the deadline has passed: polls for a short time, then sleeps.
+    /// As `next`, but waits until something has arrived or the deadline has passed: polls for a
+    /// short time, then sleeps.
     pub fn wait(&mut self, bytes: &mut Vec<u8>, deadline: Instant) -> Option<Arrival> {
         let spin_until = Instant::now() + spin_time_us(INBOX_SPIN_US);
         loop {
@@ -270,14 +274,15 @@ impl Inbox {
         }
     }
 
-    /// A descriptor that a reactor can watch for reading together with others. It means something only while
-    /// [`Inbox::arm`] has returned true and `next` was not called since.
+    /// A descriptor that a reactor can watch for reading together with others. It means something
+    /// only while [`Inbox::arm`] has returned true and `next` was not called since.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Announces that the owner is about to sleep on [`Inbox::wait_fd`]. False means: do not sleep, call `next`.
+    /// Announces that the owner is about to sleep on [`Inbox::wait_fd`]. False means: do not sleep,
+    /// call `next`.
     pub fn arm(&mut self) -> bool {
         self.give_all_back();
         if !self.armed {

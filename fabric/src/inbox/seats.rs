@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - A name is never given twice: an index is given again only with the next generation.
-//! - An index is free again only when its last holder can touch the memory no more: its connection said goodbye, its process is
-//!   gone, or it was a thread of ours that has ended.
+//! - An index is free again only when its last holder can touch the memory no more: its connection
+//!   said goodbye, its process is gone, or it was a thread of ours that has ended.
 //! - A private ring is assigned to at most one sender.
 
 use std::{
@@ -43,8 +43,9 @@ impl fmt::Display for SenderId {
     }
 }
 
-/// A long message on its way from a responder thread to the inbox. It needs no ring: the responder puts it together where the
-/// receiver would otherwise copy it, packet by packet. One at a time, so it counts as the sender's assembly buffer.
+/// A long message on its way from a responder thread to the inbox. It needs no ring: the responder
+/// puts it together where the receiver would otherwise copy it, packet by packet. One at a time, so
+/// it counts as the sender's assembly buffer.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
     /// Bytes of the buffer that the responder fills.
@@ -143,7 +144,8 @@ impl Shared {
         }
     }
 
-    /// Rings of the memory. Numbers from here on stand for adapters, which choose the place of a packet themselves.
+    /// Rings of the memory. Numbers from here on stand for adapters, which choose the place of a
+    /// packet themselves.
     pub(super) fn rings(&self) -> usize {
         self.map.layout.shape.rings
     }
@@ -183,7 +185,8 @@ impl Shared {
         }
     }
 
-    /// Wakes a sender if it sleeps until there is room. To be called after what it waits for, and a fence.
+    /// Wakes a sender if it sleeps until there is room. To be called after what it waits for, and a
+    /// fence.
     pub(super) fn wake_if_stalled(&self, index: u16, seat: &Seat) {
         let sleeps =
             |word: &AtomicU64| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0;
@@ -211,7 +214,8 @@ impl InboxHandle {
         table.slots.iter().filter(|slot| slot.seat.is_some() && !slot.has_left).count()
     }
 
-    /// Gives a connection the name of a sender. `room_bell` wakes the sender, `owner_bell` the connection's owner.
+    /// Gives a connection the name of a sender. `room_bell` wakes the sender, `owner_bell` the
+    /// connection's owner.
     pub(crate) fn join(
         &self,
         room_bell: Arc<Doorbell>,
@@ -242,7 +246,8 @@ impl InboxHandle {
         }
         let senders_max = table.slots.len();
         let full = JoinError::Full { senders_max };
-        // The index that was free for longest, so that names of the recent past are not confused by people.
+        // The index that was free for longest, so that names of the recent past are not confused by
+        // people.
         let start = table.next;
         let order = (0..senders_max).map(|step| (start + step) % senders_max);
         let found = order.into_iter().find(|index| table.slots[*index].seat.is_none());
@@ -314,7 +319,8 @@ impl Membership {
         InboxSender::new(self.shared.map.clone(), self.id.index, Arc::clone(&self.shared.bell))
     }
 
-    /// Whether a message of `bytes` may be put together here. If not, the sender's connection must end.
+    /// Whether a message of `bytes` may be put together here. If not, the sender's connection must
+    /// end.
     pub(crate) fn admits(&self, bytes: usize) -> bool {
         let bytes_max = self.shared.message_bytes_max;
         if bytes > bytes_max {
@@ -324,7 +330,8 @@ impl Membership {
         bytes <= bytes_max
     }
 
-    /// Begins a message of `bytes` that will be handed over; `None` while the one before was not taken.
+    /// Begins a message of `bytes` that will be handed over; `None` while the one before was not
+    /// taken.
     pub(crate) fn begin_handover(&self, bytes: usize) -> Option<Vec<u8>> {
         let mut handover = self.seat.handover.lock();
         if handover.ready.is_some() {
@@ -348,8 +355,8 @@ impl Membership {
         self.seat.handover.lock().ready.is_none()
     }
 
-    /// The sender sends no more. `socket` is that of a peer that may not know yet: until it hangs up, what it has claimed
-    /// stays claimed.
+    /// The sender sends no more. `socket` is that of a peer that may not know yet: until it hangs
+    /// up, what it has claimed stays claimed.
     pub(crate) fn leave(&mut self, socket: Option<OwnedFd>) {
         if std::mem::take(&mut self.present) {
             self.shared.depart(Departure { index: self.id.index, socket });

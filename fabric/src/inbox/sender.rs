@@ -1,12 +1,15 @@
 //! How does a message get into somebody else's inbox?
 //!
-//! Life of a message: short ones are written into an entry of the status ring. Others are cut into packets; for each, space
-//! is claimed in the ring that the table names at that moment, the payload is written there, and then an entry of the status
-//! ring is claimed and published that says where it lies (section 3.1: payload first, status afterwards).
+//! Life of a message: short ones are written into an entry of the status ring. Others are cut into
+//! packets; for each, space is claimed in the ring that the table names at that moment, the payload
+//! is written there, and then an entry of the status ring is claimed and published that says where
+//! it lies (section 3.1: payload first, status afterwards).
 //!
 //! Invariants
-//! - An entry is claimed only when everything that it reports is written, and its control word is stored last.
-//! - A sender has at most one claimed entry that is not published, so its entries are in the order of its messages.
+//! - An entry is claimed only when everything that it reports is written, and its control word is
+//!   stored last.
+//! - A sender has at most one claimed entry that is not published, so its entries are in the order
+//!   of its messages.
 //! - All words of the memory are checked before they are used; what cannot be is [`InboxFault`].
 
 use std::sync::{
@@ -310,7 +313,8 @@ impl InboxSender {
         room.map_err(|Damaged| self.fault("ring"))
     }
 
-    /// Says that this sender is about to sleep until there is room; it must look once more afterwards.
+    /// Says that this sender is about to sleep until there is room; it must look once more
+    /// afterwards.
     pub(crate) fn say_stalled(&self) -> Result<(), InboxFault> {
         self.line(Line::Stalled)?.store(1, Ordering::SeqCst);
         self.map.header(Header::Stalled)?.store(1, Ordering::SeqCst);

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - `given back <= head <= end of what was seen <= head + granules`.
-//! - A granule is given back only when its packet was taken, or its sender is gone, or it is padding; and in order.
+//! - A granule is given back only when its packet was taken, or its sender is gone, or it is
+//!   padding; and in order.
 
 use std::sync::atomic::Ordering;
 
@@ -91,7 +92,8 @@ impl SpaceReader {
         self.seen_end = self.seen_end.max(self.head);
     }
 
-    /// Takes what a sender that is gone has claimed and never reported. Everything that it reported was taken before.
+    /// Takes what a sender that is gone has claimed and never reported. Everything that it reported
+    /// was taken before.
     pub(super) fn sweep(&mut self, map: &InboxMap, sender: u16) {
         let Ok(claims) = claims(map, self.ring) else { return };
         for (position, claim) in claims.claims_from(self.head) {

@@ -1,11 +1,13 @@
 //! What has arrived, in which order?
 //!
-//! The receiver's side of the status ring (section 3.1: the buffer that is common to all senders and records the order of
-//! arrival). It takes published entries in the order of their claims, past those that are claimed and not published yet (a
-//! sender that lost its processor in between delays nobody), and returns to them when they are.
+//! The receiver's side of the status ring (section 3.1: the buffer that is common to all senders
+//! and records the order of arrival). It takes published entries in the order of their claims, past
+//! those that are claimed and not published yet (a sender that lost its processor in between delays
+//! nobody), and returns to them when they are.
 //!
 //! Invariants
-//! - `published head <= every gap < frontier`, and a sender has at most one entry that is claimed and not published.
+//! - `published head <= every gap < frontier`, and a sender has at most one entry that is claimed
+//!   and not published.
 //! - An entry is given back only when it and all before it were taken.
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
@@ -57,7 +59,8 @@ impl StatusReader {
         self.frontier >= mark && !self.gaps.iter().any(|gap| published(map, *gap).is_some())
     }
 
-    /// The next entry that is published, if the first that was not looked at is, or one that was passed.
+    /// The next entry that is published, if the first that was not looked at is, or one that was
+    /// passed.
     pub(super) fn next(&mut self, map: &InboxMap) -> Option<Found> {
         if !self.gaps.is_empty()
             && let Some(found) = self.next_gap(map)

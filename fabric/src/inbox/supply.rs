@@ -1,10 +1,12 @@
 //! How do packets that an adapter has placed become arrivals of an inbox?
 //!
-//! On `verbs` no processor writes into the rings: the adapter puts each packet into the next free slot of a shared receive queue,
-//! of which an inbox has one per adapter, made when the first listener needs it.
+//! On `verbs` no processor writes into the rings: the adapter puts each packet into the next free
+//! slot of a shared receive queue, of which an inbox has one per adapter, made when the first
+//! listener needs it.
 //!
 //! Invariants
-//! - Rings and adapters take turns while both have something, and an inbox without adapters asks none.
+//! - Rings and adapters take turns while both have something, and an inbox without adapters asks
+//!   none.
 //! - A sender's leaving follows its last packet through the same queue.
 
 use std::{
@@ -44,14 +46,16 @@ pub(crate) struct SupplySize {
 impl SupplySize {
     fn of(shape: &Shape) -> Self {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        // A packet takes a whole slot, however short it is, so slots are no longer than makes them many.
+        // A packet takes a whole slot, however short it is, so slots are no longer than makes them
+        // many.
         let packet_bytes = shape.packet_bytes.min(VERBS_SLOT_BYTES_MAX);
         let per_ring = shape.ring_bytes / packet_bytes;
         let (slots, allotment) = match shape.when_full {
-            // One sender alone may fill all slots. All senders together may have more than there are slots: then the adapter
-            // makes them wait.
+            // One sender alone may fill all slots. All senders together may have more than there
+            // are slots: then the adapter makes them wait.
             WhenFull::Stall => (per_ring, per_ring),
-            // A sender must know by itself that there is no room, so each has slots that no other takes.
+            // A sender must know by itself that there is no room, so each has slots that no other
+            // takes.
             WhenFull::Refuse => (per_ring.max(shape.senders), per_ring.max(shape.senders) / shape.senders),
         };
         Self {
@@ -156,7 +160,8 @@ impl Entrances {
 pub(crate) type Made<G> = (Box<dyn Supply>, Arc<G>);
 
 impl InboxHandle {
-    /// The gate of an adapter, and its number for [`InboxHandle::join_through`]; both halves are made if it is the first time.
+    /// The gate of an adapter, and its number for [`InboxHandle::join_through`]; both halves are
+    /// made if it is the first time.
     pub(crate) fn entrance<G: Any + Send + Sync>(
         &self,
         adapter: &str,

@@ -1,11 +1,14 @@
 //! How are callers received without one of them delaying another?
 //!
-//! One thread accepts callers and listens to all of them, without waiting for any (`handshake::Answering`). Who has proved
-//! the cluster key is set up by another thread, because that may take a while on some wires; it is one of us by then.
+//! One thread accepts callers and listens to all of them, without waiting for any
+//! (`handshake::Answering`). Who has proved the cluster key is set up by another thread, because
+//! that may take a while on some wires; it is one of us by then.
 //!
 //! Invariants
-//! - What callers cost that have not proved themselves is bounded by `Strangers`: a descriptor and some hundred bytes each.
-//! - If the process has no descriptor left, callers that can be spared give theirs back first; otherwise the thread rests.
+//! - What callers cost that have not proved themselves is bounded by `Strangers`: a descriptor and
+//!   some hundred bytes each.
+//! - If the process has no descriptor left, callers that can be spared give theirs back first;
+//!   otherwise the thread rests.
 
 use std::{
     io,
@@ -129,7 +132,8 @@ impl Acceptor {
     fn watch_socket(&mut self, watch: bool) {
         let flags = if watch { EventFlags::IN } else { EventFlags::empty() };
         self.rests_until = (!watch).then(|| Instant::now() + ACCEPT_REST);
-        // If it fails, the socket stays watched as it was, and is looked at too often or when its time is over.
+        // If it fails, the socket stays watched as it was, and is looked at too often or when its
+        // time is over.
         let _ = epoll::modify(&self.watch, &self.socket, EventData::new_u64(SOCKET), flags);
     }
 
@@ -164,7 +168,8 @@ impl Acceptor {
         let caller = Caller { socket, answering: Answering::new(self.arrivals.wire, peer) };
         let dropped = self.strangers.add(caller, origin, Instant::now());
         self.crowded_out(dropped);
-        // What it has said already is heard at once, so that who calls and speaks is not silent for a moment.
+        // What it has said already is heard at once, so that who calls and speaks is not silent for
+        // a moment.
         self.listen_to(name);
     }
 
@@ -205,7 +210,8 @@ impl Acceptor {
             }
             Err(error) => {
                 self.strangers.remove(name);
-                // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once; that is no news.
+                // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once;
+                // that is no news.
                 if !matches!(error, ConnectError::HungUp { phase: "hello", .. }) {
                     self.arrivals.refuse(error);
                 }

@@ -1,7 +1,8 @@
 //! How much of the log may callers fill that are turned away?
 //!
 //! Invariants
-//! - In each period at most `COMPLAINTS_MAX` lines are written about single callers, and one with the count of the others.
+//! - In each period at most `COMPLAINTS_MAX` lines are written about single callers, and one with
+//!   the count of the others.
 
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! How does a caller that has proved itself become a connection?
 //!
 //! Invariants
-//! - At most `SETUPS_MAX` threads do it at a time, each for at most `SETUP_TIME_MAX` a caller; how many callers wait for one is
-//!   bounded, too.
+//! - At most `SETUPS_MAX` threads do it at a time, each for at most `SETUP_TIME_MAX` a caller; how
+//!   many callers wait for one is bounded, too.
 
 use std::{
     collections::VecDeque,

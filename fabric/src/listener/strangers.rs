@@ -1,10 +1,13 @@
-//! Which callers have not proved the cluster key yet, and which of them must go when there are too many?
+//! Which callers have not proved the cluster key yet, and which of them must go when there are too
+//! many?
 //!
 //! Invariants
-//! - Callers are bounded in two classes: those that have said nothing right, and those whose hello is right so far. A class
-//!   that is full drops one of its own, so that silent callers never push out one that speaks.
-//! - Who is dropped is the oldest of those from the origin that has the most in its class. So a single origin cannot push out
-//!   callers of another one, and a new caller is never refused in favour of an old one.
+//! - Callers are bounded in two classes: those that have said nothing right, and those whose hello
+//!   is right so far. A class that is full drops one of its own, so that silent callers never push
+//!   out one that speaks.
+//! - Who is dropped is the oldest of those from the origin that has the most in its class. So a
+//!   single origin cannot push out callers of another one, and a new caller is never refused in
+//!   favour of an old one.
 //! - Each caller is here for a limited time, counted from its arrival, whatever it says meanwhile.
 
 use std::{

@@ -1,8 +1,10 @@
 //! How are bytes XORed that another process may be changing at the same moment?
 //!
-//! Blocks of 64 bytes are loaded and stored as [`super`] copies: on x86-64 in `asm!` blocks, which to the compiler are opaque loads and
-//! stores, with the XOR between them left to it. Up to four sources are summed in registers; more are added to a tile of 4 KiB of the target while it is
-//! in the first-level cache, so that each source is read from memory once and the target written there once.
+//! Blocks of 64 bytes are loaded and stored as [`super`] copies: on x86-64 in `asm!` blocks, which
+//! to the compiler are opaque loads and stores, with the XOR between them left to it. Up to four
+//! sources are summed in registers; more are added to a tile of 4 KiB of the target while it is in
+//! the first-level cache, so that each source is read from memory once and the target written there
+//! once.
 //!
 //! Invariants
 //! - All places are checked against their mappings before anything is written.
@@ -23,11 +25,13 @@ const TOGETHER: usize = 4;
 /// Bytes of the target for which all sources are gone through, before the next.
 const TILE_BYTES: usize = 4096;
 
-// Only the last tile has bytes beside whole blocks, and a tile of all streams fits a first-level cache.
+// Only the last tile has bytes beside whole blocks, and a tile of all streams fits a first-level
+// cache.
 const _: () = assert!(TILE_BYTES.is_multiple_of(BLOCK_BYTES) && TILE_BYTES * (TOGETHER + 1) < 32 << 10);
 
 impl Mapping {
-    /// Makes `length` bytes at `offset` the XOR of as many at each of `count` places, zeros if there are none. A place may be the target itself.
+    /// Makes `length` bytes at `offset` the XOR of as many at each of `count` places, zeros if
+    /// there are none. A place may be the target itself.
     pub(crate) fn xor_from<'a>(
         &self,
         offset: usize,
@@ -52,7 +56,8 @@ impl Mapping {
                     let (mapping, at) = source(index);
                     *from = mapping.pointer(at + start, bytes)?;
                 }
-                // SAFETY: `start < length`, all of which was checked to be writable from `target` on.
+                // SAFETY: `start < length`, all of which was checked to be writable from `target`
+                // on.
                 let to = unsafe { target.add(start) };
                 let onto = first > 0;
                 // SAFETY: `to` and the first `together` of `from` were checked for `bytes` bytes.
@@ -63,7 +68,8 @@ impl Mapping {
     }
 }
 
-/// Makes `bytes` bytes at `to` the XOR of 1 to [`TOGETHER`] sources, and of themselves if `onto` them.
+/// Makes `bytes` bytes at `to` the XOR of 1 to [`TOGETHER`] sources, and of themselves if `onto`
+/// them.
 ///
 /// # Safety
 /// `to` must be mapped writable and each of `from` mapped readable for `bytes` bytes.
@@ -126,7 +132,8 @@ unsafe fn sum<const SOURCES: usize>(to: *mut u8, from: [*const u8; SOURCES], byt
 /// # Safety
 /// `pointer` must be mapped while the result is used.
 unsafe fn byte<'a>(pointer: *mut u8) -> &'a AtomicU8 {
-    // SAFETY: the caller vouches for the mapping; every other access is atomic, a racing copy or another process's.
+    // SAFETY: the caller vouches for the mapping; every other access is atomic, a racing copy or
+    // another process's.
     unsafe { AtomicU8::from_ptr(pointer) }
 }
 
@@ -197,7 +204,8 @@ mod block {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod block {
-    //! How are 64 bytes loaded and stored beside a race? As relaxed atomic words where they are aligned, else as bytes.
+    //! How are 64 bytes loaded and stored beside a race? As relaxed atomic words where they are
+    //! aligned, else as bytes.
 
     use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,13 +8,15 @@
 //! then     second indicator: the sequence number
 //! ```
 //!
-//! The paper's format (section 3.1), but that its receiver clears a box before it is used again. Here the indicators count, so nobody
-//! clears: what is left of a longer message behind a shorter one has another number.
+//! The paper's format (section 3.1), but that its receiver clears a box before it is used again.
+//! Here the indicators count, so nobody clears: what is left of a longer message behind a shorter
+//! one has another number.
 //!
 //! Invariants
 //! - Sequence numbers start at 1, so fresh memory holds no message; after the last comes 1 again.
 //! - What is handed out was copied before it was checked: the sender cannot change it afterwards.
-//! - The checksum depends on the sequence number: new indicators around an old header and body are not a message.
+//! - The checksum depends on the sequence number: new indicators around an old header and body are
+//!   not a message.
 
 use crate::{error::OutOfBounds, error::RegionError, region::Region};
 
@@ -44,15 +46,17 @@ fn header(sequence: u64, length: u32, body: &[u8]) -> u64 {
     u64::from(checksum) << 32 | u64::from(length)
 }
 
-/// What a checksum begins with. It is mixed, because a CRC is linear: with the plain number, a first word that changes as the number
-/// does would cancel it out. One multiplication is cheaper than twelve bytes more to sum.
+/// What a checksum begins with. It is mixed, because a CRC is linear: with the plain number, a
+/// first word that changes as the number does would cancel it out. One multiplication is cheaper
+/// than twelve bytes more to sum.
 fn seed(sequence: u64, length: u32) -> u32 {
     let mixed = (sequence ^ u64::from(length) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     // The high half is a u32.
     u32::try_from(mixed >> 32).unwrap_or(0)
 }
 
-/// Puts a message at `at` of `region` and returns the length of its image. The caller has checked that it fits.
+/// Puts a message at `at` of `region` and returns the length of its image. The caller has checked
+/// that it fits.
 pub(super) fn put(region: &Region, at: usize, sequence: u64, body: &[u8]) -> Result<usize, RegionError> {
     let too_long = || OutOfBounds { offset: 0, length: body.len() as u64, region_bytes: u64::from(u32::MAX) };
     let length = u32::try_from(body.len()).map_err(|_| too_long())?;
@@ -68,8 +72,8 @@ pub(super) fn put(region: &Region, at: usize, sequence: u64, body: &[u8]) -> Res
     Ok(image_bytes(body.len()))
 }
 
-/// Copies the body of message `sequence` out of the box at `at` into `body`, which is as long as the longest, and returns its length;
-/// `None` while not all of it is there.
+/// Copies the body of message `sequence` out of the box at `at` into `body`, which is as long as
+/// the longest, and returns its length; `None` while not all of it is there.
 pub(super) fn take(region: &Region, at: usize, sequence: u64, body: &mut [u8]) -> Option<usize> {
     if region.load_u64(at + FIRST_INDICATOR_AT).ok()? != sequence {
         return None;
@@ -190,8 +194,8 @@ mod tests {
             }
         }
 
-        /// Words of the new image arrive in any order over what is left of older ones; after each of them, what is taken is the new
-        /// message or nothing.
+        /// Words of the new image arrive in any order over what is left of older ones; after each
+        /// of them, what is taken is the new message or nothing.
         #[test]
         fn no_subset_of_the_words_of_a_message_is_taken_for_another(
             first in sequence(), bodies in prop::collection::vec(body(), 2..5), order in any::<[u32; WORDS]>()

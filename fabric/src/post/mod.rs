@@ -1,32 +1,41 @@
 //! How does a request reach a peer's thread by one-sided writes alone?
 //!
-//! The receiver keeps *boxes*: parts of registered memory that one peer writes and that it looks at itself (the message buffers of
-//! GET+/PUT+, RAMP with RDMA, section 3.1). A message is one write; nothing of the receiver's takes part in it but the eye that looks.
-//! Replies go the same way into boxes of the requester. What lies in a box: `layout`.
+//! The receiver keeps *boxes*: parts of registered memory that one peer writes and that it looks at
+//! itself (the message buffers of GET+/PUT+, RAMP with RDMA, section 3.1). A message is one write;
+//! nothing of the receiver's takes part in it but the eye that looks. Replies go the same way into
+//! boxes of the requester. What lies in a box: `layout`.
 //!
 //! # Use
 //!
-//! 1. The receiver makes [`PostBoxes`] for one peer, registers them ([`PostBoxes::register`]) and sends name and shape in a message.
+//! 1. The receiver makes [`PostBoxes`] for one peer, registers them ([`PostBoxes::register`]) and
+//!    sends name and shape in a message.
 //! 2. The peer makes a [`PostSender`] from them and writes: [`PostSender::send`].
-//! 3. The receiver looks at every turn ([`PostBoxes::next`], which is one load for each box that is empty) and answers through its
-//!    own [`PostSender`] into the box of the same index at the other side.
+//! 3. The receiver looks at every turn ([`PostBoxes::next`], which is one load for each box that is
+//!    empty) and answers through its own [`PostSender`] into the box of the same index at the other
+//!    side.
 //!
 //! # What holds
 //!
-//! - **One at a time.** A box holds one message. Its sender writes the next when it knows that the last was taken, which an answer
-//!   says; several boxes are for several requests at once. Who writes earlier spoils its own messages and nobody else's.
-//! - **Whole or not yet.** The fabric promises no order within a write: bytes may be seen from the back, or in pieces beside
-//!   those of the message before. So indicators only say when it is worth to look closer, and a CRC-32C over sequence number, length and
-//!   body, of a private copy, says that all of it is there. What does not match is not all here yet and is looked at again. Part of a
-//!   message is taken for all of it with a chance of 1 in 2^32, and only where a wire reorders.
-//! - **Anything may be written.** A length beyond the box, an indicator without a message, changes while we look: the box is empty as
-//!   long as it holds no message. A peer can keep its own boxes from ever holding one, and nothing else.
-//! - **Endings.** Of a sender that dies within a write, the box shows nothing: it is the connection that ends.
+//! - **One at a time.** A box holds one message. Its sender writes the next when it knows that the
+//!   last was taken, which an answer says; several boxes are for several requests at once. Who
+//!   writes earlier spoils its own messages and nobody else's.
+//! - **Whole or not yet.** The fabric promises no order within a write: bytes may be seen from the
+//!   back, or in pieces beside those of the message before. So indicators only say when it is worth
+//!   to look closer, and a CRC-32C over sequence number, length and body, of a private copy, says
+//!   that all of it is there. What does not match is not all here yet and is looked at again. Part
+//!   of a message is taken for all of it with a chance of 1 in 2^32, and only where a wire
+//!   reorders.
+//! - **Anything may be written.** A length beyond the box, an indicator without a message, changes
+//!   while we look: the box is empty as long as it holds no message. A peer can keep its own boxes
+//!   from ever holding one, and nothing else.
+//! - **Endings.** Of a sender that dies within a write, the box shows nothing: it is the connection
+//!   that ends.
 //!
 //! # Sleep
 //!
-//! A receiver that is awake costs its sender no system call, and one that sleeps is always woken, if it does three things in this order:
-//! [`crate::Connection::arm`], look at its boxes once more, sleep. [`crate::Connection::wait_or`] does. Who wakes it:
+//! A receiver that is awake costs its sender no system call, and one that sleeps is always woken,
+//! if it does three things in this order: [`crate::Connection::arm`], look at its boxes once more,
+//! sleep. [`crate::Connection::wait_or`] does. Who wakes it:
 //!
 //! | wire | who | what that costs while the receiver is awake |
 //! |---|---|---|
@@ -35,8 +44,9 @@
 //! | `verbs` | the adapter: there the write carries an immediate, [`IMMEDIATE`], to be ignored | a receive request |
 //! | `sim` | the network, which wakes whoever sleeps at every post | nothing |
 //!
-//! A flag in the sender's memory, written one-sidedly by a receiver that is about to sleep, would save the immediate on `verbs`; but a
-//! receiver cannot know when the sender has seen it, and would have to wait a round trip before each sleep.
+//! A flag in the sender's memory, written one-sidedly by a receiver that is about to sleep, would
+//! save the immediate on `verbs`; but a receiver cannot know when the sender has seen it, and would
+//! have to wait a round trip before each sleep.
 
 mod layout;
 mod receive;
@@ -48,10 +58,12 @@ use crate::{
     limits::{POST_BODY_BYTES_MAX, POST_BOXES_MAX, REGION_ALIGNMENT_BYTES},
 };
 
-/// What a receiver's `poll` (or inbox) reports beside a message in a box on wires where nothing else wakes it. It says nothing more.
+/// What a receiver's `poll` (or inbox) reports beside a message in a box on wires where nothing
+/// else wakes it. It says nothing more.
 pub const IMMEDIATE: u32 = u32::from_le_bytes(*b"POST");
 
-/// Boxes begin at multiples of this, so that the word which is looked at shares its cache line with what is read next.
+/// Boxes begin at multiples of this, so that the word which is looked at shares its cache line with
+/// what is read next.
 const BOX_ALIGNMENT_BYTES: usize = 64;
 
 /// How many boxes, and for how long messages. Both ends must have the same.
@@ -65,7 +77,8 @@ impl PostShape {
     /// `boxes` boxes for messages of at most `body_bytes_max` bytes.
     ///
     /// # Errors
-    /// [`PostBoxError::Shape`] if it has none, or more than [`POST_BOXES_MAX`] and [`POST_BODY_BYTES_MAX`].
+    /// [`PostBoxError::Shape`] if it has none, or more than [`POST_BOXES_MAX`] and
+    /// [`POST_BODY_BYTES_MAX`].
     pub fn new(boxes: usize, body_bytes_max: usize) -> Result<Self, PostBoxError> {
         let possible = |found: usize, most: usize| (1..=most).contains(&found);
         if possible(boxes, POST_BOXES_MAX) && possible(body_bytes_max, POST_BODY_BYTES_MAX) {

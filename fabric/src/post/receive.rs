@@ -1,8 +1,8 @@
 //! What has a peer written into our boxes?
 //!
 //! Invariants
-//! - Looking at a box takes a load if it is empty, and nothing that the peer may have written can make it more than a copy and a checksum
-//!   of one box.
+//! - Looking at a box takes a load if it is empty, and nothing that the peer may have written can
+//!   make it more than a copy and a checksum of one box.
 //! - A message is handed out once, from private memory.
 //! - Boxes take turns, so that one that is always full keeps no other waiting.
 
@@ -35,7 +35,8 @@ struct Seen {
 }
 
 impl PostBoxes {
-    /// Empty boxes in memory of their own, which is fresh: what is left in other memory might have the number that is expected.
+    /// Empty boxes in memory of their own, which is fresh: what is left in other memory might have
+    /// the number that is expected.
     ///
     /// # Errors
     /// When there is not enough memory.
@@ -50,7 +51,8 @@ impl PostBoxes {
         })
     }
 
-    /// Lets the peer of a connection write the boxes, and names them for it. From then on a write there wakes the connection's owner.
+    /// Lets the peer of a connection write the boxes, and names them for it. From then on a write
+    /// there wakes the connection's owner.
     ///
     /// # Errors
     /// As [`Connection::register`].
@@ -64,7 +66,8 @@ impl PostBoxes {
         self.shape
     }
 
-    /// Whether some box holds a message, which [`PostBoxes::next`] then hands out. To be asked between `arm` and sleep.
+    /// Whether some box holds a message, which [`PostBoxes::next`] then hands out. To be asked
+    /// between `arm` and sleep.
     pub fn look(&mut self) -> bool {
         if self.seen.is_some() {
             return true;
@@ -76,8 +79,8 @@ impl PostBoxes {
         })
     }
 
-    /// As [`PostBoxes::look`], for one box: for a receiver that takes them one behind the other ([`PostBoxes::poll`]), whom what lies in another
-    /// box does not concern.
+    /// As [`PostBoxes::look`], for one box: for a receiver that takes them one behind the other
+    /// ([`PostBoxes::poll`]), whom what lies in another box does not concern.
     pub fn look_at(&mut self, index: usize) -> bool {
         self.seen.is_some_and(|seen| seen.index == index) || self.see(index)
     }

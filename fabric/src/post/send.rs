@@ -1,8 +1,8 @@
 //! How is a message written into a peer's box?
 //!
 //! Invariants
-//! - One message is one write, of the whole image. Nothing is allocated for it: images are made in memory that is used again, a place
-//!   for each box.
+//! - One message is one write, of the whole image. Nothing is allocated for it: images are made in
+//!   memory that is used again, a place for each box.
 //! - A message whose write was not accepted has used no number.
 
 use super::{IMMEDIATE, PostBoxError, PostShape, layout};
@@ -13,7 +13,8 @@ use crate::{
     region::{Region, RemoteRegion},
 };
 
-/// Writes into the boxes that a peer keeps for us. There must be only one for the life of those boxes: it counts their messages.
+/// Writes into the boxes that a peer keeps for us. There must be only one for the life of those
+/// boxes: it counts their messages.
 #[derive(Debug)]
 pub struct PostSender {
     remote: RemoteRegion,
@@ -25,7 +26,8 @@ pub struct PostSender {
 }
 
 impl PostSender {
-    /// A sender for boxes that the peer has just made: `remote` and `shape` are what it says of them.
+    /// A sender for boxes that the peer has just made: `remote` and `shape` are what it says of
+    /// them.
     ///
     /// # Errors
     /// When they cannot lie there, or there is no memory for images.
@@ -44,11 +46,13 @@ impl PostSender {
         self.shape
     }
 
-    /// Writes a message into a box whose last message the peer has taken, which its answer says. `connection` is the one that the boxes are
-    /// registered with; it will report the write's completion under `id`. A peer that sleeps is woken.
+    /// Writes a message into a box whose last message the peer has taken, which its answer says.
+    /// `connection` is the one that the boxes are registered with; it will report the write's
+    /// completion under `id`. A peer that sleeps is woken.
     ///
     /// # Errors
-    /// When there is no such box, the message is too long for it, or the write is not accepted; then nothing has happened.
+    /// When there is no such box, the message is too long for it, or the write is not accepted;
+    /// then nothing has happened.
     pub fn send(
         &mut self,
         connection: &mut Connection,

@@ -3,7 +3,8 @@
 //! Invariants
 //! - The socket's file belongs to its user alone from the moment it exists (mode 0600).
 //! - A file that is not a dead socket is never removed.
-//! - Both sides have proved the cluster key, and that they run as one user, before a descriptor is passed.
+//! - Both sides have proved the cluster key, and that they run as one user, before a descriptor is
+//!   passed.
 
 use std::{
     io,
@@ -43,7 +44,8 @@ use crate::{
     stream::Stream,
 };
 
-/// The file of a listening socket; removed on drop, after the socket itself, unless somebody else serves it by then.
+/// The file of a listening socket; removed on drop, after the socket itself, unless somebody else
+/// serves it by then.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -58,8 +60,9 @@ impl Drop for SocketFile {
     }
 }
 
-/// Holds, until the descriptor is dropped, the right to make or remove sockets in the folder of `path`. Without
-/// it, two processes that find the same dead socket could remove each other's new one.
+/// Holds, until the descriptor is dropped, the right to make or remove sockets in the folder of
+/// `path`. Without it, two processes that find the same dead socket could remove each other's new
+/// one.
 fn lock_folder(path: &Path) -> Result<OwnedFd, Errno> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -162,7 +165,8 @@ pub(crate) fn identify(socket: &OwnedFd) -> Result<(Origin, String), ConnectErro
     Ok((origin, peer))
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
+/// there are any.
 pub(crate) fn set_up(
     socket: OwnedFd,
     peer: String,

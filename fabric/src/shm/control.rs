@@ -1,7 +1,8 @@
 //! What do the two processes say over their Unix socket, beside their rings?
 //!
 //! Invariants
-//! - A control is 32 bytes and at most three descriptors, sent at once: the kernel queues all of it or nothing.
+//! - A control is 32 bytes and at most three descriptors, sent at once: the kernel queues all of it
+//!   or nothing.
 //! - What arrives is checked here for its form and by its users for its content.
 
 use std::{
@@ -28,8 +29,9 @@ const DESCRIPTORS_MAX: usize = 3;
 pub(super) enum Control {
     /// With the sender's ring and doorbell: the first thing said.
     Setup { ring_bytes: u64 },
-    /// With the memory and the doorbell of an inbox, and the sender's doorbell: the first thing said, instead of `Setup`, by who
-    /// receives through an inbox. The receiver is the inbox's sender of this index.
+    /// With the memory and the doorbell of an inbox, and the sender's doorbell: the first thing
+    /// said, instead of `Setup`, by who receives through an inbox. The receiver is the inbox's
+    /// sender of this index.
     SetupInbox { bytes: u64, index: u16 },
     /// With the region's memory: the receiver may use it.
     Grant { key: u64, bytes: u64, access: Access },

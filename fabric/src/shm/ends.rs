@@ -1,11 +1,11 @@
 //! Where do a connection's messages come from, and where do they go?
 //!
-//! Each side says at set-up what its peer shall fill: a ring of its own (PUSH), or the inbox that it receives through (IPUSH). The
-//! queue is the same for both; what differs is here.
+//! Each side says at set-up what its peer shall fill: a ring of its own (PUSH), or the inbox that
+//! it receives through (IPUSH). The queue is the same for both; what differs is here.
 //!
 //! Invariants
-//! - What the two sides tell each other beside messages (sleep, controls) lies in the receiving side's memory: in the ring's
-//!   header, or in the sender's line of the inbox's table.
+//! - What the two sides tell each other beside messages (sleep, controls) lies in the receiving
+//!   side's memory: in the ring's header, or in the sender's line of the inbox's table.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -152,7 +152,8 @@ impl Outgoing {
         }
     }
 
-    /// Whether a message (or an immediate, with no bytes) that has stalled could go on. If not, the peer will wake us.
+    /// Whether a message (or an immediate, with no bytes) that has stalled could go on. If not, the
+    /// peer will wake us.
     pub(super) fn can_go_on(&mut self, message_bytes: usize, progress: &Progress) -> Result<bool, Fault> {
         match self {
             Self::Ring(ring) => Ok(ring.can_go_on(message_bytes, progress.sent)?),
@@ -184,7 +185,8 @@ impl Outgoing {
         }
     }
 
-    /// Wakes the peer's connection, if it sleeps, because there is room in our ring, or a message in a box of its own.
+    /// Wakes the peer's connection, if it sleeps, because there is room in our ring, or a message
+    /// in a box of its own.
     pub(super) fn wake_connection(&self, peer_bell: &Doorbell) {
         let sleeps =
             |word: &AtomicU64| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0;

@@ -1,7 +1,8 @@
 //! How is one operation executed, and how far did it come?
 //!
 //! Invariants
-//! - Reads, writes and atomics are done when `execute` returns; only messages and immediates may stall.
+//! - Reads, writes and atomics are done when `execute` returns; only messages and immediates may
+//!   stall.
 //! - An operation that has stalled goes on where it was: no byte is sent twice.
 
 use std::sync::atomic::Ordering;
@@ -49,7 +50,8 @@ impl ShmQueue {
             }
             Operation::WriteWithImmediate { source, immediate, .. } => {
                 if !progress.written {
-                    // Asked first: the bytes must not be written twice, nor long before the peer is told.
+                    // Asked first: the bytes must not be written twice, nor long before the peer is
+                    // told.
                     match self.outgoing.has_room_for_immediate(progress)? {
                         Sent::All => {}
                         Sent::Stalled => return Ok(Execution::Stalled),

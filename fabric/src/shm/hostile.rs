@@ -1,5 +1,5 @@
-//! Goal: a peer that holds the key and breaks the rules ends its connection and nothing else. Method: a queue whose
-//! peer's socket and ring are in the test's own hands.
+//! Goal: a peer that holds the key and breaks the rules ends its connection and nothing else.
+//! Method: a queue whose peer's socket and ring are in the test's own hands.
 
 use std::{
     io::Write,

@@ -1,7 +1,8 @@
 //! How do processes of one machine share memory?
 //!
 //! - [`connect`]: the Unix socket, who may use it, and the exchange of rings and doorbells.
-//! - [`control`]: what is said over that socket afterwards: grants (with a descriptor), revocations, goodbye.
+//! - [`control`]: what is said over that socket afterwards: grants (with a descriptor),
+//!   revocations, goodbye.
 //! - [`region`]: regions that the peer has granted, mapped here.
 //! - [`ring`]: messages, a single-producer single-consumer ring per direction.
 //! - [`ends`]: where a connection's messages come from and go to: such a ring, or an inbox.

@@ -1,12 +1,14 @@
 //! What happens to an operation over shared memory?
 //!
-//! Life of an operation: the poster copies the bytes itself, between its own region and the peer's mapped one, and the
-//! operation is complete when `post` returns. Only messages and immediates need the peer: they go through its ring or
-//! inbox, and when that is full, they and all operations after them wait here, in order, until `poll` finds room.
+//! Life of an operation: the poster copies the bytes itself, between its own region and the peer's
+//! mapped one, and the operation is complete when `post` returns. Only messages and immediates need
+//! the peer: they go through its ring or inbox, and when that is full, they and all operations
+//! after them wait here, in order, until `poll` finds room.
 //!
 //! Invariants
 //! - Operations are executed in the order of posting, on the poster's thread.
-//! - Grants and revocations are heard before the operation that follows their announcement in `controls`.
+//! - Grants and revocations are heard before the operation that follows their announcement in
+//!   `controls`.
 //! - The socket is watched in every sleep, so a dead peer never leaves a sleeper behind.
 
 use std::{
@@ -41,7 +43,8 @@ use crate::{
     wire::Queue,
 };
 
-/// A poller that never sleeps, or only glances, looks at its socket once in so many polls that found nothing.
+/// A poller that never sleeps, or only glances, looks at its socket once in so many polls that
+/// found nothing.
 pub(super) const IDLE_POLLS_PER_LOOK: u32 = 128;
 
 /// One end of a `shm` connection.
@@ -207,8 +210,9 @@ impl ShmQueue {
         }
     }
 
-    /// Takes records out of our ring until `events` has grown to `limit`, or messages that would fill the ring are taken: more
-    /// at once would leave the processor's caches before the caller sees them.
+    /// Takes records out of our ring until `events` has grown to `limit`, or messages that would
+    /// fill the ring are taken: more at once would leave the processor's caches before the caller
+    /// sees them.
     fn receive(&mut self, events: &mut Vec<Event>, limit: usize) {
         let mut taken_bytes = 0;
         while events.len() < limit && taken_bytes < SHM_RING_BYTES && self.incoming.has_records() {
@@ -257,7 +261,8 @@ impl ShmQueue {
         events.push(Event::Closed(ending));
     }
 
-    /// The peer sends no more through the inbox. One that may not know yet is waited for by the inbox.
+    /// The peer sends no more through the inbox. One that may not know yet is waited for by the
+    /// inbox.
     fn leave_inbox(&mut self) {
         if let Incoming::Inbox(member) = &mut self.incoming {
             let socket = if self.peer_is_done { None } else { self.socket.try_clone().ok() };
@@ -382,7 +387,8 @@ impl Queue for ShmQueue {
         // To ask about room for what is deferred tells the peer that we sleep.
         let may_rest = self.armed && self.deferred.is_empty() && self.idle_polls < IDLE_POLLS_PER_LOOK;
         if may_rest && !self.shows_something() {
-            // Nobody has rung, as far as our owner knows; a peer that is gone is seen by a poll from time to time.
+            // Nobody has rung, as far as our owner knows; a peer that is gone is seen by a poll
+            // from time to time.
             self.idle_polls += 1;
             return;
         }

@@ -1,8 +1,8 @@
 //! Which memory of the peer may we touch, and how does it come to be mapped here?
 //!
 //! Invariants
-//! - A peer's memory is mapped only if it is a memfd of exactly the announced size whose size is sealed; otherwise the
-//!   peer could cut it off and our next access would be a fatal signal.
+//! - A peer's memory is mapped only if it is a memfd of exactly the announced size whose size is
+//!   sealed; otherwise the peer could cut it off and our next access would be a fatal signal.
 //! - Memory granted for reading is shared by a read-only descriptor and mapped read-only.
 
 use std::{

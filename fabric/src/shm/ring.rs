@@ -6,12 +6,16 @@
 //! ```
 //!
 //! Invariants
-//! - One producer (the peer of the ring's owner) and one consumer (the owner). Each keeps its own position in private
-//!   memory and only publishes it; what the other side publishes is checked before it is used.
-//! - A message longer than `SHM_RECORD_BYTES_MAX` is cut; its records follow each other and each names the whole length.
-//! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in practice.
-//! - No wake-up is lost: who goes to sleep (or stalls) says so, then looks once more; who moves a position does so,
-//!   then looks whether the other said so; a fence stands between the two steps on either side.
+//! - One producer (the peer of the ring's owner) and one consumer (the owner). Each keeps its own
+//!   position in private memory and only publishes it; what the other side publishes is checked
+//!   before it is used.
+//! - A message longer than `SHM_RECORD_BYTES_MAX` is cut; its records follow each other and each
+//!   names the whole length.
+//! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in
+//!   practice.
+//! - No wake-up is lost: who goes to sleep (or stalls) says so, then looks once more; who moves a
+//!   position does so, then looks whether the other said so; a fence stands between the two steps
+//!   on either side.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -40,7 +44,8 @@ const CONTROLS: usize = 512;
 const RECORD_HEAD_BYTES: u64 = 16;
 const RING_BYTES: u64 = SHM_RING_BYTES as u64;
 
-/// Space is given back at the latest when so much of it can be, so that the producer goes on meanwhile.
+/// Space is given back at the latest when so much of it can be, so that the producer goes on
+/// meanwhile.
 const GIVE_BACK_BYTES: u64 = RING_BYTES / 8;
 
 const KIND_MESSAGE: u64 = 1;
@@ -125,7 +130,8 @@ impl Consumer {
         }
     }
 
-    /// Takes the next message or immediate. A part of a message is taken too, and then there may be nothing yet.
+    /// Takes the next message or immediate. A part of a message is taken too, and then there may be
+    /// nothing yet.
     pub(super) fn pop(&mut self) -> Result<Option<Record>, RingFault> {
         let tail = self.word(TAIL)?.load(Ordering::Acquire);
         let available = tail.wrapping_sub(self.head);
@@ -181,7 +187,8 @@ impl Consumer {
         self.head - self.head_published >= GIVE_BACK_BYTES
     }
 
-    /// Gives the space of taken records back; true when the producer waits for space and must be woken.
+    /// Gives the space of taken records back; true when the producer waits for space and must be
+    /// woken.
     pub(super) fn release(&mut self) -> Result<bool, OutOfBounds> {
         if self.head == self.head_published {
             return Ok(false);
@@ -221,8 +228,8 @@ impl Producer {
         RING_BYTES - (self.tail - self.head_seen)
     }
 
-    /// Whether a record of `length` bytes has room now. If not, the consumer is asked to wake us when it has
-    /// taken something.
+    /// Whether a record of `length` bytes has room now. If not, the consumer is asked to wake us
+    /// when it has taken something.
     pub(super) fn has_room(&mut self, length: usize) -> Result<bool, RingFault> {
         let need = record_bytes(length as u64);
         if need <= self.free_bytes() {
@@ -248,8 +255,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Appends records of a message from `sent` on, as far as there is room, and says whether that was all. The owner must then
-    /// be woken if it sleeps.
+    /// Appends records of a message from `sent` on, as far as there is room, and says whether that
+    /// was all. The owner must then be woken if it sleeps.
     pub(super) fn push_message(&mut self, source: Source<'_>, sent: &mut usize) -> Result<bool, RingFault> {
         loop {
             let length = (source.len() - *sent).min(SHM_RECORD_BYTES_MAX);

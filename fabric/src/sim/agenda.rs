@@ -1,7 +1,8 @@
 //! What happens next, and when?
 //!
 //! Invariants
-//! - Time never goes back. What is due at the same time happens in the order in which it was entered.
+//! - Time never goes back. What is due at the same time happens in the order in which it was
+//!   entered.
 
 use std::collections::BTreeMap;
 

@@ -1,17 +1,19 @@
 //! What may a simulated network do to a protocol?
 //!
 //! Invariants
-//! - Everything here stays inside what the crate promises on every wire; a correct protocol survives every value.
+//! - Everything here stays inside what the crate promises on every wire; a correct protocol
+//!   survives every value.
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// How a simulated network behaves. The default is as hostile as the promises of this crate allow, except that nothing is lost
-/// and nobody crashes unless a test says so.
+/// How a simulated network behaves. The default is as hostile as the promises of this crate allow,
+/// except that nothing is lost and nobody crashes unless a test says so.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
     /// How long an operation travels to the peer, and its completion back.
     pub delay: RangeInclusive<Duration>,
-    /// How long after its arrival a piece of a write is seen by the memory's owner, or a piece of a read is taken.
+    /// How long after its arrival a piece of a write is seen by the memory's owner, or a piece of a
+    /// read is taken.
     pub landing: RangeInclusive<Duration>,
     /// How long a remote atomic takes from its load to its store, if [`Atomicity::AgainstAtomics`].
     pub atomic_gap: RangeInclusive<Duration>,
@@ -29,8 +31,9 @@ pub struct SimConfig {
     pub threads: Threads,
 }
 
-/// Into which pieces the bytes of a write or read fall. A piece is moved at one time; pieces begin and end at multiples of
-/// the granule in the remote memory, so nothing smaller than an aligned word of 8 bytes is ever torn.
+/// Into which pieces the bytes of a write or read fall. A piece is moved at one time; pieces begin
+/// and end at multiples of the granule in the remote memory, so nothing smaller than an aligned
+/// word of 8 bytes is ever torn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tearing {
     /// Not at all.
@@ -43,11 +46,13 @@ pub enum Tearing {
     Drawn,
 }
 
-/// In which order the pieces of the writes of one connection are seen, up to the next message, immediate, atomic or read of
-/// that connection, which comes after all of them. Where two writes overlap, the later one is seen last.
+/// In which order the pieces of the writes of one connection are seen, up to the next message,
+/// immediate, atomic or read of that connection, which comes after all of them. Where two writes
+/// overlap, the later one is seen last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Write by write, from the lowest address to the highest. Many adapters do this and none has to.
+    /// Write by write, from the lowest address to the highest. Many adapters do this and none has
+    /// to.
     Ascending,
     /// In any.
     Any,
@@ -58,7 +63,8 @@ pub enum Order {
 pub enum Atomicity {
     /// Everything.
     Full,
-    /// Other remote atomics only: a store of the owner, or a remote write, between its load and its store is lost.
+    /// Other remote atomics only: a store of the owner, or a remote write, between its load and its
+    /// store is lost.
     AgainstAtomics,
 }
 
@@ -80,7 +86,8 @@ pub struct Chance {
 pub enum Threads {
     /// No: waiting on an idle network returns at once. Runs are deterministic.
     One,
-    /// Yes: waiting on an idle network sleeps until the deadline. Safe, but the threads' races decide what happens.
+    /// Yes: waiting on an idle network sleeps until the deadline. Safe, but the threads' races
+    /// decide what happens.
     Many,
 }
 
@@ -102,8 +109,8 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The kindest network: the same delay always, no tearing, writes are seen in order, atomics are atomic. A protocol that
-    /// fails here too is wrong for another reason than those.
+    /// The kindest network: the same delay always, no tearing, writes are seen in order, atomics
+    /// are atomic. A protocol that fails here too is wrong for another reason than those.
     #[must_use]
     pub fn calm() -> Self {
         let us = Duration::from_micros;

@@ -1,8 +1,8 @@
 //! How do two places of a simulated network come to be connected?
 //!
 //! Invariants
-//! - A caller with another cluster key is turned away and the listener learns it, as on the other wires. No hello is spoken:
-//!   both ends are in one process.
+//! - A caller with another cluster key is turned away and the listener learns it, as on the other
+//!   wires. No hello is spoken: both ends are in one process.
 //! - A connection is there as soon as it was asked for; only what is posted on it takes time.
 
 use std::{

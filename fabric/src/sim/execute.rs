@@ -1,9 +1,12 @@
 //! What does an operation do when it has reached the peer?
 //!
 //! Invariants
-//! - Messages, immediates, reads, atomics and goodbyes come after every byte written before them (`Lane::ready_ns`).
-//! - A remote atomic between its load and its store keeps other remote atomics away from its word, and nothing else.
-//! - A message stays with its sender until the receiver has room, and what was posted behind it stays there too.
+//! - Messages, immediates, reads, atomics and goodbyes come after every byte written before them
+//!   (`Lane::ready_ns`).
+//! - A remote atomic between its load and its store keeps other remote atomics away from its word,
+//!   and nothing else.
+//! - A message stays with its sender until the receiver has room, and what was posted behind it
+//!   stays there too.
 
 use super::{
     agenda::{Due, EndNumber},
@@ -226,8 +229,8 @@ impl World {
         Ok(())
     }
 
-    /// Delays pieces until what earlier writes of the connection put in the same place has been seen; with ascending order
-    /// until all that they wrote has been.
+    /// Delays pieces until what earlier writes of the connection put in the same place has been
+    /// seen; with ascending order until all that they wrote has been.
     fn put_behind_earlier_writes(
         &self,
         posted: Posted,

@@ -1,8 +1,8 @@
 //! What goes wrong in a simulated network, and what is left afterwards?
 //!
 //! Invariants
-//! - What has landed stays; of what has not, only writes that were reported as done still land, unless the place that has
-//!   the memory crashed.
+//! - What has landed stays; of what has not, only writes that were reported as done still land,
+//!   unless the place that has the memory crashed.
 //! - Every survivor learns of a loss, after a delay; its operations in flight fail first.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -19,7 +19,8 @@ use crate::error::Ending;
 /// Something that goes wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// All connections of a place are lost and its listener is gone. A place of that name may listen and connect again.
+    /// All connections of a place are lost and its listener is gone. A place of that name may
+    /// listen and connect again.
     Crash {
         /// Name of the place.
         place: String,
@@ -31,8 +32,8 @@ pub enum Fault {
         /// Name of the other.
         other: String,
     },
-    /// Two places can make connections to each other again. Planned for the moment of a cut, behind it, the two only lose the
-    /// connections that they have.
+    /// Two places can make connections to each other again. Planned for the moment of a cut, behind
+    /// it, the two only lose the connections that they have.
     Mend {
         /// Name of one.
         one: String,
@@ -44,7 +45,8 @@ pub enum Fault {
 /// When something goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Before the step of this number, counted from 0; [`super::SimNet::steps`] of an undisturbed run bounds them.
+    /// Before the step of this number, counted from 0; [`super::SimNet::steps`] of an undisturbed
+    /// run bounds them.
     Step(u64),
     /// After so many operations were accepted anywhere in the network.
     Post(u64),
@@ -172,7 +174,8 @@ impl World {
         }
     }
 
-    /// A connection is lost. The ends at a crashed place end at once, the others learn it after a delay.
+    /// A connection is lost. The ends at a crashed place end at once, the others learn it after a
+    /// delay.
     fn lose(&mut self, number: u64, reason: &str, crashed: Option<usize>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         if link.lost.is_none() {

@@ -1,7 +1,8 @@
 //! What has happened in a simulated network so far?
 //!
 //! Invariants
-//! - Every step enters the digest with its time and the bytes that it moved, so runs with equal digests were equal.
+//! - Every step enters the digest with its time and the bytes that it moved, so runs with equal
+//!   digests were equal.
 //! - At most `SIM_TRACE_MAX` records are kept.
 
 use std::{collections::VecDeque, fmt, time::Duration};

@@ -1,8 +1,10 @@
 //! What is the state of one simulated connection?
 //!
 //! Invariants
-//! - An end's operations are executed, and complete, in the order of posting: `waiting` and `executed` are queues.
-//! - What an end has not polled is bounded: completions by the queue's depth, messages by their own two limits.
+//! - An end's operations are executed, and complete, in the order of posting: `waiting` and
+//!   `executed` are queues.
+//! - What an end has not polled is bounded: completions by the queue's depth, messages by their own
+//!   two limits.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -93,7 +95,8 @@ pub(super) struct Arrived {
     message_bytes: usize,
 }
 
-/// What an event counts towards the limits of messages. An immediate is one too: the peer decides how many come.
+/// What an event counts towards the limits of messages. An immediate is one too: the peer decides
+/// how many come.
 fn message_bytes(event: &Event) -> Option<usize> {
     match event {
         Event::Message { bytes } => Some(bytes.len()),
@@ -107,7 +110,8 @@ impl Arrived {
         self.events.is_empty()
     }
 
-    /// Whether a message of so many bytes may be delivered. One that is longer than all may be together has room alone.
+    /// Whether a message of so many bytes may be delivered. One that is longer than all may be
+    /// together has room alone.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let fits = self.message_bytes == 0 || self.message_bytes + bytes <= SIM_MESSAGE_BYTES_QUEUED_MAX;
         self.messages < SIM_MESSAGES_QUEUED_MAX && fits

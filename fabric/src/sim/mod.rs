@@ -1,47 +1,56 @@
 //! Does a protocol survive everything that the promises of this crate allow a network to do?
 //!
-//! A [`SimNet`] is a network inside of one process. Its connections are ordinary [`Connection`]s, its memory is ordinary
-//! [`crate::Region`]s, so any protocol above this crate runs on it unchanged. It is as hostile as the crate's promises
-//! allow and a [`Seed`] decides every choice, so what once failed fails again.
+//! A [`SimNet`] is a network inside of one process. Its connections are ordinary [`Connection`]s,
+//! its memory is ordinary [`crate::Region`]s, so any protocol above this crate runs on it
+//! unchanged. It is as hostile as the crate's promises allow and a [`Seed`] decides every choice,
+//! so what once failed fails again.
 //!
 //! # One thread, virtual time
 //!
-//! Time is virtual and moves by *steps*: one step does the first thing that is due, for whichever connection, and sets the
-//! clock to its time. Posting never takes a step. Steps are taken
+//! Time is virtual and moves by *steps*: one step does the first thing that is due, for whichever
+//! connection, and sets the clock to its time. Posting never takes a step. Steps are taken
 //!
 //! - by [`SimNet::step`], [`SimNet::run_until`] and [`SimNet::run_until_idle`];
-//! - by [`Connection::poll`], exactly one if nothing has arrived for that connection, none if something has;
-//! - by [`Connection::wait`] until something arrives for that connection. If the network is idle, which means that
-//!   nothing can come before this thread does something, it returns 0 at once, whatever its deadline. Give it a deadline
-//!   far away: one that passes meanwhile is real time, and depends on the machine.
+//! - by [`Connection::poll`], exactly one if nothing has arrived for that connection, none if
+//!   something has;
+//! - by [`Connection::wait`] until something arrives for that connection. If the network is idle,
+//!   which means that nothing can come before this thread does something, it returns 0 at once,
+//!   whatever its deadline. Give it a deadline far away: one that passes meanwhile is real time,
+//!   and depends on the machine.
 //!
 //! Connecting, accepting, registering and crashing take no time.
 //!
-//! Between two steps the owner of a region sees what the network has done to it so far, torn writes included. With everything in
-//! one thread and the same calls in the same order, equal seeds give equal histories ([`SimNet::digest`]).
-//! [`Threads::Many`] lets several threads use one network: safe, behind one lock, but then their races decide what happens,
-//! and an owner may see a piece of a write while it is being copied. [`Connection::wait_fd`] becomes readable when something is
+//! Between two steps the owner of a region sees what the network has done to it so far, torn writes
+//! included. With everything in one thread and the same calls in the same order, equal seeds give
+//! equal histories ([`SimNet::digest`]). [`Threads::Many`] lets several threads use one network:
+//! safe, behind one lock, but then their races decide what happens, and an owner may see a piece of
+//! a write while it is being copied. [`Connection::wait_fd`] becomes readable when something is
 //! entered for that connection; whoever wakes takes the steps.
 //!
 //! # What the network does
 //!
-//! - **Delays.** Every operation travels for a while, and so does its completion. Connections know nothing of each other.
-//! - **Order.** Operations of one connection are executed and complete in the order of posting. A message, immediate, read
-//!   or atomic comes after every byte written before it.
-//! - **Tearing and reordering.** The bytes of a write become visible in pieces of whole words of 8 or of 64 bytes, at
-//!   different times, in any order, mixed with other writes of the same connection; before or after the
-//!   completion of the write. A read takes its pieces at different times. See [`Tearing`] and [`Order`].
-//! - **Weak atomics.** A remote atomic loads, and stores later. Other remote atomics on that word wait; a store of the owner or a
-//!   remote write in between is overwritten. See [`Atomicity`].
-//! - **Bounded queues.** A receiver that does not poll holds the messages of its sender, and all that was posted after them.
-//! - **Loss and crash** between any two steps: [`SimNet::crash`], [`SimNet::cut`], [`SimNet::plan`] for a given step,
-//!   post or time, [`Chance`] for random ones. What has landed stays. What has not is lost, but for writes that were already
-//!   reported as done: those land, unless the memory's own place crashed. Survivors learn of it after a while.
+//! - **Delays.** Every operation travels for a while, and so does its completion. Connections know
+//!   nothing of each other.
+//! - **Order.** Operations of one connection are executed and complete in the order of posting. A
+//!   message, immediate, read or atomic comes after every byte written before it.
+//! - **Tearing and reordering.** The bytes of a write become visible in pieces of whole words of 8
+//!   or of 64 bytes, at different times, in any order, mixed with other writes of the same
+//!   connection; before or after the completion of the write. A read takes its pieces at different
+//!   times. See [`Tearing`] and [`Order`].
+//! - **Weak atomics.** A remote atomic loads, and stores later. Other remote atomics on that word
+//!   wait; a store of the owner or a remote write in between is overwritten. See [`Atomicity`].
+//! - **Bounded queues.** A receiver that does not poll holds the messages of its sender, and all
+//!   that was posted after them.
+//! - **Loss and crash** between any two steps: [`SimNet::crash`], [`SimNet::cut`], [`SimNet::plan`]
+//!   for a given step, post or time, [`Chance`] for random ones. What has landed stays. What has
+//!   not is lost, but for writes that were already reported as done: those land, unless the
+//!   memory's own place crashed. Survivors learn of it after a while.
 //!
 //! # A failing seed
 //!
-//! A test takes its seeds from [`Seed::each`]. When one fails, its number, the command that replays it and the last steps are
-//! printed; `RACKSCAN_SEED=... cargo test ...` runs the test with that seed only.
+//! A test takes its seeds from [`Seed::each`]. When one fails, its number, the command that replays
+//! it and the last steps are printed; `RACKSCAN_SEED=... cargo test ...` runs the test with that
+//! seed only.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -122,8 +131,8 @@ pub(crate) struct SimShared {
     world: Guarded<World>,
 }
 
-/// A simulated network. Clones are handles of the same one. When the last handle is dropped by a panic, it prints the seed, the
-/// command that replays it, and the last steps.
+/// A simulated network. Clones are handles of the same one. When the last handle is dropped by a
+/// panic, it prints the seed, the command that replays it, and the last steps.
 #[derive(Clone)]
 pub struct SimNet {
     handle: Arc<Handle>,
@@ -166,7 +175,8 @@ impl SimNet {
         Listener::bind(&self.address(place), key)
     }
 
-    /// Connects from one place to the listener at an address. Plain [`crate::connect`] calls from [`ANONYMOUS`].
+    /// Connects from one place to the listener at an address. Plain [`crate::connect`] calls from
+    /// [`ANONYMOUS`].
     ///
     /// # Errors
     /// When nobody listens there, the places are cut off from each other, or the keys differ.
@@ -229,13 +239,15 @@ impl SimNet {
         self.world(|world| world.plan(moment, fault));
     }
 
-    /// Crashes a place now. Its connections end for it at once and for their peers after a while; its listener accepts nobody
-    /// any more; what was on the way to its memory is lost. It can listen and connect again.
+    /// Crashes a place now. Its connections end for it at once and for their peers after a while;
+    /// its listener accepts nobody any more; what was on the way to its memory is lost. It can
+    /// listen and connect again.
     pub fn crash(&self, place: &str) {
         self.fail(&Fault::Crash { place: place.to_owned() });
     }
 
-    /// Cuts two places off from each other: their connections are lost and new ones refused until [`SimNet::mend`].
+    /// Cuts two places off from each other: their connections are lost and new ones refused until
+    /// [`SimNet::mend`].
     pub fn cut(&self, one: &str, other: &str) {
         self.fail(&Fault::Cut { one: one.to_owned(), other: other.to_owned() });
     }

@@ -1,11 +1,14 @@
 //! What happens to an operation on a simulated network?
 //!
-//! Life of an operation: `post` sends it on its way; steps of the network, taken by whoever polls or by the test itself,
-//! carry it to the peer, execute it there and bring its completion back. Everything happens in virtual time.
+//! Life of an operation: `post` sends it on its way; steps of the network, taken by whoever polls
+//! or by the test itself, carry it to the peer, execute it there and bring its completion back.
+//! Everything happens in virtual time.
 //!
 //! Invariants
-//! - A poll hands out what has arrived for its own end. If there is nothing, it takes one step of the network first.
-//! - Somebody sleeps only while the network is idle; whatever is entered for a link afterwards wakes the ends of that link.
+//! - A poll hands out what has arrived for its own end. If there is nothing, it takes one step of
+//!   the network first.
+//! - Somebody sleeps only while the network is idle; whatever is entered for a link afterwards
+//!   wakes the ends of that link.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},

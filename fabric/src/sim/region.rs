@@ -1,7 +1,8 @@
 //! Which memory of an end may its peer touch?
 //!
 //! Invariants
-//! - Key, access, bounds and alignment are checked when an operation reaches the memory, before a byte moves.
+//! - Key, access, bounds and alignment are checked when an operation reaches the memory, before a
+//!   byte moves.
 
 use std::collections::BTreeMap;
 

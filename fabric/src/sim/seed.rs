@@ -64,8 +64,9 @@ impl Seed {
         drawn.map(Self).map_err(|e| SeedError::NoRandomSource { source: source(e) })
     }
 
-    /// Runs `body` for `count` seeds that follow each other from a random one, or only for the one in `RACKSCAN_SEED`. When
-    /// `body` panics, the seed and the command that replays it are printed.
+    /// Runs `body` for `count` seeds that follow each other from a random one, or only for the one
+    /// in `RACKSCAN_SEED`. When `body` panics, the seed and the command that replays it are
+    /// printed.
     ///
     /// # Errors
     /// As [`Seed::choose`].
@@ -94,7 +95,8 @@ impl Seed {
     /// The command that runs the test of this thread again with this seed.
     pub(super) fn command(self) -> String {
         let package = std::env::var("CARGO_PKG_NAME").map(|name| format!(" -p {name}")).unwrap_or_default();
-        // The test harness names a test's thread after it, unless it runs the tests one by one on its own.
+        // The test harness names a test's thread after it, unless it runs the tests one by one on
+        // its own.
         let thread = std::thread::current();
         let test =
             thread.name().filter(|name| *name != "main").map(|name| format!(" {name}")).unwrap_or_default();
@@ -174,7 +176,8 @@ impl Random {
         self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Nanoseconds in a range. The ends are drawn more often than what lies between, because protocols break at ends.
+    /// Nanoseconds in a range. The ends are drawn more often than what lies between, because
+    /// protocols break at ends.
     pub(super) fn nanoseconds(&mut self, range: &RangeInclusive<Duration>) -> u64 {
         let nanoseconds = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (least, most) = (nanoseconds(range.start()), nanoseconds(range.end()));

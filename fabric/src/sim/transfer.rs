@@ -1,8 +1,10 @@
 //! Which bytes of a write or read move when?
 //!
 //! Invariants
-//! - Pieces meet without overlap, cover the transfer, and begin and end at multiples of the granule in the remote memory.
-//! - A write takes its source no later than its completion, because afterwards the poster may change it.
+//! - Pieces meet without overlap, cover the transfer, and begin and end at multiples of the granule
+//!   in the remote memory.
+//! - A write takes its source no later than its completion, because afterwards the poster may
+//!   change it.
 //! - Where two writes of a connection overlap, the later one's piece moves after the earlier one's.
 
 use std::ops::Range;
@@ -104,7 +106,8 @@ impl Transfer {
     }
 }
 
-/// A copy of memory that was checked to be inside of its region; the message of the assertion is for who breaks that.
+/// A copy of memory that was checked to be inside of its region; the message of the assertion is
+/// for who breaks that.
 fn copy_of(region: &Region, offset: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let copied = region.copy_out(offset, &mut bytes);

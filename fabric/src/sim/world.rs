@@ -1,8 +1,10 @@
 //! What is a simulated network made of, and what is one step of it?
 //!
 //! Invariants
-//! - Everything that happens is on the agenda; a step does the first thing on it, so time moves only by steps.
-//! - Every choice is drawn from `random`, in an order that depends on nothing but the calls into the network.
+//! - Everything that happens is on the agenda; a step does the first thing on it, so time moves
+//!   only by steps.
+//! - Every choice is drawn from `random`, in an order that depends on nothing but the calls into
+//!   the network.
 //! - What an entry of the agenda refers to may be gone; then it is void and no step.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -139,7 +141,8 @@ impl World {
             Due::Move { transfer, .. } => !self.transfers.contains_key(transfer),
             Due::Store { update } => !self.updates.contains_key(update),
             Due::Complete { link, end, serial } => {
-                // A completion on a lost connection is lost; whether the operation happened is not known.
+                // A completion on a lost connection is lost; whether the operation happened is not
+                // known.
                 let link = self.links.get(link).filter(|link| link.lost.is_none());
                 let first = link.and_then(|link| link.ends[*end].lane.executed.front());
                 first.is_none_or(|first| first.serial != *serial)

@@ -1,8 +1,9 @@
-//! What does the peer's answer mean for our requests, and what is the answer to its atomic operations?
+//! What does the peer's answer mean for our requests, and what is the answer to its atomic
+//! operations?
 //!
 //! Invariants
-//! - Answers come in the order of requests; an answer to another than the next, or of another kind than it asks for, is a
-//!   violation.
+//! - Answers come in the order of requests; an answer to another than the next, or of another kind
+//!   than it asks for, is a violation.
 
 use super::{
     frame::{Body, Refusal},

@@ -1,8 +1,8 @@
 //! How do two machines come to share a stream?
 //!
 //! Invariants
-//! - Both sides have proved the cluster key before the responder exists. The stream itself is neither encrypted nor signed:
-//!   it belongs on a network that the cluster trusts.
+//! - Both sides have proved the cluster key before the responder exists. The stream itself is
+//!   neither encrypted nor signed: it belongs on a network that the cluster trusts.
 
 use std::{
     net::{SocketAddr, TcpListener, ToSocketAddrs},
@@ -47,7 +47,8 @@ pub(crate) fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-/// Listens at the first address of `host` that can be bound; returns the port as well, chosen if 0 was asked for.
+/// Listens at the first address of `host` that can be bound; returns the port as well, chosen if 0
+/// was asked for.
 pub(crate) fn bind(host: &str, port: u16) -> Result<(OwnedFd, u16), ListenError> {
     let address = format!("tcp:{host}:{port}");
     let os = |action, source| ListenError::Os { action, address: address.clone(), source };
@@ -122,7 +123,8 @@ pub(crate) fn identify(from: Option<SocketAddrAny>, wire: Wire) -> (Origin, Stri
     }
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
+/// there are any.
 pub(crate) fn set_up(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
     prepare(&socket).map_err(|error| ConnectError::Os {
         action: "set the options of a socket",
@@ -151,8 +153,9 @@ fn stays_on_machine(socket: &OwnedFd) -> bool {
 }
 
 fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
-    // A system whose choice is BBR paces by timers and cuts what it sends to the rate that it has measured; within a machine that
-    // takes processor time and a third of the bandwidth, and nothing there can be congested. Between machines it is the system's.
+    // A system whose choice is BBR paces by timers and cuts what it sends to the rate that it has
+    // measured; within a machine that takes processor time and a third of the bandwidth, and
+    // nothing there can be congested. Between machines it is the system's.
     if stays_on_machine(&socket) {
         // A kernel that refuses keeps its own.
         let _ = sockopt::set_tcp_congestion(&socket, UNPACED);

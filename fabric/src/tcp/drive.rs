@@ -1,7 +1,8 @@
 //! Who takes in what arrives: the responder's thread, or the connection's owner?
 //!
-//! An owner that polls, or that sleeps on the connection's descriptor, takes it in itself: nothing is handed from thread to thread,
-//! and what it owes the peer goes out with what it posts next. The responder takes over when the owner does neither.
+//! An owner that polls, or that sleeps on the connection's descriptor, takes it in itself: nothing
+//! is handed from thread to thread, and what it owes the peer goes out with what it posts next. The
+//! responder takes over when the owner does neither.
 //!
 //! ```text
 //! responder --- the owner has polled in vain OWNER_POLLS times, or arms ---> owner
@@ -9,10 +10,12 @@
 //! ```
 //!
 //! Invariants
-//! - Only who holds the receiver's lock takes anything in. The owner never waits for the lock, and nobody sleeps or yields with it.
-//! - The owner drives only while it polls, or sleeps with the socket among what wakes it. Whoever finds that this is no longer so makes
-//!   the responder drive and wakes it.
-//! - How a connection ended is said by the responder; an owner that notices it leaves word in the receiver.
+//! - Only who holds the receiver's lock takes anything in. The owner never waits for the lock, and
+//!   nobody sleeps or yields with it.
+//! - The owner drives only while it polls, or sleeps with the socket among what wakes it. Whoever
+//!   finds that this is no longer so makes the responder drive and wakes it.
+//! - How a connection ended is said by the responder; an owner that notices it leaves word in the
+//!   receiver.
 
 use std::{
     sync::{
@@ -156,8 +159,8 @@ const POLLS_PER_RARE_LOOK: u32 = 8;
 const LOOKS_BEFORE_FLUSH: u32 = 8;
 
 impl Owner {
-    /// Takes in what has arrived, if the owner drives or should by now. `found`: there was something to poll already. Returns whether
-    /// there may be something now.
+    /// Takes in what has arrived, if the owner drives or should by now. `found`: there was
+    /// something to poll already. Returns whether there may be something now.
     pub(super) fn look(&mut self, link: &Link, found: bool) -> bool {
         if !link.drive.is_by_owner() {
             self.idle_polls = if found { 0 } else { self.idle_polls + 1 };
@@ -192,7 +195,8 @@ impl Owner {
         }
     }
 
-    /// Takes in what there is; what is owed to the peer goes out at once if somebody waits for it, or else with what is posted next.
+    /// Takes in what there is; what is owed to the peer goes out at once if somebody waits for it,
+    /// or else with what is posted next.
     fn take_in(&mut self, link: &Link, receiver: &mut Receiver) -> Option<Pause> {
         let pause = match receiver.receive(link).and_then(|pause| receiver.acknowledge(link).map(|()| pause))
         {

@@ -1,11 +1,12 @@
 //! What is on the stream of a `tcp` connection?
 //!
-//! Frames of 48 bytes, some followed by a payload. Requests are numbered from 0 by each side in the order of posting;
-//! answers name the request. Answers come in the order of requests, and one `Acknowledge` answers all writes and
-//! messages up to the one that it names.
+//! Frames of 48 bytes, some followed by a payload. Requests are numbered from 0 by each side in the
+//! order of posting; answers name the request. Answers come in the order of requests, and one
+//! `Acknowledge` answers all writes and messages up to the one that it names.
 //!
 //! Invariants
-//! - `decode` accepts any bytes and refuses whatever is not a frame; every length is within its limit afterwards.
+//! - `decode` accepts any bytes and refuses whatever is not a frame; every length is within its
+//!   limit afterwards.
 
 use crate::{
     error::{OperationError, OutOfBounds},

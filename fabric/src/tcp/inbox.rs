@@ -1,12 +1,14 @@
 //! How do messages get from the stream into an inbox?
 //!
-//! The responder plays the network controller of the paper (section 4.3): it looks up the sender's ring, claims space, lets the
-//! socket fill that space, and reports each packet in the status ring. When there is no room it reads no more, so that the
-//! stream itself stalls the sender; or, if the inbox refuses, it throws the message away and says so.
+//! The responder plays the network controller of the paper (section 4.3): it looks up the sender's
+//! ring, claims space, lets the socket fill that space, and reports each packet in the status ring.
+//! When there is no room it reads no more, so that the stream itself stalls the sender; or, if the
+//! inbox refuses, it throws the message away and says so.
 //!
 //! Invariants
-//! - A payload goes from the socket straight into claimed space, but for what was staged with its frame; a message of more than
-//!   half a ring that is reported whole goes into a buffer that the receiver is then handed.
+//! - A payload goes from the socket straight into claimed space, but for what was staged with its
+//!   frame; a message of more than half a ring that is reported whole goes into a buffer that the
+//!   receiver is then handed.
 //! - A message of which a packet is reported is never refused.
 
 use std::os::fd::AsFd;
@@ -184,8 +186,8 @@ impl InboxEnd {
         Ok(true)
     }
 
-    /// Reports what is complete of a message and finds room for the next part. `Hungry` asks for `fill_staged` or
-    /// `fill_from_socket`.
+    /// Reports what is complete of a message and finds room for the next part. `Hungry` asks for
+    /// `fill_staged` or `fill_from_socket`.
     pub(super) fn go_on(&mut self, message: &mut Message) -> Result<Filled, InboxFault> {
         loop {
             if let Some(entry) = &message.unreported {
@@ -211,7 +213,8 @@ impl InboxEnd {
         }
     }
 
-    /// Says that the responder is about to sleep until there is room; false if there is some already.
+    /// Says that the responder is about to sleep until there is room; false if there is some
+    /// already.
     pub(super) fn fall_asleep(&mut self) -> bool {
         let Some(wanted) = self.wanted else { return true };
         if self.sender.say_stalled().is_err() {

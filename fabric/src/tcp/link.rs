@@ -1,13 +1,17 @@
 //! What do the application's side of a connection and its responder share?
 //!
 //! Invariants
-//! - Requests enter `flights.waiting` and the outbox in the same order, because that is done under both locks.
-//! - What is not a read never enters while a read is unanswered: the peer answers a read out of the memory itself, as fast as
-//!   the socket takes the bytes, and executes what follows meanwhile. It is held, with all behind it. So something is held only
-//!   while a read is unanswered.
-//! - Once `flights.ending` is set no request enters or is held, so every request is answered or failed.
-//! - Events are bounded: completions by the queue's depth, as is what is held; messages by their own two limits.
-//! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is; no other two are held at once.
+//! - Requests enter `flights.waiting` and the outbox in the same order, because that is done under
+//!   both locks.
+//! - What is not a read never enters while a read is unanswered: the peer answers a read out of the
+//!   memory itself, as fast as the socket takes the bytes, and executes what follows meanwhile. It
+//!   is held, with all behind it. So something is held only while a read is unanswered.
+//! - Once `flights.ending` is set no request enters or is held, so every request is answered or
+//!   failed.
+//! - Events are bounded: completions by the queue's depth, as is what is held; messages by their
+//!   own two limits.
+//! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is;
+//!   no other two are held at once.
 
 use std::{
     collections::VecDeque,
@@ -126,8 +130,8 @@ impl Flights {
         }
     }
 
-    /// Takes the first request, which is answered. What only its answer held back goes into the outbox, which the responder
-    /// sends next.
+    /// Takes the first request, which is answered. What only its answer held back goes into the
+    /// outbox, which the responder sends next.
     pub(super) fn answered(&mut self, outbox: &Guarded<Outbox>) -> Option<Flight> {
         let flight = self.waiting.pop_front()?;
         self.first_sequence += 1;
@@ -149,7 +153,8 @@ struct Arrived {
     responder_paused: bool,
 }
 
-/// What an event counts towards the limits of messages. An immediate is one too: the peer decides how many come.
+/// What an event counts towards the limits of messages. An immediate is one too: the peer decides
+/// how many come.
 fn message_bytes(event: &Event) -> Option<usize> {
     match event {
         Event::Message { bytes } => Some(bytes.len()),
@@ -196,7 +201,8 @@ impl Link {
         })
     }
 
-    /// Application: issues a request, and returns the outbox to be sent; or holds it, if reads are unanswered.
+    /// Application: issues a request, and returns the outbox to be sent; or holds it, if reads are
+    /// unanswered.
     pub(super) fn post(&self, request: Request) -> Result<Option<MutexGuard<'_, Outbox>>, PostError> {
         let mut flights = self.flights.lock();
         if let Some(ending) = &flights.ending {
@@ -219,7 +225,8 @@ impl Link {
             flights.release(&mut self.outbox.lock());
         }
         drop(flights);
-        // After the goodbye, so that the responder, when it sees this, knows that the goodbye is held or in the outbox.
+        // After the goodbye, so that the responder, when it sees this, knows that the goodbye is
+        // held or in the outbox.
         self.closing.store(true, Ordering::SeqCst);
         self.responder_bell.ring();
     }
@@ -230,7 +237,8 @@ impl Link {
         self.outbox.lock().send(self.socket.as_fd(), TCP_INLINE_BYTES_MAX) == Ok(Sent::All)
     }
 
-    /// Responder: reports an event and wakes the application if it sleeps. A message is forgotten when it has closed.
+    /// Responder: reports an event and wakes the application if it sleeps. A message is forgotten
+    /// when it has closed.
     pub(super) fn report(&self, event: Event) {
         let counts = message_bytes(&event);
         if counts.is_some() && self.closing.load(Ordering::SeqCst) {
@@ -259,7 +267,8 @@ impl Link {
         }
     }
 
-    /// Responder: whether there is room for a message of `bytes`. If not, it will be woken when there is.
+    /// Responder: whether there is room for a message of `bytes`. If not, it will be woken when
+    /// there is.
     pub(super) fn has_room_for_message(&self, bytes: usize) -> bool {
         if self.closing.load(Ordering::SeqCst) {
             // Nobody will take it, and behind it may be the answer for which what is held waits.

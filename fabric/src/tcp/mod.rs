@@ -1,8 +1,9 @@
 //! How does a process use another's memory when nothing but a byte stream joins them?
 //!
-//! A thread per connection, the *responder*, plays the network card: it serves the peer's reads, writes and atomics
-//! against registered memory without the application, and takes in answers and messages. While the application polls or
-//! sleeps on the connection, it does that itself, and the responder stands by.
+//! A thread per connection, the *responder*, plays the network card: it serves the peer's reads,
+//! writes and atomics against registered memory without the application, and takes in answers and
+//! messages. While the application polls or sleeps on the connection, it does that itself, and the
+//! responder stands by.
 //!
 //! - [`connect`]: the socket and its options.
 //! - [`frame`]: what is on the stream.

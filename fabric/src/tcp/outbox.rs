@@ -57,7 +57,8 @@ pub(super) struct Outbox {
     /// Bytes of the first entry that are sent already.
     first_sent: usize,
     answers: usize,
-    /// Whether the responder waits for the socket to take more, so that nobody needs to wake it for that.
+    /// Whether the responder waits for the socket to take more, so that nobody needs to wake it for
+    /// that.
     pub(super) responder_watches: bool,
 }
 
@@ -68,8 +69,8 @@ impl Outbox {
         self.entries.push_back(entry);
     }
 
-    /// Appends an answer; false when the peer has asked more than an honest one can. An acknowledgement takes the place of one that
-    /// would go out right before it.
+    /// Appends an answer; false when the peer has asked more than an honest one can. An
+    /// acknowledgement takes the place of one that would go out right before it.
     pub(super) fn push_answer(&mut self, frame: Frame, payload: Payload) -> bool {
         let acknowledges = frame.body == Body::Acknowledge;
         let last_is_whole = self.entries.len() > 1 || self.first_sent == 0;

@@ -1,9 +1,10 @@
 //! What does the application's thread do for an operation over TCP?
 //!
-//! Life of an operation: `post` appends it to the outbox and sends what the socket takes at once, at most about
-//! `TCP_INLINE_BYTES_MAX`; who drives the connection (see `drive`), this side or the responder, sends the rest. The peer executes it and
-//! answers, who drives takes the answer in, and `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a
-//! read, and all that is posted behind it; who takes in the last of those reads appends it to the outbox.
+//! Life of an operation: `post` appends it to the outbox and sends what the socket takes at once,
+//! at most about `TCP_INLINE_BYTES_MAX`; who drives the connection (see `drive`), this side or the
+//! responder, sends the rest. The peer executes it and answers, who drives takes the answer in, and
+//! `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a read,
+//! and all that is posted behind it; who takes in the last of those reads appends it to the outbox.
 //!
 //! Invariants
 //! - Nothing here waits for the socket, except `close` within its limit.
@@ -182,7 +183,8 @@ impl Queue for TcpQueue {
     fn close(&mut self) {
         self.link.close();
         if let Some(responder) = self.responder.take() {
-            // The responder ends within CLOSE_TIME_MAX by itself; there is nothing to learn from how.
+            // The responder ends within CLOSE_TIME_MAX by itself; there is nothing to learn from
+            // how.
             let _ = responder.join();
         }
     }

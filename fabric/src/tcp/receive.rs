@@ -1,10 +1,12 @@
 //! How is the peer's stream taken apart and executed?
 //!
 //! Invariants
-//! - Bytes of unknown meaning are read into a staging buffer of fixed size; the payload of a write or an answer goes from the
-//!   socket straight into registered memory, but for what was staged with its frame.
+//! - Bytes of unknown meaning are read into a staging buffer of fixed size; the payload of a write
+//!   or an answer goes from the socket straight into registered memory, but for what was staged
+//!   with its frame.
 //! - A request that is refused has its payload read and thrown away; nothing of it touches memory.
-//! - The peer's requests are executed and answered in their order; its sequence numbers must count from 0.
+//! - The peer's requests are executed and answered in their order; its sequence numbers must count
+//!   from 0.
 
 use std::os::fd::AsFd;
 
@@ -142,8 +144,8 @@ impl Receiver {
         self.inbox.as_mut().is_none_or(InboxEnd::fall_asleep)
     }
 
-    /// Receives and executes until the socket has no more, messages have no room, or a round's bytes are read: a peer
-    /// that never stops must not keep our own frames from being sent.
+    /// Receives and executes until the socket has no more, messages have no room, or a round's
+    /// bytes are read: a peer that never stops must not keep our own frames from being sent.
     pub(super) fn receive(&mut self, link: &Link) -> Result<Pause, Ending> {
         self.budget = TCP_ROUND_BYTES;
         if let Some(ending) = self.failed.take().or_else(|| self.inbox.as_ref().and_then(InboxEnd::ending)) {
@@ -434,8 +436,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Queues the acknowledgement of what is done. Called before an answer and when there is nothing more to do, so that
-    /// many operations share one.
+    /// Queues the acknowledgement of what is done. Called before an answer and when there is
+    /// nothing more to do, so that many operations share one.
     pub(super) fn acknowledge(&mut self, link: &Link) -> Result<(), Ending> {
         // A write or message whose payload is incomplete is not done yet.
         let open =

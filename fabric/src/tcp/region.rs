@@ -1,7 +1,8 @@
 //! Which of our regions may the peer touch over this connection?
 //!
 //! Invariants
-//! - Key, access, bounds and alignment are checked for every frame that names memory, before a byte moves.
+//! - Key, access, bounds and alignment are checked for every frame that names memory, before a byte
+//!   moves.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,8 @@ use crate::{
     region::{Access, Region},
 };
 
-/// Regions granted to the peer; shared by the application, which grants, and the responder, which looks up.
+/// Regions granted to the peer; shared by the application, which grants, and the responder, which
+/// looks up.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     granted: Guarded<HashMap<u64, Grant>>,

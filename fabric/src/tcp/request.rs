@@ -1,8 +1,8 @@
 //! What does an operation look like on the stream, and what must come back?
 //!
 //! Invariants
-//! - A request keeps the bytes that were given at `post`, so it can be sent whenever its turn comes; nothing about it can fail
-//!   then any more.
+//! - A request keeps the bytes that were given at `post`, so it can be sent whenever its turn
+//!   comes; nothing about it can fail then any more.
 
 use super::{
     frame::Body,

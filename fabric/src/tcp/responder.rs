@@ -1,10 +1,13 @@
 //! Who plays the network card on a TCP connection?
 //!
 //! Invariants
-//! - It takes part only while the connection's owner does not drive (see `drive`), and otherwise looks from time to time whether that is so.
-//! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops sending; neither direction
-//!   moves more than its limit (`TCP_ROUND_BYTES`, `TCP_INLINE_BYTES_MAX`) before the other has its turn.
-//! - After the last frame it asks the socket again for `TCP_SPIN_US`, yielding the processor, before it blocks.
+//! - It takes part only while the connection's owner does not drive (see `drive`), and otherwise
+//!   looks from time to time whether that is so.
+//! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops
+//!   sending; neither direction moves more than its limit (`TCP_ROUND_BYTES`,
+//!   `TCP_INLINE_BYTES_MAX`) before the other has its turn.
+//! - After the last frame it asks the socket again for `TCP_SPIN_US`, yielding the processor,
+//!   before it blocks.
 //! - It ends when the connection ends, or within `CLOSE_TIME_MAX` after the application closes.
 
 use std::{
@@ -46,7 +49,8 @@ fn serve(link: &Link) -> Ending {
     let mut spin_until = Instant::now();
     let mut watchman = Watchman::new();
     loop {
-        // Asked first: what was posted before is then held, or in the outbox when `send` says that all is sent.
+        // Asked first: what was posted before is then held, or in the outbox when `send` says that
+        // all is sent.
         let closing = link.closing.load(Ordering::SeqCst);
         if !closing && link.drive.is_by_owner() {
             stand_by(link, &mut watchman);
@@ -77,8 +81,8 @@ fn serve(link: &Link) -> Ending {
         if pause == Pause::TakeTurns {
             continue;
         }
-        // What follows a frame often follows soon: asking again costs less than being woken, and yielding lets whoever
-        // produces it run first.
+        // What follows a frame often follows soon: asking again costs less than being woken, and
+        // yielding lets whoever produces it run first.
         if receiver.take_activity() {
             spin_until = Instant::now() + spin_time_us(TCP_SPIN_US);
         }
@@ -103,8 +107,8 @@ fn stand_by(link: &Link, watchman: &mut Watchman) {
     watchman.look(&link.drive);
 }
 
-/// Sends some of what waits, and notes under the lock whether the loop will watch for more room. Not all of it, because a
-/// `post` may be waiting for the lock.
+/// Sends some of what waits, and notes under the lock whether the loop will watch for more room.
+/// Not all of it, because a `post` may be waiting for the lock.
 fn send(link: &Link) -> Result<Sent, String> {
     let mut outbox = link.outbox.lock();
     let sent = outbox.send(link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
@@ -123,8 +127,8 @@ fn receive_last(receiver: &mut Receiver, link: &Link, reason: String) -> Ending 
     }
 }
 
-/// Ends our half of the stream and gives the peer until `by` to end its half. Closing earlier would make the
-/// kernel throw away what the peer has not taken yet.
+/// Ends our half of the stream and gives the peer until `by` to end its half. Closing earlier would
+/// make the kernel throw away what the peer has not taken yet.
 fn say_end(link: &Link, by: Instant) {
     if rustix::net::shutdown(&link.socket, Shutdown::Write).is_err() {
         return;
@@ -157,8 +161,8 @@ fn sleep(link: &Link, pause: Pause, must_send: bool, close_by: Option<Instant>) 
     let time = close_by.map(|by| by.saturating_duration_since(Instant::now()));
     let bell = PollFd::new(&link.responder_bell, PollFlags::IN);
     if interest.is_empty() {
-        // A socket without interest would still report a hang-up, again and again; it is looked at after the
-        // application has made room.
+        // A socket without interest would still report a hang-up, again and again; it is looked at
+        // after the application has made room.
         poll(&mut [bell], time);
     } else {
         poll(&mut [bell, PollFd::new(&link.socket, interest)], time);

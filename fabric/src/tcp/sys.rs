@@ -40,7 +40,8 @@ impl Piece<'_> {
     }
 }
 
-/// Sends what the socket takes at once of the pieces, at most `bytes_max`, and says how much that was.
+/// Sends what the socket takes at once of the pieces, at most `bytes_max`, and says how much that
+/// was.
 pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], bytes_max: usize) -> Result<usize, Errno> {
     const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iovecs = [NOTHING; PIECES_MAX];
@@ -60,8 +61,9 @@ pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], bytes_max: usiz
     message.msg_iovlen = count;
     loop {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: each iovec is readable memory: a borrowed slice, or a part of a mapping that its RawSlice
-        // keeps alive for the borrow. The kernel only reads it, and reads what it finds if a peer changes it.
+        // SAFETY: each iovec is readable memory: a borrowed slice, or a part of a mapping that its
+        // RawSlice keeps alive for the borrow. The kernel only reads it, and reads what it finds if
+        // a peer changes it.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
         match usize::try_from(sent) {
             Ok(sent) => return Ok(sent),
@@ -81,7 +83,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>, target: &RawSlice, offset: usize) 
     }
     let (start, length) = (target.as_ptr().wrapping_add(offset), target.len() - offset);
     loop {
-        // SAFETY: `start` and `length` lie in a writable mapping that `target` keeps alive; only the kernel stores.
+        // SAFETY: `start` and `length` lie in a writable mapping that `target` keeps alive; only
+        // the kernel stores.
         let received = unsafe { libc::recv(socket.as_raw_fd(), start.cast(), length, libc::MSG_DONTWAIT) };
         match usize::try_from(received) {
             Ok(received) => return Ok(received),

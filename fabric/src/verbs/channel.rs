@@ -1,7 +1,9 @@
-//! Where does the peer want our messages: in a ring that it keeps for us, or in a shared receive queue?
+//! Where does the peer want our messages: in a ring that it keeps for us, or in a shared receive
+//! queue?
 //!
 //! Invariants
-//! - Both are told of a message in parts that the peer can place, and neither is sent what it has no room for.
+//! - Both are told of a message in parts that the peer can place, and neither is sent what it has
+//!   no room for.
 
 use super::{
     packet::{PacketCredit, PacketHead, PacketKind, Sent},
@@ -64,7 +66,8 @@ impl Channel {
         }
     }
 
-    /// What becomes of a message or announcement that finds no room: true if it is refused, as it may be at its beginning.
+    /// What becomes of a message or announcement that finds no room: true if it is refused, as it
+    /// may be at its beginning.
     pub(super) fn no_room(&mut self, is_beginning: bool) -> bool {
         let Self::Shared(credit) = self else { return false };
         let is_refused = is_beginning && credit.refuses();

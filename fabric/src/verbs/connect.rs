@@ -1,11 +1,13 @@
 //! How do two queue pairs find each other?
 //!
-//! A TCP connection carries the proof of the cluster key and the introduction of the queue pairs, and stays open.
+//! A TCP connection carries the proof of the cluster key and the introduction of the queue pairs,
+//! and stays open.
 //!
 //! Invariants
-//! - Both sides have proved the cluster key before a queue pair is named. What travels is neither encrypted nor signed: it
-//!   belongs on a network that the cluster trusts.
-//! - The peer is told of our ring only when our queue pair receives and only this queue pair's peer can write there.
+//! - Both sides have proved the cluster key before a queue pair is named. What travels is neither
+//!   encrypted nor signed: it belongs on a network that the cluster trusts.
+//! - The peer is told of our ring only when our queue pair receives and only this queue pair's peer
+//!   can write there.
 
 use std::{
     io,
@@ -46,20 +48,20 @@ use crate::{
     tcp,
 };
 
-/// A packet that is not acknowledged is sent again after 4.096 us times two to this power: 268 ms. Adapters notice most losses
-/// sooner, by the gap.
+/// A packet that is not acknowledged is sent again after 4.096 us times two to this power: 268 ms.
+/// Adapters notice most losses sooner, by the gap.
 const TIMEOUT: u8 = 16;
 /// ... so many times. Seven would mean for ever on some adapters.
 const RETRIES: u8 = 6;
-/// A receiver without a receive request asks for patience (0.64 ms), which is granted so many times; seven is for ever. An
-/// honest peer always has one.
+/// A receiver without a receive request asks for patience (0.64 ms), which is granted so many
+/// times; seven is for ever. An honest peer always has one.
 const NOT_READY_RETRIES: u8 = 6;
 /// A shared receive queue may be out of slots for as long as its owner does something else.
 const NOT_READY_RETRIES_SHARED: u8 = 7;
 const NOT_READY_TIMER: u8 = 12;
 
-/// Listens for the set-up; the port is chosen if 0 was asked for. The inboxes get their shared receive queues now, unless it is
-/// only known with a caller which adapter is meant.
+/// Listens for the set-up; the port is chosen if 0 was asked for. The inboxes get their shared
+/// receive queues now, unless it is only known with a caller which adapter is meant.
 pub(crate) fn bind(
     device: Option<&str>,
     (host, port): (&str, u16),
@@ -144,7 +146,8 @@ fn dial(
     Ok(socket)
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if there are any.
+/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
+/// there are any.
 pub(crate) fn set_up(
     (socket, peer): (OwnedFd, String),
     device: Option<&str>,

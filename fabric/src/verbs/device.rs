@@ -1,7 +1,8 @@
 //! Which adapter, which of its ports and which of its addresses does a connection use?
 //!
 //! Invariants
-//! - An adapter is opened once per process and closed with the last connection or listener that uses it.
+//! - An adapter is opened once per process and closed with the last connection or listener that
+//!   uses it.
 //! - A region is registered at most once per adapter at a time, however many connections use it.
 
 use std::{
@@ -36,7 +37,8 @@ pub(super) struct Endpoint {
     pub(super) number: u8,
     /// Its state.
     pub(super) port: Port,
-    /// Index and value of the address that packets carry; on InfiniBand without routers they carry none.
+    /// Index and value of the address that packets carry; on InfiniBand without routers they carry
+    /// none.
     pub(super) gid: (u8, [u8; 16]),
 }
 
@@ -120,7 +122,8 @@ impl Device {
         let mut endpoints = Vec::new();
         for number in 1..=self.limits.ports {
             let port = context.port(number).map_err(self.failed("ask for a port of"))?;
-            // On InfiniBand the first entry is the port's own; on Ethernet each of its network's addresses has some.
+            // On InfiniBand the first entry is the port's own; on Ethernet each of its network's
+            // addresses has some.
             let indices = if port.is_ethernet { port.gids } else { port.gids.min(1) };
             for index in 0..indices.min(u32::from(u8::MAX)) {
                 let gid = context.gid(number, index).map_err(self.failed("ask for an address of"))?;
@@ -133,7 +136,8 @@ impl Device {
         Ok(endpoints)
     }
 
-    /// Whether packets from an entry travel as UDP (RoCE v2), as those of all adapters here must alike.
+    /// Whether packets from an entry travel as UDP (RoCE v2), as those of all adapters here must
+    /// alike.
     fn is_routable(&self, port: u8, index: u8) -> bool {
         let path = format!("/sys/class/infiniband/{}/ports/{port}/gid_attrs/types/{index}", self.name);
         // An adapter whose driver does not say has one kind of entries only.

@@ -1,7 +1,9 @@
-//! Where do the peer's messages arrive: in a ring of this connection, or in a queue that it shares with others?
+//! Where do the peer's messages arrive: in a ring of this connection, or in a queue that it shares
+//! with others?
 //!
 //! Invariants
-//! - Messages that arrive in a shared receive queue are handed out there; this side only settles what is owed for them.
+//! - Messages that arrive in a shared receive queue are handed out there; this side only settles
+//!   what is owed for them.
 
 use std::{io, sync::Arc};
 
@@ -81,7 +83,8 @@ impl Inlet {
         }
     }
 
-    /// A packet was sent to the queue pair itself. The units that it gives back, for it can be nothing but a credit.
+    /// A packet was sent to the queue pair itself. The units that it gives back, for it can be
+    /// nothing but a credit.
     pub(super) fn credit_arrived(&mut self, immediate: u32) -> Result<u32, String> {
         match (self, Sent::from_immediate(immediate)) {
             (Self::Ring(receiver), Sent::Credit(units)) => {

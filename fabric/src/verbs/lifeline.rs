@@ -1,7 +1,7 @@
 //! How does a side learn that its peer is gone, and whether on purpose?
 //!
-//! The TCP connection of the set-up stays open. The kernel closes it when a process dies, and a peer that leaves on purpose says
-//! so over it first.
+//! The TCP connection of the set-up stays open. The kernel closes it when a process dies, and a
+//! peer that leaves on purpose says so over it first.
 //!
 //! Invariants
 //! - At most one saying goes each way, and nothing after it.
@@ -72,7 +72,8 @@ impl Lifeline {
 
     /// Hears what the peer has said, and whether it has hung up.
     pub(super) fn listen(&mut self) -> Option<LastWords> {
-        // One byte more than the last words, which must not come: it makes them nonsense, and asking for it shows a hang-up.
+        // One byte more than the last words, which must not come: it makes them nonsense, and
+        // asking for it shows a hang-up.
         let mut bytes = [0; LAST_WORDS_BYTES + 1];
         while self.heard.len() < bytes.len() && !self.hung_up {
             let room = bytes.len() - self.heard.len();

@@ -1,4 +1,5 @@
-//! What do the thread that owns a shared receive queue and the owner of one connection into it tell each other?
+//! What do the thread that owns a shared receive queue and the owner of one connection into it tell
+//! each other?
 //!
 //! Invariants
 //! - What is said is said before the bell is rung, and looked for after saying that one sleeps.
@@ -10,14 +11,14 @@ use std::sync::{
 
 use crate::{doorbell::Doorbell, guarded::Guarded, inbox::SenderId};
 
-/// Packets that are credited to a sender together: each credit is a message of its own. The quarter that the sender keeps
-/// meanwhile is what it sends until the credit is there.
+/// Packets that are credited to a sender together: each credit is a message of its own. The quarter
+/// that the sender keeps meanwhile is what it sends until the credit is there.
 pub(super) fn worth_giving(allotment: u32) -> u32 {
     (allotment - allotment / 4).max(1)
 }
 
-/// Slots that may wait to be offered again together: of a sender that has used its allotment, one fewer is not yet released, and
-/// credit for the others is worth giving.
+/// Slots that may wait to be offered again together: of a sender that has used its allotment, one
+/// fewer is not yet released, and credit for the others is worth giving.
 pub(super) fn worth_offering(allotment: u32) -> u32 {
     allotment - worth_giving(allotment) + 1
 }

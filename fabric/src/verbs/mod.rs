@@ -1,7 +1,8 @@
 //! How does a process use another's memory through RDMA adapters (InfiniBand, RoCE, iWARP)?
 //!
 //! - [`device`]: which adapter, port and address a connection uses.
-//! - [`connect`]: the TCP connection over which two queue pairs are brought together, and which stays as a sign of life.
+//! - [`connect`]: the TCP connection over which two queue pairs are brought together, and which
+//!   stays as a sign of life.
 //! - [`setup`]: what is exchanged over it.
 //! - [`region`]: registrations of our own regions, and windows that open them to the peer.
 //! - [`channel`]: where messages go, and [`inlet`]: where they come from.
@@ -10,7 +11,8 @@
 //! - [`receive`]: announcements become messages and immediates.
 //! - [`lifeline`]: how a side learns that its peer is gone.
 //! - [`queue`]: one end of a connection.
-//! - [`packet`], [`shared_receive`] and [`inbox`]: packets of many senders received through one queue.
+//! - [`packet`], [`shared_receive`] and [`inbox`]: packets of many senders received through one
+//!   queue.
 //! - [`sys`]: the calls of libibverbs.
 
 mod channel;

@@ -9,9 +9,11 @@
 //!
 //! Invariants
 //! - A packet carries the length of its message, so the first one suffices to make room for all.
-//! - A sender has at most its allotment of packets at the receiver that were not given back. Allotments may come to more than
-//!   there are slots: then the adapter makes senders wait, and nothing is lost.
-//! - What a peer says is checked here; a packet that does not continue what came before it is a fault.
+//! - A sender has at most its allotment of packets at the receiver that were not given back.
+//!   Allotments may come to more than there are slots: then the adapter makes senders wait, and
+//!   nothing is lost.
+//! - What a peer says is checked here; a packet that does not continue what came before it is a
+//!   fault.
 
 use crate::{limits::MESSAGE_BYTES_MAX, operation::Report};
 
@@ -148,7 +150,8 @@ impl PacketCredit {
         self.refused += 1;
     }
 
-    /// A packet is sent, for which there was room. Whether its message had to wait, if it is the last, and refusals to tell.
+    /// A packet is sent, for which there was room. Whether its message had to wait, if it is the
+    /// last, and refusals to tell.
     pub(super) fn take(&mut self, is_last: bool) -> (bool, u8) {
         self.sent += 1;
         let refused = u8::try_from(self.refused).unwrap_or(u8::MAX).min(REFUSED_MAX);
@@ -171,7 +174,8 @@ impl PacketCredit {
     }
 }
 
-/// The receiver's view of one sender: which message is arriving, and how many packets it has not given back.
+/// The receiver's view of one sender: which message is arriving, and how many packets it has not
+/// given back.
 #[derive(Debug)]
 pub(super) struct PacketSource {
     allotment: u32,
@@ -203,7 +207,8 @@ impl PacketSource {
             PacketKind::Announcement => head.message_bytes as usize == ANNOUNCEMENT_BYTES && head.is_last,
         };
         let end = received.checked_add(bytes).filter(|end| *end <= head.message_bytes).ok_or_else(fault)?;
-        // Only the last packet completes the message, and a packet without bytes is the only one of its message.
+        // Only the last packet completes the message, and a packet without bytes is the only one of
+        // its message.
         let ends_well = head.is_last == (end == head.message_bytes) && (bytes > 0 || head.message_bytes == 0);
         if !continues || !possible || !ends_well {
             return Err(fault());

@@ -1,16 +1,13 @@
-//! What happens to an operation on its way through an adapter?
+//! How does an operation travel through an adapter?
 //!
-//! Life of an operation: `post` makes work requests and rings the adapter's doorbell once; the adapters do the rest, and
-//! `poll` takes the completion out of the completion queue. What has no room in the adapter's queue, the peer's ring or the
-//! scratch memory waits here, in order, with everything posted after it.
+//! `post` makes work requests and rings the adapter's doorbell once; `poll` takes the completions.
+//! While the adapter's queue, the peer's ring or the scratch memory is full, operations wait here.
 //!
 //! Invariants
-//! - The TCP connection of the set-up stays open: a hang-up is the sign that the peer is gone, and the last words go over it.
-//!   It is looked at before every sleep and after every failure, so a dead peer never leaves a sleeper behind.
-//! - A goodbye is said after all that was posted is complete, and says how much that was; it is an ending when as much has
-//!   arrived.
-//! - A failed work request ends the connection: the adapter has moved the queue pair to its error state.
-//! - No wake-up is lost: `arm` asks the adapter for one, then looks once more.
+//! - The queue polls the set-up's TCP connection before it sleeps: its end means a dead peer.
+//! - A goodbye counts once all operations before it, whose number it names, have arrived.
+//! - A failed work request ends the connection: its queue pair is in the error state.
+//! - No wake-up is lost: `arm` asks the adapter for one, then polls once more.
 
 use std::{
     collections::VecDeque,
@@ -54,7 +51,8 @@ enum Waiting {
 
 /// One end of a `verbs` connection.
 pub(super) struct VerbsQueue {
-    // Windows are closed before their queue pair goes, and that before the rest: fields are dropped in this order.
+    // Windows are closed before their queue pair goes, and that before the rest: fields are dropped
+    // in this order.
     grants: Grants,
     waiting: VecDeque<Waiting>,
     sender: Sender,
@@ -124,7 +122,8 @@ impl VerbsQueue {
         self.end(Ending::Violation { reason: reason.to_string() });
         self.inlet.clear();
         self.is_broken = true;
-        // Nothing of the peer's reaches our memory from here on. It fails only if that is so already.
+        // Nothing of the peer's reaches our memory from here on. It fails only if that is so
+        // already.
         let _ = self.pair.advance(Step::Failed);
     }
 
@@ -193,7 +192,8 @@ impl VerbsQueue {
         }
     }
 
-    /// The first failure of a request says where requests began to fail; those before it have succeeded.
+    /// The first failure of a request says where requests began to fail; those before it have
+    /// succeeded.
     fn take_failure(&mut self, completion: Completion) {
         self.is_broken = true;
         let Completion { id, status, vendor, .. } = completion;
@@ -203,7 +203,8 @@ impl VerbsQueue {
         }
     }
 
-    /// Hears the peer's last words. True if it has left on purpose, and messages of its were not taken yet.
+    /// Hears the peer's last words. True if it has left on purpose, and messages of its were not
+    /// taken yet.
     fn hear(&mut self) -> bool {
         if self.ending.is_some() {
             return false;

@@ -1,8 +1,10 @@
 //! How do announcements become messages and immediates?
 //!
 //! Invariants
-//! - A record is copied out of the ring before its space is given back, and what it says is checked before it is used.
-//! - A receive request is posted anew before the space of its record is given back, so the peer always finds one.
+//! - A record is copied out of the ring before its space is given back, and what it says is checked
+//!   before it is used.
+//! - A receive request is posted anew before the space of its record is given back, so the peer
+//!   always finds one.
 
 use std::{collections::VecDeque, io, sync::Arc};
 
@@ -21,7 +23,8 @@ const REPOST_COUNT: u32 = 64;
 /// Credits that may be under way at a time: each returns a quarter of a ring at least.
 const CREDITS: u32 = 8;
 
-/// Receive requests of a queue pair: one for each record that fits, one for each credit, and those not posted anew yet.
+/// Receive requests of a queue pair: one for each record that fits, one for each credit, and those
+/// not posted anew yet.
 pub(super) const RECEIVES: u32 = RING_UNITS + CREDITS + REPOST_COUNT;
 
 /// Posts `count` requests that receive nothing but an announcement.

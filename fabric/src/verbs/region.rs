@@ -1,10 +1,12 @@
 //! Which of our regions can the adapter reach, and through which of them the peer?
 //!
 //! Invariants
-//! - A region is opened to the peer by a window that is bound to the connection's queue pair: its key opens nothing on another
-//!   connection, and closing the window takes the access back at once.
-//! - A window is closed only after its binding is done: the adapter would fail the whole queue pair otherwise.
-//! - A registration of ours is kept for the next operation until the region has no other holder or too many are kept.
+//! - A region is opened to the peer by a window that is bound to the connection's queue pair: its
+//!   key opens nothing on another connection, and closing the window takes the access back at once.
+//! - A window is closed only after its binding is done: the adapter would fail the whole queue pair
+//!   otherwise.
+//! - A registration of ours is kept for the next operation until the region has no other holder or
+//!   too many are kept.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -35,7 +37,8 @@ impl Locals {
         &self.device
     }
 
-    /// The registration of a region; whoever posts a request with it holds it until that is complete.
+    /// The registration of a region; whoever posts a request with it holds it until that is
+    /// complete.
     pub(super) fn find(&mut self, region: &Region) -> Result<Arc<MemoryRegion>, OperationError> {
         let identity = identity(region);
         if let Some(memory) = self.kept.get(&identity) {
@@ -145,7 +148,8 @@ impl Scratch {
         Ok(Self { memory, results: 0, tail: 0, head: 0 })
     }
 
-    /// A word for what an atomic finds, and its number. Fewer atomics are in flight than there are words.
+    /// A word for what an atomic finds, and its number. Fewer atomics are in flight than there are
+    /// words.
     pub(super) fn next_result(&mut self) -> (Local, usize) {
         let result = self.results % QUEUE_DEPTH_MAX;
         self.results += 1;
@@ -157,8 +161,8 @@ impl Scratch {
         self.memory.region().load_u64(result * RESULT_BYTES).unwrap_or(0)
     }
 
-    /// Puts bytes where the adapter can fetch them; `None` while there is no room. The memory is in use until `release` of
-    /// the tail that [`Self::tail`] then tells.
+    /// Puts bytes where the adapter can fetch them; `None` while there is no room. The memory is in
+    /// use until `release` of the tail that [`Self::tail`] then tells.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<Local> {
         let span = Span::next(self.tail, bytes.len(), BOUNCE, BOUNCE_UNIT);
         if span.end - self.head > BOUNCE {

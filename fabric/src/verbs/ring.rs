@@ -1,15 +1,20 @@
-//! How does a sender know where in the receiver's ring its next record goes, and that there is room?
+//! How does a sender know where in the receiver's ring its next record goes, and that there is
+//! room?
 //!
-//! This is PUSH: the receiver keeps a ring for this one sender, and the sender keeps the ring's address and tail. A record is
-//! one write into the ring, announced by its immediate, which says what it is and how long. Both sides compute from the
-//! lengths alone where it lies, so nothing but the payload travels. The receiver gives space back by credits.
+//! This is PUSH: the receiver keeps a ring for this one sender, and the sender keeps the ring's
+//! address and tail. A record is one write into the ring, announced by its immediate, which says
+//! what it is and how long. Both sides compute from the lengths alone where it lies, so nothing but
+//! the payload travels. The receiver gives space back by credits.
 //!
 //! Invariants
-//! - A record lies in one piece: what does not fit before the ring's end starts at the ring's beginning.
-//! - Positions count bytes since the start, in whole units; `tail - head <= RING`, and the sender's head is never ahead of the
-//!   receiver's.
-//! - There are as many receive requests as records can be in the ring, so an announcement always finds one.
-//! - Whatever a peer announces is checked here; a length or a kind that is not possible is a fault and changes nothing.
+//! - A record lies in one piece: what does not fit before the ring's end starts at the ring's
+//!   beginning.
+//! - Positions count bytes since the start, in whole units; `tail - head <= RING`, and the sender's
+//!   head is never ahead of the receiver's.
+//! - There are as many receive requests as records can be in the ring, so an announcement always
+//!   finds one.
+//! - Whatever a peer announces is checked here; a length or a kind that is not possible is a fault
+//!   and changes nothing.
 
 use crate::limits::{MESSAGE_BYTES_MAX, SEND_BYTES_MAX, VERBS_RING_BYTES, VERBS_RING_UNIT_BYTES};
 
@@ -158,12 +163,12 @@ pub(super) struct Incoming {
     released: u64,
 }
 
-/// Credit is given when a quarter of the ring has been taken: seldom, and early enough that the largest record, and what
-/// is lost at the ring's end before it, still has room.
+/// Credit is given when a quarter of the ring has been taken: seldom, and early enough that the
+/// largest record, and what is lost at the ring's end before it, still has room.
 const CREDIT_BYTES: u64 = RING / 4;
 
-// Between two credits less than CREDIT_BYTES are withheld. A record and the piece skipped before it need at most twice
-// its length, which must fit in the rest.
+// Between two credits less than CREDIT_BYTES are withheld. A record and the piece skipped before it
+// need at most twice its length, which must fit in the rest.
 const _: () = assert!(2 * SEND_BYTES_MAX + VERBS_RING_BYTES / 4 <= VERBS_RING_BYTES);
 
 impl Incoming {

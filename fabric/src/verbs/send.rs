@@ -1,10 +1,12 @@
 //! How do operations become work requests, and their completions outcomes?
 //!
 //! Invariants
-//! - Requests are numbered from 1 in the order of posting, complete in that order, and at most `VERBS_SENDS_MAX` are in the
-//!   adapter's queue.
-//! - What changes or announces memory waits for the reads and atomics before it (a fence): adapters answer those late.
-//! - The last request of everything that goes out together is signalled, so no operation waits for the next one to be reported.
+//! - Requests are numbered from 1 in the order of posting, complete in that order, and at most
+//!   `VERBS_SENDS_MAX` are in the adapter's queue.
+//! - What changes or announces memory waits for the reads and atomics before it (a fence): adapters
+//!   answer those late.
+//! - The last request of everything that goes out together is signalled, so no operation waits for
+//!   the next one to be reported.
 //! - Memory that a request names is registered until the request is complete ([`Flight::holds`]).
 
 use std::{collections::VecDeque, io, sync::Arc};
@@ -154,7 +156,8 @@ impl Sender {
         posted
     }
 
-    /// Makes the requests of an operation, as far as there is room. An error ends the operation, and nothing was sent of it.
+    /// Makes the requests of an operation, as far as there is room. An error ends the operation,
+    /// and nothing was sent of it.
     pub(super) fn advance(&mut self, id: u64, operation: &Operation<'_>, progress: &mut Progress) -> Advance {
         let stalls = match operation {
             Operation::Send { bytes } => self.message(WHOLE, &Source::Plain(bytes), progress),
@@ -191,7 +194,8 @@ impl Sender {
         self.must_signal = true;
     }
 
-    /// Our side of `length` bytes from `offset` of the source; `None` while there is no room for them.
+    /// Our side of `length` bytes from `offset` of the source; `None` while there is no room for
+    /// them.
     fn local(
         &mut self,
         source: &Source<'_>,
@@ -350,7 +354,8 @@ impl Sender {
             progress.moved += bytes;
         }
         if progress.first.is_none() {
-            // Nothing to read; an empty write is complete in its turn as well, and every adapter has it.
+            // Nothing to read; an empty write is complete in its turn as well, and every adapter
+            // has it.
             if !self.has_slots(1) {
                 return Ok(Advance::Stalled);
             }
@@ -393,8 +398,8 @@ impl Sender {
         Some(self.stage(SendKind::Bind { window: Arc::clone(window) }, Local::Nothing))
     }
 
-    /// Gives room back to the peer; false while there is none for that. Nobody waits for its completion, so it is not
-    /// signalled, nor for its turn, so it is not fenced.
+    /// Gives room back to the peer; false while there is none for that. Nobody waits for its
+    /// completion, so it is not signalled, nor for its turn, so it is not fenced.
     pub(super) fn give_credit(&mut self, units: u32) -> bool {
         let possible = self.has_slots(1);
         if possible {
@@ -435,7 +440,8 @@ impl Sender {
         }
     }
 
-    /// Appends the completions of all that is under way, which fails; `failure` names the request that the adapter failed.
+    /// Appends the completions of all that is under way, which fails; `failure` names the request
+    /// that the adapter failed.
     pub(super) fn fail(&mut self, failure: Option<Failure>, ending: &Ending, events: &mut Vec<Event>) {
         for flight in self.flights.drain(..) {
             let failed = failure.filter(|failed| (flight.first..=flight.last).contains(&failed.number));
@@ -448,7 +454,8 @@ impl Sender {
     }
 }
 
-/// The peer's memory that an operation touches, and its key. A key that no adapter could have made is refused here.
+/// The peer's memory that an operation touches, and its key. A key that no adapter could have made
+/// is refused here.
 fn remote(operation: &Operation<'_>) -> Result<(RemoteSpan, u32), OperationError> {
     let span = operation.remote_span().map_err(OperationError::OutOfBounds)?;
     let span = span.unwrap_or(RemoteSpan { key: 0, address: 0, length: 0 });

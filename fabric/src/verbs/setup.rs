@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - A side says where messages go only when its queue pair receives, so whoever knows may send them.
+//! - A side says where messages go only when its queue pair receives, so whoever knows may send
+//!   them.
 
 use crate::{
     error::ConnectError,
@@ -99,7 +100,8 @@ impl Introduction {
 pub(super) enum MessagePlace {
     /// In a ring of `VERBS_RING_BYTES`.
     Ring { address: u64, key: u32 },
-    /// In slots of a shared receive queue, at most so many packets at a time; a message without room is refused or waits.
+    /// In slots of a shared receive queue, at most so many packets at a time; a message without
+    /// room is refused or waits.
     Shared { packet_bytes: u32, allotment: u32, refuses: bool },
 }
 

@@ -1,16 +1,21 @@
-//! How does one thread receive the packets of many senders in memory that does not grow with their number?
+//! How does one thread receive the packets of many senders in memory that does not grow with their
+//! number?
 //!
-//! The adapter takes the next free slot for whatever packet comes next, from whichever queue pair: a shared receive queue. One
-//! completion queue reports them all, in the order of arrival. This is the ground that an inbox stands on over `verbs`.
+//! The adapter takes the next free slot for whatever packet comes next, from whichever queue pair:
+//! a shared receive queue. One completion queue reports them all, in the order of arrival. This is
+//! the ground that an inbox stands on over `verbs`.
 //!
 //! Invariants
-//! - A slot is offered anew only after its packet was released; slots offered and packets not released come to all slots.
-//! - Packets of one sender are handed out in the order of sending, each checked against those before it.
-//! - A sender that breaks the rules loses its connection and nothing else: its packets are dropped, their slots offered anew.
-//! - What is owed to a sender (credit) goes out with its connection's next poll, for which its owner is woken. It is owed when the
-//!   slot is offered again, not before.
-//! - A queue pair lives until everything that it had received was taken out of the completion queue, so a connection may go at
-//!   any time.
+//! - A slot is offered anew only after its packet was released; slots offered and packets not
+//!   released come to all slots.
+//! - Packets of one sender are handed out in the order of sending, each checked against those
+//!   before it.
+//! - A sender that breaks the rules loses its connection and nothing else: its packets are dropped,
+//!   their slots offered anew.
+//! - What is owed to a sender (credit) goes out with its connection's next poll, for which its
+//!   owner is woken. It is owed when the slot is offered again, not before.
+//! - A queue pair lives until everything that it had received was taken out of the completion
+//!   queue, so a connection may go at any time.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -48,7 +53,8 @@ struct Source {
     membership: Arc<Membership>,
 }
 
-/// A sender whose connection has ended: its queue pair, in its error state, and its place in the inbox.
+/// A sender whose connection has ended: its queue pair, in its error state, and its place in the
+/// inbox.
 type Departed = (Arc<QueuePair>, inbox::Membership);
 
 /// What queue pairs are made with.
@@ -111,7 +117,8 @@ impl Seats {
     }
 }
 
-/// Slots are offered anew so many at a time, or a quarter of all, or as many as leave no sender waiting.
+/// Slots are offered anew so many at a time, or a quarter of all, or as many as leave no sender
+/// waiting.
 const REPOST_COUNT: u32 = 16;
 
 /// The receiving thread's side.

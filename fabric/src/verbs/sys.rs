@@ -1,10 +1,12 @@
 //! How is libibverbs called, and who frees what it made?
 //!
 //! Invariants
-//! - This file and those in `sys/` hold all unsafe code of the wire; what they export is safe to call in any order.
+//! - This file and those in `sys/` hold all unsafe code of the wire; what they export is safe to
+//!   call in any order.
 //! - A wrapper holds what its object was made from, so nothing is freed before what uses it.
-//! - An adapter touches memory of ours only through a [`MemoryRegion`]. That holds the mapping, and drops it after the adapter
-//!   has let go of it, so no work request can reach memory that is gone, whatever address it names.
+//! - An adapter touches memory of ours only through a [`MemoryRegion`]. That holds the mapping, and
+//!   drops it after the adapter has let go of it, so no work request can reach memory that is gone,
+//!   whatever address it names.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 
 mod completion;
@@ -119,7 +121,8 @@ impl DeviceList {
 impl Drop for DeviceList {
     fn drop(&mut self) {
         if !self.first.is_null() {
-            // SAFETY: it came from `ibv_get_device_list` and is freed once; open devices do not need it.
+            // SAFETY: it came from `ibv_get_device_list` and is freed once; open devices do not
+            // need it.
             unsafe { ffi::ibv_free_device_list(self.first) };
         }
     }
@@ -238,7 +241,8 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// A region that the adapter can reach, by itself only for requests of our own: a peer reaches it through a window.
+/// A region that the adapter can reach, by itself only for requests of our own: a peer reaches it
+/// through a window.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     raw: NonNull<ffi::ibv_mr>,
@@ -251,7 +255,8 @@ pub(super) struct MemoryRegion {
 
 // SAFETY: libibverbs may be called from any thread; the pointer stays valid until `drop`.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: `&MemoryRegion` gives copies of numbers, and its pointer only to calls that libibverbs locks.
+// SAFETY: `&MemoryRegion` gives copies of numbers, and its pointer only to calls that libibverbs
+// locks.
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
@@ -261,8 +266,9 @@ impl MemoryRegion {
         let access =
             ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND.0;
         let (start, length) = (memory.as_ptr().cast(), memory.len());
-        // SAFETY: the range is mapped readable and writable, and stays so while `memory` is held, which is until
-        // after the deregistration. Others may change it at any time, as they may any region.
+        // SAFETY: the range is mapped readable and writable, and stays so while `memory` is held,
+        // which is until after the deregistration. Others may change it at any time, as they may
+        // any region.
         let raw = unsafe { ffi::ibv_reg_mr(domain.raw.as_ptr(), start, length, access.cast_signed()) };
         let raw = made(raw)?;
         // SAFETY: a registration that was just made and is not freed.
@@ -296,13 +302,15 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: it was made by `register`; windows over it held this wrapper. The memory is let go afterwards.
+        // SAFETY: it was made by `register`; windows over it held this wrapper. The memory is let
+        // go afterwards.
         let freed = unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) };
         debug_assert_eq!(freed, 0, "a memory registration is still in use");
     }
 }
 
-/// A window of type 2: it opens a whole registration to the peer of the one queue pair that it is bound to, until it is dropped.
+/// A window of type 2: it opens a whole registration to the peer of the one queue pair that it is
+/// bound to, until it is dropped.
 #[derive(Debug)]
 pub(super) struct MemoryWindow {
     raw: NonNull<ffi::ibv_mw>,

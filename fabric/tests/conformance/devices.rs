@@ -1,5 +1,5 @@
-//! Promises about which adapter a connection uses. Only on `verbs`; as for all of its promises, the variables that
-//! `pair.rs` reads name the adapters.
+//! Promises about which adapter a connection uses. Only on `verbs`; as for all of its promises, the
+//! variables that `pair.rs` reads name the adapters.
 
 mod verbs {
     use rackscan_fabric::{Address, ConnectError, DeviceError, ListenError, Listener, Operation, connect};
@@ -36,7 +36,8 @@ mod verbs {
 
     #[test]
     fn without_a_name_the_device_that_has_the_address_is_used() {
-        // The listener's side knows its adapter by the address that was called, the caller's by where it calls from.
+        // The listener's side knows its adapter by the address that was called, the caller's by
+        // where it calls from.
         for named_caller in [true, false] {
             let nameless = with_device(&fresh_address(TestWire::Verbs), None);
             let mut listener = Listener::bind(&nameless, &cluster_key()).expect("bind");

@@ -1,4 +1,5 @@
-//! Promises about strangers: whoever does not prove to be one of us learns nothing and stops nobody.
+//! Promises about strangers: whoever does not prove to be one of us learns nothing and stops
+//! nobody.
 
 use std::{
     io::{Read, Write},
@@ -227,8 +228,9 @@ pub(crate) fn an_address_in_use_is_refused(wire: TestWire) {
     assert_serves(&mut first);
 }
 
-/// A peer that knows the key and then speaks nonsense: our own handshake through a relay that garbles what follows. Only over
-/// TCP, because a relay cannot pass descriptors on; `shm::queue` has unit tests with a hostile peer.
+/// A peer that knows the key and then speaks nonsense: our own handshake through a relay that
+/// garbles what follows. Only over TCP, because a relay cannot pass descriptors on; `shm::queue`
+/// has unit tests with a hostile peer.
 #[test]
 fn garbage_after_the_handshake_ends_that_tcp_connection_only() {
     let wire = TestWire::Tcp;

@@ -67,7 +67,8 @@ pub(crate) fn messages_of_every_length_arrive_in_order(wire: TestWire) {
 pub(crate) fn messages_out_of_registered_memory_arrive_in_order(wire: TestWire) {
     let mark = |seed: usize| u8::try_from(seed).expect("few lengths");
     let (mut ours, mut theirs) = pair(wire);
-    // Lengths around every place where a message may be cut, at an odd offset; plain messages in between keep their place.
+    // Lengths around every place where a message may be cut, at an odd offset; plain messages in
+    // between keep their place.
     let lengths = [0, 1, 7, 16, 191, 193, 4096, 65_535, 65_536, 65_537, 131_072, 300_000, MESSAGE_BYTES_MAX];
     let sender = std::thread::spawn(move || {
         let local = Region::allocate(MESSAGE_BYTES_MAX + 4096).expect("allocate");
@@ -233,7 +234,8 @@ pub(crate) fn a_full_queue_is_an_error_with_numbers_and_drains(wire: TestWire) {
     ours.post(0, Operation::Send { bytes: b"again" }).expect("the queue has room again");
 }
 
-/// Sends `count` large messages and receives as many, on one thread and sleeping when there is nothing to do.
+/// Sends `count` large messages and receives as many, on one thread and sleeping when there is
+/// nothing to do.
 fn exchange(connection: &mut Connection, count: usize) {
     let big = vec![3; SEND_BYTES_MAX];
     let (mut posted, mut completed, mut received) = (0, 0, 0);
@@ -266,7 +268,8 @@ pub(crate) fn both_sides_may_send_more_than_fits_in_between(wire: TestWire) {
 }
 
 pub(crate) fn a_sleeper_is_woken_however_the_race_goes(wire: TestWire) {
-    // Pauses of varying length around the time that `wait` spins make the message meet every step of falling asleep.
+    // Pauses of varying length around the time that `wait` spins make the message meet every step
+    // of falling asleep.
     let (mut ours, mut theirs) = pair(wire);
     let answerer = std::thread::spawn(move || {
         let mut stash = Vec::new();

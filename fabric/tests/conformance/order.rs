@@ -59,7 +59,8 @@ pub(crate) fn a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes
     }
 }
 
-/// Reads all of `seen`, five times, then writes `source` behind what was read, then sends messages; and all of that again.
+/// Reads all of `seen`, five times, then writes `source` behind what was read, then sends messages;
+/// and all of that again.
 fn read_write_and_tell(
     connection: &mut Connection,
     remote: &RemoteRegion,

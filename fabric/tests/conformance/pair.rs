@@ -38,7 +38,8 @@ impl TestWire {
         .outlives_refusal()
     }
 
-    /// Whether its listeners can be called, and its callers answered, by plain sockets that speak no fabric protocol.
+    /// Whether its listeners can be called, and its callers answered, by plain sockets that speak
+    /// no fabric protocol.
     pub(crate) fn has_sockets(self) -> bool {
         !matches!(self, Self::Sim(_))
     }
@@ -155,7 +156,8 @@ pub(crate) fn message(connection: &mut Connection) -> Vec<u8> {
     }
 }
 
-/// Waits for the next message, past completions that succeeded. What comes with it stays in `stash` for the next call.
+/// Waits for the next message, past completions that succeeded. What comes with it stays in `stash`
+/// for the next call.
 pub(crate) fn next_message(connection: &mut Connection, stash: &mut Vec<Event>) -> Vec<u8> {
     loop {
         while !stash.is_empty() {
@@ -178,8 +180,8 @@ pub(crate) fn run(connection: &mut Connection, operation: Operation<'_>) -> Resu
     }
 }
 
-/// Waits until the owner of `remote` sees all that was written to it. A write may complete before that; a read behind it is
-/// executed after that.
+/// Waits until the owner of `remote` sees all that was written to it. A write may complete before
+/// that; a read behind it is executed after that.
 pub(crate) fn flush(connection: &mut Connection, remote: &RemoteRegion) {
     let local = Region::allocate(4096).expect("allocate");
     let target = local.slice(0, 1).expect("slice");

@@ -49,7 +49,8 @@ fn sides_of((mut ours, mut theirs): (Connection, Connection)) -> (Side, Side) {
 
 impl Side {
     fn send(&mut self, index: usize, body: &[u8]) {
-        // Messages that are there already are taken without a look at the connection, so completions may be left over.
+        // Messages that are there already are taken without a look at the connection, so
+        // completions may be left over.
         self.connection.poll(&mut self.events);
         self.check_events();
         self.sender.send(&mut self.connection, 1, index, body).expect("send");
@@ -109,7 +110,8 @@ pub(crate) fn messages_of_every_length_arrive_in_their_boxes_and_are_answered_th
 }
 
 pub(crate) fn a_sleeper_is_woken_by_a_message_in_a_box_however_the_race_goes(wire: TestWire) {
-    // As with messages of the connection: pauses of varying length make the write meet every step of falling asleep.
+    // As with messages of the connection: pauses of varying length make the write meet every step
+    // of falling asleep.
     let (mut ours, mut theirs) = sides_of(pair(wire));
     let answerer = std::thread::spawn(move || {
         for _ in 0..2000 {

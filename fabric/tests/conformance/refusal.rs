@@ -1,4 +1,5 @@
-//! Promises about operations that must not happen: each is refused by name, and the memory stays as it was.
+//! Promises about operations that must not happen: each is refused by name, and the memory stays as
+//! it was.
 
 use rackscan_fabric::{
     Access, Connection, Ending, Event, Listener, Operation, OperationError, OutOfBounds, PostError, Region,
@@ -83,7 +84,8 @@ impl Touch {
 }
 
 impl Target {
-    /// Runs an operation that must be refused and harm nothing. Where the wire says why, it says `expected`.
+    /// Runs an operation that must be refused and harm nothing. Where the wire says why, it says
+    /// `expected`.
     fn assert_refused(mut self, touch: Touch, remote: RemoteRegion, expected: &OperationError) {
         let operation = touch.operation(remote, &self.local);
         self.ours.post(4711, operation).expect("post");
@@ -112,7 +114,8 @@ impl Target {
         assert_eq!(events(&mut self.theirs), [Event::Message { bytes: b"alive".to_vec() }]);
     }
 
-    /// On a wire whose connections end with a refusal: both sides learn that, and nothing but the connection is lost.
+    /// On a wire whose connections end with a refusal: both sides learn that, and nothing but the
+    /// connection is lost.
     fn assert_failed_and_unharmed(mut self, mut found: Vec<Event>) {
         while self.ours.ended().is_none() {
             found.extend(events(&mut self.ours));
@@ -232,7 +235,8 @@ pub(crate) fn registrations_have_a_limit_and_leave_nothing_behind(wire: TestWire
     while names.len() < REGISTRATIONS_MAX {
         match theirs.register(&region, Access::Read) {
             Ok(name) => names.push(name),
-            // On shm the kernel holds so many announcements; the peer takes them in when it does anything.
+            // On shm the kernel holds so many announcements; the peer takes them in when it does
+            // anything.
             Err(RegisterError::PeerBusy) => {
                 ours.poll(&mut Vec::new());
             }

@@ -1,4 +1,5 @@
-//! Promises about many strangers at a time: whatever those do that do not hold the cluster key, who holds it is served meanwhile.
+//! Promises about many strangers at a time: whatever those do that do not hold the cluster key, who
+//! holds it is served meanwhile.
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -12,7 +12,8 @@ use crate::stage::{
     Attendant, Audience, Dice, TestWire, accept, call, listen, meet, play, small, soon, stage,
 };
 
-/// Several senders at once, until all that they send was heard; between arrivals `direct` may do something to the inbox.
+/// Several senders at once, until all that they send was heard; between arrivals `direct` may do
+/// something to the inbox.
 fn many_senders(
     wire: TestWire,
     config: InboxConfig,
@@ -76,7 +77,8 @@ pub(crate) fn a_senders_order_survives_its_moves_between_rings(wire: TestWire) {
     assert!(moves > 100, "{moves} moves");
 }
 
-/// A megabyte in each direction: to us through the inbox, and from us over the plain connection, at the same time.
+/// A megabyte in each direction: to us through the inbox, and from us over the plain connection, at
+/// the same time.
 pub(crate) fn the_longest_messages_pass_with_and_without_an_inbox(wire: TestWire) {
     let (mut inbox, mut listener) = stage(wire, InboxConfig::default());
     let (mut caller, mut accepted, sender) = meet(&mut listener);

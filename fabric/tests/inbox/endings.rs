@@ -137,7 +137,8 @@ pub(crate) fn a_connection_that_its_receiver_drops_leaves_too(wire: TestWire) {
     }
 }
 
-/// The life of the process that is killed while it sends its script, prepared before so that it does little else.
+/// The life of the process that is killed while it sends its script, prepared before so that it
+/// does little else.
 pub(crate) fn be_the_sender() {
     let Ok(address) = std::env::var(SENDER_ADDRESS) else { return };
     let script = std::env::var(SENDER_SCRIPT).expect("a script").parse().expect("a number");
@@ -153,7 +154,8 @@ pub(crate) fn be_the_sender() {
         messages.push(Operation::SendRegion { source, report });
         offset += bytes.len();
     }
-    // Told to begin, it sends as fast as it can, and kills itself at a moment that it has not chosen.
+    // Told to begin, it sends as fast as it can, and kills itself at a moment that it has not
+    // chosen.
     let mut events = Vec::new();
     assert!(connection.wait(&mut events, soon()) > 0, "nobody says when to begin");
     let mut dice = Dice(script);
@@ -193,7 +195,8 @@ fn start(listener: &mut Listener, script: u64) -> (Child, Connection, SenderId) 
     (child, accepted, sender)
 }
 
-/// Takes what arrives while `children` die, and checks it afterwards, so that they are mostly writing and seldom waiting.
+/// Takes what arrives while `children` die, and checks it afterwards, so that they are mostly
+/// writing and seldom waiting.
 fn hear_dying(inbox: &mut Inbox, audience: &mut Audience, children: &mut [(Child, SenderId)]) {
     let mut taken = Vec::new();
     let deadline = soon();

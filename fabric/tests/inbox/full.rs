@@ -36,7 +36,8 @@ pub(crate) fn a_full_inbox_stalls_its_senders_and_goes_on(wire: TestWire) {
             let deadline = soon();
             let arrival = loop {
                 let arrival = inbox.wait(&mut bytes, Instant::now() + Duration::from_millis(2));
-                // The sender's own thread moves its bytes on shm, and hears that there is room on verbs.
+                // The sender's own thread moves its bytes on shm, and hears that there is room on
+                // verbs.
                 caller.poll(&mut events);
                 assert!(arrival.is_some() || Instant::now() < deadline, "message {number} is stuck");
                 if let Some(arrival) = arrival {

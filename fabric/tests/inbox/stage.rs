@@ -26,8 +26,9 @@ pub(crate) enum TestWire {
 }
 
 impl TestWire {
-    /// Whether senders write into the memory of the inbox themselves. Otherwise packets come through an adapter: a sender tells of
-    /// its waits and refusals with its next packet, and hears of room by way of the accepted connection.
+    /// Whether senders write into the memory of the inbox themselves. Otherwise packets come
+    /// through an adapter: a sender tells of its waits and refusals with its next packet, and hears
+    /// of room by way of the accepted connection.
     pub(crate) fn fills_rings(self) -> bool {
         matches!(self, Self::Shm | Self::Tcp)
     }
@@ -77,7 +78,8 @@ pub(crate) fn call(listener: &Listener) -> Result<Connection, ConnectError> {
     connect(&seen_by_caller(listener), &key(), soon())
 }
 
-/// Looks after accepted connections as their owner must: polls when they have something, sleeps otherwise.
+/// Looks after accepted connections as their owner must: polls when they have something, sleeps
+/// otherwise.
 #[derive(Debug)]
 pub(crate) struct Attendant {
     stop: UnixStream,

@@ -7,7 +7,8 @@ use rackscan_fabric::{
 
 use crate::scene::{Scene, all_seeds, completions, each_seed, settle};
 
-/// What the word holds after a remote addition of 1 that met a store of 1000 by its owner at some step.
+/// What the word holds after a remote addition of 1 that met a store of 1000 by its owner at some
+/// step.
 fn met_by_a_local_store(atomicity: Atomicity) -> [usize; 3] {
     let config = SimConfig { atomicity, ..SimConfig::default() };
     let mut outcomes = [0; 3];

@@ -10,7 +10,8 @@ use crate::scene::{CLIENT, SERVER, Scene, all_seeds, cluster_key, completions, e
 const ROUNDS: u8 = 3;
 const BYTES: usize = 200;
 
-/// What a client and a server know at the end of a small protocol, which something may have cut short.
+/// What a client and a server know at the end of a small protocol, which something may have cut
+/// short.
 #[derive(Debug)]
 struct Outcome {
     client: Vec<Event>,
@@ -21,8 +22,8 @@ struct Outcome {
     posts: u64,
 }
 
-/// The client fills a slot of the server's memory per round, says so, and goes on when the server has answered. The server
-/// checks that a slot is full when it is told so.
+/// The client fills a slot of the server's memory per round, says so, and goes on when the server
+/// has answered. The server checks that a slot is full when it is told so.
 fn play(seed: Seed, fault: Option<(Moment, Fault)>) -> Outcome {
     let mut scene = Scene::new(seed, SimConfig::default());
     if let Some((moment, fault)) = fault {
@@ -80,7 +81,8 @@ fn check(outcome: &Outcome, memory_survives: bool) {
             assert!(lost, "operation {id} behind one that was lost: {outcome:?}");
         }
     }
-    // A slot holds new bytes only if all slots before it are full, because a message lay between them.
+    // A slot holds new bytes only if all slots before it are full, because a message lay between
+    // them.
     let started = |slot: &Vec<u8>| slot.iter().any(|byte| *byte != 0);
     let full = |(number, slot): (usize, &Vec<u8>)| slot.iter().all(|byte| usize::from(*byte) == number + 1);
     let begun = outcome.slots.iter().rposition(started).unwrap_or(0);

@@ -1,8 +1,9 @@
 //! Which message formats can a receiver poll for in memory that a sender writes one-sided?
 //!
-//! A demonstration of what the simulated wire is for. The sender writes a message into a buffer of the receiver with one
-//! write; the receiver looks at the buffer between steps and takes a message when its format says that all of it is there. Whether
-//! that is so depends on what the network may do, and the wrong combinations are found by a seed each.
+//! A demonstration of what the simulated wire is for. The sender writes a message into a buffer of
+//! the receiver with one write; the receiver looks at the buffer between steps and takes a message
+//! when its format says that all of it is there. Whether that is so depends on what the network may
+//! do, and the wrong combinations are found by a seed each.
 //!
 //! | format | how the receiver knows | needs |
 //! |---|---|---|
@@ -40,7 +41,8 @@ fn length_at(buffer: &Region, offset: usize) -> Option<usize> {
     (length <= BODY_BYTES_MAX).then_some(length)
 }
 
-/// Length, indicator, body, indicator. The receiver clears its buffer, so that a set indicator is new.
+/// Length, indicator, body, indicator. The receiver clears its buffer, so that a set indicator is
+/// new.
 fn put_indicators(_round: u16, body: &[u8]) -> Vec<u8> {
     let mut message = (body.len() as u64).to_le_bytes().to_vec();
     message.push(1);
@@ -149,7 +151,8 @@ fn converse(seed: Seed, config: SimConfig, format: &Format) -> Result<(), u16> {
         }
         scene.memory.zero(0, BUFFER_BYTES).expect("zero");
         let mut events = Vec::new();
-        // The answer is permission to write again; the receiver may be told first that its sender has crashed.
+        // The answer is permission to write again; the receiver may be told first that its sender
+        // has crashed.
         if scene.server.post(u64::from(round), Operation::Send { bytes: b"next" }).is_err() {
             return Ok(());
         }

@@ -19,7 +19,8 @@ fn body(random: &mut Random) -> Vec<u8> {
     (0..length).map(|at| word[at % 8]).collect()
 }
 
-/// Sends messages into boxes and takes them as they come; returns how often a box was looked at whose message was on its way.
+/// Sends messages into boxes and takes them as they come; returns how often a box was looked at
+/// whose message was on its way.
 fn converse(seed: Seed, config: SimConfig) -> u64 {
     let mut random = Random::new(seed);
     let mut scene = Scene::new(seed, config);

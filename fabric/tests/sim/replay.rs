@@ -9,7 +9,8 @@ use crate::scene::{Scene, each_seed};
 const FAIL: &str = "RACKSCAN_SIM_MUST_FAIL";
 const NAME: &str = "replay::a_write_is_never_seen_torn";
 
-/// Does something only when this binary is started again: then it is a test that is wrong on some seeds.
+/// Does something only when this binary is started again: then it is a test that is wrong on some
+/// seeds.
 #[test]
 fn a_write_is_never_seen_torn() {
     if std::env::var_os(FAIL).is_none() {
@@ -25,7 +26,8 @@ fn a_write_is_never_seen_torn() {
     });
 }
 
-/// Runs that test alone, which must fail, and returns the seed, the digest and the trace that it prints.
+/// Runs that test alone, which must fail, and returns the seed, the digest and the trace that it
+/// prints.
 fn failure(seed: Option<&str>) -> (String, String, Vec<String>) {
     let mut command = Command::new(std::env::current_exe().expect("our own path"));
     command.args(["--exact", NAME]).env(FAIL, "1").env_remove(SEED_VARIABLE);

@@ -82,7 +82,8 @@ pub(crate) fn each_seed(count: u64, body: impl FnMut(Seed)) {
     Seed::each(count, body).expect("a seed");
 }
 
-/// Whether all seeds are tried, and not only one that is replayed: then what may happen must have been seen.
+/// Whether all seeds are tried, and not only one that is replayed: then what may happen must have
+/// been seen.
 pub(crate) fn all_seeds() -> bool {
     Seed::from_environment().expect("a seed").is_none()
 }

@@ -1,4 +1,5 @@
-//! Promises about when the bytes of a write are seen: in pieces, in which order, and what comes after all of them.
+//! Promises about when the bytes of a write are seen: in pieces, in which order, and what comes
+//! after all of them.
 
 use rackscan_fabric::{
     Access, Done, Event, Operation, Region,
@@ -147,7 +148,8 @@ fn messages_immediates_reads_and_atomics_come_after_the_bytes_written_before_the
         let mut scene = Scene::new(seed, SimConfig::default());
         let local = Region::allocate(4096).expect("allocate");
         local.copy_in(0, &[2; 300]).expect("copy in");
-        // Each round overwrites what the round before it wrote, and is followed by another kind of operation.
+        // Each round overwrites what the round before it wrote, and is followed by another kind of
+        // operation.
         scene.write(1, 3, &[1; 300]);
         scene.client.post(2, Operation::Send { bytes: b"one" }).expect("post");
         let (source, target) = (local.slice(0, 300).expect("slice"), scene.name);

@@ -1,7 +1,8 @@
 //! How do 1,024 small numbers become 128 bytes per bit, and come back fast?
 //!
-//! The layout is FastLanes' (Afroozeh and Boncz, "The FastLanes Compression Layout", VLDB 2023, section 2): lanes of the
-//! narrowest unsigned type that holds the width, packed so that plain loops over the lanes vectorise.
+//! The layout is FastLanes' (Afroozeh and Boncz, "The FastLanes Compression Layout", VLDB 2023,
+//! section 2): lanes of the narrowest unsigned type that holds the width, packed so that plain
+//! loops over the lanes vectorise.
 //!
 //! Invariants
 //! - A width of `w` bits takes `128 * w` bytes; 0 takes none and means that all numbers are 0.
@@ -72,7 +73,8 @@ impl Lane {
     }
 }
 
-/// A block of unpacked numbers, in the narrowest type. Rows after a short block's last are meaningless.
+/// A block of unpacked numbers, in the narrowest type. Rows after a short block's last are
+/// meaningless.
 #[derive(Clone, Copy, Debug)]
 pub enum Narrow<'s> {
     /// All are 0.
@@ -119,7 +121,8 @@ impl Narrow<'_> {
 /// Room for 1,024 lanes of any type.
 pub(crate) type Words = [u64; BLOCK_ROWS];
 
-/// Room for the lanes of one block: packed (when they are not aligned in the page), unpacked and summed up.
+/// Room for the lanes of one block: packed (when they are not aligned in the page), unpacked and
+/// summed up.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Scratch {
@@ -190,7 +193,8 @@ macro_rules! kernels {
         impl Kernel for $unpack<'_> {
             type Output = ();
 
-            // `BitPacking::unpack` is the same loop, but never inlined, so it would stay with the base's instructions.
+            // `BitPacking::unpack` is the same loop, but never inlined, so it would stay with the
+            // base's instructions.
             #[inline(always)]
             fn run(self) {
                 let lanes = self.lanes;

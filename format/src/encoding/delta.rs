@@ -1,12 +1,13 @@
 //! How do sorted keys become smaller still? By their increments.
 //!
-//! A block of non-decreasing values is stored as 1,024 packed increments, the first being 0; sums of them are what a
-//! packed block would have held: `(value - reference) / divisor`, `reference` being the block's first value.
+//! A block of non-decreasing values is stored as 1,024 packed increments, the first being 0; sums
+//! of them are what a packed block would have held: `(value - reference) / divisor`, `reference`
+//! being the block's first value.
 //!
 //! Invariants
 //! - Sums are made in the lane that holds the block's span; a lying span only wraps.
-//! - A block is stored so only when that saves [`SAVED_BITS_MIN`] bits a row: summing is serial, and about as slow as
-//!   reading that many more bits from a device.
+//! - A block is stored so only when that saves [`SAVED_BITS_MIN`] bits a row: summing is serial,
+//!   and about as slow as reading that many more bits from a device.
 
 use super::bitpack::{Lane, Narrow, Words, lanes_of, narrow};
 use crate::limits::BLOCK_ROWS;
@@ -51,7 +52,8 @@ fn run<I: Copy + Into<u64>, L>(
     }
 }
 
-/// The largest increment of non-decreasing values; `None` when some value is below the one before it.
+/// The largest increment of non-decreasing values; `None` when some value is below the one before
+/// it.
 pub(crate) fn largest_increment(values: &[i64]) -> Option<u64> {
     let mut largest = 0;
     for pair in values.windows(2) {

@@ -1,4 +1,5 @@
-//! How are texts stored of which few are distinct? As codes: positions in the sorted list of distinct texts.
+//! How are texts stored of which few are distinct? As codes: positions in the sorted list of
+//! distinct texts.
 //!
 //! ```text
 //! blocks of codes (encoding::integer) | u32 ends of the entries | bytes of the entries
@@ -7,8 +8,10 @@
 //!
 //! Invariants
 //! - Entries ascend, so codes compare as their texts do, and a range of texts is a range of codes.
-//! - A page holds the entries its rows need and no others. One without any value holds a single empty entry.
-//! - No code that gets out of here is beyond the last entry: [`DictionaryPage::unpack`] holds each block against it.
+//! - A page holds the entries its rows need and no others. One without any value holds a single
+//!   empty entry.
+//! - No code that gets out of here is beyond the last entry: [`DictionaryPage::unpack`] holds each
+//!   block against it.
 
 use super::{
     bitpack::{Narrow, Scratch},
@@ -107,7 +110,8 @@ impl<'p> DictionaryPage<'p> {
         self.codes.block(block)
     }
 
-    /// Unpacks a block of codes: code = `block.reference()` + number, and below `entries()` for each row of the block.
+    /// Unpacks a block of codes: code = `block.reference()` + number, and below `entries()` for
+    /// each row of the block.
     ///
     /// # Errors
     /// When a code would be beyond the last entry.
@@ -156,7 +160,8 @@ impl<'p> DictionaryPage<'p> {
         for_each_block(rows, self.rows(), |block, rows| self.gather_block(block, rows, scratch, codes))
     }
 
-    /// Appends the codes of some rows of a block, counted within it (or within the page; the number of their block is ignored).
+    /// Appends the codes of some rows of a block, counted within it (or within the page; the number
+    /// of their block is ignored).
     ///
     /// # Errors
     /// When there is no such block, or a code would be beyond the last entry.

@@ -1,7 +1,8 @@
 //! Which distinct texts does a chunk hold, and are they few enough for a dictionary?
 //!
 //! Invariants
-//! - A chunk of mostly distinct texts is given up after [`SAMPLE_ROWS`] rows, so looking costs it little.
+//! - A chunk of mostly distinct texts is given up after [`SAMPLE_ROWS`] rows, so looking costs it
+//!   little.
 //! - Ranks follow the order of the texts' bytes.
 
 use super::{bitpack, text::TextValues, validity::Bitmap};
@@ -48,7 +49,8 @@ impl<'v> Distinct<'v> {
         Some(Self { entries, ranks })
     }
 
-    /// Bytes of pages of `page_bytes` that hold the codes, each with the entries it needs: all of them, at worst.
+    /// Bytes of pages of `page_bytes` that hold the codes, each with the entries it needs: all of
+    /// them, at worst.
     pub(crate) fn estimated_bytes(&self, page_bytes: usize) -> usize {
         let width = bitpack::width_of((self.entries.len() as u64).saturating_sub(1));
         let codes = self.ranks.len() * usize::from(width) / 8;
@@ -58,7 +60,8 @@ impl<'v> Distinct<'v> {
     }
 }
 
-/// Open addressing with linear probing, at most half full; a slot holds an entry's position plus one, or 0.
+/// Open addressing with linear probing, at most half full; a slot holds an entry's position plus
+/// one, or 0.
 struct Table<'v> {
     slots: Vec<u32>,
     entries: Vec<(&'v [u8], u64)>,
@@ -100,7 +103,8 @@ impl<'v> Table<'v> {
     }
 }
 
-/// Folds words by multiplication (as wyhash does): a few cycles for the short texts that dictionaries hold.
+/// Folds words by multiplication (as wyhash does): a few cycles for the short texts that
+/// dictionaries hold.
 fn hash_of(text: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |left: u64, right: u64| {

@@ -1,16 +1,17 @@
 //! How are free texts stored? By a table of up to 255 symbols of up to 8 bytes that they share.
 //!
-//! FSST (Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020): each byte of compressed text
-//! is the code of a symbol, 255 escapes the byte after it. The table is trained once per chunk on a sample and is in
-//! every page of it.
+//! FSST (Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020): each
+//! byte of compressed text is the code of a symbol, 255 escapes the byte after it. The table is
+//! trained once per chunk on a sample and is in every page of it.
 //!
 //! ```text
 //! blocks of lengths (encoding::integer) | u32 end of each group's codes | lengths of the symbols | their bytes | codes
 //! sections: 0 = where the ends are, 1 = where the symbols are, 2 = how many, 3 = where the codes are, 4 = how many
 //! ```
 //!
-//! Lengths are those of the texts themselves, so a run of rows is decoded in one go and cut afterwards. Groups of
-//! [`GROUP_ROWS`] rows can be decoded on their own: late materialisation of a row decodes that many.
+//! Lengths are those of the texts themselves, so a run of rows is decoded in one go and cut
+//! afterwards. Groups of [`GROUP_ROWS`] rows can be decoded on their own: late materialisation of a
+//! row decodes that many.
 //!
 //! Invariants
 //! - No symbol spans two texts, so codes of neighbouring rows can be decoded together.
@@ -86,7 +87,8 @@ impl SymbolTable {
 
     /// Appends what codes stand for, which must be `wanted` bytes.
     fn decode(&self, codes: &[u8], wanted: u64, out: &mut Vec<u8>) -> Result<(), PageFault> {
-        // Codes that end on an odd run of escapes end within one: whatever precedes the run, it began at a code.
+        // Codes that end on an odd run of escapes end within one: whatever precedes the run, it
+        // began at a code.
         let escapes = codes.iter().rev().take_while(|code| **code == ESCAPE_CODE).count();
         if escapes % 2 == 1 {
             return Err(PageFault::malformed(
@@ -166,7 +168,8 @@ impl<'p> FsstPage<'p> {
         Ok(())
     }
 
-    /// Appends the texts of the rows given, counted within the page and ascending; only their groups are decoded.
+    /// Appends the texts of the rows given, counted within the page and ascending; only their
+    /// groups are decoded.
     ///
     /// # Errors
     /// When a row is beyond the page's, or codes and lengths do not fit.

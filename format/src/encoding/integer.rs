@@ -4,17 +4,19 @@
 //! one BlockDescriptor per block | pad to 128 bytes | packed lanes of block 0 | of block 1 | ...
 //! ```
 //!
-//! A value is `reference + divisor * number`. Frame of reference per block keeps numbers small; the divisor, one for the
-//! page, takes out what all differences share, so quantities 1.00 to 50.00 need 6 bits. Numbers are bit-packed
-//! ([`super::bitpack`]), or, in sorted blocks, their increments are ([`super::delta`]). The same blocks hold the codes of
-//! dictionaries and the lengths of texts.
+//! A value is `reference + divisor * number`. Frame of reference per block keeps numbers small; the
+//! divisor, one for the page, takes out what all differences share, so quantities 1.00 to 50.00
+//! need 6 bits. Numbers are bit-packed ([`super::bitpack`]), or, in sorted blocks, their increments
+//! are ([`super::delta`]). The same blocks hold the codes of dictionaries and the lengths of texts.
 //!
 //! Invariants
 //! - The writer is beside it: `integer_plan.rs`.
 //! - A null row's number is 0, and so is that of rows after a short block's last.
-//! - Lanes begin on 128 bytes from the page's beginning, so they are viewed in place in a page that is so aligned.
-//! - [`IntegerBlock::bounds`] is what the writer says, good for pruning; [`IntegerBlock::largest_number`] holds whatever
-//!   the bytes are, good for proving that arithmetic cannot overflow.
+//! - Lanes begin on 128 bytes from the page's beginning, so they are viewed in place in a page that
+//!   is so aligned.
+//! - [`IntegerBlock::bounds`] is what the writer says, good for pruning;
+//!   [`IntegerBlock::largest_number`] holds whatever the bytes are, good for proving that
+//!   arithmetic cannot overflow.
 
 use super::bitpack::{self, Lane, Narrow, Scratch};
 use crate::{
@@ -55,7 +57,8 @@ pub const PACKED: u8 = 0;
 /// The lanes of a block are the increments of its numbers.
 pub const INCREMENTS: u8 = 1;
 
-/// A type that stored integers are decoded to. A value that does not fit is cut: only a malicious page holds one.
+/// A type that stored integers are decoded to. A value that does not fit is cut: only a malicious
+/// page holds one.
 pub trait Stored: Copy {
     /// The value in this type.
     fn from_stored(value: i64) -> Self;
@@ -171,7 +174,8 @@ impl<'p> IntegerPage<'p> {
         Ok(IntegerBlock { descriptor, packed, rows, divisor: self.divisor })
     }
 
-    /// Appends the values of some rows, counted within the page; null rows get their block's reference.
+    /// Appends the values of some rows, counted within the page; null rows get their block's
+    /// reference.
     ///
     /// # Errors
     /// When a row is beyond the page's, or a block is impossible.
@@ -194,7 +198,8 @@ impl<'p> IntegerPage<'p> {
         Ok(())
     }
 
-    /// Appends the values of the rows given, counted within the page and ascending; only their blocks are unpacked.
+    /// Appends the values of the rows given, counted within the page and ascending; only their
+    /// blocks are unpacked.
     ///
     /// # Errors
     /// When a row is beyond the page's, or a block is impossible.
@@ -310,8 +315,8 @@ impl<'p> IntegerBlock<'p> {
         self.append(level, self.unpack(scratch), rows, out);
     }
 
-    /// Appends the values of the rows given, counted within the block, or within the page (the number of their block is
-    /// ignored).
+    /// Appends the values of the rows given, counted within the block, or within the page (the
+    /// number of their block is ignored).
     pub fn gather<T: Stored>(&self, rows: &[u32], scratch: &mut Scratch, out: &mut Vec<T>) {
         let level = scratch.level;
         self.append_some(level, self.unpack(scratch), rows, out);

@@ -1,7 +1,9 @@
-//! How many bytes will a block of integers take, and what are they? The writer of [`super::integer`].
+//! How many bytes will a block of integers take, and what are they? The writer of
+//! [`super::integer`].
 //!
 //! Invariants
-//! - A plan measures a chunk once; the sizes of its blocks are exact, so pages are cut without trial.
+//! - A plan measures a chunk once; the sizes of its blocks are exact, so pages are cut without
+//!   trial.
 //! - Values of null rows do not count: not for bounds, not for the divisor.
 
 use super::{
@@ -23,7 +25,8 @@ use std::ops::Range;
 pub(crate) enum Domain {
     /// Values of a column.
     Values,
-    /// Codes and lengths, read block by block on the way to something else: neither divided nor summed up.
+    /// Codes and lengths, read block by block on the way to something else: neither divided nor
+    /// summed up.
     Positions,
 }
 
@@ -106,7 +109,8 @@ impl IntegerPlan {
         }
     }
 
-    /// Appends blocks to a page: their descriptors, then their lanes. `values` and `validity` are those measured.
+    /// Appends blocks to a page: their descriptors, then their lanes. `values` and `validity` are
+    /// those measured.
     pub(crate) fn write(
         &self,
         values: &[i64],
@@ -180,7 +184,8 @@ fn bounds_of(values: &[i64]) -> Option<(i64, i64)> {
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
 }
 
-/// The greatest common divisor of `divisor` (0: none yet) and every value's distance to `reference`.
+/// The greatest common divisor of `divisor` (0: none yet) and every value's distance to
+/// `reference`.
 fn common_divisor(mut divisor: u64, values: &[i64], reference: i64) -> u64 {
     for value in values {
         if divisor == 1 {

@@ -10,7 +10,8 @@
 //!
 //! Invariants
 //! - Every page is self-contained: what decoding needs is in it.
-//! - A reader checks every offset, width, code and length before it follows it, per block where that is enough.
+//! - A reader checks every offset, width, code and length before it follows it, per block where
+//!   that is enough.
 //! - Lanes are viewed in place, so the machine must be little-endian, as the format is.
 
 #[cfg(target_endian = "big")]

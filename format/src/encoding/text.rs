@@ -1,7 +1,8 @@
 //! How do decoded texts come out, and how do encoders see the texts they are given?
 //!
 //! Invariants
-//! - Texts are bytes here. Whoever makes strings of them validates UTF-8; values are never cut inside.
+//! - Texts are bytes here. Whoever makes strings of them validates UTF-8; values are never cut
+//!   inside.
 
 use super::{bitpack::Scratch, integer::IntegerPage};
 use crate::{limits::BLOCK_ROWS, page::PageFault};
@@ -100,8 +101,8 @@ pub(crate) fn range_of(ends: Ends<'_>, index: usize) -> Range<usize> {
     if index == 0 { 0..end_of(0) } else { end_of(index - 1)..end_of(index) }
 }
 
-/// Fails unless ends ascend; returns the last of them. Ranges that overlapped could make a small page decode to more
-/// than any memory.
+/// Fails unless ends ascend; returns the last of them. Ranges that overlapped could make a small
+/// page decode to more than any memory.
 pub(crate) fn verify_ends(what: &'static str, ends: Ends<'_>) -> Result<usize, PageFault> {
     let mut before = 0;
     for end in ends {

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Sizes are known for every row before pages are cut, so nothing is encoded twice.
-//! - FSST is tried only where a dictionary could lose to it: a symbol has at most 8 bytes, and each text at least one.
+//! - FSST is tried only where a dictionary could lose to it: a symbol has at most 8 bytes, and each
+//!   text at least one.
 //! - Null rows are empty texts here, and no entry of a dictionary stands for them.
 
 use super::{
@@ -27,7 +28,8 @@ use std::ops::Range;
 
 /// Rows compressed in one call, which bounds the room that the call reserves.
 const COMPRESSED_ROWS: usize = 64 * BLOCK_ROWS;
-/// FSST is chosen over plain texts when it saves at least one byte in so many: decoding costs more than copying.
+/// FSST is chosen over plain texts when it saves at least one byte in so many: decoding costs more
+/// than copying.
 const SAVED_PART_MIN: usize = 10;
 
 /// Room that is kept from chunk to chunk.

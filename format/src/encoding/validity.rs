@@ -1,8 +1,8 @@
 //! Which rows have a value?
 //!
 //! Invariants
-//! - Bit `i % 8` of byte `i / 8` is set when row `i` has a value (arrow's convention); bits after the last row are zero
-//!   when written and ignored when read.
+//! - Bit `i % 8` of byte `i / 8` is set when row `i` has a value (arrow's convention); bits after
+//!   the last row are zero when written and ignored when read.
 //! - A page in which every row has a value stores no bitmap.
 
 /// One bit per row.

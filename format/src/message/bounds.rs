@@ -1,4 +1,5 @@
-//! How many parts and bytes may a request have? Whoever decodes one looks here before anything is done with it.
+//! How many parts and bytes may a request have? Whoever decodes one looks here before anything is
+//! done with it.
 
 use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request, ReserveParity};
 use crate::{

@@ -1,7 +1,8 @@
 //! Which threads of a node stand between its connections and its devices?
 //!
 //! Invariants
-//! - The names are those of the configuration, so what a status shows can be written into a configuration.
+//! - The names are those of the configuration, so what a status shows can be written into a
+//!   configuration.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ pub enum BridgeKind {
     /// A few threads, each with many connections and all their device operations in flight.
     #[default]
     Reactor,
-    /// A poller for each connection, which signals a fixed number of threads of its own; each of them reads and waits.
+    /// A poller for each connection, which signals a fixed number of threads of its own; each of
+    /// them reads and waits.
     Static,
     /// A poller for each connection, which makes a thread for each device operation.
     Dynamic,
@@ -38,7 +40,8 @@ pub struct BridgeStatus {
     pub kind: BridgeKind,
     /// What is below it.
     pub io: IoKind,
-    /// Threads that read and wait for each thread that serves connections; 0 where there is no fixed number.
+    /// Threads that read and wait for each thread that serves connections; 0 where there is no
+    /// fixed number.
     pub io_threads: u16,
 }
 

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Target;
 
-/// The memory of a node's page cache, registered for reading on the connection over which this travels.
+/// The memory of a node's page cache, registered for reading on the connection over which this
+/// travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheRegion {
     /// The region, as the fabric names it.

@@ -36,7 +36,8 @@ pub struct Cost {
     pub queued_us: u64,
     /// Microseconds a scan worker was busy with it, reading and computing.
     pub worker_us: u64,
-    /// Microseconds until its pages were read: of a fetch since it arrived, of a scan the time its worker waited for them.
+    /// Microseconds until its pages were read: of a fetch since it arrived, of a scan the time its
+    /// worker waited for them.
     pub read_us: u64,
 }
 
@@ -51,6 +52,7 @@ pub struct LoadReport {
     pub scan_workers: u16,
     /// Reads in flight at the devices.
     pub reads_in_flight: u16,
-    /// Thousandths of a processor that the node may use: all that it may run on, less where a quota holds it back. 0 if that is not known.
+    /// Thousandths of a processor that the node may use: all that it may run on, less where a quota
+    /// holds it back. 0 if that is not known.
     pub cpu_milli: u32,
 }

@@ -1,11 +1,12 @@
 //! Which cluster does a node belong to, and is its data folder the newest one that its peers know?
 //!
-//! A data folder counts its starts and gives each a random id. Peers remember the last start of each node that they have seen. A
-//! folder that was restored from an older snapshot either has fewer starts than its peers have seen, or another id for the
-//! same start.
+//! A data folder counts its starts and gives each a random id. Peers remember the last start of
+//! each node that they have seen. A folder that was restored from an older snapshot either has
+//! fewer starts than its peers have seen, or another id for the same start.
 //!
 //! Invariants
-//! - A folder's history is compared only with starts of the same lineage: a new or rebuilt folder begins another one.
+//! - A folder's history is compared only with starts of the same lineage: a new or rebuilt folder
+//!   begins another one.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,8 @@ impl StartHistory {
         self.recent.drain(..extra);
     }
 
-    /// Whether this history lacks a start that somebody has seen. A start that is older than the ids kept is taken for known.
+    /// Whether this history lacks a start that somebody has seen. A start that is older than the
+    /// ids kept is taken for known.
     #[must_use]
     pub fn lacks(&self, seen: &Start) -> bool {
         if self.lineage == 0 || self.lineage != seen.lineage {
@@ -78,7 +80,8 @@ pub struct SeenStart {
 pub struct FolderIdentity {
     /// The ids of all nodes of the cluster, ascending. Empty if the node was not told.
     pub members: Vec<NodeId>,
-    /// The random number of the data folder: a copy of the folder gets another one. 0 if there is none.
+    /// The random number of the data folder: a copy of the folder gets another one. 0 if there is
+    /// none.
     pub folder: u64,
     /// The node's starts.
     pub history: StartHistory,

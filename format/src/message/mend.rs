@@ -1,7 +1,8 @@
 //! How do bytes that are rotten or lost on a node's devices become whole again?
 //!
-//! What a node has of a stripe set is a list of *places*: the pages of its stream in their order, then its cells of parity in theirs. Each says what it is: a
-//! page by checksum and identity, a cell by the checksum in the catalog.
+//! What a node has of a stripe set is a list of *places*: the pages of its stream in their order,
+//! then its cells of parity in theirs. Each says what it is: a page by checksum and identity, a
+//! cell by the checksum in the catalog.
 //!
 //! Invariants
 //! - A place takes only the bytes that it had: whoever brings them need not be believed.
@@ -43,7 +44,8 @@ pub struct Mend {
     pub set: SetId,
     /// The places, at most `MEND_PLACES_MAX`.
     pub places: Vec<u64>,
-    /// The requester's memory with exactly their bytes, one behind the other in the order of the list.
+    /// The requester's memory with exactly their bytes, one behind the other in the order of the
+    /// list.
     pub source: Target,
 }
 

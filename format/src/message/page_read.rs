@@ -1,6 +1,7 @@
 //! Which pages did a node read for a scan, and when?
 //!
-//! Only a requester that asks is told: a trace of a query shows the reads that happened, not those that might have.
+//! Only a requester that asks is told: a trace of a query shows the reads that happened, not those
+//! that might have.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,8 @@ pub struct PageRead {
     pub after_us: u32,
 }
 
-/// Bytes of a page read in a message at most: two numbers of 16 bits and one of 32, seven bits to a byte.
+/// Bytes of a page read in a message at most: two numbers of 16 bits and one of 32, seven bits to a
+/// byte.
 const PAGE_READ_BYTES_MAX: usize = 3 + 3 + 5;
 
 // The reads of one scan travel in its reply.

@@ -1,10 +1,11 @@
 //! What is read and written where no table is?
 //!
-//! Laboratory and replay ask for parts of devices by their place alone. Reads may go anywhere on a device, writes only
-//! into the area that the node has set aside for them.
+//! Laboratory and replay ask for parts of devices by their place alone. Reads may go anywhere on a
+//! device, writes only into the area that the node has set aside for them.
 //!
 //! Invariants
-//! - A part says only what is wanted; the node holds it against device, alignment and scratch area before it begins.
+//! - A part says only what is wanted; the node holds it against device, alignment and scratch area
+//!   before it begins.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,8 @@ pub struct RawWrite {
     pub source_offset_bytes: u64,
 }
 
-/// A part of a device that holds bytes of no meaning, never zeroes when the node has just set it aside, and never a page.
+/// A part of a device that holds bytes of no meaning, never zeroes when the node has just set it
+/// aside, and never a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScratchArea {
     /// Where it begins.

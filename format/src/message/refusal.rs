@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::REFUSAL_BYTES_MAX;
 
-/// Why a node did not do as asked. The code decides what a client does next; the text is for people.
+/// Why a node did not do as asked. The code decides what a client does next; the text is for
+/// people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalCode {
     /// The request does not parse or breaks a limit: a bug or another version.
@@ -34,9 +35,11 @@ pub enum RefusalCode {
     Memory,
     /// The node is stopping.
     Stopping,
-    /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one that is there.
+    /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one
+    /// that is there.
     Replaced,
-    /// The node has as many connections as it may have, and the one that this is said on ends: try again later.
+    /// The node has as many connections as it may have, and the one that this is said on ends: try
+    /// again later.
     TooManyConnections,
 }
 

@@ -1,8 +1,9 @@
 //! What does a node say of its relays, and what is a stripe for that is relayed?
 //!
 //! Invariants
-//! - Extents that come out of [`RelayedTo::decode`] are whole sectors, and those of a cell are together no longer than the longest cell. Whether they lie inside of a device,
-//!   and what lies there, is for the node to say.
+//! - Extents that come out of [`RelayedTo::decode`] are whole sectors, and those of a cell are
+//!   together no longer than the longest cell. Whether they lie inside of a device, and what lies
+//!   there, is for the node to say.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,22 +15,26 @@ use crate::{
     stripe_set::SetId,
 };
 
-/// Where the cells of a relayed stripe come from and go, as the client tells every node that holds or keeps some of it.
+/// Where the cells of a relayed stripe come from and go, as the client tells every node that holds
+/// or keeps some of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RelayedTo {
     /// Nowhere: they are checked in memory and forgotten, as the paper measures.
     Memory,
     /// Into the scratch area, one behind the other, over what was there.
     Scratch,
-    /// Into cells of parity of a load, whose room was reserved before ([`ReserveParity`](super::ReserveParity)): the parity of what nodes have written of it.
+    /// Into cells of parity of a load, whose room was reserved before
+    /// ([`ReserveParity`](super::ReserveParity)): the parity of what nodes have written of it.
     Parity {
         /// The load.
         load: TableId,
         /// The number of the stripe set among those of the load.
         set: u32,
-        /// The place of the stripe's first kept cell among all that the node keeps of the set; the others of the stripe follow.
+        /// The place of the stripe's first kept cell among all that the node keeps of the set; the
+        /// others of the stripe follow.
         first_cell: u32,
-        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is shorter than a cell.
+        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is
+        /// shorter than a cell.
         held: Vec<Vec<Extent>>,
     },
     /// Into places of a table whose part was lost here and adopted ([`Adopt`](super::Adopt)).
@@ -38,9 +43,11 @@ pub enum RelayedTo {
         table: TableId,
         /// The stripe set.
         set: SetId,
-        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is shorter than a cell.
+        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is
+        /// shorter than a cell.
         held: Vec<Vec<Extent>>,
-        /// Of each cell that the node keeps, where it goes, in order; what lies behind is not written.
+        /// Of each cell that the node keeps, where it goes, in order; what lies behind is not
+        /// written.
         kept: Vec<Vec<Extent>>,
     },
 }

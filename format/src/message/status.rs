@@ -17,7 +17,8 @@ pub struct DeviceStatus {
     pub device: DeviceId,
     /// Its path on the node's host, for engines on the same host.
     pub path: String,
-    /// The random label in its first sector, by which an engine makes sure that it opened the same device.
+    /// The random label in its first sector, by which an engine makes sure that it opened the same
+    /// device.
     pub label: u64,
     /// All bytes.
     pub capacity_bytes: u64,
@@ -76,7 +77,8 @@ pub struct NodeCounters {
     pub inbox_messages: u64,
     /// Requests that arrived in boxes.
     pub posted_messages: u64,
-    /// Times that a client was given another ring of an inbox, because it asked more or less often than others.
+    /// Times that a client was given another ring of an inbox, because it asked more or less often
+    /// than others.
     pub inbox_moves: u64,
     /// Times that a client waited because its ring was full.
     pub inbox_stalls: u64,

@@ -1,11 +1,12 @@
 //! How do the messages of transactions travel?
 //!
-//! What they say is for `rackscan-ramp`: here they are bytes. A request carries a list of them in order, of which at most one is
-//! answered; what is answered to it comes back as a list, too (a long answer is several messages).
+//! What they say is for `rackscan-ramp`: here they are bytes. A request carries a list of them in
+//! order, of which at most one is answered; what is answered to it comes back as a list, too (a
+//! long answer is several messages).
 //!
 //! Invariants
-//! - What is longer than [`TRANSACT_BYTES_MAX`] never travels in a message: the node pulls a request out of its source, and writes an
-//!   answer into its target.
+//! - What is longer than [`TRANSACT_BYTES_MAX`] never travels in a message: the node pulls a
+//!   request out of its source, and writes an answer into its target.
 //!
 //! [`TRANSACT_BYTES_MAX`]: crate::limits::TRANSACT_BYTES_MAX
 
@@ -18,12 +19,13 @@ use super::Target;
 pub enum Parcel {
     /// In the message; at most `TRANSACT_BYTES_MAX`.
     Here(#[serde(with = "in_one_piece")] Vec<u8>),
-    /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where in the request's target they were
-    /// written, from its beginning.
+    /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where
+    /// in the request's target they were written, from its beginning.
     Beside(Target),
 }
 
-/// Bytes that are copied at once: one by one, as lists are, those of an answer took longer than its reads.
+/// Bytes that are copied at once: one by one, as lists are, those of an answer took longer than its
+/// reads.
 mod in_one_piece {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -36,10 +38,12 @@ mod in_one_piece {
     }
 }
 
-/// The memory of a node's home of transactions, registered on the connection over which this travels.
+/// The memory of a node's home of transactions, registered on the connection over which this
+/// travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HomeRegion {
-    /// Slots with the newest versions, for reading; places in it are counted from its beginning. `None` if the home has none.
+    /// Slots with the newest versions, for reading; places in it are counted from its beginning.
+    /// `None` if the home has none.
     pub slots: Option<Target>,
     /// Its feed, for reading: `rackscan_ramp::feed`. `None` if the home has none.
     pub feed: Option<Target>,
@@ -47,7 +51,8 @@ pub struct HomeRegion {
     pub life: u64,
 }
 
-/// How a node's home of transactions does. Counts since it started, but for the gauges at the beginning.
+/// How a node's home of transactions does. Counts since it started, but for the gauges at the
+/// beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HomeStatus {
     /// Bytes that its versions may take; 0 if the node keeps no keys.
@@ -66,8 +71,9 @@ pub struct HomeStatus {
     pub log_full: bool,
     /// Other nodes whose copy of its log has all that was acknowledged.
     pub log_copies: u16,
-    /// Bytes that were cut off the end of its log when it started, because they are no whole records: what a crash leaves of records that
-    /// nobody was told of, or damage. They are kept beside the log. 0 if there were none, or if copies in other nodes gave them back.
+    /// Bytes that were cut off the end of its log when it started, because they are no whole
+    /// records: what a crash leaves of records that nobody was told of, or damage. They are kept
+    /// beside the log. 0 if there were none, or if copies in other nodes gave them back.
     pub log_cut_bytes: u64,
     /// Requests.
     pub requests: u64,
@@ -85,9 +91,11 @@ pub struct HomeStatus {
     pub log_replicas: u16,
     /// How many of them must have a record before it is acknowledged.
     pub log_replicas_min: u16,
-    /// The number of its log's generation that counts; 0 before one does, and where there are no replicas.
+    /// The number of its log's generation that counts; 0 before one does, and where there are no
+    /// replicas.
     pub log_generation: u64,
-    /// How many other nodes do not know the last generation of its log yet. Where it is 0, two of four nodes may lose everything.
+    /// How many other nodes do not know the last generation of its log yet. Where it is 0, two of
+    /// four nodes may lose everything.
     pub log_generation_unaware: u16,
 }
 

@@ -3,7 +3,8 @@
 use super::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView};
 use crate::encoding::Encoding;
 
-/// The owned bytes of a page that [`PageView::open`] found right. Views of it are free: nothing is checked again.
+/// The owned bytes of a page that [`PageView::open`] found right. Views of it are free: nothing is
+/// checked again.
 #[derive(Debug)]
 pub struct CheckedPage<P> {
     bytes: P,
@@ -21,7 +22,8 @@ impl<P: AsRef<[u8]>> CheckedPage<P> {
         Ok(Self { bytes, header, encoding })
     }
 
-    /// Checks all but the checksum: for a copy of bytes that were found right before, and that nobody has written since.
+    /// Checks all but the checksum: for a copy of bytes that were found right before, and that
+    /// nobody has written since.
     ///
     /// # Errors
     /// As [`PageView::open`], but for changed bytes.

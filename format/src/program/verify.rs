@@ -67,7 +67,8 @@ impl ScanProgram {
         self.verify_columns(&table.columns)
     }
 
-    /// The same against columns of a table, whichever table the program names: tables that succeed one another have the same.
+    /// The same against columns of a table, whichever table the program names: tables that succeed
+    /// one another have the same.
     ///
     /// # Errors
     /// As [`ScanProgram::verify`].
@@ -129,7 +130,8 @@ impl ScanProgram {
         Ok(())
     }
 
-    /// A search in a filter looks at a column, and nothing looks at its answer but the filter's conjunction.
+    /// A search in a filter looks at a column, and nothing looks at its answer but the filter's
+    /// conjunction.
     fn verify_key_filters(&self) -> Result<(), ProgramError> {
         let is_search =
             |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::InKeys { .. }));
@@ -157,7 +159,8 @@ impl ScanProgram {
         Ok(())
     }
 
-    /// Nothing is computed from where a row lies: it only comes out. That a filter is boolean is checked before.
+    /// Nothing is computed from where a row lies: it only comes out. That a filter is boolean is
+    /// checked before.
     fn verify_row_numbers(&self) -> Result<(), ProgramError> {
         let is_number = |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::RowNumber));
         if let Output::Groups { keys, aggregates } = &self.output {
@@ -398,7 +401,8 @@ fn check_digits(value_type: ValueType) -> Result<ValueType, ProgramError> {
     }
 }
 
-/// Arrow's result types (`arrow-arith`, `numeric.rs`), so that the engine's plan and the scan agree.
+/// Arrow's result types (`arrow-arith`, `numeric.rs`), so that the engine's plan and the scan
+/// agree.
 fn arithmetic_type(op: Arithmetic, left: ValueType, right: ValueType) -> Result<ValueType, ProgramError> {
     use ValueType::{Decimal, Float64, Int32, Int64};
     match (left, right) {

@@ -1,5 +1,5 @@
-//! Do withheld rows come back as they were given, and does nothing else pass for them? Method: sets of every shape of block, and every
-//! byte of an encoding changed or cut.
+//! Do withheld rows come back as they were given, and does nothing else pass for them? Method: sets
+//! of every shape of block, and every byte of an encoding changed or cut.
 
 use super::*;
 

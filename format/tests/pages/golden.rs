@@ -1,5 +1,5 @@
-//! Are pages of yesterday still read, and are today's the same bytes? Goal: the format does not change by accident.
-//! Method: files in `tests/golden`, written once by
+//! Are pages of yesterday still read, and are today's the same bytes? Goal: the format does not
+//! change by accident. Method: files in `tests/golden`, written once by
 //!
 //!     RACKSCAN_WRITE_GOLDEN=1 cargo test -p rackscan-format --test pages golden
 //!

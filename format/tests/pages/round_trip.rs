@@ -1,4 +1,5 @@
-//! Do values come back? For every encoding, with nulls and extremes, over page boundaries, whole and row by row.
+//! Do values come back? For every encoding, with nulls and extremes, over page boundaries, whole
+//! and row by row.
 
 use crate::sample::{Column, Decoded, bitmap, decode, encode, encode_with, gather, identity, one_of_each};
 use proptest::{collection::vec, prelude::*};

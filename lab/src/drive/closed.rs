@@ -1,8 +1,10 @@
 //! What does a target give if the next IO begins when one ends?
 //!
 //! Invariants
-//! - As many IOs are in flight as the depth allows, until the run is over; then those in flight are waited for.
-//! - A latency counts from submission: a target that stalls delays the IOs behind it unseen (see `open`).
+//! - As many IOs are in flight as the depth allows, until the run is over; then those in flight are
+//!   waited for.
+//! - A latency counts from submission: a target that stalls delays the IOs behind it unseen (see
+//!   `open`).
 
 use super::places::Places;
 use super::{Frame, Load, Tally};

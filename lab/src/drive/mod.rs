@@ -1,7 +1,7 @@
 //! What does a load do to a target, and what is measured meanwhile?
 //!
-//! Each connection is a thread with a target of its own. All make their targets, then warm up, then run; between the
-//! phases nothing is in flight and processor time is read.
+//! Each connection is a thread with a target of its own. All make their targets, then warm up, then
+//! run; between the phases nothing is in flight and processor time is read.
 //!
 //! Invariants
 //! - A failure ends the load on every connection; what was measured before is returned with it.

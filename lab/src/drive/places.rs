@@ -1,7 +1,8 @@
 //! Where does the next IO go?
 //!
 //! Invariants
-//! - Every offset is a multiple of the length of the IOs, inside the region, and the IO does not pass its end.
+//! - Every offset is a multiple of the length of the IOs, inside the region, and the IO does not
+//!   pass its end.
 //! - The same seed gives the same offsets.
 
 use fastrand::Rng;
@@ -15,7 +16,8 @@ pub enum Distribution {
     /// Every place as likely as any other.
     #[default]
     Uniform,
-    /// The n-th most popular place is drawn in proportion to `1 / n^skew`; popular places lie scattered.
+    /// The n-th most popular place is drawn in proportion to `1 / n^skew`; popular places lie
+    /// scattered.
     Zipfian {
         /// Above 0, below 1; 0.99 is usual for caches.
         skew: f64,

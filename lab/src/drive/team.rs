@@ -1,8 +1,10 @@
 //! Who starts and ends the connections of a run, and when is processor time read?
 //!
 //! Invariants
-//! - Every connection waits for an order before each phase and reports after it; a phase begins when all have reported.
-//! - A connection that fails makes the others end their phase; nobody waits for a thread that is gone.
+//! - Every connection waits for an order before each phase and reports after it; a phase begins
+//!   when all have reported.
+//! - A connection that fails makes the others end their phase; nobody waits for a thread that is
+//!   gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

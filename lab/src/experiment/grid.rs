@@ -1,7 +1,8 @@
 //! Which measurements are compared with each other, and in which order are they made?
 //!
 //! Invariants
-//! - A case holds everything but the mode: its modes take turns next to each other, so that their ratio is of one time.
+//! - A case holds everything but the mode: its modes take turns next to each other, so that their
+//!   ratio is of one time.
 //! - Axes that change nothing for a bridge do not multiply its cases.
 //! - Cases with one node shape stand together: a node is started once for them in each round.
 

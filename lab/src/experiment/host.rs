@@ -1,6 +1,7 @@
 //! Who starts storage nodes for an experiment?
 //!
-//! The lab only asks: the command starts them as processes of their own, tests start them in theirs.
+//! The lab only asks: the command starts them as processes of their own, tests start them in
+//! theirs.
 
 use std::path::PathBuf;
 
@@ -26,7 +27,8 @@ pub struct RunningNode {
 
 /// Starts nodes.
 pub trait NodeHost {
-    /// Ends the node that runs, if it is of another shape, and starts one of this shape over the same data.
+    /// Ends the node that runs, if it is of another shape, and starts one of this shape over the
+    /// same data.
     ///
     /// # Errors
     /// Why it could not start, in words.

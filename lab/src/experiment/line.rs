@@ -1,7 +1,8 @@
 //! What is kept of a measurement, and how does it become one line of JSON?
 //!
 //! Invariants
-//! - A line carries every turn; its figures are medians of turns, its percentiles those of all turns together.
+//! - A line carries every turn; its figures are medians of turns, its percentiles those of all
+//!   turns together.
 //! - A ratio is the median of the ratios of turns that were made next to each other.
 //! - What was cut short says so in `partial`.
 
@@ -100,7 +101,8 @@ pub struct PointLine {
     pub latency: LatencySummary,
     /// Processor time.
     pub cpu: CpuPerIo,
-    /// IOs for each second of processor time of the side that reads: the node's if there is one, else our own.
+    /// IOs for each second of processor time of the side that reads: the node's if there is one,
+    /// else our own.
     pub ios_per_cpu_s: Option<f64>,
     /// Open loop: begun more than a millisecond late.
     pub late: u64,
@@ -228,7 +230,8 @@ impl Turns {
 }
 
 impl Case {
-    /// How this process reads in the mode `local`: as the node's reactors do; beside other bridges, by the ring.
+    /// How this process reads in the mode `local`: as the node's reactors do; beside other bridges,
+    /// by the ring.
     #[must_use]
     pub fn local_io(&self) -> IoKind {
         if self.node.bridge == BridgeKind::Reactor { self.node.io } else { IoKind::Uring }

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - Ratios come from turns next to each other, so that a machine that changes its speed changes both sides.
+//! - Ratios come from turns next to each other, so that a machine that changes its speed changes
+//!   both sides.
 //! - Whatever ends an experiment early, its lines hold everything that was measured before.
 
 mod grid;

@@ -6,13 +6,14 @@
 //!     for each turn             every level of vectors, then a copy of the same bytes; the first turn does not count
 //! ```
 //!
-//! [`Kernels::run`] measures and gives a [`KernelLine`] for each kernel and level: each is a line of JSON;
-//! [`table()`] and [`report`] show them. [`names`] are the kernels that can be asked for.
+//! [`Kernels::run`] measures and gives a [`KernelLine`] for each kernel and level: each is a line
+//! of JSON; [`table()`] and [`report`] show them. [`names`] are the kernels that can be asked for.
 //!
 //! Invariants
 //! - Everything runs on the thread that calls; no device, node or wire is touched.
 //! - What is compared, levels and copy, takes turns next to each other.
-//! - Scans are measured as users get them, page checksums verified; a line says what share that was.
+//! - Scans are measured as users get them, page checksums verified; a line says what share that
+//!   was.
 //! - Whatever ends it early, its lines hold everything that was measured before.
 
 mod error;

@@ -1,7 +1,8 @@
 //! Which scans are measured?
 //!
 //! Invariants
-//! - A scan does one thing beside reading, so that its time is that of its kernel; q1 and q6 are the whole of theirs.
+//! - A scan does one thing beside reading, so that its time is that of its kernel; q1 and q6 are
+//!   the whole of theirs.
 
 use std::sync::Arc;
 

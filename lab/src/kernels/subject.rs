@@ -1,8 +1,8 @@
 //! What runs in a turn, and on which bytes?
 //!
 //! Invariants
-//! - A subject's bytes are those that one run of it reads, each counted as often as it is read; the copy beside it copies
-//!   the same ones, from where they lie.
+//! - A subject's bytes are those that one run of it reads, each counted as often as it is read; the
+//!   copy beside it copies the same ones, from where they lie.
 //! - One run gives the same number of rows at every level.
 
 use std::hint::black_box;

@@ -1,7 +1,8 @@
 //! How do turns become lines of JSON?
 //!
 //! Invariants
-//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles those of all turns together.
+//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles those
+//!   of all turns together.
 //! - A ratio is the median of the ratios of turns that were made in the same round.
 
 use std::collections::BTreeMap;
@@ -57,7 +58,8 @@ pub struct ParityLine {
     pub stripe_latency: LatencySummary,
     /// Bytes that the client sent in slices for each byte of data.
     pub client_sent: f64,
-    /// Bytes that the client's connections carried for each byte of data: slices, their names, messages not counted.
+    /// Bytes that the client's connections carried for each byte of data: slices, their names,
+    /// messages not counted.
     pub client_wire: f64,
     /// Bytes that the client read to compute sums, for each byte of data.
     pub client_xored: f64,

@@ -1,14 +1,17 @@
 //! What does it cost to write data that survives lost nodes?
 //!
-//! One client writes stripes over relays of storage nodes, which a [`RelayHost`] has started: by each way in turn, so that ratios are of one time. A turn opens a session, keeps all lanes
-//! busy until its time is over, and waits for the stripes that are under way; nodes are asked before and after what they have done.
+//! One client writes stripes over relays of storage nodes, which a [`RelayHost`] has started: by
+//! each way in turn, so that ratios are of one time. A turn opens a session, keeps all lanes busy
+//! until its time is over, and waits for the stripes that are under way; nodes are asked before and
+//! after what they have done.
 //!
 //! ```text
 //! Plan --cases, rounds--> turn --> Writer --> relays of nodes         line: medians, ratios, bytes for each byte of data
 //! ```
 //!
 //! Invariants
-//! - All ways of a case write the same bytes, out of the same registered memory, into stripes of the same shape.
+//! - All ways of a case write the same bytes, out of the same registered memory, into stripes of
+//!   the same shape.
 //! - What was sent, received and stored is what client and nodes counted, not what a schedule says.
 
 mod line;
@@ -295,7 +298,8 @@ fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)).map(|(_, value)| value)
 }
 
-/// Measures; what fails in one case, or by one way, leaves the others as they are. When nodes are gone that is the end, and said.
+/// Measures; what fails in one case, or by one way, leaves the others as they are. When nodes are
+/// gone that is the end, and said.
 ///
 /// # Errors
 /// [`ParityError`], before anything is measured.
@@ -342,7 +346,8 @@ pub fn measure(
     Ok(outcome)
 }
 
-/// All turns of a case. The first of each way does not count, and a way that fails has no further ones.
+/// All turns of a case. The first of each way does not count, and a way that fails has no further
+/// ones.
 fn one_case(
     plan: &Plan<'_>,
     case: &Case,

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A turn is over when every stripe that was begun has ended: what it counts is whole.
-//! - What nodes did is the difference of what they say before and after, once all that was sent has been counted.
+//! - What nodes did is the difference of what they say before and after, once all that was sent has
+//!   been counted.
 
 use std::{
     collections::BTreeMap,
@@ -181,8 +182,8 @@ fn settled(relays: &Relays, before: &[RelayStatus], stripes: u64) -> Result<Vec<
         let after = statuses(relays)?;
         let done: Vec<RelayStatus> =
             after.iter().zip(before).map(|(after, before)| since(after, before)).collect();
-        // Columns of no cells are there, too: a node has had a part of every stripe, even if that was to keep nothing.
-        // And the session is over everywhere: the next one needs its memory.
+        // Columns of no cells are there, too: a node has had a part of every stripe, even if that
+        // was to keep nothing. And the session is over everywhere: the next one needs its memory.
         let over = after.iter().zip(before).all(|(after, before)| after.sessions <= before.sessions);
         if over && done.iter().all(|node| node.stripes == stripes) {
             return Ok(done);

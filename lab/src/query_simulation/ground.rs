@@ -21,7 +21,8 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Connects so many times. What the node keeps of pages is not looked at: every page comes from its device.
+    /// Connects so many times. What the node keeps of pages is not looked at: every page comes from
+    /// its device.
     pub(super) fn connect(
         node: &RunningNode,
         simulation: &Simulation,

@@ -1,7 +1,8 @@
 //! What is kept of the runs of a query, and how does it become one line of JSON?
 //!
 //! Invariants
-//! - A line carries every turn; ratios are medians of the ratios of turns that were made next to each other.
+//! - A line carries every turn; ratios are medians of the ratios of turns that were made next to
+//!   each other.
 //! - Shares of processor time are of all cores of the machine, as the paper's table 4.6 has them.
 
 use std::time::Duration;

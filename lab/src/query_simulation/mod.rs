@@ -142,7 +142,8 @@ impl Course<'_> {
         let place = self.all.len();
         let table_rows = ground.table.definition.rows;
         self.all.push(Turns::new(case, &simulation.placements, table_rows));
-        // Memory that is used for the first time costs more, so that the first run of each does not count.
+        // Memory that is used for the first time costs more, so that the first run of each does not
+        // count.
         for round in 0..=simulation.rounds {
             let mut placements = simulation.placements.clone();
             if round % 2 == 0 {

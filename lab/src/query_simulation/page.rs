@@ -1,4 +1,5 @@
-//! How do the lines of a simulation become the paper's figures 4.32 to 4.40 and its tables 4.5 and 4.6?
+//! How do the lines of a simulation become the paper's figures 4.32 to 4.40 and its tables 4.5 and
+//! 4.6?
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 

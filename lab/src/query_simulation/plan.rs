@@ -1,7 +1,8 @@
 //! Which runs does a simulation make?
 //!
 //! Invariants
-//! - What has been checked can be begun: every count is within its limit, and so is the memory of all connections.
+//! - What has been checked can be begun: every count is within its limit, and so is the memory of
+//!   all connections.
 
 use std::fmt;
 
@@ -128,7 +129,8 @@ impl Simulation {
         self.threads.iter().copied().max().unwrap_or(1)
     }
 
-    /// Memory for answers of each connection: a fetch for each thread, within the client's own default.
+    /// Memory for answers of each connection: a fetch for each thread, within the client's own
+    /// default.
     pub(super) fn memory_bytes(&self) -> usize {
         let wanted = FETCH_BYTES_MAX.saturating_mul(self.threads_most() as usize);
         wanted.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)

@@ -1,7 +1,8 @@
 //! Which rows do the paper's queries ask for, and which columns of them?
 //!
 //! Invariants
-//! - A query is its WHERE clause and the columns that its select list names: no sums, no groups, no order.
+//! - A query is its WHERE clause and the columns that its select list names: no sums, no groups, no
+//!   order.
 //! - Every placement runs the same program.
 
 use std::fmt;
@@ -203,9 +204,11 @@ impl Writer<'_> {
     }
 }
 
-/// Days from 1970-01-01 to a date of the years 1970 to 2099, where every fourth year is a leap year.
+/// Days from 1970-01-01 to a date of the years 1970 to 2099, where every fourth year is a leap
+/// year.
 const fn days(year: i32, month: i32, day: i32) -> i32 {
-    // Years begin in March, so that a leap day is the last of its year; 153 days are any five months from there.
+    // Years begin in March, so that a leap day is the last of its year; 153 days are any five
+    // months from there.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     // 1969-03-01 lies 306 days before 1970-01-01.
     let years = year - 1969;

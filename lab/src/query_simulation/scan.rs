@@ -1,7 +1,8 @@
 //! How is one segment filtered, in each of the three placements?
 //!
 //! Invariants
-//! - All run one program over the same pages; rows that pass are made in all of them, and counted here.
+//! - All run one program over the same pages; rows that pass are made in all of them, and counted
+//!   here.
 //! - A node that has no room for a scan is asked again, for as long as it may be silent otherwise.
 
 use std::sync::Arc;

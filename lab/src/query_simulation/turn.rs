@@ -2,8 +2,10 @@
 //!
 //! Invariants
 //! - Threads take segments from one list until it is empty; each segment is scanned exactly once.
-//! - Processor time is read while all threads are there: before the first takes a segment, after the last has none left.
-//! - A thread that fails makes the others end after the segment they are at; nobody waits for a thread that is gone.
+//! - Processor time is read while all threads are there: before the first takes a segment, after
+//!   the last has none left.
+//! - A thread that fails makes the others end after the segment they are at; nobody waits for a
+//!   thread that is gone.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -106,7 +108,8 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
     Ok(Turn { time, tally, own, node: used(before.1, after.1), short })
 }
 
-/// Says that it is there, waits for the order, works, says what it did, and stays until the leader has looked.
+/// Says that it is there, waits for the order, works, says what it did, and stays until the leader
+/// has looked.
 fn member(
     shared: &Shared<'_>,
     worker: u32,

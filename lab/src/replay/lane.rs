@@ -2,8 +2,10 @@
 //!
 //! Invariants
 //! - Requests are issued in their order, none before its time, and each at most once.
-//! - A late request does not move those behind it: intended times come from the trace and the beginning alone.
-//! - A latency counts twice: from the issue, and from the intended time, so that a stall shows in all that it delayed.
+//! - A late request does not move those behind it: intended times come from the trace and the
+//!   beginning alone.
+//! - A latency counts twice: from the issue, and from the intended time, so that a stall shows in
+//!   all that it delayed.
 //! - The lane ends: whatever the target does, it waits for what is in flight only so long.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -257,11 +259,13 @@ impl<'a> Lane<'a> {
         Ok(true)
     }
 
-    /// Sends on what was accepted, and waits: for the next intended time, for an end, or to look around.
+    /// Sends on what was accepted, and waits: for the next intended time, for an end, or to look
+    /// around.
     fn wait(&mut self, more: bool, intended: Option<Instant>) -> Result<(), LaneError> {
         let now = self.clock.now();
         let look = now + LOOK_EVERY;
-        // A request that waits for a place is waited for by its predecessors' ends, not by its time.
+        // A request that waits for a place is waited for by its predecessors' ends, not by its
+        // time.
         let until = if self.free.is_empty() { None } else { intended.filter(|_| more) };
         if self.in_flight() == 0 {
             self.target.flush()?;

@@ -7,7 +7,8 @@ use crate::limits::IO_BYTES_LARGEST;
 /// Most devices that a trace is replayed on.
 pub const PLACES_MAX: usize = 4096;
 
-/// Most records of a trace; they are in memory before a replay begins, so that reading does not disturb it.
+/// Most records of a trace; they are in memory before a replay begins, so that reading does not
+/// disturb it.
 pub const RECORDS_MAX: u64 = 32_000_000;
 
 /// Most requests that the records become when long ones are cut.

@@ -6,8 +6,9 @@
 //! Tally --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
 //! ```
 //!
-//! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this order. Requests do not wait for each
-//! other: a trace does not say which of them depended on which.
+//! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this
+//! order. Requests do not wait for each other: a trace does not say which of them depended on
+//! which.
 //!
 //! Invariants
 //! - The schedule does not know the target: a slow target changes no intended time.
@@ -60,7 +61,8 @@ pub struct Replay<'a> {
     pub late_after: Duration,
     /// A failed request ends the replay.
     pub strict: bool,
-    /// How often the whole trace runs before, on the same connections, as fast as possible and uncounted.
+    /// How often the whole trace runs before, on the same connections, as fast as possible and
+    /// uncounted.
     pub warm_ups: u32,
     /// The processes of the nodes, whose processor time is counted.
     pub peers: &'a [u32],
@@ -128,7 +130,8 @@ pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, R
                 let (warm_ups, report) = (run.warm_ups, report.clone());
                 let member = Member { connection, share, warm_ups, report, begun };
                 let builder = std::thread::Builder::new().name(format!("replay {node}.{number}"));
-                // On an error the senders in `begins` are dropped, and the threads that wait for them end.
+                // On an error the senders in `begins` are dropped, and the threads that wait for
+                // them end.
                 builder
                     .spawn_scoped(scope, move || member.run(make, rules))
                     .map_err(|source| ReplayError::Thread { node: *node, connection: number, source })?;
@@ -237,7 +240,8 @@ impl Drop for Member<'_> {
 impl Member<'_> {
     fn run(self, make: &MakeConnection<'_>, rules: Rules<'_>) {
         let Connection { node, number, .. } = self.connection;
-        // Reports can fail only after the leader has given up on the replay; there is nobody left to tell.
+        // Reports can fail only after the leader has given up on the replay; there is nobody left
+        // to tell.
         let mut target = match make(self.connection) {
             Ok(target) => target,
             Err(source) => {

@@ -1,6 +1,7 @@
 //! Where on the target does an offset of the trace's device lie?
 //!
-//! The words are fio's: `scale` divides offsets (`replay_scale`), `align` moves them to multiples (`replay_align`).
+//! The words are fio's: `scale` divides offsets (`replay_scale`), `align` moves them to multiples
+//! (`replay_align`).
 //!
 //! Invariants
 //! - What is mapped lies in the area, and begins and ends at a multiple of the alignment.
@@ -17,7 +18,8 @@ pub enum Offsets {
     /// As they are; what lies outside of the target is left out.
     #[default]
     Refuse,
-    /// Modulo the target's size. A request that would cross the end begins at the beginning instead.
+    /// Modulo the target's size. A request that would cross the end begins at the beginning
+    /// instead.
     Wrap,
     /// So far down that the trace's last byte fits; as they are if it does.
     ScaleToFit,
@@ -112,7 +114,8 @@ impl Mapping {
             }
             Offsets::ScaleToFit => offset_bytes,
         };
-        // A wrapped request that is longer than the rest of its first block would cross the end again.
+        // A wrapped request that is longer than the rest of its first block would cross the end
+        // again.
         let end = start.checked_add(length_bytes).filter(|end| *end <= room)?;
         let (first, last) = (start / align * align, end.next_multiple_of(align));
         Some(Mapped {

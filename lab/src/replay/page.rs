@@ -6,7 +6,8 @@ use super::compare::compared;
 use super::report::{Bin, ReplayReport};
 
 impl ReplayReport {
-    /// A page of this replay; beside an earlier one if there is one. `provenance` says where the figures come from.
+    /// A page of this replay; beside an earlier one if there is one. `provenance` says where the
+    /// figures come from.
     #[must_use]
     pub fn page(&self, earlier: Option<&Self>, provenance: Vec<(String, String)>) -> Report {
         let mut sections = vec![self.section(), self.latencies(earlier)];

@@ -63,7 +63,8 @@ impl Ground {
     /// The ground of these places. Areas shrink to their alignment.
     ///
     /// # Errors
-    /// [`ReplayError::BadGround`] if there is no place, too many, one twice, or an alignment that is no power of two.
+    /// [`ReplayError::BadGround`] if there is no place, too many, one twice, or an alignment that
+    /// is no power of two.
     pub fn new(places: Vec<Place>, routing: Routing) -> Result<Self, ReplayError> {
         let bad = |reason: String| Err(ReplayError::BadGround { reason });
         if places.is_empty() || places.len() > PLACES_MAX {

@@ -1,8 +1,10 @@
 //! Which requests does a trace become?
 //!
 //! Invariants
-//! - Every record is either replayed as one or more requests or counted once as left out, with its reason.
-//! - The requests of a node are in the order of their times; records of the same time keep their order.
+//! - Every record is either replayed as one or more requests or counted once as left out, with its
+//!   reason.
+//! - The requests of a node are in the order of their times; records of the same time keep their
+//!   order.
 //! - No request is longer than [`IO_BYTES_LARGEST`], and a write lies in its place's scratch area.
 
 use std::{collections::BTreeMap, fmt};
@@ -205,7 +207,8 @@ impl Plan {
     }
 }
 
-/// The reads and writes that have a place, in the order of their times, and how many records there were.
+/// The reads and writes that have a place, in the order of their times, and how many records there
+/// were.
 fn routed(
     records: impl Iterator<Item = Result<Record, TraceError>>,
     ground: &Ground,
@@ -252,7 +255,8 @@ fn routed(
         let at_ns = u64::try_from(record.at.as_nanos()).unwrap_or(u64::MAX);
         changes.out_of_order += u64::from(at_ns < latest_ns);
         latest_ns = latest_ns.max(at_ns);
-        // A record's length has been verified; whatever is longer than 4 GiB lies outside of every target.
+        // A record's length has been verified; whatever is longer than 4 GiB lies outside of every
+        // target.
         let length_bytes = u32::try_from(record.length_bytes).unwrap_or(u32::MAX);
         routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, place, operation });
     }

@@ -152,7 +152,8 @@ impl Target for Mortal {
 
 #[test]
 fn a_node_that_dies_ends_the_replay_everywhere_with_a_partial_report() {
-    // Two seconds of trace: the others end because of the failure, not because they have nothing to do.
+    // Two seconds of trace: the others end because of the failure, not because they have nothing to
+    // do.
     let (plan, switches) = (plan(200_000), switches());
     let make = |connection: Connection| -> Result<Box<dyn Target>, TargetError> {
         let left = if connection.node == 1 { 50 } else { u32::MAX };

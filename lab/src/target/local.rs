@@ -34,7 +34,8 @@ pub struct Local<D> {
 }
 
 impl Local<Ring> {
-    /// An io_uring of the calling thread over `devices`, with memory that is registered if the system allows it.
+    /// An io_uring of the calling thread over `devices`, with memory that is registered if the
+    /// system allows it.
     ///
     /// # Errors
     /// [`TargetError`]: a shape outside the limits, no memory, or no io_uring.
@@ -67,7 +68,8 @@ impl<D: DeviceIo> Local<D> {
     /// A target over an implementation of device IO, with memory of `pool`.
     ///
     /// # Errors
-    /// [`TargetError::BadShape`] if it takes fewer in flight, [`TargetError::Take`] if the pool is too small.
+    /// [`TargetError::BadShape`] if it takes fewer in flight, [`TargetError::Take`] if the pool is
+    /// too small.
     pub fn over(io: D, pool: &BufferPool, options: LocalOptions) -> Result<Self, TargetError> {
         let LocalOptions { depth, slot_bytes } = options;
         check(options)?;
@@ -113,7 +115,8 @@ impl<D: DeviceIo> Local<D> {
 /// Memory for the slots of one target.
 ///
 /// # Errors
-/// [`TargetError::BadShape`] outside the limits, [`TargetError::Pool`] if the system does not have it.
+/// [`TargetError::BadShape`] outside the limits, [`TargetError::Pool`] if the system does not have
+/// it.
 pub(crate) fn pool(options: LocalOptions) -> Result<BufferPool, TargetError> {
     check(options)?;
     let largest = (options.slot_bytes as usize).next_power_of_two().max(IO_ALIGN_BYTES);

@@ -5,7 +5,8 @@
 //! Invariants
 //! - One thread owns a target; nothing of it is shared.
 //! - An accepted IO ends exactly once, in [`Target::reap`]; a refused one has not begun.
-//! - A slot names memory of its own from submission to the end; two IOs in flight never have one slot.
+//! - A slot names memory of its own from submission to the end; two IOs in flight never have one
+//!   slot.
 //! - After [`TargetError::Lost`] nothing more comes from the target.
 
 mod error;
@@ -116,10 +117,12 @@ pub trait Target {
     /// Most IOs in flight, and the number of slots.
     fn depth(&self) -> u32;
 
-    /// Accepts an IO. It may be held back until [`Target::flush`] or [`Target::reap`], so that several go together.
+    /// Accepts an IO. It may be held back until [`Target::flush`] or [`Target::reap`], so that
+    /// several go together.
     ///
     /// # Errors
-    /// [`TargetError`] if this IO is not possible ([`TargetError::ends_the_target`] tells whether any other is).
+    /// [`TargetError`] if this IO is not possible ([`TargetError::ends_the_target`] tells whether
+    /// any other is).
     fn submit(&mut self, io: Io) -> Result<(), TargetError>;
 
     /// Sends on what was accepted, without waiting.

@@ -1,7 +1,9 @@
-//! How does a storage node do the IOs, over a wire: how do slots become messages to it, and replies become ends?
+//! How does a storage node do the IOs, over a wire: how do slots become messages to it, and replies
+//! become ends?
 //!
-//! Raw reads into our registered memory (on `shm` by the device itself), raw writes from it into the node's scratch area. Or the
-//! wire alone, as if devices took no time: the node answers each message at once with as many bytes of no meaning.
+//! Raw reads into our registered memory (on `shm` by the device itself), raw writes from it into
+//! the node's scratch area. Or the wire alone, as if devices took no time: the node answers each
+//! message at once with as many bytes of no meaning.
 //!
 //! ```text
 //!   submit x n     -> waiting: nothing is sent
@@ -11,8 +13,10 @@
 //!
 //! Invariants
 //! - A slot is in `waiting`, in exactly one group that is under way, or free.
-//! - A group's number is the message's id. A slot's memory begins at its number times `stride_bytes`.
-//! - IOs of one message end together: with `batch` of 1, each has its own message and its own latency.
+//! - A group's number is the message's id. A slot's memory begins at its number times
+//!   `stride_bytes`.
+//! - IOs of one message end together: with `batch` of 1, each has its own message and its own
+//!   latency.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,8 +48,9 @@ pub struct LineOptions {
     pub slot_bytes: u32,
     /// Most IOs of one message; `None` chooses by the depth.
     pub batch: Option<u32>,
-    /// Read the node's page cache, if it has one, without asking it where that is possible. Each IO is a message of its own then,
-    /// because the node tells only the place of a message's only part.
+    /// Read the node's page cache, if it has one, without asking it where that is possible. Each IO
+    /// is a message of its own then, because the node tells only the place of a message's only
+    /// part.
     pub reads_cache: bool,
 }
 
@@ -79,7 +84,8 @@ impl Remote {
     /// Connects to the node, whose devices are read and written.
     ///
     /// # Errors
-    /// [`TargetError::BadShape`] outside the limits, [`TargetError::Lost`] if the node cannot be reached or refuses.
+    /// [`TargetError::BadShape`] outside the limits, [`TargetError::Lost`] if the node cannot be
+    /// reached or refuses.
     pub fn connect(options: &LineOptions) -> Result<Self, TargetError> {
         Self::asking(options, Asks::Transfers)
     }
@@ -261,7 +267,8 @@ impl Target for Remote {
 
 /// Messages that are under way when a line chooses how many IOs go into one.
 const MESSAGES_UNDER_WAY: u32 = 8;
-/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO gains by its own end.
+/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO
+/// gains by its own end.
 const BATCHED_BYTES: u32 = 16 << 10;
 
 fn lost(source: rackscan_client::DirectError) -> TargetError {

@@ -4,11 +4,13 @@
 //! what is there --> warm-up --> measured phase:   leg --> check --> leg --> check ..    a leg is the whole phase, unless recorders fill up
 //! ```
 //!
-//! A closed loop: a session begins its next transaction when one has ended. If the history is checked, everything since the keys were looked at is
-//! recorded, the warm-up too; time that checks take is not measured, but recording costs the sessions something, and lines say that it was on.
+//! A closed loop: a session begins its next transaction when one has ended. If the history is
+//! checked, everything since the keys were looked at is recorded, the warm-up too; time that checks
+//! take is not measured, but recording costs the sessions something, and lines say that it was on.
 //!
 //! Invariants
-//! - Every session waits for an order before each leg and reports after it, so that nothing is on its way while a history is checked.
+//! - Every session waits for an order before each leg and reports after it, so that nothing is on
+//!   its way while a history is checked.
 //! - Samples of processor time enclose exactly the measured legs.
 //! - Whatever ends a run early, what was measured until then is returned.
 
@@ -44,7 +46,8 @@ pub struct Run<'a> {
     pub seed: u64,
     /// Whether the history is recorded and checked.
     pub check: bool,
-    /// Keys read and written that all sessions together record before the history so far is checked.
+    /// Keys read and written that all sessions together record before the history so far is
+    /// checked.
     pub recorded_max: usize,
     /// The processes at the other side.
     pub peers: &'a [u32],
@@ -119,7 +122,8 @@ pub enum RunError {
 /// Runs transactions on sessions that `open` opens. The keys were loaded before ([`super::load`]).
 ///
 /// # Errors
-/// [`RunError`] if it cannot begin. A failure on the way is in [`Measured::failure`], violations in [`Measured::checked`].
+/// [`RunError`] if it cannot begin. A failure on the way is in [`Measured::failure`], violations in
+/// [`Measured::checked`].
 pub fn run(run: &Run<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> {
     let order = Order::default();
     let ledger = match run.check {

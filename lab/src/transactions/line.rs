@@ -1,9 +1,11 @@
 //! What is kept of the turns of a series at a point, and how does it become one line of JSON?
 //!
 //! Invariants
-//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles and shares those of all turns together.
+//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles and
+//!   shares those of all turns together.
 //! - A ratio is the median of the ratios of turns that were made in the same round.
-//! - What was cut short says so in `partial`, and what was measured in another way than its name says in `notes`.
+//! - What was cut short says so in `partial`, and what was measured in another way than its name
+//!   says in `notes`.
 
 use super::driver::Measured;
 use super::recorder::Checked;
@@ -316,7 +318,8 @@ pub(super) mod tests {
     #[test]
     fn ratios_are_medians_of_turns_of_the_same_round() {
         let point = Point { workload: Workload::micro(1.0, 4, 1000), threads: 8 };
-        // The machine gets slower by half between the rounds, and one turn of the baseline is missing.
+        // The machine gets slower by half between the rounds, and one turn of the baseline is
+        // missing.
         let star = vec![(0, measured(3000.0)), (1, measured(1500.0)), (2, measured(900.0))];
         let tcp = vec![(0, measured(1000.0)), (2, measured(300.0))];
         let all = [(STAR, star), (TCP, tcp)];

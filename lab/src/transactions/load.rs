@@ -1,9 +1,10 @@
 //! How do keys get values before anything is measured?
 //!
 //! Invariants
-//! - Keys are written in transactions of the size that is given: what a version says about its siblings is as long as it will be when the
-//!   run itself has written it.
-//! - A transaction that fails is tried again for as long as there is patience; the first that never succeeds ends the load on all threads.
+//! - Keys are written in transactions of the size that is given: what a version says about its
+//!   siblings is as long as it will be when the run itself has written it.
+//! - A transaction that fails is tried again for as long as there is patience; the first that never
+//!   succeeds ends the load on all threads.
 
 use super::driver::{epoch, out_of_patience};
 use super::store::{Failure, OpenSession, TransactionStore};

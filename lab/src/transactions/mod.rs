@@ -14,7 +14,8 @@
 //!
 //! Invariants
 //! - Nothing here knows wires, nodes or processes: whoever calls opens sessions and kills nodes.
-//! - Series that are compared are measured in turns of one round, so that a machine that changes its speed changes all of them.
+//! - Series that are compared are measured in turns of one round, so that a machine that changes
+//!   its speed changes all of them.
 //! - A run that was checked says how much was checked, and every violation is counted.
 
 mod cluster;

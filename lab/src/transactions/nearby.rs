@@ -1,7 +1,9 @@
-//! What is a cluster whose nodes are in this process? Homes behind one lock, sessions that carry messages to them by hand.
+//! What is a cluster whose nodes are in this process? Homes behind one lock, sessions that carry
+//! messages to them by hand.
 //!
-//! Messages of sessions interleave, one at a time. A node that is killed loses all but its log, which is durable at once; when it is started
-//! again, transactions that are in doubt anywhere are ended by asking all homes.
+//! Messages of sessions interleave, one at a time. A node that is killed loses all but its log,
+//! which is durable at once; when it is started again, transactions that are in doubt anywhere are
+//! ended by asking all homes.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_fabric::WallClock;

@@ -1,11 +1,13 @@
 //! How do the lines of a sweep become tables and figures?
 //!
-//! The figures are those of "RAMP with RDMA" (Murata, Kawashima and Tatebe 2017), section 5: throughput over the transaction size (figure 5) and over the
-//! read share (figures 6 and 7), and bars for YCSB's core workloads, which the paper does not have.
+//! The figures are those of "RAMP with RDMA" (Murata, Kawashima and Tatebe 2017), section 5:
+//! throughput over the transaction size (figure 5) and over the read share (figures 6 and 7), and
+//! bars for YCSB's core workloads, which the paper does not have.
 //!
 //! Invariants
 //! - What is drawn is taken from the lines alone: the same lines give the same figures.
-//! - A figure is of one number of threads, keys, value length and distribution; an axis with a single place is left out.
+//! - A figure is of one number of threads, keys, value length and distribution; an axis with a
+//!   single place is left out.
 //! - Every line is in a figure: what lies on no axis has bars of its own.
 //! - More series than a chart can tell apart become several charts.
 
@@ -64,7 +66,8 @@ fn section(heading: &str, figures: Vec<Figure>, text: &[&str]) -> Section {
 /// What lines of a figure have in common, in words; its order is that of the figures.
 type Common = Vec<(String, String)>;
 
-/// Figures of the lines that `of` takes: a line's common words, its name on an axis, and its place there.
+/// Figures of the lines that `of` takes: a line's common words, its name on an axis, and its place
+/// there.
 fn grouped(lines: &[TransactionLine], of: impl Fn(&TransactionLine) -> Option<(Common, f64)>) -> Groups<'_> {
     let mut groups = Groups::new();
     for line in lines {

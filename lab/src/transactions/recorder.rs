@@ -6,10 +6,13 @@
 //! ```
 //!
 //! Invariants
-//! - A recorder belongs to its thread; what sessions share is one counter, which gives moments an order without any clock.
-//! - Memory is bounded: a full recorder ends the leg of a run, all that was recorded is checked, and only those writes stay that somebody
-//!   may yet find: the newest acknowledged one of each key, and those of unknown end that are not older everywhere.
-//! - What a later leg finds of a write that was let go is a violation all the same, called `intermediate`.
+//! - A recorder belongs to its thread; what sessions share is one counter, which gives moments an
+//!   order without any clock.
+//! - Memory is bounded: a full recorder ends the leg of a run, all that was recorded is checked,
+//!   and only those writes stay that somebody may yet find: the newest acknowledged one of each
+//!   key, and those of unknown end that are not older everywhere.
+//! - What a later leg finds of a write that was let go is a violation all the same, called
+//!   `intermediate`.
 
 use super::token::{Token, writer};
 use crate::limits::{UNKNOWN_MAX, WORDS_KEPT_MAX};
@@ -54,7 +57,8 @@ pub(super) struct Recorder {
     reads: Vec<Read<u32>>,
     /// Who wrote the values that reads found, one after the other.
     writers: Vec<Option<Token>>,
-    /// Of a read: fingerprints and numbers of its keys, ascending, if the answer's order is another one.
+    /// Of a read: fingerprints and numbers of its keys, ascending, if the answer's order is another
+    /// one.
     numbers: Vec<(u64, u32)>,
 }
 
@@ -112,7 +116,8 @@ impl Recorder {
         self.numbers.get(at.ok()?).map(|(_, number)| *number)
     }
 
-    /// The reads are of a moment at which nothing else happened: the writes that they found, as far as they show.
+    /// The reads are of a moment at which nothing else happened: the writes that they found, as far
+    /// as they show.
     pub(super) fn into_ground(self) -> Vec<(Write<u32>, Token)> {
         let mut writes: BTreeMap<Stamp, (Vec<u32>, Token)> = BTreeMap::new();
         let found = self.reads.iter().flat_map(|read| &read.found);

@@ -1,9 +1,12 @@
 //! What does one session do in a leg of a run?
 //!
 //! Invariants
-//! - A transaction that has begun ends: bounds and requests to stop are looked at between transactions.
-//! - What is recorded is in the order of the shared counter: taken before the store is asked, and after it has answered.
-//! - A write that fails is recorded with what is known of it. Only a write that never began is not recorded.
+//! - A transaction that has begun ends: bounds and requests to stop are looked at between
+//!   transactions.
+//! - What is recorded is in the order of the shared counter: taken before the store is asked, and
+//!   after it has answered.
+//! - A write that fails is recorded with what is known of it. Only a write that never began is not
+//!   recorded.
 //! - A session that is over is opened anew, for as long as the run has patience.
 
 use super::driver::Run;
@@ -300,12 +303,14 @@ impl<'r, 'a> Session<'r, 'a> {
         written
     }
 
-    /// By the store, or as a read of the next keys in the order of their names: of those that were loaded, because only their order is known.
+    /// By the store, or as a read of the next keys in the order of their names: of those that were
+    /// loaded, because only their order is known.
     fn scan(&mut self, tally: &mut Tally) -> Result<Duration, Failure> {
         let count = self.numbers.len();
         let start = self.numbers.first().copied().unwrap_or(0);
         tally.scans += 1;
-        // A store does not say which keys should have been there, so that what it scans is not recorded.
+        // A store does not say which keys should have been there, so that what it scans is not
+        // recorded.
         if self.recorder.is_none() {
             self.name()?;
             let from = self.keys.first().cloned();

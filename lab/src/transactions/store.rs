@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - A session belongs to one thread and runs one transaction at a time.
-//! - A write that does not end well says what is known of it: a history with a write of which nobody knows that it happened proves nothing.
+//! - A write that does not end well says what is known of it: a history with a write of which
+//!   nobody knows that it happened proves nothing.
 
 use rackscan_ramp::{
     item::{Key, Value, Version},
@@ -23,8 +24,9 @@ pub trait TransactionStore {
     /// It was not acknowledged everywhere; [`WriteFailure::end`] says what is known.
     fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure>;
 
-    /// Reads the next keys that begin with `prefix`, from `from` on, in the order of their bytes, `count` of them at most. `None`: this store has no
-    /// scans; whoever asks reads the keys one by one.
+    /// Reads the next keys that begin with `prefix`, from `from` on, in the order of their bytes,
+    /// `count` of them at most. `None`: this store has no scans; whoever asks reads the keys one by
+    /// one.
     ///
     /// # Errors
     /// Nothing was read.
@@ -39,7 +41,8 @@ pub trait TransactionStore {
 pub struct ReadDone {
     /// What was found at each key.
     pub items: Vec<(Key, Version)>,
-    /// Round trips, 1 at least; a reader that copied slots of a local process counts one for all of them.
+    /// Round trips, 1 at least; a reader that copied slots of a local process counts one for all of
+    /// them.
     pub rounds: u32,
     /// Keys whose versions were taken without asking a node.
     pub one_sided: u32,
@@ -78,5 +81,6 @@ pub enum WriteEnd {
     Unknown(Stamp),
 }
 
-/// Opens the session of a thread, on that thread. It is opened anew when it fails in a way that ends it.
+/// Opens the session of a thread, on that thread. It is opened anew when it fails in a way that
+/// ends it.
 pub type OpenSession<'a> = dyn Fn(u32) -> Result<Box<dyn TransactionStore + 'a>, Failure> + Sync + 'a;

@@ -5,13 +5,17 @@
 //!                   chaos: kill a node .. restart it .. kill another one
 //! ```
 //!
-//! Who kills and starts nodes is the caller; when and which one is drawn from the seed. A moment is a number of transactions, not a time: on the same
-//! machine or another one, the same seed strikes as often. Sessions are threads of the system, so that runs of one seed are alike and not the same.
+//! Who kills and starts nodes is the caller; when and which one is drawn from the seed. A moment is
+//! a number of transactions, not a time: on the same machine or another one, the same seed strikes
+//! as often. Sessions are threads of the system, so that runs of one seed are alike and not the
+//! same.
 //!
 //! Invariants
-//! - Everything is recorded and checked, from the first look at what is there to the last; both are reads of that history.
+//! - Everything is recorded and checked, from the first look at what is there to the last; both are
+//!   reads of that history.
 //! - One node is down at a time, no longer than is said, and none at the end.
-//! - A run ends by its count of transactions, by its time, when it is asked to, or when no session can be opened any more.
+//! - A run ends by its count of transactions, by its time, when it is asked to, or when no session
+//!   can be opened any more.
 //! - The seed is told before anything happens.
 
 use super::driver::{Measured, Run, RunError, run_on};
@@ -77,7 +81,8 @@ pub struct Stress<'a> {
     pub duration_max: Duration,
     /// Of everything that is drawn.
     pub seed: u64,
-    /// How long a session that failed is opened again and again, and how long keys are looked at: longer than a node is down.
+    /// How long a session that failed is opened again and again, and how long keys are looked at:
+    /// longer than a node is down.
     pub patience: Duration,
     /// Set by somebody who wants it to end now.
     pub stop: &'a AtomicBool,
@@ -369,7 +374,8 @@ mod tests {
 
     #[test]
     fn nodes_that_are_killed_and_started_again_break_no_promise_of_ramp_or_locking() {
-        // How many strikes there are, and what they meet, depends on how often each thread gets a processor: counted over all four.
+        // How many strikes there are, and what they meet, depends on how often each thread gets a
+        // processor: counted over all four.
         let (mut kills, mut failures, mut reopened) = (0, 0, 0);
         for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking] {
             let (nearby, stop, strikes) =
@@ -415,7 +421,8 @@ mod tests {
             stress(&of, &open, &mut |_| unreachable!(), &mut |_| ()).unwrap().verdict().err()
         });
         let failed = failed.unwrap().to_string();
-        // Parts are seen without the others, and parts of attempts that were made again with a newer timestamp.
+        // Parts are seen without the others, and parts of attempts that were made again with a
+        // newer timestamp.
         let is_expected = ["fractured: read", "intermediate: read"].iter().any(|kind| failed.contains(kind));
         assert!(failed.contains("violations with seed 0x") && is_expected, "{failed}");
     }

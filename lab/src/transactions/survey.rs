@@ -1,7 +1,8 @@
 //! What is under all keys, at a moment at which nobody writes?
 //!
 //! Invariants
-//! - Every key is answered, or the survey fails: a check over a part of what is there proves nothing.
+//! - Every key is answered, or the survey fails: a check over a part of what is there proves
+//!   nothing.
 
 use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, TransactionStore};

@@ -7,9 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! - All series have had their turn of a round before the next one begins: whatever else the machine does hits all of them.
-//! - Before a turn the keys are there as the series itself would have written them: with its algorithm, in transactions of the point's size.
-//! - A turn that cannot be made is a failure in words, and the others are made; whatever ends a sweep early, its lines hold what was measured.
+//! - All series have had their turn of a round before the next one begins: whatever else the
+//!   machine does hits all of them.
+//! - Before a turn the keys are there as the series itself would have written them: with its
+//!   algorithm, in transactions of the point's size.
+//! - A turn that cannot be made is a failure in words, and the others are made; whatever ends a
+//!   sweep early, its lines hold what was measured.
 
 use super::driver::{Measured, Run, run};
 use super::line::{Common, Operations, Point, Series, TransactionLine, Turns, line};
@@ -38,7 +41,8 @@ pub trait TransactionHost: Sync {
     /// There is no such series here, or its nodes could not be started, in words.
     fn begin(&mut self, series: &Series) -> Result<(), String>;
 
-    /// What holds the keys of this series: series of the same name share them. Another name after nodes were started without them.
+    /// What holds the keys of this series: series of the same name share them. Another name after
+    /// nodes were started without them.
     fn place(&self, series: &Series) -> String;
 
     /// The processes of its nodes.
@@ -134,7 +138,8 @@ pub struct Plan<'a> {
     pub series: Vec<Series>,
     /// Where.
     pub points: Vec<Point>,
-    /// What all series are divided by, one after the other. Those that are not among the series have no ratios.
+    /// What all series are divided by, one after the other. Those that are not among the series
+    /// have no ratios.
     pub baselines: Vec<Series>,
     /// Turns of each series at each point.
     pub rounds: u32,

@@ -1,7 +1,8 @@
 //! Who wrote these bytes?
 //!
-//! A value that is checked is a word that is its writer's, mixed with its key's number, again and again to its end. So bytes of two writers
-//! in one value show, and so does a value under the wrong key.
+//! A value that is checked is a word that is its writer's, mixed with its key's number, again and
+//! again to its end. So bytes of two writers in one value show, and so does a value under the wrong
+//! key.
 //!
 //! Invariants
 //! - Two writes of one run never have the same token.
@@ -14,7 +15,8 @@ use rackscan_ramp::item::Value;
 pub(super) struct Token(pub(super) u64);
 
 impl Token {
-    /// Of a session's write. Tokens of a run have its `epoch`, of 20 bits, so that those of another run differ.
+    /// Of a session's write. Tokens of a run have its `epoch`, of 20 bits, so that those of another
+    /// run differ.
     pub(super) fn of(epoch: u32, session: u32, write: u32) -> Self {
         Self(u64::from(epoch & 0xF_FFFF) << 44 | u64::from(session & 0xFFF) << 32 | u64::from(write))
     }
@@ -26,7 +28,8 @@ fn mask(key: u32) -> u64 {
     (u64::from(key) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// The value that a write of this token has under a key; `None` if there is no value of this length.
+/// The value that a write of this token has under a key; `None` if there is no value of this
+/// length.
 pub(super) fn value(token: Token, key: u32, length_bytes: u32, buffer: &mut Vec<u8>) -> Option<Value> {
     let length = usize::try_from(length_bytes).ok()?;
     let word = (token.0 ^ mask(key)).to_le_bytes();
@@ -38,7 +41,8 @@ pub(super) fn value(token: Token, key: u32, length_bytes: u32, buffer: &mut Vec<
     Value::new(buffer).ok()
 }
 
-/// Whose value it is; `None` if it is not one writer's, or of another key, as far as its bytes tell.
+/// Whose value it is; `None` if it is not one writer's, or of another key, as far as its bytes
+/// tell.
 pub(super) fn writer(bytes: &[u8], key: u32) -> Option<Token> {
     let word: [u8; WORD] = bytes.first_chunk().copied()?;
     let whole = bytes.chunks(WORD).all(|chunk| word.starts_with(chunk));

@@ -1,4 +1,5 @@
-//! A node that dies in the middle is a clear error, in time, with everything that was measured before.
+//! A node that dies in the middle is a clear error, in time, with everything that was measured
+//! before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! The limit that rebuilds are set beside: files give and take bytes side by side, and nothing else is done with them.
+//! The limit that rebuilds are set beside: files give and take bytes side by side, and nothing else
+//! is done with them.
 
 use rackscan_device::Device;
 use rackscan_lab::{Stream, move_bytes};

@@ -1,4 +1,5 @@
-//! Simulated queries count, in every placement and on pages of every size, what a plain loop over generated rows counts.
+//! Simulated queries count, in every placement and on pages of every size, what a plain loop over
+//! generated rows counts.
 
 use std::sync::atomic::AtomicBool;
 
@@ -49,7 +50,8 @@ impl QueryHost for Loader {
         self.loads += 1;
         if self.ends && self.loads == 2 {
             let stop = self.home.stopper();
-            // The next page size is announced before its node ends: the turns after it find it gone.
+            // The next page size is announced before its node ends: the turns after it find it
+            // gone.
             stop();
         }
         Ok(node)
@@ -104,7 +106,8 @@ fn all_placements_and_page_sizes_count_what_a_plain_loop_counts() {
         assert!(line.pages > 0 && line.read_bytes >= 4096 * line.pages && line.median_s > 0.0, "{line:?}");
         let least_wire = match line.placement {
             Placement::Local => 0,
-            // All pages cross the wire, or two columns of eight bytes for each row at least in a byte each.
+            // All pages cross the wire, or two columns of eight bytes for each row at least in a
+            // byte each.
             Placement::RemoteFetch => line.read_bytes,
             Placement::RemoteProcess => 2 * line.rows,
         };

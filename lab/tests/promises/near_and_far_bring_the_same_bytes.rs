@@ -1,4 +1,5 @@
-//! A read is the same bytes whoever does it; a write of ours lies where it should; what cannot be is refused.
+//! A read is the same bytes whoever does it; a write of ours lies where it should; what cannot be
+//! is refused.
 
 use std::sync::Arc;
 

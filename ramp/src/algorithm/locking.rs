@@ -1,12 +1,13 @@
 //! How does strict two-phase locking read and write?
 //!
-//! Homes one after the other, in their order, and in each its keys in theirs: nobody waits for what comes before something that it holds, so there are no
-//! deadlocks. A write then prepares and commits as in RAMP, because homes fail by themselves; its locks go when it ends.
+//! Homes one after the other, in their order, and in each its keys in theirs: nobody waits for what
+//! comes before something that it holds, so there are no deadlocks. A write then prepares and
+//! commits as in RAMP, because homes fail by themselves; its locks go when it ends.
 //!
 //! Invariants
 //! - Nothing is read or written before all locks are held.
-//! - A read from several homes counts only if each of them says, at the end, that its locks were held all the time: a home that was started anew
-//!   in between has let others write.
+//! - A read from several homes counts only if each of them says, at the end, that its locks were
+//!   held all the time: a home that was started anew in between has let others write.
 
 use super::{
     Abortion, Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, message,

@@ -1,8 +1,10 @@
 //! In which order do a transaction's messages go, and what has it read or written in the end?
 //!
-//! One interface for all algorithms: `begin_read` or `begin_write` gives a [`Coordinator`] and its first messages; each [`Event`] gives a [`Step`]: more
-//! messages, and at last an [`Outcome`]. Whoever has wires delivers them. A GET by a one-sided read is the same to a coordinator: its owner
-//! answers [`Request::Get`] key by key with what it found in slots, and asks the home for the rest.
+//! One interface for all algorithms: `begin_read` or `begin_write` gives a [`Coordinator`] and its
+//! first messages; each [`Event`] gives a [`Step`]: more messages, and at last an [`Outcome`].
+//! Whoever has wires delivers them. A GET by a one-sided read is the same to a coordinator: its
+//! owner answers [`Request::Get`] key by key with what it found in slots, and asks the home for the
+//! rest.
 //!
 //! | algorithm | write | read | a version carries |
 //! |---|---|---|---|
@@ -13,9 +15,11 @@
 //! | `none` | PUT | GET | its stamp |
 //!
 //! Invariants
-//! - COMMIT goes out after all homes have said that they prepared, ABORT after one has refused: nothing else decides.
-//! - [`Outcome::Committed`] is said after all homes have said so, [`Outcome::Aborted`] only where nothing can ever be seen, and whatever is neither says
-//!   what is known and which homes have not answered.
+//! - COMMIT goes out after all homes have said that they prepared, ABORT after one has refused:
+//!   nothing else decides.
+//! - [`Outcome::Committed`] is said after all homes have said so, [`Outcome::Aborted`] only where
+//!   nothing can ever be seen, and whatever is neither says what is known and which homes have not
+//!   answered.
 //! - Readers of RAMP wait for nobody but homes: two rounds at most.
 //! - No clock, no wire, no thread.
 
@@ -265,8 +269,9 @@ pub enum Outcome {
         /// The transaction.
         stamp: Stamp,
     },
-    /// It is committed, but these homes have not said that they know: there it may be invisible until they are asked again. To be
-    /// ended by `Termination::settle`, or by those homes themselves.
+    /// It is committed, but these homes have not said that they know: there it may be invisible
+    /// until they are asked again. To be ended by `Termination::settle`, or by those homes
+    /// themselves.
     Sealed {
         /// The transaction.
         stamp: Stamp,
@@ -280,7 +285,8 @@ pub enum Outcome {
         /// Why.
         why: Abortion,
     },
-    /// Without concurrency control only: some homes have written their part, and these have refused theirs.
+    /// Without concurrency control only: some homes have written their part, and these have refused
+    /// theirs.
     Torn {
         /// The transaction.
         stamp: Stamp,
@@ -289,7 +295,8 @@ pub enum Outcome {
         /// Why one of them did: if a newer timestamp would not have helped there, that one.
         why: Abortion,
     },
-    /// These homes have not said whether they prepared it: it will be visible wholly or not at all, and they know.
+    /// These homes have not said whether they prepared it: it will be visible wholly or not at all,
+    /// and they know.
     Unknown {
         /// The transaction.
         stamp: Stamp,

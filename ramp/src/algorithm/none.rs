@@ -1,8 +1,10 @@
 //! How is written without concurrency control?
 //!
-//! Each home at once and by itself: what readers see meanwhile is theirs to sort out. It is what the others are compared with.
+//! Each home at once and by itself: what readers see meanwhile is theirs to sort out. It is what
+//! the others are compared with.
 //!
-//! Invariant: what a home has not answered for is unknown; if some homes have refused and others have written, both are said.
+//! Invariant: what a home has not answered for is unknown; if some homes have refused and others
+//! have written, both are said.
 
 use super::{Abortion, Event, Machine, Message, Outcome, Step, message, write::Parts};
 use crate::{
@@ -44,7 +46,8 @@ impl Put {
             return Step::default();
         }
         let stamp = self.stamp;
-        // Why a newer timestamp would not help, if it would not; else the newest that it must be newer than.
+        // Why a newer timestamp would not help, if it would not; else the newest that it must be
+        // newer than.
         let worst = |(_, why): &(HomeId, Abortion)| {
             why.newest().map_or((true, Stamp::FIRST), |newest| (false, newest))
         };

@@ -1,4 +1,5 @@
-//! How does RAMP-Fast, or RAMP-Hybrid, read? And what does a read without concurrency control leave out of it?
+//! How does RAMP-Fast, or RAMP-Hybrid, read? And what does a read without concurrency control leave
+//! out of it?
 //!
 //! ```text
 //! GET all keys --> for each key: which transactions that were met elsewhere, newer than what was found here, wrote here, too?
@@ -6,9 +7,10 @@
 //! ```
 //!
 //! Invariants
-//! - What is asked for in the second round is committed: it was met, so all homes have prepared it. It is there, because the lease is older than
-//!   the first round.
-//! - Write sets say which keys a transaction wrote; filters say which it may have written, so that the answer can be that it did not.
+//! - What is asked for in the second round is committed: it was met, so all homes have prepared it.
+//!   It is there, because the lease is older than the first round.
+//! - Write sets say which keys a transaction wrote; filters say which it may have written, so that
+//!   the answer can be that it did not.
 
 use super::{
     Algorithm, Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, interruption,
@@ -93,7 +95,8 @@ impl Read {
         if missed.is_empty() { self.end() } else { self.ask(missed) }
     }
 
-    /// For each key the transactions that were met at other keys, may have written to this one, and are newer than what was found; descending.
+    /// For each key the transactions that were met at other keys, may have written to this one, and
+    /// are newer than what was found; descending.
     fn missed(&self) -> Vec<(Key, Vec<Stamp>)> {
         let mut met: Vec<&Version> = self
             .keys
@@ -113,7 +116,8 @@ impl Read {
         self.keys.iter().filter_map(missed).collect()
     }
 
-    /// Whether the newest of the missed versions was brought along in the first round; then it is taken.
+    /// Whether the newest of the missed versions was brought along in the first round; then it is
+    /// taken.
     fn take_from_beside(&mut self, key: &Key, stamps: &[Stamp]) -> bool {
         let Some(found) = self.keys.get_mut(key).and_then(|wanted| wanted.found.as_mut()) else {
             return false;

@@ -1,10 +1,13 @@
 //! Which keys are there that begin alike, and what comes first of all homes?
 //!
-//! Every home is asked for its first keys behind a place. Keys are listed up to the last one that a home with more has named: beyond it something may be missing.
+//! Every home is asked for its first keys behind a place. Keys are listed up to the last one that a
+//! home with more has named: beyond it something may be missing.
 //!
 //! Invariants
-//! - What is listed has no gaps: every key that had something committed or prepared before it began, and begins so, is in it, up to its end.
-//! - A listing says nothing of values. Who reads them afterwards, and then finds the same keys in another listing, has read what belongs together.
+//! - What is listed has no gaps: every key that had something committed or prepared before it
+//!   began, and begins so, is in it, up to its end.
+//! - A listing says nothing of values. Who reads them afterwards, and then finds the same keys in
+//!   another listing, has read what belongs together.
 
 use super::{Event, Machine, Message, Outcome, Step, interrupted, interruption, message};
 use crate::{

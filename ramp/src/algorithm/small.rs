@@ -1,7 +1,8 @@
 //! How does RAMP-Small read?
 //!
-//! The stamps of all keys first, and then of each key the newest version whose stamp is among them: versions carry nothing but their stamps, and a
-//! read always takes two rounds, unless nothing was ever written.
+//! The stamps of all keys first, and then of each key the newest version whose stamp is among them:
+//! versions carry nothing but their stamps, and a read always takes two rounds, unless nothing was
+//! ever written.
 //!
 //! Invariants
 //! - Every stamp that is asked for is committed somewhere, so its versions are prepared everywhere.

@@ -1,4 +1,5 @@
-//! Does each algorithm send what it should, and end as it should? Each test feeds one coordinator by hand.
+//! Does each algorithm send what it should, and end as it should? Each test feeds one coordinator
+//! by hand.
 
 use super::{
     Abortion, Algorithm, Begun, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step,

@@ -9,8 +9,10 @@
 //!
 //! Invariants
 //! - PREPARE is sent once: who has promised never to prepare it is not asked again.
-//! - Where a home has refused, the others are told to abort; whether the same is tried again with a newer timestamp is for the owner.
-//! - Nothing but a home's refusal aborts. A home that was lost may have prepared, and the others may have come to an end with it.
+//! - Where a home has refused, the others are told to abort; whether the same is tried again with a
+//!   newer timestamp is for the owner.
+//! - Nothing but a home's refusal aborts. A home that was lost may have prepared, and the others
+//!   may have come to an end with it.
 
 use super::{Abortion, Event, Machine, Message, Outcome, Step, message};
 use crate::{
@@ -98,7 +100,8 @@ impl Write {
                     Outcome::Unknown { stamp, missing }
                 })
             }
-            // Whoever is lost may have done what it was asked for. It is asked when it is back, unless the owner gives up before.
+            // Whoever is lost may have done what it was asked for. It is asked when it is back,
+            // unless the owner gives up before.
             Event::Reply { .. } | Event::Lost { .. } | Event::Back { .. } => Step::default(),
         }
     }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//! - Every feed was marked before anything was scanned, and is told from its mark on, in order: nothing is left out, some of it is told twice.
+//! - Every feed was marked before anything was scanned, and is told from its mark on, in order:
+//!   nothing is left out, some of it is told twice.
 
 use crate::{
     item::Key,

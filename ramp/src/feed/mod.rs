@@ -1,7 +1,8 @@
 //! How does a reader follow what a home writes, without asking?
 //!
-//! A home that is fed from leaves what it prepares, commits and refuses in a ring of registered memory, as records like those of its log. A
-//! reader that knows a place in it copies what was written since, by one-sided reads, and has the same records in the same order.
+//! A home that is fed from leaves what it prepares, commits and refuses in a ring of registered
+//! memory, as records like those of its log. A reader that knows a place in it copies what was
+//! written since, by one-sided reads, and has the same records in the same order.
 //!
 //! | bytes | |
 //! |---|---|
@@ -11,13 +12,17 @@
 //! | 64.. | the ring: byte `p` of all bytes ever written lies at `p` modulo its length |
 //!
 //! Invariants
-//! - `begin` moves before bytes are overwritten, `end` after they are written. So bytes that were copied between two looks at the header are those of the
-//!   feed if they lie before the first look's `end` and not before the second one's `begin`.
-//! - A checksum continues that of the record before (`log/frame`): what is torn, overwritten or of another life is no record.
+//! - `begin` moves before bytes are overwritten, `end` after they are written. So bytes that were
+//!   copied between two looks at the header are those of the feed if they lie before the first
+//!   look's `end` and not before the second one's `begin`.
+//! - A checksum continues that of the record before (`log/frame`): what is torn, overwritten or of
+//!   another life is no record.
 //! - A reader that was away for too long is told so; it never gets records with some left out.
 //! - Only the home writes. Readers write nothing, so any number of them costs a home nothing.
-//! - What is in a feed may not be durable yet. That is right: a reader counts a transaction when some home records its COMMIT, which none does before all
-//!   homes have voted for it, durably. That record itself may be seen before it is durable here, and lost; the votes decide, and they stay.
+//! - What is in a feed may not be durable yet. That is right: a reader counts a transaction when
+//!   some home records its COMMIT, which none does before all homes have voted for it, durably.
+//!   That record itself may be seen before it is durable here, and lost; the votes decide, and they
+//!   stay.
 
 mod follow;
 mod reader;

@@ -34,7 +34,8 @@ impl FeedHeader {
     }
 }
 
-/// Parts of the feed's memory, one behind the other as they are to be copied; the second is empty but where the ring ends.
+/// Parts of the feed's memory, one behind the other as they are to be copied; the second is empty
+/// but where the ring ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
     /// The first part.
@@ -119,8 +120,8 @@ impl FeedReader {
         Ok(Some(Pieces { first, second: FEED_HEADER_BYTES..FEED_HEADER_BYTES + new - here }))
     }
 
-    /// The records in bytes that were copied as wanted, if the header that was looked at afterwards does not say that they may have been
-    /// overwritten meanwhile.
+    /// The records in bytes that were copied as wanted, if the header that was looked at afterwards
+    /// does not say that they may have been overwritten meanwhile.
     ///
     /// # Errors
     /// [`Behind`]; nothing was taken then.

@@ -6,8 +6,9 @@
 //!
 //! Invariants
 //! - What was voted on before is not asked again: a vote never changes.
-//! - The clock of the client is compared, and not its timestamp. A client that has heard of a timestamp from a clock that is ahead writes above it,
-//!   also at participants that have never seen that timestamp, and that is right.
+//! - The clock of the client is compared, and not its timestamp. A client that has heard of a
+//!   timestamp from a clock that is ahead writes above it, also at participants that have never
+//!   seen that timestamp, and that is right.
 
 use super::Home;
 use crate::{
@@ -33,7 +34,8 @@ impl<M: SlotMemory> Home<M> {
         self
     }
 
-    /// What the wall clock of the host says, in milliseconds since 1970: it counts for the requests that follow.
+    /// What the wall clock of the host says, in milliseconds since 1970: it counts for the requests
+    /// that follow.
     pub fn set_wall_ms(&mut self, wall_ms: u64) {
         self.present.wall_ms = Some(wall_ms);
     }

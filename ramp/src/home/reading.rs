@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Who has no lease of this life of the home reads nothing.
-//! - Nobody gets a lease, or a value with a lock, before all that was recovered is durable; who would wait for that in vain is told why.
+//! - Nobody gets a lease, or a value with a lock, before all that was recovered is durable; who
+//!   would wait for that in vain is told why.
 
 use super::{Held, Home, Peer, parts::in_parts};
 use crate::{
@@ -90,7 +91,8 @@ impl<M: SlotMemory> Home<M> {
         self.show(to, Reply::Locked { items });
     }
 
-    /// Why nobody may see what was recovered, where waiting does not help: it cannot become durable now.
+    /// Why nobody may see what was recovered, where waiting does not help: it cannot become durable
+    /// now.
     fn hides(&self) -> Option<Refusal> {
         let why = self
             .refuses_new

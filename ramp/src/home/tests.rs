@@ -237,7 +237,8 @@ fn a_transaction_of_one_home_is_committed_when_its_vote_is_durable_and_not_visib
         read(tail, &home.feed_memory().unwrap().as_slice()[crate::limits::FEED_HEADER_BYTES..]).0
     };
     assert_eq!(ask(&mut home, prepare_whole(1, Guard::Open)), []);
-    // Who says more before that changes nothing: neither is it visible sooner, nor is it taken back.
+    // Who says more before that changes nothing: neither is it visible sooner, nor is it taken
+    // back.
     for request in [Request::Commit { stamp: at(1) }, Request::Abort { stamp: at(1) }] {
         assert_eq!(ask(&mut home, request), []);
     }

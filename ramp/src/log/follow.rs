@@ -1,10 +1,12 @@
 //! How far is a log whole that comes in pieces, cut anywhere?
 //!
-//! For those who keep a log and do not do what it says: checksums, numbers and lengths are held against each other, bodies are not looked into.
+//! For those who keep a log and do not do what it says: checksums, numbers and lengths are held
+//! against each other, bodies are not looked into.
 //!
 //! Invariants
 //! - A piece that does not go on with the log is refused as a whole.
-//! - What is remembered of a record that is not whole yet is its head and a checksum, however long it is.
+//! - What is remembered of a record that is not whole yet is its head and a checksum, however long
+//!   it is.
 
 use super::frame::{CHECKSUM_AT, Damage, SEQUENCE_AT, Tail};
 use crate::{
@@ -50,7 +52,8 @@ impl Follower {
     /// Takes what follows.
     ///
     /// # Errors
-    /// What is wrong with the first record that does not follow. Nothing of the piece was taken; but [`Follower::whole`] says how far it goes on.
+    /// What is wrong with the first record that does not follow. Nothing of the piece was taken;
+    /// but [`Follower::whole`] says how far it goes on.
     pub fn take(&mut self, piece: &[u8]) -> Result<(), Damage> {
         let mut next = *self;
         next.follow(piece)?;
@@ -58,7 +61,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes the whole records that a piece goes on with, and what may yet become one. What is wrong with the first one that does not follow, if any is.
+    /// Takes the whole records that a piece goes on with, and what may yet become one. What is
+    /// wrong with the first one that does not follow, if any is.
     pub fn whole(&mut self, piece: &[u8]) -> Option<Damage> {
         let damage = self.follow(piece).err();
         if damage.is_some() {

@@ -8,7 +8,8 @@
 //! | 16 | kind |
 //! | 17.. | body |
 //!
-//! Records stand one behind the other. Behind the last one are zeroes, or the end. A log that stands by itself begins with a header:
+//! Records stand one behind the other. Behind the last one are zeroes, or the end. A log that
+//! stands by itself begins with a header:
 //!
 //! | bytes of the header | |
 //! |---|---|
@@ -18,10 +19,11 @@
 //! | 20..24 | CRC-32C of all before; the first record's checksum continues it |
 //!
 //! Invariants
-//! - Reading gives whole records from the first on, and stops before the first one that is not whole: nothing behind it counts, because
-//!   nobody was told of it before all in front of it was durable.
-//! - A checksum continues that of the record before. So records of an earlier life of the log that lie behind a new one are not taken for
-//!   its successors, even where numbers and lengths fit.
+//! - Reading gives whole records from the first on, and stops before the first one that is not
+//!   whole: nothing behind it counts, because nobody was told of it before all in front of it was
+//!   durable.
+//! - A checksum continues that of the record before. So records of an earlier life of the log that
+//!   lie behind a new one are not taken for its successors, even where numbers and lengths fit.
 //! - All numbers are little-endian.
 
 use super::record::{Record, RecordFault};
@@ -79,7 +81,8 @@ impl Tail {
     /// Of an empty log without a header.
     pub const START: Self = Self { offset_bytes: 0, sequence: 0, checksum: 0 };
 
-    /// The header of a log that goes on after record `sequence` of another one, and where its records begin. `salt` tells it from others.
+    /// The header of a log that goes on after record `sequence` of another one, and where its
+    /// records begin. `salt` tells it from others.
     #[must_use]
     pub fn header(sequence: u64, salt: u32) -> ([u8; LOG_HEADER_BYTES], Self) {
         let mut bytes = [0; LOG_HEADER_BYTES];
@@ -132,7 +135,8 @@ pub struct Batch {
     pub sequence: u64,
 }
 
-/// What puts records into a log. Pure: whoever owns the disk takes batches and says when they are durable.
+/// What puts records into a log. Pure: whoever owns the disk takes batches and says when they are
+/// durable.
 #[derive(Clone, Debug)]
 pub struct LogWriter {
     tail: Tail,
@@ -240,8 +244,8 @@ pub enum Damage {
     Record(#[from] RecordFault),
 }
 
-/// Where a log was cut, and why. Whoever owns the disk zeroes these bytes before anything is appended, so that what nobody was told of does
-/// not come back by another accident.
+/// Where a log was cut, and why. Whoever owns the disk zeroes these bytes before anything is
+/// appended, so that what nobody was told of does not come back by another accident.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the log is cut at byte {offset_bytes}, behind record {sequence}; {bytes} bytes are left out: {damage}"
@@ -257,7 +261,8 @@ pub struct Cut {
     pub damage: Damage,
 }
 
-/// All whole records of a log after `start`, of which `bytes` are what follows; where it goes on, and what was cut off, if anything was.
+/// All whole records of a log after `start`, of which `bytes` are what follows; where it goes on,
+/// and what was cut off, if anything was.
 #[must_use]
 pub fn read(start: Tail, bytes: &[u8]) -> (Vec<Record>, Tail, Option<Cut>) {
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

@@ -1,6 +1,7 @@
 //! What does a home write down before it answers, and what of it is read again after a crash?
 //!
-//! - `record`: what is written down. - `frame`: how records follow each other, and where what can be read ends. - `follow`: the same, of a log that comes in pieces.
+//! - `record`: what is written down. - `frame`: how records follow each other, and where what can
+//!   be read ends. - `follow`: the same, of a log that comes in pieces.
 //! - `recover`: a store from what was read.
 
 mod follow;

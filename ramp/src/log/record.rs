@@ -5,11 +5,13 @@
 //! | 1 prepare, 2 put | a part |
 //! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a stamp |
 //!
-//! A part is: stamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the homes, 2 each; the metadata; and for each item: bytes of the
-//! key 2, whether it is deleted 1, bytes of the value 4, the key, the value.
+//! A part is: stamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the
+//! homes, 2 each; the metadata; and for each item: bytes of the key 2, whether it is deleted 1,
+//! bytes of the value 4, the key, the value.
 //!
 //! Invariants
-//! - All numbers are little-endian; every length is checked before it is used; bytes left over are an error.
+//! - All numbers are little-endian; every length is checked before it is used; bytes left over are
+//!   an error.
 //! - What a vote or an acknowledgement says is in a record that was durable before it was said.
 
 use crate::{

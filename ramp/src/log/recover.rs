@@ -1,8 +1,10 @@
 //! Which store do records make?
 //!
 //! Invariants
-//! - The same records make the same store as the calls that wrote them down made, without what only readers needed.
-//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`). What has no other home is not: that it was prepared is its commit.
+//! - The same records make the same store as the calls that wrote them down made, without what only
+//!   readers needed.
+//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`). What
+//!   has no other home is not: that it was prepared is its commit.
 
 use super::record::Record;
 use crate::{
@@ -35,7 +37,8 @@ pub enum RecoverError {
     },
 }
 
-/// A store from the records of its log. Of a log that begins with a snapshot, all records from there on.
+/// A store from the records of its log. Of a log that begins with a snapshot, all records from
+/// there on.
 ///
 /// # Errors
 /// The first record that cannot have been written there.

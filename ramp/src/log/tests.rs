@@ -1,5 +1,6 @@
-//! Is what is read of a log always a prefix of what was written, and is the rest reported? Method: golden bytes; logs that are cut, flipped, written
-//! over and torn at every granularity; and stores that are made anew.
+//! Is what is read of a log always a prefix of what was written, and is the rest reported? Method:
+//! golden bytes; logs that are cut, flipped, written over and torn at every granularity; and stores
+//! that are made anew.
 
 use super::{
     Batch, Cut, Damage, Follower, HeaderFault, LogWriter, Record, RecoverError, Tail, read, recover,

@@ -1,7 +1,8 @@
 //! Why does a participant not do what it was asked for?
 //!
 //! Invariants
-//! - Each reason has its own variant, so that who asked can tell what helps: a newer timestamp, another read, another clock.
+//! - Each reason has its own variant, so that who asked can tell what helps: a newer timestamp,
+//!   another read, another clock.
 //! - Nothing of a refused request was done.
 
 use super::Bounded;
@@ -102,7 +103,8 @@ pub enum Refusal {
     /// The log takes no more records.
     #[error("the log of this home takes no more records: free some space on its disk")]
     LogFull,
-    /// A key has a version that is as new, or newer: the write would be lost behind it. With a newer timestamp the same may be prepared.
+    /// A key has a version that is as new, or newer: the write would be lost behind it. With a
+    /// newer timestamp the same may be prepared.
     #[error(
         "the timestamp {stamp} is not newer than {newest}, which is the newest one of the keys that it writes, {key} among them: \
          write again with a newer timestamp"
@@ -164,7 +166,8 @@ pub enum Refusal {
         /// How many items there are.
         items: u64,
     },
-    /// What would be recorded now could not be acknowledged, or not be kept. Nothing of it was done.
+    /// What would be recorded now could not be acknowledged, or not be kept. Nothing of it was
+    /// done.
     #[error("{why}")]
     Unrecorded {
         /// What is missing, and what to do.

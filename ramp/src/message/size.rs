@@ -3,7 +3,8 @@
 //! More than its bytes: whoever bounds what requests on their way hold counts this.
 //!
 //! Invariants
-//! - No list is left out: a request takes no more than a small part beyond what is said, whatever it holds.
+//! - No list is left out: a request takes no more than a small part beyond what is said, whatever
+//!   it holds.
 
 use super::{Part, Preconditions, Request};
 use crate::{

@@ -6,10 +6,13 @@
 //! ```
 //!
 //! Invariants
-//! - Slots begin and end at multiples of 64 bytes and never overlap; a slot keeps its size, and is given only to images that fit.
+//! - Slots begin and end at multiples of 64 bytes and never overlap; a slot keeps its size, and is
+//!   given only to images that fit.
 //! - The number of an image is never used again in an area, wherever it lies.
-//! - A slot that is given up is invalid before anything else is done about its key, and before it is given to another one.
-//! - Only the owner of the area writes to it. Peers may read at any moment, and believe nothing but `layout::decode`.
+//! - A slot that is given up is invalid before anything else is done about its key, and before it
+//!   is given to another one.
+//! - Only the owner of the area writes to it. Peers may read at any moment, and believe nothing but
+//!   `layout::decode`.
 
 use super::layout::{self, Image, LENGTH_AT, VALID_AT};
 use crate::{
@@ -19,7 +22,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Memory that peers may read. Offsets are multiples of 8 and inside, whoever implements this may count on that.
+/// Memory that peers may read. Offsets are multiples of 8 and inside, whoever implements this may
+/// count on that.
 pub trait SlotMemory {
     /// Its length.
     fn bytes(&self) -> usize;
@@ -120,7 +124,8 @@ impl<M: SlotMemory> SlotArea<M> {
         &mut self.memory
     }
 
-    /// Puts a version into the slot of its key, or into another one if it does not fit there; `None` if there is none that it fits in.
+    /// Puts a version into the slot of its key, or into another one if it does not fit there;
+    /// `None` if there is none that it fits in.
     pub(crate) fn publish(&mut self, slot: Option<Slot>, key: &Key, version: &Version) -> Option<Slot> {
         let wanted = class_of(layout::image_bytes(key, version));
         let fits =

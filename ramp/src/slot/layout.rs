@@ -1,4 +1,5 @@
-//! What are the bytes of a slot, and are those that were read one whole committed version of the key that was wanted?
+//! What are the bytes of a slot, and are those that were read one whole committed version of the
+//! key that was wanted?
 //!
 //! | bytes | |
 //! |---|---|
@@ -18,10 +19,13 @@
 //! | the last 8 | version of the image, again |
 //!
 //! Invariants
-//! - Pure: bytes in, values out. All numbers are little-endian. Nothing from outside is used as a length before it is checked.
-//! - The word that makes an image valid repeats its version. If it were a mere flag, a reader could take the bytes of an image that was
-//!   given up together with the flag of the one that came after it.
-//! - The checksum covers the version: words of two images never pass for one, in whatever order they were copied.
+//! - Pure: bytes in, values out. All numbers are little-endian. Nothing from outside is used as a
+//!   length before it is checked.
+//! - The word that makes an image valid repeats its version. If it were a mere flag, a reader could
+//!   take the bytes of an image that was given up together with the flag of the one that came after
+//!   it.
+//! - The checksum covers the version: words of two images never pass for one, in whatever order
+//!   they were copied.
 
 use crate::{
     bytes::{Cursor, length_u16, length_u32},
@@ -49,7 +53,8 @@ const _: () = assert!(VALID_AT.is_multiple_of(8) && LENGTH_AT.is_multiple_of(8))
 // Half of the smallest slot is not wasted on what a small key needs anyway.
 const _: () = assert!(SLOT_HEADER_BYTES + 8 <= 128);
 
-/// Why bytes that were read one-sidedly are not used. None of these is an error: the key is asked for instead.
+/// Why bytes that were read one-sidedly are not used. None of these is an error: the key is asked
+/// for instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotFault {
     /// Fewer bytes than the image says, or than any has.
@@ -186,8 +191,8 @@ fn checksum(image: &[u8]) -> u32 {
     crc32c::crc32c_append(length, &image[STAMP_AT..])
 }
 
-/// The committed version of `key` in `bytes`: a private copy of what was in a slot of a home in this `life`. There may be more bytes than the
-/// image has.
+/// The committed version of `key` in `bytes`: a private copy of what was in a slot of a home in
+/// this `life`. There may be more bytes than the image has.
 ///
 /// # Errors
 /// Which check failed.

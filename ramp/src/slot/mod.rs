@@ -1,4 +1,5 @@
-//! Where does the committed version of a key lie for readers who do not ask, and is what they read whole?
+//! Where does the committed version of a key lie for readers who do not ask, and is what they read
+//! whole?
 //!
 //! - `layout`: the bytes of a slot, and what a reader checks.
 //! - `area`: which slots there are, and in which order their bytes change.

@@ -1,6 +1,7 @@
-//! Does a reader who copies a slot while it changes ever believe what it should not? Goal: what `decode` accepts was the valid image at a
-//! moment between the first word that was copied and the last. Method: every state of the memory after every word that its
-//! owner wrote, and readers who take each 8 or 64 bytes from any of a few states that follow each other, in any order.
+//! Does a reader who copies a slot while it changes ever believe what it should not? Goal: what
+//! `decode` accepts was the valid image at a moment between the first word that was copied and the
+//! last. Method: every state of the memory after every word that its owner wrote, and readers who
+//! take each 8 or 64 bytes from any of a few states that follow each other, in any order.
 
 use super::{Slot, SlotArea, SlotMemory, decode};
 use crate::{
@@ -76,7 +77,8 @@ fn version(time: u64, bytes: usize) -> Version {
     Version { stamp: Stamp { time, client: ClientId(1) }, metadata, value: Value::new(&value).unwrap() }
 }
 
-/// When a version became the valid one of a key, and when it no longer was: positions in the states.
+/// When a version became the valid one of a key, and when it no longer was: positions in the
+/// states.
 struct Span {
     key: Key,
     version: Version,

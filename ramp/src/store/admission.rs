@@ -1,10 +1,13 @@
 //! May a part be prepared, as far as the versions that are there are concerned?
 //!
 //! Invariants
-//! - What is admitted is newer than every version of its keys, prepared or committed. So it supersedes, when it is committed, whatever was
-//!   acknowledged before it began, whichever clocks its timestamp and theirs came from.
-//! - A part whose conditions do not hold is refused for that, and not for its timestamp: a newer one would not help.
-//! - Asked once, before a vote. A log is replayed without: what it holds was admitted, or is from before there was admission.
+//! - What is admitted is newer than every version of its keys, prepared or committed. So it
+//!   supersedes, when it is committed, whatever was acknowledged before it began, whichever clocks
+//!   its timestamp and theirs came from.
+//! - A part whose conditions do not hold is refused for that, and not for its timestamp: a newer
+//!   one would not help.
+//! - Asked once, before a vote. A log is replayed without: what it holds was admitted, or is from
+//!   before there was admission.
 
 use super::{Store, chain::Chain};
 use crate::{
@@ -15,10 +18,12 @@ use crate::{
 };
 
 impl<M: SlotMemory> Store<M> {
-    /// Whether a part may be prepared whose items have these conditions ([`crate::message::Preconditions::expected`]).
+    /// Whether a part may be prepared whose items have these conditions
+    /// ([`crate::message::Preconditions::expected`]).
     ///
     /// # Errors
-    /// [`Refusal::BeyondHorizon`], [`Refusal::NoSuchItem`], [`Refusal::Conflict`] and [`Refusal::Outdated`].
+    /// [`Refusal::BeyondHorizon`], [`Refusal::NoSuchItem`], [`Refusal::Conflict`] and
+    /// [`Refusal::Outdated`].
     pub fn admit(&self, part: &Part, expected: &[(u32, Stamp)]) -> Result<(), Refusal> {
         let stamp = part.stamp;
         let limit = TIME_MAX.max(self.newest.time.saturating_add(TIME_STEP_MAX));

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Versions are in the order of their stamps, each stamp once.
-//! - The latest committed version is never removed, but under a prefix that is emptied. Every other committed one was superseded, by it or by one that it superseded.
+//! - The latest committed version is never removed, but under a prefix that is emptied. Every other
+//!   committed one was superseded, by it or by one that it superseded.
 //! - The slot holds the image of the version `published`, if that is any.
 
 use crate::{
@@ -85,7 +86,8 @@ impl Chain {
         }
     }
 
-    /// Commits a prepared version. Which version is superseded by that, and its bytes: the one that was the latest, or the new one.
+    /// Commits a prepared version. Which version is superseded by that, and its bytes: the one that
+    /// was the latest, or the new one.
     pub(super) fn commit(&mut self, stamp: Stamp) -> Option<(Stamp, usize)> {
         let position = self.position(stamp).ok().filter(|position| !self.versions[*position].committed)?;
         let before = self.latest_position();

@@ -8,10 +8,12 @@
 //!
 //! Invariants
 //! - A vote never changes: what is refused is never prepared, what is committed never refused.
-//! - A committed transaction is remembered until all of its homes have committed it, because until then one of them may ask; and if they came to that
-//!   end without its coordinator, until that says that it knows, because it may ask as well.
-//! - What is remembered is bounded. Beyond the bound the floor is raised: what is unknown and not after it is never prepared any more. Homes
-//!   in doubt may take that for a refusal, because what ended in all of its homes leaves none in doubt. A coordinator may not.
+//! - A committed transaction is remembered until all of its homes have committed it, because until
+//!   then one of them may ask; and if they came to that end without its coordinator, until that
+//!   says that it knows, because it may ask as well.
+//! - What is remembered is bounded. Beyond the bound the floor is raised: what is unknown and not
+//!   after it is never prepared any more. Homes in doubt may take that for a refusal, because what
+//!   ended in all of its homes leaves none in doubt. A coordinator may not.
 
 use crate::{
     item::Key,
@@ -114,7 +116,8 @@ impl Fates {
         prepared
     }
 
-    /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came after it.
+    /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came
+    /// after it.
     pub(crate) fn raise(&mut self, floor: Stamp) {
         self.floor = self.floor.max(floor);
         for stamps in [&mut self.refused, &mut self.ended] {

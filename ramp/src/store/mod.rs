@@ -4,14 +4,20 @@
 //! key -> chain of versions, by stamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
-//! - `admission`: what may be prepared. `fates`: how transactions ended. - `readers`: which superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that a log must begin with.
+//! - `admission`: what may be prepared. `fates`: how transactions ended. - `readers`: which
+//!   superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that
+//!   a log must begin with.
 //!
 //! Invariants
-//! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded version.
-//! - A slot is valid if and only if it holds the newest committed version and nothing newer is prepared.
+//! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded
+//!   version.
+//! - A slot is valid if and only if it holds the newest committed version and nothing newer is
+//!   prepared.
 //! - Preparing is all or nothing: a refusal leaves the store as it was.
-//! - What is committed under a closed prefix goes when the prefix is emptied ([`crate::closing`]); nothing else of what is the newest.
-//! - Versions take no more bytes than the budget, but for what closes prefixes. Superseded ones go as soon as no lease protects them, and only then.
+//! - What is committed under a closed prefix goes when the prefix is emptied ([`crate::closing`]);
+//!   nothing else of what is the newest.
+//! - Versions take no more bytes than the budget, but for what closes prefixes. Superseded ones go
+//!   as soon as no lease protects them, and only then.
 //! - Pure: the same calls make the same store, so a log can be replayed.
 
 mod admission;
@@ -40,7 +46,8 @@ use std::{
     ops::Bound,
 };
 
-/// Superseded versions that a commit looks at, so that what readers left behind goes while others write.
+/// Superseded versions that a commit looks at, so that what readers left behind goes while others
+/// write.
 const COLLECTED_PER_COMMIT: usize = 8;
 
 /// How large a store is, and which life of its home it belongs to.
@@ -146,7 +153,8 @@ impl<M: SlotMemory> Store<M> {
         StoreStatus { keys, leases, in_doubt: self.fates.in_doubt(), ..self.status }
     }
 
-    /// Votes on a transaction: adds its versions and tells readers of slots that something is on its way. `false` if that was done before.
+    /// Votes on a transaction: adds its versions and tells readers of slots that something is on
+    /// its way. `false` if that was done before.
     ///
     /// # Errors
     /// Why it is refused; nothing was changed.
@@ -247,7 +255,8 @@ impl<M: SlotMemory> Store<M> {
         }
     }
 
-    /// The same for all prefixes that are empty: a snapshot may have had what nobody had collected yet. For stores that nobody reads.
+    /// The same for all prefixes that are empty: a snapshot may have had what nobody had collected
+    /// yet. For stores that nobody reads.
     pub(crate) fn empty_again(&mut self) {
         self.collect(usize::MAX);
         let prefixes: Vec<Vec<u8>> = self.closings.emptied().map(<[u8]>::to_vec).collect();
@@ -255,8 +264,9 @@ impl<M: SlotMemory> Store<M> {
         self.collect(usize::MAX);
     }
 
-    /// Writes at once, without a vote: what has no concurrency control, and what a snapshot says is committed. If the part names homes, the
-    /// transaction counts as one that may not have ended elsewhere.
+    /// Writes at once, without a vote: what has no concurrency control, and what a snapshot says is
+    /// committed. If the part names homes, the transaction counts as one that may not have ended
+    /// elsewhere.
     ///
     /// # Errors
     /// Why it is refused; nothing was changed.
@@ -289,8 +299,8 @@ impl<M: SlotMemory> Store<M> {
         self.fates.insert(stamp, transaction);
     }
 
-    /// Promises never to prepare a transaction, or takes back what was prepared of it, because one of its homes has refused it. `None` if it is
-    /// committed: then whoever asked is wrong.
+    /// Promises never to prepare a transaction, or takes back what was prepared of it, because one
+    /// of its homes has refused it. `None` if it is committed: then whoever asked is wrong.
     pub fn refuse(&mut self, stamp: Stamp) -> Option<Vote> {
         if self.fates.vote(stamp) == Some(Vote::Committed) {
             return None;
@@ -308,7 +318,8 @@ impl<M: SlotMemory> Store<M> {
         self.fates.vote(stamp)
     }
 
-    /// What is known of a transaction that was prepared or committed here, and that may not have ended elsewhere.
+    /// What is known of a transaction that was prepared or committed here, and that may not have
+    /// ended elsewhere.
     #[must_use]
     pub fn transaction(&self, stamp: Stamp) -> Option<&Transaction> {
         self.fates.get(stamp)
@@ -319,17 +330,20 @@ impl<M: SlotMemory> Store<M> {
         self.fates.raise(floor);
     }
 
-    /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether it was committed here and known.
+    /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether
+    /// it was committed here and known.
     pub fn settle(&mut self, stamp: Stamp) -> bool {
         self.fates.settle(stamp)
     }
 
-    /// What was prepared here and may have ended elsewhere, and what was committed here and may not have ended elsewhere, by stamp.
+    /// What was prepared here and may have ended elsewhere, and what was committed here and may not
+    /// have ended elsewhere, by stamp.
     pub fn unsettled(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
         self.fates.all()
     }
 
-    /// Remembers of a committed transaction only that it is, because all of its homes know. Whether more was known.
+    /// Remembers of a committed transaction only that it is, because all of its homes know. Whether
+    /// more was known.
     pub fn end(&mut self, stamp: Stamp) -> bool {
         self.fates.end(stamp)
     }
@@ -377,13 +391,15 @@ impl<M: SlotMemory> Store<M> {
             .cloned()
     }
 
-    /// Keys that begin with `prefix` and come behind `after`, in order: of each the newest committed version, and all that is prepared beside it.
+    /// Keys that begin with `prefix` and come behind `after`, in order: of each the newest
+    /// committed version, and all that is prepared beside it.
     pub fn scan<'s>(
         &'s self,
         prefix: &'s [u8],
         after: Option<&Key>,
     ) -> impl Iterator<Item = (Key, Found)> + use<'s, M> {
-        // A prefix of no bytes, or of more than a key has, is no key: then the first key is where it begins, or it has none.
+        // A prefix of no bytes, or of more than a key has, is no key: then the first key is where
+        // it begins, or it has none.
         let first = Key::new(prefix).ok();
         let from = match (after, &first) {
             (Some(after), Some(first)) if after < first => Bound::Included(first),
@@ -400,7 +416,8 @@ impl<M: SlotMemory> Store<M> {
         })
     }
 
-    /// A lease: what is superseded from now on stays until it is advanced or closed. `None` if there are too many.
+    /// A lease: what is superseded from now on stays until it is advanced or closed. `None` if
+    /// there are too many.
     pub fn open_lease(&mut self) -> Option<LeaseId> {
         self.readers.open()
     }

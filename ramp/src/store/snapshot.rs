@@ -24,8 +24,9 @@ pub struct Snapshot {
 }
 
 impl<M: SlotMemory> Store<M> {
-    /// Parts from which this store can be made anew, with whether each is committed: of every key the newest committed version, and
-    /// all that is in doubt. To be put before a log's later records. Superseded versions are left out: their readers' leases end with the life.
+    /// Parts from which this store can be made anew, with whether each is committed: of every key
+    /// the newest committed version, and all that is in doubt. To be put before a log's later
+    /// records. Superseded versions are left out: their readers' leases end with the life.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut committed = Vec::with_capacity(self.keys.len());

@@ -1,4 +1,5 @@
-//! Does a version store keep its promises one by one? Each test is about one of them; the simulation is about all together.
+//! Does a version store keep its promises one by one? Each test is about one of them; the
+//! simulation is about all together.
 
 use super::{Commit, Store, StoreOptions};
 use crate::{
@@ -249,7 +250,8 @@ proptest! {
         ], 0..60),
     ) {
         let mut store = store();
-        // Leases, and which versions each is promised: those that were there, superseded or not, at its epoch or came later.
+        // Leases, and which versions each is promised: those that were there, superseded or not, at
+        // its epoch or came later.
         let mut leases = Vec::new();
         let mut newest = [Stamp::FIRST; 2];
         for act in acts {

@@ -1,5 +1,5 @@
-//! What is a client of the simulation? A session that reads and writes, one transaction after the other, with a clock that may be wrong, leases, and places of
-//! slots that it remembers.
+//! What is a client of the simulation? A session that reads and writes, one transaction after the
+//! other, with a clock that may be wrong, leases, and places of slots that it remembers.
 
 use crate::memory::Slots;
 use rackscan_ramp::{

@@ -1,5 +1,5 @@
-//! What may be wrong on purpose, so that the checker can show that it notices? Each is made by what surrounds the crate in the simulation; nothing in it
-//! knows of them.
+//! What may be wrong on purpose, so that the checker can show that it notices? Each is made by what
+//! surrounds the crate in the simulation; nothing in it knows of them.
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +18,15 @@ pub(crate) enum Defect {
     DeadMemory,
     /// Homes answer before their logs are durable.
     EarlyAnswers,
-    /// Clients hear of timestamps only up to a minute ahead of their clocks, and homes prepare what is older than what they have: so it was once.
+    /// Clients hear of timestamps only up to a minute ahead of their clocks, and homes prepare what
+    /// is older than what they have: so it was once.
     CappedClocks,
     /// Homes do not look at conditions.
     NoConditions,
 }
 
-/// Makes bytes pass for a whole slot: what a reader would see if slots had neither version words nor checksums.
+/// Makes bytes pass for a whole slot: what a reader would see if slots had neither version words
+/// nor checksums.
 pub(crate) fn without_checks(bytes: &mut [u8]) {
     // A flag that says that it is given up is still looked at.
     if bytes[8..16] == [0; 8] {

@@ -1,5 +1,5 @@
-//! How does a reader see memory that its owner is writing? Word by word: what the owner has written becomes visible in steps, between which readers
-//! copy 8 or 64 bytes at a time, in any order.
+//! How does a reader see memory that its owner is writing? Word by word: what the owner has written
+//! becomes visible in steps, between which readers copy 8 or 64 bytes at a time, in any order.
 
 use crate::defect::Defect;
 use rackscan_fabric::sim::Random;
@@ -17,7 +17,8 @@ struct Words {
     defect: Option<Defect>,
 }
 
-/// The slot memory of one life of a home. Clones are the same memory; readers may keep it when its owner is gone.
+/// The slot memory of one life of a home. Clones are the same memory; readers may keep it when its
+/// owner is gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots(Rc<RefCell<Words>>);
 

@@ -1,5 +1,6 @@
-//! What is a node of the simulation? A home, the disk under its log, and the ends of transactions that it sees to. A crash takes everything but
-//! what was synced, and some of what was being synced.
+//! What is a node of the simulation? A home, the disk under its log, and the ends of transactions
+//! that it sees to. A crash takes everything but what was synced, and some of what was being
+//! synced.
 
 use crate::{defect::Defect, memory::Slots};
 use rackscan_fabric::sim::Random;
@@ -151,7 +152,8 @@ impl Node {
         idle
     }
 
-    /// What a home of before admission did: it prepares what is older than what it has. Its log has it, and it votes for it.
+    /// What a home of before admission did: it prepares what is older than what it has. Its log has
+    /// it, and it votes for it.
     pub(crate) fn prepare_unseen(&mut self, request: &Request) {
         let (Some(home), Request::Prepare { part, .. }) = (&mut self.home, request) else { return };
         if home.store_mut().prepare(part) == Ok(true) {

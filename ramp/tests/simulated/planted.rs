@@ -1,4 +1,5 @@
-//! Is each defect that is planted noticed, and as what it is? Fixed seeds: if a change of the simulation hides a defect, this says so.
+//! Is each defect that is planted noticed, and as what it is? Fixed seeds: if a change of the
+//! simulation hides a defect, this says so.
 
 use crate::{
     defect::Defect,

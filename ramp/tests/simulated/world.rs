@@ -1,6 +1,8 @@
-//! What happens when? One queue of events in virtual time; clients and nodes crash between any two events; everything is drawn from one seed.
+//! What happens when? One queue of events in virtual time; clients and nodes crash between any two
+//! events; everything is drawn from one seed.
 //!
-//! - [`wires`]: when what one sends arrives. [`nodes`], [`clients`]: what they do when something reaches them. [`crashes`]: what is lost with them.
+//! - [`wires`]: when what one sends arrives. [`nodes`], [`clients`]: what they do when something
+//!   reaches them. [`crashes`]: what is lost with them.
 
 mod clients;
 mod crashes;

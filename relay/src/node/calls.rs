@@ -1,6 +1,7 @@
 //! How does a node reach others, and leave them, without waiting?
 //!
-//! Both may take as long as the other side likes. [`Threads`] has a thread do it, for as long as that takes; [`Direct`] does it at once, for networks where it takes no time.
+//! Both may take as long as the other side likes. [`Threads`] has a thread do it, for as long as
+//! that takes; [`Direct`] does it at once, for networks where it takes no time.
 //!
 //! Invariants
 //! - A call that was asked for is answered once.
@@ -45,7 +46,8 @@ enum Job {
     HangUp(Box<Connection>),
 }
 
-/// A thread for each call, up to [`CALL_THREADS_MAX`]; what else is asked for waits. None of them outlives this.
+/// A thread for each call, up to [`CALL_THREADS_MAX`]; what else is asked for waits. None of them
+/// outlives this.
 #[derive(Debug)]
 pub struct Threads {
     key: ClusterKey,

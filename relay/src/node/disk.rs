@@ -1,11 +1,13 @@
 //! Which reads and writes are on their way to the devices, and which flush covers the writes?
 //!
-//! A flush covers the writes that have completed when it begins, of whichever stripe. So a stripe whose writes have all completed asks for the next flush that
-//! begins, and stripes that ask while one is under way share the one behind it.
+//! A flush covers the writes that have completed when it begins, of whichever stripe. So a stripe
+//! whose writes have all completed asks for the next flush that begins, and stripes that ask while
+//! one is under way share the one behind it.
 //!
 //! Invariants
 //! - One flush of a device is under way at a time.
-//! - The memory of a read or write belongs to the device until it has ended, whatever becomes of its stripe; so does what guards its room.
+//! - The memory of a read or write belongs to the device until it has ended, whatever becomes of
+//!   its stripe; so does what guards its room.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ pub(super) const WATCH: u64 = 1 << 63;
 /// Marks the tokens of flushes.
 const FLUSH: u64 = 1 << 62;
 
-/// Which cell something is done for: by its place among those that the node keeps, or that it reads.
+/// Which cell something is done for: by its place among those that the node keeps, or that it
+/// reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum For {
     Kept(usize),

@@ -1,8 +1,10 @@
 //! Which connections does a node have, and what is each for?
 //!
 //! Invariants
-//! - Links that belong to no session are bounded by a bound of their own; those of sessions are part of what a session takes.
-//! - A link's place is not used again before everything that names it is gone: sessions end before their links do.
+//! - Links that belong to no session are bounded by a bound of their own; those of sessions are
+//!   part of what a session takes.
+//! - A link's place is not used again before everything that names it is gone: sessions end before
+//!   their links do.
 
 use std::time::Instant;
 
@@ -140,7 +142,8 @@ impl Links {
         self.entries.iter().flatten().map(of).collect()
     }
 
-    /// Announces that their owner is about to sleep, and has all of them watched; false if there is something to look at first.
+    /// Announces that their owner is about to sleep, and has all of them watched; false if there is
+    /// something to look at first.
     pub(super) fn arm(&mut self, io: &mut dyn DeviceIo) -> Result<bool, SubmitError> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };

@@ -1,4 +1,5 @@
-//! How does a node relay and keep stripes, in one thread that never waits but when there is nothing to do?
+//! How does a node relay and keep stripes, in one thread that never waits but when there is nothing
+//! to do?
 //!
 //! ```text
 //! turn: listener, calls, connections, devices -- each looked at without waiting --> stripes advance
@@ -6,7 +7,8 @@
 //!
 //! Invariants
 //! - A turn waits for nobody; reaching others and hanging up is the business of [`Calls`].
-//! - Whoever breaks the protocol, dies or leaves ends the sessions that it takes part in, and everybody in them is told who and why before the links close.
+//! - Whoever breaks the protocol, dies or leaves ends the sessions that it takes part in, and
+//!   everybody in them is told who and why before the links close.
 //! - Everything a peer says is checked; memory, links, sessions and what waits are bounded.
 
 mod calls;
@@ -53,11 +55,13 @@ const TURNS_PER_LOOK: u64 = 1024;
 pub struct NodeConfig {
     /// Its id.
     pub node: NodeId,
-    /// All nodes that it may forward to, with every address that they may be called at; itself, too.
+    /// All nodes that it may forward to, with every address that they may be called at; itself,
+    /// too.
     pub peers: Vec<Member>,
     /// Memory for all sessions, in bytes: their rings, what is read and summed, and links.
     pub memory_bytes: u64,
-    /// Links that belong to no session (yet), each of which takes [`crate::limits::LINK_BYTES`] beside that memory. A session needs one for each of its nodes.
+    /// Links that belong to no session (yet), each of which takes [`crate::limits::LINK_BYTES`]
+    /// beside that memory. A session needs one for each of its nodes.
     pub early_max: usize,
     /// How long a session may do nothing.
     pub idle_max: Duration,
@@ -148,7 +152,8 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         Ok(())
     }
 
-    /// Ends all sessions, tells everybody in them, and hangs up on all. No thread of its calls is left afterwards: that takes as long as a call that is under way
+    /// Ends all sessions, tells everybody in them, and hangs up on all. No thread of its calls is
+    /// left afterwards: that takes as long as a call that is under way
     /// ([`crate::limits::DIAL_TIME_MAX`]), or as peers take that do not let go.
     pub fn stop(&mut self) {
         while let Some((number, me)) =

@@ -1,9 +1,11 @@
 //! How does a session come to be at a node: what is said, in which order, by whom?
 //!
-//! Clients and nodes reach a node over different connections, so a node that forwards may be here before the client: it waits, for a while.
+//! Clients and nodes reach a node over different connections, so a node that forwards may be here
+//! before the client: it waits, for a while.
 //!
 //! Invariants
-//! - Nothing is taken for a session whose members this node does not know, or that does not fit its memory.
+//! - Nothing is taken for a session whose members this node does not know, or that does not fit its
+//!   memory.
 
 use rackscan_device::DeviceIo;
 use rackscan_fabric::Address;

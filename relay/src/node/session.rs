@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! - Registered memory is taken when the session opens, and never more.
-//! - Whatever goes wrong with a stripe ends its session: nothing is left in rings that the next one would find.
+//! - Whatever goes wrong with a stripe ends its session: nothing is left in rings that the next one
+//!   would find.
 
 use std::{
     sync::Arc,
@@ -295,7 +296,8 @@ impl Session {
         Some(Failure::new(member, Cause::Idle, format!("{what} for {:.1} s", limit.as_secs_f64())))
     }
 
-    /// Whom the session waits for, and why: who has not come, or else whoever the first stripe waits for.
+    /// Whom the session waits for, and why: who has not come, or else whoever the first stripe
+    /// waits for.
     fn awaited(&self) -> (Option<usize>, &'static str) {
         let members = 0..self.members.len();
         let is_missing = |member: &usize| {
@@ -362,7 +364,8 @@ impl Session {
     }
 }
 
-/// What was registered; nothing if the link is over, of which the next poll says why: what its peer said last comes first.
+/// What was registered; nothing if the link is over, of which the next poll says why: what its peer
+/// said last comes first.
 fn registered<T>(member: Option<usize>, outcome: Result<T, RegisterError>) -> Result<Option<T>, Failure> {
     match outcome {
         Ok(name) => Ok(Some(name)),

@@ -142,7 +142,8 @@ pub(super) struct Cluster {
 
 const DISK_BYTES: usize = 2 << 20;
 
-/// What each node has of these stripes before anything is done for them: cells lie in several parts, one behind the other, as far as they have data.
+/// What each node has of these stripes before anything is done for them: cells lie in several
+/// parts, one behind the other, as far as they have data.
 fn images(geometry: &Geometry, task: Task, filled: &BTreeMap<u64, Filled>) -> Vec<(Vec<u8>, Ledger)> {
     let mut images: Vec<(Vec<u8>, Ledger)> =
         (0..geometry.nodes()).map(|_| (vec![0; DISK_BYTES], Ledger::default())).collect();
@@ -347,7 +348,8 @@ impl Cluster {
         panic!("sessions do not end: {:?}", self.nodes);
     }
 
-    /// Every stripe that was reported as stored lies on all disks as it should, durably, with its checksums.
+    /// Every stripe that was reported as stored lies on all disks as it should, durably, with its
+    /// checksums.
     pub(super) fn assert_stored_is_there(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.bury(node));
         let stored: Vec<u64> =

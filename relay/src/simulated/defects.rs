@@ -1,5 +1,7 @@
-//! Are the checks that stand between a mistake and a stripe that lies able to see one? Method: nodes are given plans with a defect, and run on the hostile network.
-//! Some seeds get through unharmed; whatever is reported as stored must be right, and what is not must be found by its checksum.
+//! Are the checks that stand between a mistake and a stripe that lies able to see one? Method:
+//! nodes are given plans with a defect, and run on the hostile network. Some seeds get through
+//! unharmed; whatever is reported as stored must be right, and what is not must be found by its
+//! checksum.
 
 use std::sync::Arc;
 

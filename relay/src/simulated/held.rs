@@ -1,4 +1,5 @@
-//! Nodes that have cells make others of them: each disk ends with exactly its cells, nothing passes the client, and what is read, sent and received is what the plans say.
+//! Nodes that have cells make others of them: each disk ends with exactly its cells, nothing passes
+//! the client, and what is read, sent and received is what the plans say.
 
 use rackscan_device::sim::FaultRates;
 use rackscan_fabric::sim::{Fault, Moment, Seed, SimConfig};

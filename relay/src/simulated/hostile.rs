@@ -1,4 +1,5 @@
-//! What can somebody do who holds the cluster key and keeps to nothing? It is hung up on, others go on, and nothing panics or grows.
+//! What can somebody do who holds the cluster key and keeps to nothing? It is hung up on, others go
+//! on, and nothing panics or grows.
 
 use rackscan_fabric::{
     Access, Connection, Event, Operation, Region, RemoteRegion,
@@ -84,7 +85,8 @@ fn open_of(cluster: &Cluster, you: u8, credits: RemoteRegion) -> Open {
     }
 }
 
-/// A client of all nodes that does by hand what it likes: its links, the credits, and where each node's rings are.
+/// A client of all nodes that does by hand what it likes: its links, the credits, and where each
+/// node's rings are.
 fn client(cluster: &mut Cluster) -> (Vec<Mallory>, Vec<Region>, Vec<(RemoteRegion, RemoteRegion)>) {
     client_with(cluster, |credits| credits)
 }
@@ -315,7 +317,8 @@ fn bytes_that_are_not_what_their_checksum_says_are_never_stored() {
     for link in &mut links {
         link.say(&beginning(0, 4096));
     }
-    // Whichever node has a data cell of this stripe in its first ring gets zeros with a wrong checksum.
+    // Whichever node has a data cell of this stripe in its first ring gets zeros with a wrong
+    // checksum.
     for (link, (slots, journal)) in links.iter_mut().zip(&rings) {
         link.slice(*slots, *journal, 0, SliceName { ring: 0, slice: 0, stripe: 7 });
     }
@@ -345,7 +348,8 @@ fn a_client_whose_credits_lie_where_no_memory_can_be_is_named() {
         length: 1 << 40,
         ..credits
     });
-    // Credit of the second lane lies behind that of the first, so it cannot even be posted, and nothing of it ever completes.
+    // Credit of the second lane lies behind that of the first, so it cannot even be posted, and
+    // nothing of it ever completes.
     let ring = crate::shape::Layout::new(shape(), 3).unwrap().rings(None, 1);
     links[1].say(&beginning(1, 16384));
     for position in 0..2 {

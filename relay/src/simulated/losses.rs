@@ -1,4 +1,5 @@
-//! Somebody dies, at any step of a run: whoever is left learns who it was, nothing waits for ever, and no stripe is reported as stored that is not on all its disks.
+//! Somebody dies, at any step of a run: whoever is left learns who it was, nothing waits for ever,
+//! and no stripe is reported as stored that is not on all its disks.
 
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,8 @@ fn kill_node(seed: Seed, nodes: usize, way: Way, victim: usize, step: u64) -> bo
 
 #[test]
 fn a_node_that_dies_at_any_step_is_named_by_all_and_no_stripe_lies() {
-    // Every step of a run of three nodes, of longer ones some; the nodes take turns to be the victim.
+    // Every step of a run of three nodes, of longer ones some; the nodes take turns to be the
+    // victim.
     for (way, nodes, stride) in [(Way::Relay, 3, 1), (Way::Naive, 3, 13), (Way::Relay, 4, 17)] {
         let seed = Seed::new(nodes as u64);
         let steps = steps(seed, nodes, way);

@@ -1,4 +1,5 @@
-//! Every way, every rotation, many lengths: each disk ends with exactly its cells, and each place has sent and received what the schedule says.
+//! Every way, every rotation, many lengths: each disk ends with exactly its cells, and each place
+//! has sent and received what the schedule says.
 
 use rackscan_fabric::sim::{Seed, SimConfig};
 use rackscan_stripe::{Geometry, Load, Node as Turn, Parity, Schedule, Way};
@@ -49,7 +50,8 @@ fn compare_bytes(cluster: &Cluster, way: Way, client: Counters, stripes: &[(u64,
         assert_eq!(counters.sent_bytes, sum(|load| load.sent), "node {node}");
         assert_eq!(counters.received_bytes, sum(|load| load.received), "node {node}");
         assert_eq!(counters.kept_bytes, counters.stored_bytes);
-        // The fabric agrees: slices, eight bytes of name for each, and sixteen of credit for some that came.
+        // The fabric agrees: slices, eight bytes of name for each, and sixteen of credit for some
+        // that came.
         assert!(counters.written_bytes >= counters.sent_bytes);
         let beside = counters.written_bytes - counters.sent_bytes;
         assert!(beside <= counters.sent_bytes / 4096 * 8 + counters.received_bytes / 4096 * 16, "{beside}");
@@ -114,7 +116,8 @@ fn a_client_that_leaves_ends_its_session_and_another_can_be_opened() {
 fn a_stripe_ends_when_nothing_of_it_is_under_way_any_more() {
     Seed::each(8, |seed| {
         let mut cluster = Cluster::new(seed, 2, Shape { lanes: 1, ..shape(Parity::Xor, Way::Naive) });
-        // Without disks a node has checked its cells as soon as they are there: it may say so before we hear that they have gone.
+        // Without disks a node has checked its cells as soon as they are there: it may say so
+        // before we hear that they have gone.
         cluster.nodes.iter_mut().flatten().for_each(|node| node.store().in_memory = true);
         let mut writer = cluster.open();
         for stripe in 0..30 {

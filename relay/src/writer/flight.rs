@@ -1,10 +1,13 @@
 //! How does a stripe leave its client?
 //!
-//! Data lies in registered memory of the caller's and is sent out of it. Where a cell's data ends before the cell does, zeros follow, out of a region of zeros: the slice in
-//! which that happens is two writes, the last of which carries the checksum. Sums (of `naive`) are computed into slots of the writer's own.
+//! Data lies in registered memory of the caller's and is sent out of it. Where a cell's data ends
+//! before the cell does, zeros follow, out of a region of zeros: the slice in which that happens is
+//! two writes, the last of which carries the checksum. Sums (of `naive`) are computed into slots of
+//! the writer's own.
 //!
 //! Invariants
-//! - A slice of data is checksummed once; checksums of sums follow from those, and so does what nodes must have stored.
+//! - A slice of data is checksummed once; checksums of sums follow from those, and so does what
+//!   nodes must have stored.
 //! - One slice of each step by turns, so that all relays run at once.
 
 use rackscan_fabric::{OutOfBounds, Region, RegionSlice};
@@ -94,8 +97,10 @@ impl Flight {
         }
     }
 
-    /// A member has stored its cells, and read those that it holds. Their checksums are compared with what follows from those of the cells that were there from the beginning: so a sum
-    /// that lacks an input, or has one twice, is found, although every place on its way did what it was told.
+    /// A member has stored its cells, and read those that it holds. Their checksums are compared
+    /// with what follows from those of the cells that were there from the beginning: so a sum that
+    /// lacks an input, or has one twice, is found, although every place on its way did what it was
+    /// told.
     pub(super) fn stored(
         &mut self,
         layout: &Layout,

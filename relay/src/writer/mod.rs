@@ -1,12 +1,17 @@
-//! How does a client write stripes, each byte of data once, or have nodes make them of what they hold?
+//! How does a client write stripes, each byte of data once, or have nodes make them of what they
+//! hold?
 //!
-//! A [`Writer`] opens a session with all nodes, takes stripes as long as a lane is free, and says how each ended: on all disks, or not, because of whom. One thread, which
-//! sleeps while nothing moves.
+//! A [`Writer`] opens a session with all nodes, takes stripes as long as a lane is free, and says
+//! how each ended: on all disks, or not, because of whom. One thread, which sleeps while nothing
+//! moves.
 //!
 //! Invariants
-//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to those of the data, or of what they have read.
-//! - Whatever goes wrong ends the session, with all stripes that are under way; another can be opened then.
-//! - Data must stay as it is until its stripe has ended, which is not before our own operations have completed: a lane's next stripe hears of none of them.
+//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to
+//!   those of the data, or of what they have read.
+//! - Whatever goes wrong ends the session, with all stripes that are under way; another can be
+//!   opened then.
+//! - Data must stay as it is until its stripe has ended, which is not before our own operations
+//!   have completed: a lane's next stripe hears of none of them.
 
 mod flight;
 
@@ -40,8 +45,9 @@ pub struct Stripe<'a> {
     pub cell_bytes: u64,
     /// What each node's store is told of it, by place among the members.
     pub what: &'a [Vec<u8>],
-    /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`]: registered memory that is sent as it lies. Zeros follow where they are shorter than a cell.
-    /// None where nodes have the data ([`crate::Task::Protect`], [`crate::Task::Rebuild`]).
+    /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`]: registered
+    /// memory that is sent as it lies. Zeros follow where they are shorter than a cell. None where
+    /// nodes have the data ([`crate::Task::Protect`], [`crate::Task::Rebuild`]).
     pub data: &'a [RegionSlice],
 }
 
@@ -75,7 +81,8 @@ impl Writer {
     /// Asks all nodes for a session; [`Writer::is_open`] tells when they have agreed.
     ///
     /// # Errors
-    /// [`WriteError`]: the shape, the order of the members, a node that `connect` did not reach, memory.
+    /// [`WriteError`]: the shape, the order of the members, a node that `connect` did not reach,
+    /// memory.
     pub fn ask(
         shape: Shape,
         members: Vec<Member>,
@@ -187,7 +194,8 @@ impl Writer {
         self.reached.iter().map(|reached| reached.link.get().counters()).collect()
     }
 
-    /// The cells of a stripe that a member reads, and those that it keeps, ascending: of which its store is told. None of a member that there is not.
+    /// The cells of a stripe that a member reads, and those that it keeps, ascending: of which its
+    /// store is told. None of a member that there is not.
     #[must_use]
     pub fn cells(&self, stripe: u64, member: usize) -> (&[Cell], Vec<Cell>) {
         let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
@@ -293,8 +301,9 @@ impl Writer {
         self.ended.pop_front()
     }
 
-    /// Works until a stripe has ended, and says how; nothing if none is under way, or at the deadline. A node that is gone is noticed by itself; one that
-    /// is there and does nothing is the deadline's business: dropping the writer ends the session.
+    /// Works until a stripe has ended, and says how; nothing if none is under way, or at the
+    /// deadline. A node that is gone is noticed by itself; one that is there and does nothing is
+    /// the deadline's business: dropping the writer ends the session.
     pub fn wait(&mut self, deadline: Instant) -> Option<Ended> {
         while self.ended.is_empty() && self.under_way() > 0 && Instant::now() < deadline {
             self.move_until(deadline);

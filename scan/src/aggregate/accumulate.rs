@@ -4,7 +4,8 @@
 //! - Sums of integers and decimals have 128 bits, and beyond them are an error. Those of integers
 //!   never come to that, however a table is cut into segments and a segment into groups.
 //! - Sums of doubles are made in row order.
-//! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts compare by code point.
+//! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts
+//!   compare by code point.
 //! - A group without a value has a count of 0 and no sum, smallest or largest value.
 
 use super::{PartialValues, integers_of, integers_to};
@@ -223,7 +224,8 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored integers and texts have such.
+    /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored
+    /// integers and texts have such.
     pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
         let (of_groups, values) = match partial {
             PartialValues::Numbers { counts, values } => (counts, values),

@@ -1,15 +1,18 @@
 //! How are rows grouped without making a single array?
 //!
-//! Where keys are dictionary codes or integers of a small range, their combination is an index into a small table
-//! ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]), they are computed on unpacked blocks
-//! and added there. TPC-H's Q1 and Q6 are such scans. One integer key of a large range is hashed ([`hashed`]).
-//! The first and the last of texts are those of their codes in a sorted dictionary.
+//! Where keys are dictionary codes or integers of a small range, their combination is an index into
+//! a small table ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]),
+//! they are computed on unpacked blocks and added there. TPC-H's Q1 and Q6 are such scans. One
+//! integer key of a large range is hashed ([`hashed`]). The first and the last of texts are those
+//! of their codes in a sorted dictionary.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key and of each text that is folded, and is so short that no 64-bit sum can
-//!   overflow, unless a single block could; such sums are made in 128 bits. Everything else is left to the general path.
-//! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more, which is thrown away, and so
-//!   do rows without a value, in the copy of the slots that the arguments of their columns use.
+//! - A run of blocks lies in one page of each key and of each text that is folded, and is so short
+//!   that no 64-bit sum can overflow, unless a single block could; such sums are made in 128 bits.
+//!   Everything else is left to the general path.
+//! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more,
+//!   which is thrown away, and so do rows without a value, in the copy of the slots that the
+//!   arguments of their columns use.
 
 use super::{
     Grouping, Groups, Partial, PartialValues,
@@ -82,7 +85,8 @@ pub(crate) struct Direct {
     folds: Vec<Fold>,
     sums: Vec<Measure>,
     extremes: Vec<Measure>,
-    /// Sets of inputs: an argument over them has a value where all of them have. The first is empty: all rows.
+    /// Sets of inputs: an argument over them has a value where all of them have. The first is
+    /// empty: all rows.
     classes: Vec<Vec<usize>>,
     lanes: expression::Room,
     slots: Box<Slots>,
@@ -105,13 +109,15 @@ struct Run<'a> {
     /// The columns of the expressions, all of the first block, then all of the second.
     columns: Vec<IntegerBlock<'a>>,
     reaches: Reaches,
-    /// For each class, itself if a row of its inputs' pages may be null, else the class of all rows.
+    /// For each class, itself if a row of its inputs' pages may be null, else the class of all
+    /// rows.
     class_of: Vec<usize>,
     table: Table,
 }
 
 impl Direct {
-    /// The narrow path, if the grouping's shape allows it; its runs end when the groups take more than so many bytes.
+    /// The narrow path, if the grouping's shape allows it; its runs end when the groups take more
+    /// than so many bytes.
     pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping, groups_bytes: usize) -> Option<Self> {
         let mut keys = Vec::new();
         for key in &grouping.keys {
@@ -172,8 +178,8 @@ impl Direct {
         })
     }
 
-    /// Adds the selected rows of the first run of `blocks` to the groups, and says where the run ended; `None` when the
-    /// first block is not for this path.
+    /// Adds the selected rows of the first run of `blocks` to the groups, and says where the run
+    /// ended; `None` when the first block is not for this path.
     pub(crate) fn add_run(
         &mut self,
         views: &[InputView<'_>],

@@ -1,7 +1,7 @@
 //! Which combinations of keys can a run of blocks hold, and which is a row's?
 //!
-//! Invariant: a key's part of a slot's number is `code * stride`, `code` being below its domain's size for every row of the
-//! block; NULL has the last code.
+//! Invariant: a key's part of a slot's number is `code * stride`, `code` being below its domain's
+//! size for every row of the block; NULL has the last code.
 
 use super::{integers_to, masked::Slots};
 use crate::{
@@ -32,7 +32,8 @@ pub(super) struct KeyDomain {
     nullable: bool,
 }
 
-/// The small ranges of the keys over these blocks, which lie in one page of each; `None` when they are not small.
+/// The small ranges of the keys over these blocks, which lie in one page of each; `None` when they
+/// are not small.
 pub(super) fn domains(
     keys: &[(usize, ValueType)],
     views: &[InputView<'_>],
@@ -69,7 +70,8 @@ pub(super) fn domains(
 }
 
 impl KeyDomain {
-    /// Adds `code * stride` of each row of a block to its slot. What wraps belongs to rows behind the block's end.
+    /// Adds `code * stride` of each row of a block to its slot. What wraps belongs to rows behind
+    /// the block's end.
     pub(super) fn add_codes(
         &self,
         views: &[InputView<'_>],

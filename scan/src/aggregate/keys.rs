@@ -1,7 +1,8 @@
 //! Which group does a row belong to?
 //!
-//! Groups are numbered in order of first appearance. A single integer key is hashed itself; other keys are hashed in
-//! arrow's row format, whose equality of bytes is equality of keys, NULL being a key like any other.
+//! Groups are numbered in order of first appearance. A single integer key is hashed itself; other
+//! keys are hashed in arrow's row format, whose equality of bytes is equality of keys, NULL being a
+//! key like any other.
 
 use super::{integers_of, integers_to};
 use crate::types::arrow_type;

@@ -1,14 +1,17 @@
-//! What do the rows of each slot of a block add up to? Plain loops, compiled for each level of vectors.
+//! What do the rows of each slot of a block add up to? Plain loops, compiled for each level of
+//! vectors.
 //!
-//! Where there are few slots, each is summed in a pass of its own over all rows, the others counting as nothing: vectors do
-//! that several times faster than a walk from row to row.
+//! Where there are few slots, each is summed in a pass of its own over all rows, the others
+//! counting as nothing: vectors do that several times faster than a walk from row to row.
 //!
-//! Invariant: a sum is made of [`PARTS`] partial sums, in integers that hold them; their sum has 64 bits.
+//! Invariant: a sum is made of [`PARTS`] partial sums, in integers that hold them; their sum has 64
+//! bits.
 
 use crate::narrow::int::Int;
 use rackscan_format::{limits::BLOCK_ROWS, simd::Kernel};
 
-/// Partial sums of a block, each of every so manieth row: one for each lane of two of the widest vectors.
+/// Partial sums of a block, each of every so manieth row: one for each lane of two of the widest
+/// vectors.
 const PARTS: usize = 32;
 /// Rows of one partial sum, to multiply magnitudes with.
 pub(super) const PART_ROWS: i128 = (BLOCK_ROWS / PARTS) as i128;
@@ -70,7 +73,8 @@ impl<T: Int, A: Int + Into<i64>> Kernel for Sum<'_, T, A> {
     }
 }
 
-/// The smallest (or largest) of one slot's values; of an empty slot, the type's largest (or smallest).
+/// The smallest (or largest) of one slot's values; of an empty slot, the type's largest (or
+/// smallest).
 pub(super) struct Extreme<'a, T> {
     pub(super) slots: &'a Slots,
     pub(super) slot: u16,

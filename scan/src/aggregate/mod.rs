@@ -1,10 +1,11 @@
 //! How do rows become groups, next to the pages?
 //!
-//! Rows arrive as arrays of keys and arguments ([`Groups::add_rows`]), or, where the narrow path could do the work on
-//! unpacked blocks ([`direct`]), as partial groups ([`Groups::add_partial`]). Both end in one table of groups.
+//! Rows arrive as arrays of keys and arguments ([`Groups::add_rows`]), or, where the narrow path
+//! could do the work on unpacked blocks ([`direct`]), as partial groups ([`Groups::add_partial`]).
+//! Both end in one table of groups.
 //!
-//! Invariant: what comes out is a partial aggregation. Groups of one answer may repeat in later batches; whoever asked
-//! merges them.
+//! Invariant: what comes out is a partial aggregation. Groups of one answer may repeat in later
+//! batches; whoever asked merges them.
 
 mod accumulate;
 pub(crate) mod direct;
@@ -35,7 +36,8 @@ pub(crate) struct Partial {
 
 /// What the rows of each group have come to.
 pub(crate) enum PartialValues {
-    /// How many have a value, and their sum or extreme, which means nothing where none has. Without values for counts.
+    /// How many have a value, and their sum or extreme, which means nothing where none has. Without
+    /// values for counts.
     Numbers { counts: Vec<i64>, values: Vec<i128> },
     /// Their first or last text; null where none has one.
     Texts(ArrayRef),
@@ -103,7 +105,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Finds the groups of rows by their only key, an integer, for [`Self::add_values`]; false where keys are of another kind.
+    /// Finds the groups of rows by their only key, an integer, for [`Self::add_values`]; false
+    /// where keys are of another kind.
     pub(crate) fn assign_integers(&mut self, keys: &[i64], is_null: impl Fn(usize) -> bool) -> bool {
         self.group_of_row.clear();
         let known = self.keys.assign_integers(keys, is_null, &mut self.group_of_row);

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - Rows of one slot more than there are, the discarded ones, are added to nothing that is read.
-//! - A 64-bit sum is asked for only where the whole run's fits ([`super::direct`]); others are made in 128 bits.
+//! - A 64-bit sum is asked for only where the whole run's fits ([`super::direct`]); others are made
+//!   in 128 bits.
 
 use super::masked::{Count, Extreme, PART_ROWS, Slots, Sum};
 use crate::{
@@ -51,7 +52,8 @@ enum Sums {
 type Line = [i64; LINE];
 const LINE: usize = 8;
 
-/// A slot's sums, in parts: a row need not wait for the row before, which is often of the same slot.
+/// A slot's sums, in parts: a row need not wait for the row before, which is often of the same
+/// slot.
 type Lines = [Line; WAYS];
 const WAYS: usize = 2;
 
@@ -80,7 +82,8 @@ impl Table {
 
     /// Whether a pass per slot is the way for these rows.
     fn masked(&self, rows: &Slotted<'_>) -> bool {
-        // Below AVX-512 a masked addition is several instructions, and the walk from row to row wins.
+        // Below AVX-512 a masked addition is several instructions, and the walk from row to row
+        // wins.
         rows.level >= Level::V4 && rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX
     }
 
@@ -98,7 +101,8 @@ impl Table {
         present
     }
 
-    /// Adds the values of some sums, ascending, to their slots; `present` is what [`Self::count`] said of these rows.
+    /// Adds the values of some sums, ascending, to their slots; `present` is what [`Self::count`]
+    /// said of these rows.
     pub(super) fn add(
         &mut self,
         sums: &[(usize, Values<'_>)],

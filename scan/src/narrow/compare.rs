@@ -1,6 +1,8 @@
-//! Which of 1,024 unpacked numbers compare as asked? Plain loops over lanes that compilers vectorise.
+//! Which of 1,024 unpacked numbers compare as asked? Plain loops over lanes that compilers
+//! vectorise.
 //!
-//! One byte per row, 0 or 1. Rows after a short block's last are answered too; the caller ignores them.
+//! One byte per row, 0 or 1. Rows after a short block's last are answered too; the caller ignores
+//! them.
 
 use crate::selection::RowBytes;
 use rackscan_format::{

@@ -1,11 +1,13 @@
 //! Which integers does an expression need, and what are its values?
 //!
-//! `l_extendedprice * (1 - l_discount)` is a decimal of 38 digits by type, but a few dozen bits by what the pages
-//! hold. Bounds of the columns are carried through the expression by interval arithmetic; each step is then computed on
-//! whole blocks in the narrowest integer that holds it, 8 to 128 bits.
+//! `l_extendedprice * (1 - l_discount)` is a decimal of 38 digits by type, but a few dozen bits by
+//! what the pages hold. Bounds of the columns are carried through the expression by interval
+//! arithmetic; each step is then computed on whole blocks in the narrowest integer that holds it, 8
+//! to 128 bits.
 //!
 //! Invariants
-//! - A step's value is the unscaled integer of its node's type, so scales are made equal by explicit factors.
+//! - A step's value is the unscaled integer of its node's type, so scales are made equal by
+//!   explicit factors.
 //! - [`NarrowProgram::reaches`] answers only when no step can leave its node's type (where arrow
 //!   would fail), for any number the packed bits can hold, honest or not. Then no step overflows in
 //!   the integer chosen for it.
@@ -135,8 +137,8 @@ impl NarrowProgram {
         })
     }
 
-    /// The operand that is a node's value, its steps added; `None` when it cannot be computed this way. Recursion
-    /// follows a verified program, whose nodes name only earlier ones.
+    /// The operand that is a node's value, its steps added; `None` when it cannot be computed this
+    /// way. Recursion follows a verified program, whose nodes name only earlier ones.
     pub(crate) fn operand(&mut self, program: &VerifiedProgram, node: NodeIndex) -> Option<Operand> {
         let index = usize::from(node);
         if let Some(known) = self.step_of_node[index] {
@@ -181,7 +183,8 @@ impl NarrowProgram {
         Some(operand)
     }
 
-    /// The step of a text column's codes, which compare as its texts do within one page's dictionary.
+    /// The step of a text column's codes, which compare as its texts do within one page's
+    /// dictionary.
     pub(crate) fn codes(&mut self, input: usize) -> usize {
         let known = self.columns().find(|(_, known)| *known == input);
         known.map_or_else(
@@ -228,7 +231,8 @@ impl NarrowProgram {
         self.combine(Arithmetic::Multiply, operand, Operand::Constant(factor), allowed)
     }
 
-    /// How far values reach when columns reach as far as `column` says; `None` when some step could overflow.
+    /// How far values reach when columns reach as far as `column` says; `None` when some step could
+    /// overflow.
     pub(crate) fn reaches(&self, column: impl Fn(usize) -> Interval) -> Option<Reaches> {
         let mut reaches = Reaches { bounds: Vec::new(), widths: Vec::new() };
         for Step { operation, allowed } in &self.steps {
@@ -388,8 +392,8 @@ fn digits_of(value_type: ValueType) -> Option<Interval> {
     }
 }
 
-/// What values of a type may be; `None` for types that are not integers. A computed decimal is bounded by its 128 bits,
-/// not by its digits, as in arrow.
+/// What values of a type may be; `None` for types that are not integers. A computed decimal is
+/// bounded by its 128 bits, not by its digits, as in arrow.
 fn range_of(value_type: ValueType) -> Option<Interval> {
     match value_type {
         ValueType::Int32 => Some((i32::MIN.into(), i32::MAX.into())),

@@ -35,7 +35,8 @@ impl Width {
     }
 }
 
-/// A signed integer of some width. Arithmetic wraps: whoever calls has proved that it does not come to that.
+/// A signed integer of some width. Arithmetic wraps: whoever calls has proved that it does not come
+/// to that.
 pub(crate) trait Int: Copy + Ord + Pod {
     const WIDTH: Width;
     const LEAST: Self;
@@ -134,13 +135,14 @@ macro_rules! at_width {
 }
 pub(crate) use at_width;
 
-/// Room for a block's values in integers of any width. What follows the values keeps neighbouring rooms from beginning at the
-/// same places of the nearest cache, whose sets they would fill.
+/// Room for a block's values in integers of any width. What follows the values keeps neighbouring
+/// rooms from beginning at the same places of the nearest cache, whose sets they would fill.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Lanes([i128; BLOCK_ROWS], [[u64; 8]; APART_LINES]);
 
-/// Some cache lines; an odd number of them, so that rooms meet at the same places as late as possible.
+/// Some cache lines; an odd number of them, so that rooms meet at the same places as late as
+/// possible.
 const APART_LINES: usize = 5;
 
 impl Lanes {

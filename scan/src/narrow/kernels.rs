@@ -1,6 +1,8 @@
-//! How are a block's values made, widened, combined and compared? Plain loops, compiled for each level of vectors.
+//! How are a block's values made, widened, combined and compared? Plain loops, compiled for each
+//! level of vectors.
 //!
-//! Invariant: nothing here checks for overflow; [`super::expression`] has proved that there is none.
+//! Invariant: nothing here checks for overflow; [`super::expression`] has proved that there is
+//! none.
 
 use super::int::Int;
 use crate::selection::RowBytes;

@@ -1,10 +1,11 @@
 //! Which rows of a block does a leaf over stored integers keep, without widening a value?
 //!
-//! A block's values are `reference + divisor * number`. The constant is translated once, to the numbers it lies
-//! between; the block's bounds often decide without unpacking; else the numbers are compared in the lanes they were
-//! unpacked to, 8 bits each where that is what they take.
+//! A block's values are `reference + divisor * number`. The constant is translated once, to the
+//! numbers it lies between; the block's bounds often decide without unpacking; else the numbers are
+//! compared in the lanes they were unpacked to, 8 bits each where that is what they take.
 //!
-//! Invariant: rows without a value are for the caller to remove; the answers here are about the numbers stored.
+//! Invariant: rows without a value are for the caller to remove; the answers here are about the
+//! numbers stored.
 
 pub(crate) mod compare;
 pub(crate) mod expression;
@@ -51,8 +52,8 @@ pub(crate) struct Searches {
 }
 
 impl Searches {
-    /// Whether so many are kept that asking about the others does not pay. A filter may keep what it likes, so that giving it up
-    /// changes nothing for whoever asked.
+    /// Whether so many are kept that asking about the others does not pay. A filter may keep what
+    /// it likes, so that giving it up changes nothing for whoever asked.
     pub(crate) fn given_up(&self) -> bool {
         self.tested >= KEYS_TRIED && self.kept > self.tested / 8 * 7
     }
@@ -182,7 +183,8 @@ pub(crate) fn reach_of(block: &IntegerBlock<'_>) -> Interval {
     (block.reference().into(), largest_value(block))
 }
 
-/// The narrowest integer for a block's values. A lying block's values wrap in 64 bits, wherever they are compared.
+/// The narrowest integer for a block's values. A lying block's values wrap in 64 bits, wherever
+/// they are compared.
 fn width_of(block: &IntegerBlock<'_>) -> Width {
     Width::of(reach_of(block)).min(Width::W64)
 }

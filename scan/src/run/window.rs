@@ -51,7 +51,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         (self.directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS)
     }
 
-    /// The rows of a block that are there, and how many they are. What zone maps prove of all rows holds of these, too.
+    /// The rows of a block that are there, and how many they are. What zone maps prove of all rows
+    /// holds of these, too.
     fn present(&self, block: usize) -> (Selection, usize) {
         let rows = self.rows_of(block);
         match self.withheld.as_ref().and_then(|withheld| withheld.in_block(block)) {

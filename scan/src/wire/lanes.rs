@@ -1,7 +1,9 @@
-//! How do integers travel in few bytes? As differences to the smallest, in the narrowest of 1, 2, 4 and 8 bytes.
+//! How do integers travel in few bytes? As differences to the smallest, in the narrowest of 1, 2, 4
+//! and 8 bytes.
 //!
 //! Invariants
-//! - `value = reference + lane`, wrapping in 64 bits; a width of 0 means that all rows have the reference.
+//! - `value = reference + lane`, wrapping in 64 bits; a width of 0 means that all rows have the
+//!   reference.
 //! - Values under a null are anything.
 //! - Decimals beyond 64 bits travel whole, in lanes of 16 bytes.
 
@@ -107,7 +109,8 @@ impl<T: Copy + Into<i64>, const W: usize> Kernel for Store<'_, T, W> {
     }
 }
 
-/// The values; those that do not fit the type are cut, so callers ask [`Lanes::within`] first, or check 64 bits.
+/// The values; those that do not fit the type are cut, so callers ask [`Lanes::within`] first, or
+/// check 64 bits.
 pub(super) fn decode<T: Stored>(
     lanes: Lanes,
     rows: usize,

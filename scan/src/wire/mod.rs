@@ -3,13 +3,14 @@
 //! ```text
 //! header (24 bytes) | one descriptor per column (40 bytes) | buffers, each at a multiple of 8 bytes
 //! ```
-//! Buffers follow one another in column order: validity bits if a row is null, then the lanes of integers, the bits
-//! of booleans, the doubles, or a text's lanes of lengths (of rows, or of dictionary entries after the rows' codes)
-//! and its bytes. Their places follow from counts, so there is no offset to get wrong. A batch takes a multiple of 8
-//! bytes: batches stand one behind the other, and those of a few groups are mostly what describes them.
+//! Buffers follow one another in column order: validity bits if a row is null, then the lanes of
+//! integers, the bits of booleans, the doubles, or a text's lanes of lengths (of rows, or of
+//! dictionary entries after the rows' codes) and its bytes. Their places follow from counts, so
+//! there is no offset to get wrong. A batch takes a multiple of 8 bytes: batches stand one behind
+//! the other, and those of a few groups are mostly what describes them.
 //!
-//! Integers and decimals travel as the difference to the smallest value in 1, 2, 4 or 8 bytes (`lanes`); a text
-//! travels once per distinct value when few are distinct (`text`).
+//! Integers and decimals travel as the difference to the smallest value in 1, 2, 4 or 8 bytes
+//! (`lanes`); a text travels once per distinct value when few are distinct (`text`).
 //!
 //! Invariants
 //! - Little-endian throughout. The checksum covers everything behind itself.

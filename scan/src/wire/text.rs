@@ -1,7 +1,8 @@
-//! How does a text column travel? As lengths and bytes; each distinct text once, when few are distinct.
+//! How does a text column travel? As lengths and bytes; each distinct text once, when few are
+//! distinct.
 //!
-//! Dictionary pages yield the same view for the same text, so distinct *views* are counted: equal texts with
-//! different views cost a few bytes, not correctness.
+//! Dictionary pages yield the same view for the same text, so distinct *views* are counted: equal
+//! texts with different views cost a few bytes, not correctness.
 
 use super::{Reader, WireError, Writer, column::Descriptor, lanes, malformed, small};
 use crate::limits::{WIRE_DICTIONARY_ENTRIES_MAX, WIRE_DICTIONARY_ROWS_PER_ENTRY};

@@ -1,4 +1,5 @@
-//! Random tables and programs from a seed: nulls, extremes, constants, few and many distinct values.
+//! Random tables and programs from a seed: nulls, extremes, constants, few and many distinct
+//! values.
 
 use super::{Column, Datum, Table, interpret};
 use rackscan_format::{

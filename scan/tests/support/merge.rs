@@ -1,4 +1,5 @@
-//! What do partial groups come to? Groups that repeat across batches are merged, as whoever asked for them merges them.
+//! What do partial groups come to? Groups that repeat across batches are merged, as whoever asked
+//! for them merges them.
 
 use super::{
     Datum,

@@ -1,7 +1,7 @@
 //! Tables in memory, their pages, and scans over them: what all tests of this crate stand on.
 //!
-//! Nothing here uses the crate's own evaluation: values are plain Rust, programs are interpreted row by row
-//! (`interpret`), and random ones are drawn from a seed (`draw`).
+//! Nothing here uses the crate's own evaluation: values are plain Rust, programs are interpreted
+//! row by row (`interpret`), and random ones are drawn from a seed (`draw`).
 
 pub(crate) mod draw;
 pub(crate) mod interpret;

@@ -1,7 +1,8 @@
 //! Is a request begun at all?
 //!
 //! Invariants
-//! - What one connection and one reactor have in progress is bounded; who asks for more is told so and may ask again.
+//! - What one connection and one reactor have in progress is bounded; who asks for more is told so
+//!   and may ask again.
 
 use rackscan_format::message::{Refusal, RefusalCode};
 

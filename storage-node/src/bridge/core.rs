@@ -1,7 +1,7 @@
 //! What may a request use while it is served?
 //!
-//! The way to the devices, the memory and the connections of one reactor, apart from the table of its requests, so that a request can be
-//! given both itself and these.
+//! The way to the devices, the memory and the connections of one reactor, apart from the table of
+//! its requests, so that a request can be given both itself and these.
 //!
 //! Invariants
 //! - Every device operation and wire transfer carries the place of its task and reports to it.
@@ -92,7 +92,8 @@ pub(crate) struct Core {
     pub(crate) publisher: Publisher,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) io: BridgeIo,
-    /// Places in its queue that are kept for writes whose bytes are on their way from the requester.
+    /// Places in its queue that are kept for writes whose bytes are on their way from the
+    /// requester.
     pub(crate) reserved: u32,
     /// Pages being checked before they are written.
     pub(crate) pool: BufferPool,
@@ -132,8 +133,8 @@ impl Core {
         self.io.in_flight() + self.reserved < self.io.depth()
     }
 
-    /// Whether a place may be reserved for a write whose bytes are on their way. Half of the places never are, so that requesters
-    /// whose bytes do not come leave some to others.
+    /// Whether a place may be reserved for a write whose bytes are on their way. Half of the places
+    /// never are, so that requesters whose bytes do not come leave some to others.
     pub(crate) fn may_reserve(&self) -> bool {
         self.has_room() && self.reserved < self.io.depth().div_ceil(2)
     }
@@ -183,15 +184,16 @@ impl Core {
         }
     }
 
-    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there. Both times, because who reads
-    /// the device meanwhile may have found the old bytes.
+    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there.
+    /// Both times, because who reads the device meanwhile may have found the old bytes.
     pub(crate) fn written(&self, extent: &Extent) {
         if let Some(cache) = &self.node.cache {
             cache.pages().withdraw(extent);
         }
     }
 
-    /// What a device's fault means for its request; a fault that leaves the device unknown stops the node.
+    /// What a device's fault means for its request; a fault that leaves the device unknown stops
+    /// the node.
     pub(crate) fn storage_fault(&self, what: &dyn std::fmt::Display, fault: &IoFault) -> Refusal {
         if fault.must_stop() {
             self.node.lifecycle.fail(&fault.to_string());
@@ -205,7 +207,8 @@ impl Core {
         Refusal::new(RefusalCode::Storage, format!("{what}: {fault}"))
     }
 
-    /// Takes staging memory for a task, if there is some and its connection does not hold too much already.
+    /// Takes staging memory for a task, if there is some and its connection does not hold too much
+    /// already.
     pub(crate) fn take_slot(&mut self, place: Place, bytes: usize) -> Option<Slot> {
         let half = self.staging.total_bytes() / 2;
         let held = self.link(place)?.staged_bytes;

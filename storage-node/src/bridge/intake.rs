@@ -1,12 +1,14 @@
 //! How do the requests of many clients reach one reactor?
 //!
-//! Through the reactor's inbox: it decides into which ring a client writes. A client that asks often gets a ring of its own, the
-//! others share one, and who asks often is measured while they ask.
+//! Through the reactor's inbox: it decides into which ring a client writes. A client that asks
+//! often gets a ring of its own, the others share one, and who asks often is measured while they
+//! ask.
 //!
 //! Invariants
-//! - Requests of one client come out in the order in which it sent them, also while it is moved to another ring.
-//! - A request that arrives before its connection was handed over waits for it; how many may wait is bounded, and a client
-//!   that exceeds it is refused when its connection comes.
+//! - Requests of one client come out in the order in which it sent them, also while it is moved to
+//!   another ring.
+//! - A request that arrives before its connection was handed over waits for it; how many may wait
+//!   is bounded, and a client that exceeds it is refused when its connection comes.
 //! - What arrives after a connection has gone is dropped.
 
 use std::collections::HashMap;
@@ -21,7 +23,8 @@ use crate::{
 /// What is known of a sender.
 #[derive(Debug)]
 enum Sender {
-    /// Its connection has not been handed over yet; its requests so far, or `None` if there were too many.
+    /// Its connection has not been handed over yet; its requests so far, or `None` if there were
+    /// too many.
     Early(Option<Vec<Vec<u8>>>),
     /// Its connection is this link of the reactor.
     Connected(usize),
@@ -99,8 +102,8 @@ impl Intake {
         Incoming::Noted
     }
 
-    /// The connection of `sender` is `link` from now on. Returns the requests that arrived before it, in order; `None` if there
-    /// were more than may wait.
+    /// The connection of `sender` is `link` from now on. Returns the requests that arrived before
+    /// it, in order; `None` if there were more than may wait.
     pub(crate) fn connected(&mut self, sender: SenderId, link: usize) -> Option<Vec<Vec<u8>>> {
         match self.senders.insert(sender, Sender::Connected(link)) {
             Some(Sender::Early(waiting)) => waiting,

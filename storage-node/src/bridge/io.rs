@@ -8,7 +8,8 @@
 //! | `dynamic` | | a thread for each operation |
 //!
 //! Invariants
-//! - Everything else about a request is the same over each, so that what is compared is only who waits for the device.
+//! - Everything else about a request is the same over each, so that what is compared is only who
+//!   waits for the device.
 
 use rackscan_device::{
     BufferPool, BufferRegistration, Completion, DeviceIndex, DeviceIo, Fsync, HandOver, PreadPool, Read,
@@ -19,7 +20,8 @@ use rackscan_format::message::{BridgeKind, IoKind};
 
 use super::core::NodeParts;
 
-/// The device operations of one thread. An enumeration, so that the ring is called as directly as without the others.
+/// The device operations of one thread. An enumeration, so that the ring is called as directly as
+/// without the others.
 #[derive(Debug)]
 pub(crate) enum BridgeIo {
     Ring(Box<Ring>),

@@ -1,9 +1,12 @@
 //! Which connections does a reactor have, and which of them are to be looked at?
 //!
 //! Invariants
-//! - A connection on which nothing happens costs a turn nothing: it is in no list until its watch fires, or somebody uses it.
-//! - A connection that is in no list is armed and watched, so whatever arrives there fires its watch.
-//! - What was posted and held back is handed over by the next release: who posts takes the connection by [`Links::use_at`].
+//! - A connection on which nothing happens costs a turn nothing: it is in no list until its watch
+//!   fires, or somebody uses it.
+//! - A connection that is in no list is armed and watched, so whatever arrives there fires its
+//!   watch.
+//! - What was posted and held back is handed over by the next release: who posts takes the
+//!   connection by [`Links::use_at`].
 
 use std::collections::HashMap;
 
@@ -124,7 +127,8 @@ impl Links {
         });
     }
 
-    /// Lets the kernel watch those that `are` to be watched and on which nothing waits to be looked at. False if something does somewhere.
+    /// Lets the kernel watch those that `are` to be watched and on which nothing waits to be looked
+    /// at. False if something does somewhere.
     pub(crate) fn arm(&mut self, io: &mut BridgeIo, are: impl Fn(&Link) -> bool) -> bool {
         let (all, mut all_armed) = (&mut self.all, true);
         self.awake.retain(|index| {

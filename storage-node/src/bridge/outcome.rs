@@ -27,7 +27,8 @@ pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
     bytes.inspect_err(|error| tracing::error!(%error, "a refusal cannot be sent")).ok()
 }
 
-/// Whether a reply may be written into a box: it speaks of no bytes that were written elsewhere, which a reader of the box might not see yet.
+/// Whether a reply may be written into a box: it speaks of no bytes that were written elsewhere,
+/// which a reader of the box might not see yet.
 pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
     match outcome {
         Ok(Answer::Transacted { messages }) => matches!(messages, Parcel::Here(_)),

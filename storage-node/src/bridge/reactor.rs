@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! - A request's task is removed only when nothing it started is under way; its connection may go earlier.
-//! - Requests that wait for memory are served in the order in which they began to wait, except that nobody waits behind one
-//!   whose own connection has what it waits for.
-//! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not looked at.
+//! - A request's task is removed only when nothing it started is under way; its connection may go
+//!   earlier.
+//! - Requests that wait for memory are served in the order in which they began to wait, except that
+//!   nobody waits behind one whose own connection has what it waits for.
+//! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not
+//!   looked at.
 
 mod connect;
 mod mail;
@@ -48,7 +50,8 @@ const NO_LINK: usize = usize::MAX;
 pub(crate) struct ReactorParts {
     /// The node's listeners; with the first reactor only.
     pub(crate) listeners: Vec<Listener>,
-    /// All reactors, this one included, in the order of their inboxes, among which the listeners deal connections.
+    /// All reactors, this one included, in the order of their inboxes, among which the listeners
+    /// deal connections.
     pub(crate) reactors: Vec<Arc<Mailbox>>,
 }
 
@@ -74,7 +77,8 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Watches what a sleeping reactor must wake for. `number` tells its connections' names from other reactors'.
+    /// Watches what a sleeping reactor must wake for. `number` tells its connections' names from
+    /// other reactors'.
     pub(crate) fn new(
         mut core: Core,
         intake: Intake,
@@ -164,7 +168,8 @@ impl Reactor {
         for _ in 0..COMPLETIONS_PER_TURN_MAX {
             let Some(completion) = self.ended.pop_front() else { break };
             self.completed(completion);
-            // Where that takes no system call, the first answer does not wait for the last of many reads that end together.
+            // Where that takes no system call, the first answer does not wait for the last of many
+            // reads that end together.
             self.core.release_mapped();
         }
         self.core.release();
@@ -227,7 +232,8 @@ impl Reactor {
             happened |= moved;
             for event in events.drain(..) {
                 if self.core.links.get_mut(index).is_none() {
-                    // The node hung up in the middle of the events; closing reports the transfers among the rest.
+                    // The node hung up in the middle of the events; closing reports the transfers
+                    // among the rest.
                     break;
                 }
                 self.handle(index, event);
@@ -275,8 +281,8 @@ impl Reactor {
         self.abandon(transfers);
     }
 
-    /// The peer must go. Another thread closes the connection, because a peer that does not read can make that take a while;
-    /// requests whose transfers are under way end when it has.
+    /// The peer must go. Another thread closes the connection, because a peer that does not read
+    /// can make that take a while; requests whose transfers are under way end when it has.
     fn hang_up(&mut self, index: usize, reason: &str) {
         let Some(link) = self.forget(index) else { return };
         tracing::warn!(peer = link.peer(), reason, "the connection is closed");
@@ -284,12 +290,14 @@ impl Reactor {
         let close = move || mailbox.send(Mail::HungUp(link.close()));
         let spawned = std::thread::Builder::new().name("hang-up".to_owned()).spawn(close);
         if let Err(error) = spawned {
-            // The closure, and the connection with it, was dropped; but what was under way is not known any more.
+            // The closure, and the connection with it, was dropped; but what was under way is not
+            // known any more.
             self.core.node.lifecycle.fail(&format!("no thread to close a connection: {error}"));
         }
     }
 
-    /// Takes a connection out of the table. Its requests end as soon as nothing they started is under way.
+    /// Takes a connection out of the table. Its requests end as soon as nothing they started is
+    /// under way.
     fn forget(&mut self, index: usize) -> Option<Link> {
         let link = self.core.links.take(index)?;
         link.forget();
@@ -332,7 +340,8 @@ impl Reactor {
         }
     }
 
-    /// A message has arrived, in this box if in one: a request, or nonsense, which ends the connection.
+    /// A message has arrived, in this box if in one: a request, or nonsense, which ends the
+    /// connection.
     fn request(&mut self, link_index: usize, post: Option<usize>, bytes: &[u8]) {
         let Some(link) = self.core.links.get_mut(link_index) else { return };
         let message = match RequestMessage::decode(bytes) {
@@ -391,7 +400,8 @@ impl Reactor {
         }
     }
 
-    /// Lets waiting tasks go on, in order, until one waits for what other connections have. Whether any could.
+    /// Lets waiting tasks go on, in order, until one waits for what other connections have. Whether
+    /// any could.
     fn feed_starved(&mut self) -> bool {
         let (mut happened, mut at) = (false, 0);
         while let Some(index) = self.starved.get(at).copied() {

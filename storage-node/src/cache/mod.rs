@@ -1,6 +1,7 @@
 //! How do a node's requests and devices use its page cache?
 //!
-//! Which pages are kept, and how others read them, is `rackscan-cache`'s; here its memory meets devices and connections.
+//! Which pages are kept, and how others read them, is `rackscan-cache`'s; here its memory meets
+//! devices and connections.
 //!
 //! Invariants
 //! - A connection has at most one grant of the cache, for reading.

@@ -1,7 +1,7 @@
 //! How do people write a number of bytes?
 //!
-//! `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`; decimal units (`"10GB"`) too. Written back in the largest binary unit
-//! that is exact.
+//! `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`; decimal units (`"10GB"`) too. Written back in the
+//! largest binary unit that is exact.
 
 use std::{fmt, str::FromStr};
 

@@ -1,7 +1,7 @@
 //! Which cluster is meant?
 //!
-//! A number, or a name that stands for one: its 64-bit FNV-1a hash. Everybody who writes the same name means the same
-//! cluster; the key, not this number, is what keeps strangers out.
+//! A number, or a name that stands for one: its 64-bit FNV-1a hash. Everybody who writes the same
+//! name means the same cluster; the key, not this number, is what keeps strangers out.
 
 use std::fmt;
 

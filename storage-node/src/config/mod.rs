@@ -33,7 +33,8 @@
 //!
 //! Invariants
 //! - Every key has its default in one place, here. A key that is not known is an error.
-//! - Every value is within the bounds of `limits` once [`Config::check`] has passed; nothing starts without it.
+//! - Every value is within the bounds of `limits` once [`Config::check`] has passed; nothing starts
+//!   without it.
 
 mod bytes;
 mod cluster;
@@ -63,8 +64,8 @@ pub struct DeviceConfig {
     /// Size of a file to be made; needed only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Whether a file to be made takes all its disk space at once; otherwise it takes it as pages are written, and a
-    /// load fails when the filesystem is full.
+    /// Whether a file to be made takes all its disk space at once; otherwise it takes it as pages
+    /// are written, and a load fails when the filesystem is full.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
 }
@@ -83,7 +84,8 @@ pub struct PeerConfig {
     pub relay: Vec<Address>,
 }
 
-/// How long a node whose log has a damaged end waits for those that may have the rest of it, before it goes on without.
+/// How long a node whose log has a damaged end waits for those that may have the rest of it, before
+/// it goes on without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPatience {
     /// For the others, once one of them has said what it has.
@@ -113,10 +115,12 @@ pub struct Config {
     /// Where it listens, on one wire or several at once.
     #[serde(with = "load::addresses")]
     pub listen: Vec<Address>,
-    /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other nodes find it by their `peers`.
+    /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other
+    /// nodes find it by their `peers`.
     #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
     pub relay: Vec<Address>,
-    /// The part of the memory budget that stripes may take while they pass, divided among the addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`, by default
+    /// The part of the memory budget that stripes may take while they pass, divided among the
+    /// addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`, by default
     /// `RELAY_BYTES_DEFAULT` for each; none without `relay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_memory: Option<ByteSize>,
@@ -125,32 +129,39 @@ pub struct Config {
     /// All memory it may use for buffers, scans and metadata.
     #[serde(default = "defaults::memory_budget")]
     pub memory_budget: ByteSize,
-    /// The part of it in which pages that are wanted often are kept: none if 0. By default an eighth, or what the rest can spare.
+    /// The part of it in which pages that are wanted often are kept: none if 0. By default an
+    /// eighth, or what the rest can spare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<ByteSize>,
-    /// The part of it in which keys of transactions are kept: none if 0. By default a sixteenth, or what the rest and the cache can spare.
+    /// The part of it in which keys of transactions are kept: none if 0. By default a sixteenth, or
+    /// what the rest and the cache can spare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions: Option<ByteSize>,
-    /// Bytes that the log of transactions may take; beyond, nothing new is prepared until it has been made shorter. By default all that the
-    /// disk has.
+    /// Bytes that the log of transactions may take; beyond, nothing new is prepared until it has
+    /// been made shorter. By default all that the disk has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
-    /// Replicas of the log in other nodes that must have a record before it is acknowledged; while fewer are available, writes are refused. At most as many as the log
-    /// has: two, or one of two nodes. By default 1 where there are two other nodes or more, else 0: then the loss of this node's disk may lose acknowledged records, and
-    /// a person decides whether the node goes on without them.
+    /// Replicas of the log in other nodes that must have a record before it is acknowledged; while
+    /// fewer are available, writes are refused. At most as many as the log has: two, or one of two
+    /// nodes. By default 1 where there are two other nodes or more, else 0: then the loss of this
+    /// node's disk may lose acknowledged records, and a person decides whether the node goes on
+    /// without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_replicas_min: Option<u8>,
-    /// How nice the threads are that write logs of transactions, their copies, and to other nodes: 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
+    /// How nice the threads are that write logs of transactions, their copies, and to other nodes:
+    /// 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub transactions_nice: u8,
     /// The clock with which those of clients are compared; not read from a file.
     #[serde(skip)]
     pub wall: WallClock,
-    /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator is gone; one that knows none leaves
-    /// them in doubt. The next two of them in the ring of ids keep copies of its log.
+    /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator
+    /// is gone; one that knows none leaves them in doubt. The next two of them in the ring of ids
+    /// keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerConfig>,
-    /// The ids of all nodes of the cluster, this one's, too. Empty if it is not told: then it goes on with what its data folder records.
+    /// The ids of all nodes of the cluster, this one's, too. Empty if it is not told: then it goes
+    /// on with what its data folder records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<NodeId>,
     /// Threads that serve connections and read devices.
@@ -165,21 +176,23 @@ pub struct Config {
     /// How reactors read devices; the other bridges read by threads of their own.
     #[serde(default)]
     pub io: IoKind,
-    /// Threads that read devices for each reactor (with `io = "pread"`) or poller (of the bridge `static`).
+    /// Threads that read devices for each reactor (with `io = "pread"`) or poller (of the bridge
+    /// `static`).
     #[serde(default = "defaults::io_threads")]
     pub io_threads: u16,
-    /// Threads that serve connections with the bridges `static` and `dynamic`: connections are dealt among them, one to
-    /// each as long as there are enough.
+    /// Threads that serve connections with the bridges `static` and `dynamic`: connections are
+    /// dealt among them, one to each as long as there are enough.
     #[serde(default = "defaults::pollers")]
     pub pollers: u16,
     /// Bytes of an area of the first device into which anybody may write; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<ByteSize>,
-    /// Cores to pin threads to: reactors (or pollers) first, then scan workers, then the threads that read devices, poller
-    /// by poller; in turn. None are pinned if empty.
+    /// Cores to pin threads to: reactors (or pollers) first, then scan workers, then the threads
+    /// that read devices, poller by poller; in turn. None are pinned if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
-    /// Connections at a time. Each takes up to [`limits::CONNECTION_BYTES`] beside the memory budget.
+    /// Connections at a time. Each takes up to [`limits::CONNECTION_BYTES`] beside the memory
+    /// budget.
     #[serde(default = "defaults::connections")]
     pub connections: u32,
     /// Receive rings of each reactor for clients that ask often; all others share one.
@@ -191,17 +204,20 @@ pub struct Config {
     /// Reads in flight per scan worker.
     #[serde(default = "defaults::scan_depth")]
     pub scan_depth: u32,
-    /// Scans that may wait for a worker; further ones are refused, and the engine fetches the segment instead.
+    /// Scans that may wait for a worker; further ones are refused, and the engine fetches the
+    /// segment instead.
     #[serde(default = "defaults::scan_queue")]
     pub scan_queue: u16,
-    /// Milliseconds of processor time that one scan of a segment may take; one that takes more is refused, and the engine
-    /// fetches the segment instead.
+    /// Milliseconds of processor time that one scan of a segment may take; one that takes more is
+    /// refused, and the engine fetches the segment instead.
     #[serde(default = "defaults::scan_cpu_ms")]
     pub scan_cpu_ms: u32,
-    /// Stored pages and groups that one scan of a segment may hold; one that cannot do with it is refused likewise.
+    /// Stored pages and groups that one scan of a segment may hold; one that cannot do with it is
+    /// refused likewise.
     #[serde(default = "defaults::scan_memory")]
     pub scan_memory: ByteSize,
-    /// How long it waits for the rest of a log whose end is damaged. Not in a file: there it is what it is by default.
+    /// How long it waits for the rest of a log whose end is damaged. Not in a file: there it is
+    /// what it is by default.
     #[serde(skip)]
     pub log_patience: LogPatience,
 }
@@ -317,7 +333,8 @@ impl Config {
         }
     }
 
-    /// Links of each relay that may belong to no session: nodes that forward come before the client does, or behind it.
+    /// Links of each relay that may belong to no session: nodes that forward come before the client
+    /// does, or behind it.
     #[must_use]
     pub fn relay_links(&self) -> usize {
         (self.peers.len() + limits::RELAY_LINKS_SPARE).min(rackscan_relay::limits::EARLY_MAX)

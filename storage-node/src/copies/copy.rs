@@ -1,7 +1,8 @@
 //! How does one copy of a log grow?
 //!
 //! Invariants
-//! - The copy goes as far as its records follow each other; what lies behind that on the disk counts for nothing, and is overwritten.
+//! - The copy goes as far as its records follow each other; what lies behind that on the disk
+//!   counts for nothing, and is overwritten.
 //! - A full disk leaves the copy as it was.
 //! - There is disk space ahead of the copy's end, of which its origin is told.
 
@@ -29,7 +30,8 @@ pub(super) struct Copy {
     file: File,
     pub(super) number: u32,
     follower: Follower,
-    /// Up to where there is disk space, with zeroes behind what was written; `None` if something else may lie there.
+    /// Up to where there is disk space, with zeroes behind what was written; `None` if something
+    /// else may lie there.
     reserved_bytes: Option<u64>,
     /// Up to where there is disk space that the file's length does not show.
     ahead_bytes: u64,
@@ -193,7 +195,8 @@ impl Copy {
         self.reserved_bytes = None;
     }
 
-    /// Ends the copy at a point, if there is one, and puts what lies behind it into another file, durably. False if there is no such point.
+    /// Ends the copy at a point, if there is one, and puts what lies behind it into another file,
+    /// durably. False if there is no such point.
     pub(super) fn cut(&mut self, point: Tail, beside: &Path) -> io::Result<bool> {
         let mut header = [0; LOG_HEADER_BYTES];
         self.file.read_at(&mut header, 0)?;

@@ -1,7 +1,8 @@
 //! Which generation of a log does a node know, after any crash?
 //!
-//! A file of two slots, written by turns: the one that is not the newest is overwritten, so a torn write leaves the newest whole. The file never grows, so a full
-//! disk is no reason not to write it once it is there.
+//! A file of two slots, written by turns: the one that is not the newest is overwritten, so a torn
+//! write leaves the newest whole. The file never grows, so a full disk is no reason not to write it
+//! once it is there.
 //!
 //! | file | |
 //! |---|---|

@@ -17,10 +17,14 @@
 //!
 //! Invariants
 //! - What is answered is on the disk.
-//! - Bytes are kept only if they go on with the log: by their numbers and checksums, whoever sends them.
-//! - Nothing of a copy is thrown away but what a shorter log of the same row replaces, what was never whole, and cuts for which newer ones leave no room.
-//! - Only nodes that this one is told of have copies here; each takes care of its own by its id, and one cannot touch another's.
-//! - It works whether or not the node's own home is there: nodes that start at the same time ask each other.
+//! - Bytes are kept only if they go on with the log: by their numbers and checksums, whoever sends
+//!   them.
+//! - Nothing of a copy is thrown away but what a shorter log of the same row replaces, what was
+//!   never whole, and cuts for which newer ones leave no room.
+//! - Only nodes that this one is told of have copies here; each takes care of its own by its id,
+//!   and one cannot touch another's.
+//! - It works whether or not the node's own home is there: nodes that start at the same time ask
+//!   each other.
 
 mod copy;
 mod generation;

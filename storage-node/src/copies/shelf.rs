@@ -123,7 +123,8 @@ impl Shelves {
         Ok(self.of.entry(origin).or_default())
     }
 
-    /// Keeps a part, if it goes on with what there is; what there is then. Nothing is durable before [`Shelves::sync`].
+    /// Keeps a part, if it goes on with what there is; what there is then. Nothing is durable
+    /// before [`Shelves::sync`].
     pub(super) fn keep(&mut self, origin: NodeId, part: &Part<'_>) -> Result<LogKept, Trouble> {
         self.of(origin)?;
         let begins = part.offset_bytes == 0 && !part.bytes.is_empty();

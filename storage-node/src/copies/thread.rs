@@ -149,7 +149,8 @@ impl Keeping {
         Ok(Some((Self { jobs, room: Room::new(room_bytes), origins, known }, thread)))
     }
 
-    /// Whether this node's log is kept here; or, if no bytes are meant, whether its generation is known here.
+    /// Whether this node's log is kept here; or, if no bytes are meant, whether its generation is
+    /// known here.
     pub(crate) fn check(&self, origin: NodeId, has_bytes: bool) -> Result<(), Refusal> {
         if self.origins.contains(&origin) || !has_bytes && self.known.contains(&origin) {
             return Ok(());
@@ -226,7 +227,8 @@ fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
     }
 }
 
-/// Keeps a part of a log. Of an origin that does not know the newest generation of its own log nothing is kept: it is older than its replicas.
+/// Keeps a part of a log. Of an origin that does not know the newest generation of its own log
+/// nothing is kept: it is older than its replicas.
 fn keep(
     shelves: &mut Shelves,
     origin: NodeId,

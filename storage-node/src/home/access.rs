@@ -86,12 +86,14 @@ pub(crate) struct HomeAccess {
     next: u64,
     /// Requests of this reactor that the home has not answered.
     callers: HashMap<Caller, TaskIndex>,
-    /// What it has answered and their requests do not know yet. By callers: a request may end before it hears, and its place is given to another.
+    /// What it has answered and their requests do not know yet. By callers: a request may end
+    /// before it hears, and its place is given to another.
     arrived: VecDeque<(Caller, Vec<Reply>)>,
 }
 
 impl HomeAccess {
-    /// The way of the reactor with this number. The first one is given the home, if the node keeps keys.
+    /// The way of the reactor with this number. The first one is given the home, if the node keeps
+    /// keys.
     pub(crate) fn new(
         number: u16,
         home: Option<FirstHome>,
@@ -107,7 +109,8 @@ impl HomeAccess {
         Self { way, reactors, number, next: 0, callers: HashMap::new(), arrived: VecDeque::new() }
     }
 
-    /// Asks the home on behalf of a request, to which the replies go; of messages that are not answered there are none.
+    /// Asks the home on behalf of a request, to which the replies go; of messages that are not
+    /// answered there are none.
     pub(crate) fn ask(
         &mut self,
         task: TaskIndex,
@@ -234,7 +237,8 @@ mod tests {
         let question = || vec![Request::Mark];
         let ended = access.ask(TaskIndex(7), ConnectionId(1), question());
         access.answered(ended, vec![Reply::Prepared]);
-        // Its connection ends before the answer is handed out, and its place goes to another request.
+        // Its connection ends before the answer is handed out, and its place goes to another
+        // request.
         access.forget(ended);
         let other = access.ask(TaskIndex(7), ConnectionId(2), question());
         access.answered(other, vec![Reply::Aborted]);

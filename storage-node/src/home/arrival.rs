@@ -1,7 +1,8 @@
 //! How does a home reach the first reactor that comes only when the node serves already?
 //!
 //! Invariants
-//! - A home that nobody takes ends with the node: what arrives when the reactor has gone is not kept.
+//! - A home that nobody takes ends with the node: what arrives when the reactor has gone is not
+//!   kept.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,10 +1,12 @@
 //! Which clients of transactions are reached over which connection?
 //!
-//! A client that vanishes leaves leases, locks and transactions in doubt. It has vanished when the connection has over which it took its
-//! last lease. Who takes none but locks or prepares counts from the connection over which it did that first.
+//! A client that vanishes leaves leases, locks and transactions in doubt. It has vanished when the
+//! connection has over which it took its last lease. Who takes none but locks or prepares counts
+//! from the connection over which it did that first.
 //!
 //! Invariants
-//! - A client belongs to one connection at a time; a connection has at most `CLIENTS_PER_CONNECTION_MAX`.
+//! - A client belongs to one connection at a time; a connection has at most
+//!   `CLIENTS_PER_CONNECTION_MAX`.
 
 use std::collections::HashMap;
 
@@ -20,7 +22,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// A client takes a lease over this connection, to which it belongs from now on. False if it has too many clients.
+    /// A client takes a lease over this connection, to which it belongs from now on. False if it
+    /// has too many clients.
     pub(crate) fn leases(&mut self, client: ClientId, connection: ConnectionId) -> bool {
         if self.over.get(&client) == Some(&connection) {
             return true;
@@ -38,7 +41,8 @@ impl Clients {
         true
     }
 
-    /// A client locks or prepares something over this connection; it belongs to it if it belongs to none.
+    /// A client locks or prepares something over this connection; it belongs to it if it belongs to
+    /// none.
     pub(crate) fn acts(&mut self, client: ClientId, connection: ConnectionId) {
         if !self.over.contains_key(&client) {
             self.leases(client, connection);

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! - The log stays what it is until the new file is durable and in its place; giving up at any step before changes nothing.
+//! - The log stays what it is until the new file is durable and in its place; giving up at any step
+//!   before changes nothing.
 //! - The store that the new file makes is the one that the log makes.
 
 use std::io;
@@ -38,7 +39,8 @@ pub(super) struct Compaction<F> {
 }
 
 impl<F: LogFile> Compaction<F> {
-    /// Begins a new log with a snapshot of what the old one makes up to `tail`. `salt` tells it from other logs.
+    /// Begins a new log with a snapshot of what the old one makes up to `tail`. `salt` tells it
+    /// from other logs.
     pub(super) fn begin(
         folder: &impl LogFolder<File = F>,
         snapshot: Snapshot,
@@ -81,7 +83,8 @@ impl<F: LogFile> Compaction<F> {
         self.flush()
     }
 
-    /// Puts the rest of the old log behind it, to which nothing is added any more, and makes it durable.
+    /// Puts the rest of the old log behind it, to which nothing is added any more, and makes it
+    /// durable.
     pub(super) fn complete(mut self, old: &F, end_bytes: u64) -> io::Result<(F, LogWriter)> {
         self.follow(old, end_bytes)?;
         self.file.sync()?;

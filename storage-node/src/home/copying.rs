@@ -1,6 +1,7 @@
 //! What does the home do so that other nodes have copies of its log?
 //!
-//! It hands them what it hands to its own disk, and waits for both; for a copy not longer than is bearable.
+//! It hands them what it hands to its own disk, and waits for both; for a copy not longer than is
+//! bearable.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -98,7 +99,8 @@ impl HomeService {
         }
     }
 
-    /// A shorter log is ready: the copies are to have it before it takes the place of this one, so that they do not have to be waited for then.
+    /// A shorter log is ready: the copies are to have it before it takes the place of this one, so
+    /// that they do not have to be waited for then.
     pub(super) fn copy_ahead(&mut self, number: u32, end: Tail) {
         self.successor = number;
         self.durability.begin_ahead();

@@ -1,10 +1,13 @@
-//! What becomes of bytes that are cut off a log because they are no whole records, or off a copy because its origin's log goes on differently?
+//! What becomes of bytes that are cut off a log because they are no whole records, or off a copy
+//! because its origin's log goes on differently?
 //!
-//! They are kept in a file beside it: behind a damaged record may lie whole ones, which were acknowledged.
+//! They are kept in a file beside it: behind a damaged record may lie whole ones, which were
+//! acknowledged.
 //!
 //! Invariants
 //! - A cut is durable here before it is cut off the log, and whole, however long it is.
-//! - The file is no longer than its bound, or than the newest cut if that is longer: earlier ones are left out then, which is warned of.
+//! - The file is no longer than its bound, or than the newest cut if that is longer: earlier ones
+//!   are left out then, which is warned of.
 //! - What was kept before is gone only when what takes its place is durable.
 
 use std::{
@@ -19,7 +22,8 @@ use super::files::{HomeFileError, os};
 /// The file's name, in the folder of the log.
 pub(super) const LOG_CUT: &str = "transactions.log.cut";
 
-/// Keeps `bytes` bytes of a log, from `offset_bytes` on, in the file for it: behind what was cut off before if both take at most `most_bytes`, else in its place.
+/// Keeps `bytes` bytes of a log, from `offset_bytes` on, in the file for it: behind what was cut
+/// off before if both take at most `most_bytes`, else in its place.
 pub(super) fn keep(
     folder: &Path,
     log: &File,

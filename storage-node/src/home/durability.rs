@@ -4,14 +4,17 @@
 //! replicas that are waited for --change--> a generation is proposed -> written here -> known to its members and enough others -> it counts
 //! ```
 //!
-//! When it is on this node's disk and in every replica of the generation that counts, and of each one that was proposed since. A replica that lacks a record
-//! for too long is left out by a new generation, and comes back by another one when it has caught up. Below the least number of replicas none is left
-//! out: nothing is acknowledged then, and nothing new is taken.
+//! When it is on this node's disk and in every replica of the generation that counts, and of each
+//! one that was proposed since. A replica that lacks a record for too long is left out by a new
+//! generation, and comes back by another one when it has caught up. Below the least number of
+//! replicas none is left out: nothing is acknowledged then, and nothing new is taken.
 //!
 //! Invariants
 //! - What is acknowledged never goes back.
-//! - A replica is in a generation only if it has all that was acknowledged before the generation was proposed.
-//! - A record is acknowledged only under a generation that counts; so whoever has lost this node's disk finds a member of the highest generation, or no proof.
+//! - A replica is in a generation only if it has all that was acknowledged before the generation
+//!   was proposed.
+//! - A record is acknowledged only under a generation that counts; so whoever has lost this node's
+//!   disk finds a member of the highest generation, or no proof.
 //! - A generation is told to others when it is durable here: no number ever means two sets.
 
 use std::time::Instant;
@@ -32,8 +35,9 @@ pub(crate) struct Rule {
 impl Rule {
     /// Of a node with so many others, of which so many replicas must have everything.
     ///
-    /// Two know of each generation where there are three others or more: then one lost or silent node beside this one leaves no doubt. Where this
-    /// node may go on alone there is always doubt, and nobody else has to know.
+    /// Two know of each generation where there are three others or more: then one lost or silent
+    /// node beside this one leaves no doubt. Where this node may go on alone there is always doubt,
+    /// and nobody else has to know.
     pub(crate) fn new(least: usize, others: usize) -> Self {
         let quorum = if least == 0 { 0 } else { least.max(others.saturating_sub(1).min(2)) };
         Self { least, quorum }
@@ -52,7 +56,8 @@ pub(crate) struct Generation {
     pub(crate) began_after: u64,
 }
 
-/// That of a member which is no keeper any more, because the configuration has changed: so the next proposal differs.
+/// That of a member which is no keeper any more, because the configuration has changed: so the next
+/// proposal differs.
 const FORMER: Members = 1 << 31;
 
 impl Generation {
@@ -129,8 +134,10 @@ enum Standing {
 }
 
 impl Durability {
-    /// All up to `sequence` is on this node's disk. There are so many copies, of which nothing is known yet, with so many others: the end of what was
-    /// recovered may be nowhere else, and who asks for it again must not be told that it is safe. `last` is the generation that this disk knows.
+    /// All up to `sequence` is on this node's disk. There are so many copies, of which nothing is
+    /// known yet, with so many others: the end of what was recovered may be nowhere else, and who
+    /// asks for it again must not be told that it is safe. `last` is the generation that this disk
+    /// knows.
     pub(crate) fn new(
         sequence: u64,
         (copies, others): (usize, usize),
@@ -162,7 +169,8 @@ impl Durability {
         self.local = self.local.max(sequence);
     }
 
-    /// All up to `sequence` is in the copy with this number. Whether it is waited for from now on, and was not before.
+    /// All up to `sequence` is in the copy with this number. Whether it is waited for from now on,
+    /// and was not before.
     pub(crate) fn copied(&mut self, copy: usize, sequence: u64) -> bool {
         let local = self.local;
         let Some(copy) = self.copies.get_mut(copy) else { return false };
@@ -174,8 +182,9 @@ impl Durability {
         is_back
     }
 
-    /// The connection to the node with this number has ended: its copy is not waited for, until it has caught up. Whether that is new. What it had and knew
-    /// is asked for again: it may come back without.
+    /// The connection to the node with this number has ended: its copy is not waited for, until it
+    /// has caught up. Whether that is new. What it had and knew is asked for again: it may come
+    /// back without.
     pub(crate) fn lost(&mut self, other: usize) -> bool {
         let local = self.local;
         if let Some(known) = self.known.get_mut(other) {
@@ -205,7 +214,8 @@ impl Durability {
         self.is_written |= self.proposed() == number;
     }
 
-    /// A generation that is to be made durable here, and known to others after that, if the replicas that are waited for have changed.
+    /// A generation that is to be made durable here, and known to others after that, if the
+    /// replicas that are waited for have changed.
     pub(crate) fn propose(&mut self, now: Instant) -> Option<Generation> {
         // One at a time is being written.
         if self.copies.is_empty() || self.last.is_some() && !self.is_written {
@@ -226,7 +236,8 @@ impl Durability {
         let members = if is_enough || is_first { members } else { before };
         let earlier = self.last.map_or(0, |last| last.quorum);
         let quorum = if self.counts { self.rule.quorum } else { self.rule.quorum.max(earlier) };
-        // Whatever generation is the highest that somebody knows, the next one that counts is known to as many as that one says.
+        // Whatever generation is the highest that somebody knows, the next one that counts is known
+        // to as many as that one says.
         self.needed = quorum.max(earlier).min(self.known.len());
         let generation = Generation {
             number: self.proposed() + 1,
@@ -270,7 +281,8 @@ impl Durability {
         self.acknowledged
     }
 
-    /// Looks at the time. Copies that are not waited for from now on, because they lacked something for too long.
+    /// Looks at the time. Copies that are not waited for from now on, because they lacked something
+    /// for too long.
     pub(crate) fn look(&mut self, now: Instant) -> Vec<usize> {
         let mut left = Vec::new();
         let (local, proposed) = (self.local, if self.is_written { self.proposed() } else { 0 });

@@ -5,12 +5,15 @@
 //!    ^-------- nothing new for a tick: a home is away, and others have their turn -------/
 //! ```
 //!
-//! Which they are: what a client leaves when its connection goes, all that is unsettled when the node starts, and what has been unsettled for too
-//! long though its client's connection lives. Those in doubt are ended as their homes vote; of those that are committed the other homes are told.
+//! Which they are: what a client leaves when its connection goes, all that is unsettled when the
+//! node starts, and what has been unsettled for too long though its client's connection lives.
+//! Those in doubt are ended as their homes vote; of those that are committed the other homes are
+//! told.
 //!
 //! Invariants
 //! - At most `ENDINGS_MAX` at a time; one that is not open here any more is not gone on with.
-//! - Whoever ends a transaction that its coordinator ends, too, comes to the same end: votes do not change.
+//! - Whoever ends a transaction that its coordinator ends, too, comes to the same end: votes do not
+//!   change.
 //! - Neither clock nor wire: times and answers come from outside.
 
 use std::{
@@ -117,7 +120,8 @@ impl Endings {
         self.active.iter().find(|(_, ending)| ending.number == number).map(|(stamp, _)| *stamp)
     }
 
-    /// A home has answered; what is to be said then, and whether that has decided how the transaction ends.
+    /// A home has answered; what is to be said then, and whether that has decided how the
+    /// transaction ends.
     pub(super) fn heard(&mut self, stamp: Stamp, from: HomeId, reply: &Reply) -> (Vec<Saying>, bool) {
         let Some(ending) = self.active.get_mut(&stamp) else { return (Vec::new(), false) };
         let before = ending.termination.decision();
@@ -137,7 +141,8 @@ impl Endings {
         self.again(|to| to == home)
     }
 
-    /// Some time has gone by: those that did not get further make room for others, those that did are asked about again where that may have been lost.
+    /// Some time has gone by: those that did not get further make room for others, those that did
+    /// are asked about again where that may have been lost.
     pub(super) fn tick(&mut self, standing: impl Fn(Stamp) -> Standing) -> Vec<Saying> {
         let stuck: Vec<Stamp> =
             self.active.iter().filter(|(_, ending)| !ending.moves).map(|(stamp, _)| *stamp).collect();

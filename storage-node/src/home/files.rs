@@ -10,10 +10,12 @@
 //! | `transactions.life` | the number of the home's life, sealed |
 //!
 //! Invariants
-//! - A file that is not what it should be stops the start; it is never overwritten or taken for an empty one.
-//! - A life's number is durable before the life begins, and is never that of another one: the next one counts on, and where the file is lost
-//!   the count begins at a random number.
-//! - What is cut off the log is durable beside it before it is cut off, and not cut off before the nodes that may have the rest were asked.
+//! - A file that is not what it should be stops the start; it is never overwritten or taken for an
+//!   empty one.
+//! - A life's number is durable before the life begins, and is never that of another one: the next
+//!   one counts on, and where the file is lost the count begins at a random number.
+//! - What is cut off the log is durable beside it before it is cut off, and not cut off before the
+//!   nodes that may have the rest were asked.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -104,7 +106,8 @@ pub enum HomeFileError {
         /// What was found.
         reason: String,
     },
-    /// Keys were written, and the node is configured to keep none: whoever reads would not see them.
+    /// Keys were written, and the node is configured to keep none: whoever reads would not see
+    /// them.
     #[error(
         "{file}: a file of {bytes} bytes with written keys and rows, and the configuration gives no memory for them: \
          set `transactions` above 0, or move the file away to begin without what it holds",
@@ -159,11 +162,13 @@ pub(super) enum Begun {
     Whole(Box<Found>),
     /// Nothing, and other nodes may have a copy.
     Lost,
-    /// It has a damaged end, of which other nodes may have a copy. Nothing was cut off yet: whatever happens until then, the next start finds it damaged again.
+    /// It has a damaged end, of which other nodes may have a copy. Nothing was cut off yet:
+    /// whatever happens until then, the next start finds it damaged again.
     Damaged(Left),
 }
 
-/// What is ready before any thread is: the home, or, where its log is lost or damaged and other nodes may have a copy, all but that.
+/// What is ready before any thread is: the home, or, where its log is lost or damaged and other
+/// nodes may have a copy, all but that.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) shared: Arc<HomeShared>,
@@ -236,7 +241,8 @@ impl Setting {
         Ok(Begun::Damaged(Left { number, tail, cut_bytes: cut.bytes }))
     }
 
-    /// The home that the log makes, which is an empty one if there is none. A damaged end is cut off.
+    /// The home that the log makes, which is an empty one if there is none. A damaged end is cut
+    /// off.
     pub(super) fn recover(&self) -> Result<Found, HomeFileError> {
         let Self { folder, options, slots, .. } = self;
         let path = folder.join(LOG);
@@ -300,7 +306,8 @@ impl Setting {
         self.folder.join(LOG_FETCHED)
     }
 
-    /// Makes what was fetched, and is durable, the log. The damaged end of the one that there was is kept beside.
+    /// Makes what was fetched, and is durable, the log. The damaged end of the one that there was
+    /// is kept beside.
     pub(super) fn adopt(&self, left: Option<&Left>) -> Result<(), HomeFileError> {
         let path = self.folder.join(LOG);
         if let Some(Left { tail, cut_bytes, .. }) = left {
@@ -338,7 +345,8 @@ impl Opened {
         Arc::clone(&self.shared)
     }
 
-    /// Bytes of memory for pieces of logs: on their way to copies kept here, and of its own on their way to others.
+    /// Bytes of memory for pieces of logs: on their way to copies kept here, and of its own on
+    /// their way to others.
     pub(crate) fn copies_bytes(&self) -> u64 {
         self.copies_bytes
     }

@@ -1,9 +1,11 @@
 //! What does the log's thread need of a file?
 //!
-//! The seam between what is decided about a log (`writer`, `compaction`) and the disk: the tests' disks are full, torn or broken when it matters.
+//! The seam between what is decided about a log (`writer`, `compaction`) and the disk: the tests'
+//! disks are full, torn or broken when it matters.
 //!
 //! Invariants
-//! - A full disk is told apart from one that has failed: after the former, what was written before is known to be there.
+//! - A full disk is told apart from one that has failed: after the former, what was written before
+//!   is known to be there.
 
 use std::{
     fs::{self, File},

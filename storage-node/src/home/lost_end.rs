@@ -1,7 +1,9 @@
-//! Which copies of a log whose end is damaged have more of it than is left, and how long are they waited for?
+//! Which copies of a log whose end is damaged have more of it than is left, and how long are they
+//! waited for?
 //!
 //! Invariants
-//! - A copy is worth fetching only if it has records that are not left, of the same log or of one of its row: those it may replace, or that may replace it.
+//! - A copy is worth fetching only if it has records that are not left, of the same log or of one
+//!   of its row: those it may replace, or that may replace it.
 //! - Where what is left is whole in some copy, only copies of that very log go on with it.
 //! - Waiting ends: there is a log.
 
@@ -48,12 +50,14 @@ impl Left {
         more
     }
 
-    /// Where a copy must have what is left: behind the last whole record. `None` for one of another log, whose bytes are others.
+    /// Where a copy must have what is left: behind the last whole record. `None` for one of another
+    /// log, whose bytes are others.
     pub(super) fn joint(&self, held: &CopyHeld) -> Option<Tail> {
         (held.log == self.number).then_some(self.tail)
     }
 
-    /// Bytes of the damaged end that this copy does not bring back: all of them if its bytes are those of another log.
+    /// Bytes of the damaged end that this copy does not bring back: all of them if its bytes are
+    /// those of another log.
     pub(super) fn missing_bytes(&self, held: &CopyHeld) -> u64 {
         match self.joint(held) {
             Some(tail) => {
@@ -78,7 +82,8 @@ impl Waiting {
         Self { patience, began: now, heard: None }
     }
 
-    /// Whether those that are silent are waited for no longer. `has_heard`: whether another one has said something.
+    /// Whether those that are silent are waited for no longer. `has_heard`: whether another one has
+    /// said something.
     pub(super) fn is_over(&mut self, has_heard: bool, now: Instant) -> bool {
         if has_heard {
             let heard = *self.heard.get_or_insert(now);

@@ -19,7 +19,8 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// Adds one. `is_open` tells whether one still is: where there are too many, those that have ended meanwhile go.
+    /// Adds one. `is_open` tells whether one still is: where there are too many, those that have
+    /// ended meanwhile go.
     pub(crate) fn add(&mut self, stamp: Stamp, homes: Vec<HomeId>, is_open: impl Fn(Stamp) -> bool) {
         if self.waiting.len() >= ORPHANS_MAX {
             self.waiting.retain(|stamp, _| is_open(*stamp));

@@ -3,7 +3,8 @@
 //! Through a window that moves on by whole records.
 //!
 //! Invariants
-//! - What is read, and where it ends, is what `rackscan_ramp::log::read` makes of the whole file at once.
+//! - What is read, and where it ends, is what `rackscan_ramp::log::read` makes of the whole file at
+//!   once.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! How does a node come to its home whose log is not there, or has a damaged end?
+//! How does a node recover a transaction log that is missing, or whose end is damaged?
 //!
 //! ```text
 //! ask all other nodes -> a replica is proved to have every acknowledged record: fetch it, check it, put it in place -> recover as from any log
@@ -10,13 +10,13 @@
 //! ```
 //!
 //! Invariants
-//! - An empty home is begun only when no node knows of a log of this one: what was acknowledged may be with any of them.
-//! - A replica that may lack acknowledged records is not taken, unless a person decides so ([`rackscan_client::newest_replicas`]).
-//! - The generation of what is taken is above every one that was heard of, and durable before the log is in place: a replica that was left behind stays behind.
-//! - What is fetched is checked, record by record, before it is put in place; an older copy is not taken while a longer one was promised.
-//! - What goes on with a log that is there has all that is left of it. Nothing of that log is cut off before the copies were asked for.
-//! - A node with a damaged log goes on without those that are silent, and says so: it never waits for ever.
-//! - The node serves everything else meanwhile, and answers the same question of others.
+//! - The node begins an empty log only if no other node knows a log of it.
+//! - The node takes no replica that may lack acknowledged records, unless a person decides so.
+//! - The new generation is above every known one, and durable before the log is in place.
+//! - The node checks each record of a replica before it uses it, and takes the longest one offered.
+//! - The node cuts nothing off its own log before it has asked for the replicas.
+//! - A node with a damaged log does not wait for silent nodes for ever, and says who was silent.
+//! - Meanwhile the node serves everything else, and answers others that recover.
 
 mod fetch;
 
@@ -65,7 +65,8 @@ struct Making {
 }
 
 impl Opened {
-    /// Starts what the home needs: the thread of its log, or one that looks for the log first. The home reports to the first reactor.
+    /// Starts what the home needs: the thread of its log, or one that looks for the log first. The
+    /// home reports to the first reactor.
     pub(crate) fn start(
         self,
         config: &Config,
@@ -108,7 +109,8 @@ impl Making {
         Ok((service.with_clock(config.wall), thread))
     }
 
-    /// Looks for the log, or for the rest of it, on a thread of its own, which then waits for that of the log.
+    /// Looks for the log, or for the rest of it, on a thread of its own, which then waits for that
+    /// of the log.
     fn seek(self, key: &ClusterKey, left: Option<Left>) -> Result<(FirstHome, JoinHandle<()>), StartError> {
         let arrival = Arrival::new();
         let place = Arc::clone(&arrival);
@@ -181,11 +183,11 @@ struct Heard {
     offers: Vec<Offer>,
     /// Who has said nothing. If the log is lost, nobody.
     silent: Vec<NodeId>,
-    /// Number and quorum of the generation that begins with what is taken, where the log is lost and others know one.
+    /// The next generation's number and quorum, if the log is lost and others know a generation.
     generation: Option<(u64, u16)>,
 }
 
-/// The generation after a decision of a person: above all of before it, also those that nobody knows of any more.
+/// The generation after a decision of a person: above all earlier ones, known or not.
 fn after_decision(highest: u64) -> u64 {
     ((highest >> u32::BITS) + 1) << u32::BITS
 }
@@ -266,7 +268,8 @@ impl Seeking<'_> {
         Ok(None)
     }
 
-    /// The home from the log that there is now: this copy of it, if one was put in place. What these nodes may have more it goes without.
+    /// The home from the log that there is now: this copy of it, if one was put in place. What
+    /// these nodes may have more it goes without.
     fn recovered(&self, held: Option<CopyHeld>, without: &[NodeId]) -> Sought {
         let mut found = self.making.setting.recover()?;
         let Some(left) = self.left else { return Ok(Some(found)) };
@@ -289,7 +292,8 @@ impl Seeking<'_> {
         Ok(Some(found))
     }
 
-    /// What each of them has, when enough have said so or were waited for long enough; `None` if the node is to stop.
+    /// What each of them has, when enough have said so or were waited for long enough; `None` if
+    /// the node is to stop.
     fn answers(&self, lines: &mut Lines) -> Option<Heard> {
         let mut waiting = self.waiting();
         let mut said = vec![Said::Nothing; lines.nodes()];
@@ -329,7 +333,8 @@ impl Seeking<'_> {
         None
     }
 
-    /// The replicas of the lost log that have all that was acknowledged, if that is proved or a person takes what there is.
+    /// The replicas of the lost log that have all that was acknowledged, if that is proved or a
+    /// person takes what there is.
     fn proved(&self, lines: &Lines, said: &[Said], silent: Vec<NodeId>) -> Option<Heard> {
         let report = |(node, said): (usize, &Said)| match said {
             Said::Has(held, generation) => {

@@ -4,7 +4,8 @@
 //! - A batch is under way at most once: what is asked for meanwhile gathers in the next one.
 //! - While the log is exchanged nothing is added to it: what would add waits, reads go on.
 //! - Whoever follows the feed can see what a reply tells of before the reply leaves.
-//! - Nothing new is prepared while the disk, or what the configuration allows the log, is full; what is prepared still ends.
+//! - Nothing new is prepared while the disk, or what the configuration allows the log, is full;
+//!   what is prepared still ends.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -305,8 +306,9 @@ impl HomeService {
     pub(super) fn take_answers(&mut self) -> Vec<(Caller, Vec<Reply>)> {
         let mut answers: Vec<(Caller, Vec<Reply>)> = Vec::new();
         loop {
-            // Before anybody is told. A record that waits to be durable is there, too: whoever follows counts what is committed somewhere,
-            // and that is what all homes have prepared durably.
+            // Before anybody is told. A record that waits to be durable is there, too: whoever
+            // follows counts what is committed somewhere, and that is what all homes have prepared
+            // durably.
             self.home.publish_feed();
             let replies = self.home.take_replies();
             if replies.is_empty() {
@@ -338,7 +340,8 @@ impl HomeService {
         }
     }
 
-    /// Gives the log what has gathered, lets old versions go, sees to the log's length. Whether there is more to do at once.
+    /// Gives the log what has gathered, lets old versions go, sees to the log's length. Whether
+    /// there is more to do at once.
     pub(super) fn turn(&mut self) -> bool {
         if !std::mem::take(&mut self.touched) {
             return false;
@@ -474,8 +477,8 @@ fn may_record(message: &Request) -> bool {
     )
 }
 
-/// The length at which a log is replaced by one of about `least_bytes`, if it may have `most_bytes`: seldom, and before it is full if that
-/// makes it half as long at least.
+/// The length at which a log is replaced by one of about `least_bytes`, if it may have
+/// `most_bytes`: seldom, and before it is full if that makes it half as long at least.
 fn long_bytes(least_bytes: u64, most_bytes: u64) -> u64 {
     let usual = (least_bytes.saturating_mul(LOG_COMPACT_FACTOR)).max(LOG_COMPACT_BYTES);
     usual.min((most_bytes / 2).max(least_bytes.saturating_mul(2)))

@@ -1,9 +1,10 @@
 //! What do all reactors know of the node's home?
 //!
 //! Invariants
-//! - What requests and answers in progress hold of the home's memory never exceeds its part (`transit`); who waits for some is woken
-//!   when some is given back, on whatever reactor.
-//! - Every request that the home is asked for holds some, so the first reactor knows when it may end.
+//! - What requests and answers in progress hold of the home's memory never exceeds its part
+//!   (`transit`); who waits for some is woken when some is given back, on whatever reactor.
+//! - Every request that the home is asked for holds some, so the first reactor knows when it may
+//!   end.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -180,7 +181,8 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Takes memory for a request; `None` if others hold it: all reactors are woken when some is free.
+    /// Takes memory for a request; `None` if others hold it: all reactors are woken when some is
+    /// free.
     pub(crate) fn take(home: &Arc<HomeShared>, bytes: u64) -> Option<Self> {
         if !home.try_hold(bytes) {
             home.waiting.store(true, SeqCst);

@@ -1,14 +1,17 @@
 //! What does the thread of the log do?
 //!
-//! One batch at a time: written at the end of the log, made durable with one flush, reported. While that goes on, the home gathers the next
-//! one. Between batches it works on a shorter log, if one is wanted (`compaction`).
+//! One batch at a time: written at the end of the log, made durable with one flush, reported. While
+//! that goes on, the home gathers the next one. Between batches it works on a shorter log, if one
+//! is wanted (`compaction`).
 //!
 //! Invariants
 //! - A batch is reported when all of it and all before it is durable, and never before.
 //! - There is disk space ahead of the log's end, of which the home is told: what it takes fits
 //!   there, so a disk that becomes full leaves nothing in doubt.
-//! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried again until it fits.
-//! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends the node; nobody is told of the batch.
+//! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried
+//!   again until it fits.
+//! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends
+//!   the node; nobody is told of the batch.
 
 use std::{
     collections::VecDeque,
@@ -46,7 +49,8 @@ use crate::{
 pub(super) enum Command {
     /// To make a batch durable.
     Write(Arc<Batch>),
-    /// To write a shorter log that begins with this snapshot, of the moment when the log ended at this tail.
+    /// To write a shorter log that begins with this snapshot, of the moment when the log ended at
+    /// this tail.
     Shorten(Box<Snapshot>, Tail),
     /// To go on with the shorter log: no batch comes before this is reported.
     Switch,
@@ -108,11 +112,13 @@ impl LogThread {
         Ok((Self { commands }, thread))
     }
 
-    /// Asks for something. What cannot be asked for because the thread has ended comes to nothing, with the node.
+    /// Asks for something. What cannot be asked for because the thread has ended comes to nothing,
+    /// with the node.
     pub(super) fn ask(&self, command: Command) {
         match self.commands.try_send(command) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            // The home counts what is under way, so this does not happen; if it did, waiting would be right.
+            // The home counts what is under way, so this does not happen; if it did, waiting would
+            // be right.
             Err(TrySendError::Full(command)) => drop(self.commands.send(command)),
         }
     }
@@ -317,7 +323,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         }
     }
 
-    /// Takes disk space ahead, so that most flushes need not write where the file ends, and a full disk shows before anything is written.
+    /// Takes disk space ahead, so that most flushes need not write where the file ends, and a full
+    /// disk shows before anything is written.
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
         if end_bytes <= self.reserved_bytes {
             return Ok(());
@@ -389,7 +396,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         Ok(())
     }
 
-    /// The shorter log, if there is one, is given up. If it was ready, the home is told when it wants to switch.
+    /// The shorter log, if there is one, is given up. If it was ready, the home is told when it
+    /// wants to switch.
     fn give_up(&mut self, why: &dyn std::fmt::Display) {
         let Some(compaction) = self.compaction.take() else { return };
         if compaction.is_ready() { self.folder.discard() } else { self.stays_long(why) }

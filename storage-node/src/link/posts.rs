@@ -1,8 +1,8 @@
 //! How do requests and replies travel in boxes instead of messages?
 //!
 //! Invariants
-//! - Boxes are looked at one behind the other, so requests come out in the order in which they were written, and what lies in another box
-//!   than the next one is not there yet.
+//! - Boxes are looked at one behind the other, so requests come out in the order in which they were
+//!   written, and what lies in another box than the next one is not there yet.
 //! - A connection without boxes pays nothing for them.
 //! - A reply that finds no room in its box is sent as a message.
 

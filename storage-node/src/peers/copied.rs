@@ -16,7 +16,8 @@ pub(crate) struct CopyRoom {
 pub(crate) enum Copied {
     /// It has all records up to there.
     Through { copy: usize, sequence: u64, room: CopyRoom },
-    /// It has what there is of the log with this number, which will take the place of the present one.
+    /// It has what there is of the log with this number, which will take the place of the present
+    /// one.
     Ahead { copy: usize, log: u32 },
     /// It has no room for the log with this number, which was to take the place of the present one.
     NoRoomAhead { copy: usize, log: u32 },

@@ -106,7 +106,8 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Of the log of this node, for the keepers and the other nodes with these numbers among the lines.
+    /// Of the log of this node, for the keepers and the other nodes with these numbers among the
+    /// lines.
     pub(super) fn new(
         origin: NodeId,
         outlet: Arc<Outlet>,

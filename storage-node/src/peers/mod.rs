@@ -7,11 +7,15 @@
 //! ```
 //!
 //! Invariants
-//! - The first reactor never waits for this thread, nor for another node: what finds no room or nobody there is not sent, and whoever wants it sent
-//!   says it again when a node is back, or at the next tick.
-//! - Errands are about what may be said twice. Of the log, what is not taken in time is read from its file.
-//! - Nothing that another node says is believed before it has been parsed; one that talks nonsense, or belongs to another cluster, is hung up on.
-//! - The thread sleeps while there is nothing to do; a node that is told of no others has no such thread.
+//! - The first reactor never waits for this thread, nor for another node: what finds no room or
+//!   nobody there is not sent, and whoever wants it sent says it again when a node is back, or at
+//!   the next tick.
+//! - Errands are about what may be said twice. Of the log, what is not taken in time is read from
+//!   its file.
+//! - Nothing that another node says is believed before it has been parsed; one that talks nonsense,
+//!   or belongs to another cluster, is hung up on.
+//! - The thread sleeps while there is nothing to do; a node that is told of no others has no such
+//!   thread.
 
 mod copied;
 mod copier;
@@ -128,7 +132,8 @@ impl PeerWay {
         self.ring();
     }
 
-    /// A shorter log with this number is in its file up to there, and will take the place of the present one; or none will.
+    /// A shorter log with this number is in its file up to there, and will take the place of the
+    /// present one; or none will.
     pub(crate) fn log_succeeds(&self, successor: Option<(u32, Tail)>) {
         self.outlet.succeed(successor);
         self.ring();
@@ -178,8 +183,9 @@ pub(crate) fn lines_options(nodes: Vec<NodeEndpoint>, key: &ClusterKey) -> Lines
     }
 }
 
-/// Starts the thread that talks to the other nodes, if there are any; it reports to `mailbox`, and ends with the way to it. Of batches of the log that
-/// were handed over it keeps about so many bytes in memory.
+/// Starts the thread that talks to the other nodes, if there are any; it reports to `mailbox`, and
+/// ends with the way to it. Of batches of the log that were handed over it keeps about so many
+/// bytes in memory.
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,

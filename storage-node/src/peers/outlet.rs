@@ -1,9 +1,11 @@
 //! What of the home's log may other nodes be sent, and where are its bytes?
 //!
-//! Batches that were handed over lately are shared with the log's thread, not copied. What is older is in the log's file, which is read back.
+//! Batches that were handed over lately are shared with the log's thread, not copied. What is older
+//! is in the log's file, which is read back.
 //!
 //! Invariants
-//! - What is shared is bounded: a batch that is in the file is let go when there are too many bytes. Whoever is too slow for that reads the file.
+//! - What is shared is bounded: a batch that is in the file is let go when there are too many
+//!   bytes. Whoever is too slow for that reads the file.
 //! - The file is read only up to where the log's thread has reported it durable.
 
 use std::{
@@ -35,7 +37,8 @@ pub(crate) struct Outlet {
 pub(super) struct LogNow {
     /// Its number.
     pub(super) number: u32,
-    /// Where it ended when it was begun or recovered: other nodes know it at least up to there, if they know it.
+    /// Where it ended when it was begun or recovered: other nodes know it at least up to there, if
+    /// they know it.
     pub(super) start: Tail,
     /// Where it ends.
     pub(super) end: Tail,
@@ -48,7 +51,8 @@ struct State {
     filed_bytes: u64,
     shared: VecDeque<Arc<Batch>>,
     shared_bytes: u64,
-    /// Number and end of a shorter log that will take this one's place, as far as it is in its file.
+    /// Number and end of a shorter log that will take this one's place, as far as it is in its
+    /// file.
     successor: Option<(u32, Tail)>,
 }
 
@@ -88,7 +92,8 @@ impl Outlet {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A shorter log is in its file up to there, and will take the place of the present one; or it will not.
+    /// A shorter log is in its file up to there, and will take the place of the present one; or it
+    /// will not.
     pub(super) fn succeed(&self, successor: Option<(u32, Tail)>) {
         if let Some(state) = &mut *self.lock() {
             state.successor = successor;
@@ -143,7 +148,8 @@ impl Outlet {
         Some(Place::Shared(behind.map(Arc::clone).collect()))
     }
 
-    /// Some bytes of the log with this number from here on, at most so many, into `bytes`; none if the log is another one by now, or ends there.
+    /// Some bytes of the log with this number from here on, at most so many, into `bytes`; none if
+    /// the log is another one by now, or ends there.
     pub(super) fn read(
         &self,
         number: u32,

@@ -1,7 +1,8 @@
 //! What does the thread do that talks to other nodes?
 //!
 //! Invariants
-//! - What is outstanding is bounded by the lines; what ends with a lost connection is forgotten here, and said again by the home.
+//! - What is outstanding is bounded by the lines; what ends with a lost connection is forgotten
+//!   here, and said again by the home.
 
 use std::{
     collections::HashMap,

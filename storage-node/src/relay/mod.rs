@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Invariants
-//! - Relays have listeners, connections, memory and a thread of their own: a stripe that passes takes nothing from requests but processor time and the device's.
-//! - Nodes that may be called are those of the configuration; a client cannot have a node call anybody else.
-//! - What a relay holds is bounded by the configuration (`relay_memory`) and part of the memory plan: sessions, and links that belong to none.
+//! - Relays have listeners, connections, memory and a thread of their own: a stripe that passes
+//!   takes nothing from requests but processor time and the device's.
+//! - Nodes that may be called are those of the configuration; a client cannot have a node call
+//!   anybody else.
+//! - What a relay holds is bounded by the configuration (`relay_memory`) and part of the memory
+//!   plan: sessions, and links that belong to none.
 //! - A relay that stops tells everybody in its sessions, and leaves no thread behind.
 
 mod store;
@@ -158,7 +161,8 @@ impl RelayThread {
                     if let Err(error) = serve(&mut node, &report, &lifecycle) {
                         lifecycle.fail(&error.to_string());
                     }
-                    // Everybody in its sessions is told, and whoever calls or hangs up for it is waited for.
+                    // Everybody in its sessions is told, and whoever calls or hangs up for it is
+                    // waited for.
                     node.stop();
                     say(&node, &report);
                 }

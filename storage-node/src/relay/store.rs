@@ -1,9 +1,12 @@
 //! Where do the cells of a relayed stripe come from and go?
 //!
 //! Invariants
-//! - Nothing is read outside of the devices; anything inside may be, as by [`ReadRaw`](rackscan_format::message::Request::ReadRaw).
-//! - Nothing is written outside of the scratch area but reserved cells of parity and places of sets that were lost here: what may lie there is the node's store's to say.
-//! - The node's store is asked once when a stripe begins and once when it has ended, never for a slice.
+//! - Nothing is read outside of the devices; anything inside may be, as by
+//!   [`ReadRaw`](rackscan_format::message::Request::ReadRaw).
+//! - Nothing is written outside of the scratch area but reserved cells of parity and places of sets
+//!   that were lost here: what may lie there is the node's store's to say.
+//! - The node's store is asked once when a stripe begins and once when it has ended, never for a
+//!   slice.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -35,7 +38,8 @@ struct Underway {
     goal: Goal,
 }
 
-/// What is written. The relay holds the claim, too: what was given up is free for others when its last device operation has ended.
+/// What is written. The relay holds the claim, too: what was given up is free for others when its
+/// last device operation has ended.
 #[derive(Debug)]
 enum Goal {
     Parity(ParityCells, Arc<ParityClaim>),
@@ -96,7 +100,8 @@ impl CellStore {
         self.places(("holds", beginning.held.len()), beginning.cell_bytes, held)
     }
 
-    /// The places of cells, if there are as many as there should be, none longer than a cell or beyond its device.
+    /// The places of cells, if there are as many as there should be, none longer than a cell or
+    /// beyond its device.
     fn places(
         &self,
         (does, expected): (&str, usize),

@@ -1,4 +1,5 @@
-//! How does a segment of a load get onto the devices? And how do cells of parity, and bytes for places that have lost theirs?
+//! How does a segment of a load get onto the devices? And how do cells of parity, and bytes for
+//! places that have lost theirs?
 //!
 //! ```text
 //! directory  pulled from the source, unsealed, verified        (directory)
@@ -7,11 +8,12 @@
 //! ```
 //!
 //! Invariants
-//! - No page is written whose checksum, identity and rows are not those of the directory: what a reader will check is
-//!   checked before it is stored.
+//! - No page is written whose checksum, identity and rows are not those of the directory: what a
+//!   reader will check is checked before it is stored.
 //! - Pages are checked in private memory, which the source's owner cannot change afterwards.
 //! - Whatever fails, the extents are free again once nothing is being written to them.
-//! - A request that waits holds no memory that others wait for: a page reserves its place at the device before it takes memory.
+//! - A request that waits holds no memory that others wait for: a page reserves its place at the
+//!   device before it takes memory.
 
 mod directory;
 mod mend;
@@ -66,7 +68,8 @@ struct Append {
     is_planned: bool,
     pages: Vec<Page>,
     next: usize,
-    /// Pages that come over the wire into the slot and go on in the buffer, each with a place at the device reserved.
+    /// Pages that come over the wire into the slot and go on in the buffer, each with a place at
+    /// the device reserved.
     pulling: Vec<Option<(Slot, Buffer)>>,
     under_way: usize,
     stored_bytes: u64,
@@ -172,7 +175,8 @@ impl Append {
         (self.pages, self.is_planned) = (pages, true);
     }
 
-    /// Gets the directory: at once where the source is mapped, else by asking for it. False if there is no memory now.
+    /// Gets the directory: at once where the source is mapped, else by asking for it. False if
+    /// there is no memory now.
     fn pull_directory(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         if let Some(mapped) = &self.mapped {
             let mut bytes = vec![0; self.directory_bytes];

@@ -1,4 +1,5 @@
-//! How does a client come to read the page cache by itself, and how does the node learn that it did?
+//! How does a client come to read the page cache by itself, and how does the node learn that it
+//! did?
 
 use rackscan_format::message::{Answer, CachePlace, CacheRegion, Refusal, RefusalCode};
 

@@ -1,4 +1,5 @@
-//! What tables does the node have, what are the maps of those that are protected, and what does a load have here? Sealed, in parts that fit the target.
+//! What tables does the node have, what are the maps of those that are protected, and what does a
+//! load have here? Sealed, in parts that fit the target.
 
 use std::sync::Arc;
 

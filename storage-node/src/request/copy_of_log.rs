@@ -1,4 +1,5 @@
-//! What does this node keep of another one's log of transactions? For its origin, when it has lost it or its end is damaged; and for whoever follows homes, while the origin is away.
+//! What does this node keep of another one's log of transactions? For its origin, when it has lost
+//! it or its end is damaged; and for whoever follows homes, while the origin is away.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! How is a published table forgotten? Its extents are free once that is durable and its last reader is done.
+//! How is a published table forgotten? Its extents are free once that is durable and its last
+//! reader is done.
 
 use rackscan_format::{ids::TableId, message::Refusal};
 

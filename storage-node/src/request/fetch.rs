@@ -10,7 +10,8 @@
 //! Invariants
 //! - Every page is looked up by its identity and every target checked before the first read begins.
 //! - The reply follows the last byte. A read that fails ends the request after those under way.
-//! - What the cache decides for a page is asked when its turn comes, so one fetch holds few slots at a time.
+//! - What the cache decides for a page is asked when its turn comes, so one fetch holds few slots
+//!   at a time.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -90,7 +91,8 @@ struct Fetch {
     _segment: Arc<StoredSegment>,
     pages: Vec<Planned>,
     next: usize,
-    /// What comes next, where it has been decided already: what found no room, and the page behind it that is not to be joined.
+    /// What comes next, where it has been decided already: what found no room, and the page behind
+    /// it that is not to be joined.
     ahead: VecDeque<Decided>,
     parts: Vec<Part>,
     under_way: u32,
@@ -149,7 +151,8 @@ fn route(core: &mut Core, place: Place, target: &Target) -> Result<Route, Refusa
     Ok(Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes))))
 }
 
-/// The transfers that bring `pages` into a target, one for each, in the order of their places on the devices.
+/// The transfers that bring `pages` into a target, one for each, in the order of their places on
+/// the devices.
 fn plan(
     directory: &SegmentDirectory,
     pages: &[PageWanted],
@@ -190,7 +193,8 @@ impl Planned {
         self.pages += next.pages;
     }
 
-    /// Whether the next transfer is of the neighbour on the device whose place in the target is the neighbour too.
+    /// Whether the next transfer is of the neighbour on the device whose place in the target is the
+    /// neighbour too.
     fn may_join(&self, next: &Self) -> bool {
         self.extent.device == next.extent.device
             && self.extent.end_bytes() == Some(next.extent.offset_bytes)

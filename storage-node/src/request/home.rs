@@ -1,4 +1,5 @@
-//! How does a client come to read the slots of the home, and its feed, by itself? And how does a person's decision reach a home whose log may lack records?
+//! How does a client come to read the slots of the home, and its feed, by itself? And how does a
+//! person's decision reach a home whose log may lack records?
 
 use rackscan_format::message::{Answer, HomeRegion, Refusal, RefusalCode};
 

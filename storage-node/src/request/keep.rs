@@ -1,10 +1,11 @@
 //! How does a load take over a segment of the table that it succeeds?
 //!
-//! Nothing is written: the load comes to share what is stored. The rows of the segment that are not there any more are pulled from the requester.
-//! The same of a segment that the load has written itself: rows of it may have changed before it is published.
+//! Nothing is written: the load comes to share what is stored. The rows of the segment that are not
+//! there any more are pulled from the requester. The same of a segment that the load has written
+//! itself: rows of it may have changed before it is published.
 //!
-//! Invariant: rows come to a load that parse, whose checksum is right, which the segment has, and among which are all that the published table
-//! withholds already; or nothing does.
+//! Invariant: rows come to a load that parse, whose checksum is right, which the segment has, and
+//! among which are all that the published table withholds already; or nothing does.
 
 use rackscan_fabric::OperationError;
 use rackscan_format::{

@@ -1,6 +1,7 @@
 //! How does a part of another node's log of transactions come to its copy here?
 //!
-//! Its bytes are in the request, or pulled as one piece; then they are another thread's (`copies`), which answers when they are on the disk.
+//! Its bytes are in the request, or pulled as one piece; then they are another thread's (`copies`),
+//! which answers when they are on the disk.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! How does the map of a protected table get here?
 //!
-//! In pieces, each pulled from the requester; with the last one the catalog's thread checks the map and makes it durable.
+//! In pieces, each pulled from the requester; with the last one the catalog's thread checks the map
+//! and makes it durable.
 //!
 //! Invariant: nothing of it counts before all of it has been found right.
 

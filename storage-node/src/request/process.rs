@@ -1,12 +1,14 @@
 //! How is a scan run next to its data?
 //!
-//! The reactor checks that the segment is here and that the result has a place to go, and queues the job; a scan worker does the
-//! rest (`scan_pool`). Before, the rows that are not there for the scan are taken or pulled (`withheld`), and key filters of a program
-//! that is not known yet are pulled (`key_filters`). Where the requester's memory is mapped the worker writes the result there itself; elsewhere it
-//! leaves it in staging memory and the reactor sends it.
+//! The reactor checks that the segment is here and that the result has a place to go, and queues
+//! the job; a scan worker does the rest (`scan_pool`). Before, the rows that are not there for the
+//! scan are taken or pulled (`withheld`), and key filters of a program that is not known yet are
+//! pulled (`key_filters`). Where the requester's memory is mapped the worker writes the result
+//! there itself; elsewhere it leaves it in staging memory and the reactor sends it.
 //!
 //! Invariants
-//! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason, counted: the engine fetches instead.
+//! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason,
+//!   counted: the engine fetches instead.
 
 mod key_filters;
 mod withheld;
@@ -80,7 +82,8 @@ pub(crate) fn start(core: &Core, mut wanted: Wanted) -> Result<Box<dyn Work>, Re
 }
 
 impl Process {
-    /// Takes the withheld rows, finds or makes the verified program, and queues the scan when it has its key filters.
+    /// Takes the withheld rows, finds or makes the verified program, and queues the scan when it
+    /// has its key filters.
     fn prepare(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<Stage, Refusal> {
         if !self.withheld.advance(core, place)? {
             return Ok(Stage::Withholding(Box::new(wanted)));

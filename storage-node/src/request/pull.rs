@@ -1,8 +1,10 @@
 //! How do bytes that a request names in the requester's memory get here?
 //!
-//! Where that memory is mapped they are copied at once; elsewhere they are read one-sidedly into staging memory and copied out of it.
+//! Where that memory is mapped they are copied at once; elsewhere they are read one-sidedly into
+//! staging memory and copied out of it.
 //!
-//! Invariant: while a transfer is under way its staging memory is ours; it goes back when the transfer has ended, however it ended.
+//! Invariant: while a transfer is under way its staging memory is ours; it goes back when the
+//! transfer has ended, however it ended.
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::message::{BounceReason, Refusal, RefusalCode, Target};

@@ -1,13 +1,16 @@
 //! How do parts of devices get to a requester, or from it into the scratch area, as they are?
 //!
-//! As pages do (`fetch`): out of the cache or through it, straight between the device and the requester's memory where that is mapped here (`shm`), through
-//! staging memory elsewhere. But each part is an operation of its own: what is asked for is what the device is asked.
+//! As pages do (`fetch`): out of the cache or through it, straight between the device and the
+//! requester's memory where that is mapped here (`shm`), through staging memory elsewhere. But each
+//! part is an operation of its own: what is asked for is what the device is asked.
 //!
 //! Invariants
-//! - Every part is held against device, alignment, scratch area and memory before the first operation begins.
-//! - The reply follows the last byte. An operation that fails ends the request after those under way.
-//! - A request that waits holds no memory that others wait for: a staged write reserves its place at the device before it
-//!   takes a slot, so its bytes never wait in one.
+//! - Every part is held against device, alignment, scratch area and memory before the first
+//!   operation begins.
+//! - The reply follows the last byte. An operation that fails ends the request after those under
+//!   way.
+//! - A request that waits holds no memory that others wait for: a staged write reserves its place
+//!   at the device before it takes a slot, so its bytes never wait in one.
 
 use std::sync::Arc;
 
@@ -205,7 +208,8 @@ fn route(core: &mut Core, place: Place, direction: Direction, memory: &Target) -
             if direction == Direction::Read { "writing" } else { "reading" },
         )));
     };
-    // What may only be read here cannot be named to a device, which does not know reading from writing.
+    // What may only be read here cannot be named to a device, which does not know reading from
+    // writing.
     let bytes = mapped.into_shared_bytes();
     Ok(bytes.map_or(Route::Staged, |bytes| Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes)))))
 }

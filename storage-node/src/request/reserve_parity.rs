@@ -1,6 +1,7 @@
 //! How does a load get room for parity that stripes will bring which nodes relay to each other?
 //!
-//! At once: room is taken as for cells that are appended, nothing is written, and what is not written becomes no table.
+//! At once: room is taken as for cells that are appended, nothing is written, and what is not
+//! written becomes no table.
 
 use rackscan_format::{
     limits::{CELL_BYTES_MAX, CELL_BYTES_MIN},

@@ -6,9 +6,12 @@
 //! ```
 //!
 //! Invariants
-//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so what clients send at one time is bounded. How much it
-//!   takes is known when it is decoded; until then one request of each reactor may take more, by what the lists of one answered message and the next may have.
-//! - Nothing of a request is done that breaks a rule of the list: its length, more than one question, a message beyond its limits.
+//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so
+//!   what clients send at one time is bounded. How much it takes is known when it is decoded; until
+//!   then one request of each reactor may take more, by what the lists of one answered message and
+//!   the next may have.
+//! - Nothing of a request is done that breaks a rule of the list: its length, more than one
+//!   question, a message beyond its limits.
 //! - What the home does is done, whether or not its replies find room in the target.
 
 mod answer;
@@ -57,7 +60,8 @@ struct Transact {
     /// What it takes of the home's memory, as far as is known.
     needed_bytes: u64,
     charge: Option<Charge>,
-    /// Where a piece is on its way through staging memory, from or to the requester, and how long it is.
+    /// Where a piece is on its way through staging memory, from or to the requester, and how long
+    /// it is.
     slot: Option<(Slot, usize)>,
 }
 
@@ -94,7 +98,8 @@ fn check_needed(home: &HomeShared, needed: u64) -> Result<(), Refusal> {
     Err(Refusal::new(RefusalCode::Full, text))
 }
 
-/// What a request takes while it is served, as far as is known before it is decoded: its bytes, and as much for what they mean.
+/// What a request takes while it is served, as far as is known before it is decoded: its bytes, and
+/// as much for what they mean.
 fn transit_bytes(messages: &Parcel) -> u64 {
     let bytes = match messages {
         Parcel::Here(bytes) => bytes.len() as u64,
@@ -109,7 +114,8 @@ fn decoded_bytes(bytes: &[u8], messages: &[Request]) -> u64 {
     bytes.len() as u64 + meant as u64
 }
 
-/// At most `TRANSACT_MESSAGES_MAX` messages, and how many of them are answered; of those, none behind the first is kept.
+/// At most `TRANSACT_MESSAGES_MAX` messages, and how many of them are answered; of those, none
+/// behind the first is kept.
 struct Messages(Vec<Request>, usize);
 
 impl<'de> Deserialize<'de> for Messages {
@@ -130,7 +136,8 @@ impl<'de> Deserialize<'de> for Messages {
                     }
                     found += 1;
                     answered += usize::from(is_answered(&message));
-                    // It is answered messages that may be large: there are never two in memory and a third to come.
+                    // It is answered messages that may be large: there are never two in memory and
+                    // a third to come.
                     if answered <= 1 {
                         messages.push(message);
                     }
@@ -205,7 +212,8 @@ impl Transact {
         Ok(None)
     }
 
-    /// Decodes the request and asks the home; or waits for memory, if it takes more than its bytes let expect.
+    /// Decodes the request and asks the home; or waits for memory, if it takes more than its bytes
+    /// let expect.
     fn ask(
         &mut self,
         core: &mut Core,

@@ -1,9 +1,11 @@
 //! Are the bytes of a stripe set here what they were?
 //!
-//! Read from the devices, whatever the cache has; neighbours in one read. Nothing is sent but which places are rotten.
+//! Read from the devices, whatever the cache has; neighbours in one read. Nothing is sent but which
+//! places are rotten.
 //!
 //! Invariants
-//! - A place that cannot be read is rotten, unless the device is lost: then the node stops, as it does with any read.
+//! - A place that cannot be read is rotten, unless the device is lost: then the node stops, as it
+//!   does with any read.
 //! - A request that waits holds no memory that others wait for.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};

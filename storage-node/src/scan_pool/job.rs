@@ -14,7 +14,8 @@ use rackscan_format::{
 
 use crate::{mailbox::ReplyTo, store::StoredSegment};
 
-/// Where a result goes: the requester's memory where that is mapped here, else our own, from where the wire takes it.
+/// Where a result goes: the requester's memory where that is mapped here, else our own, from where
+/// the wire takes it.
 #[derive(Debug)]
 pub(crate) enum Sink {
     /// The requester's memory.

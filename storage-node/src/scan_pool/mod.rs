@@ -1,8 +1,8 @@
 //! On whose CPU does a scan next to the data run?
 //!
-//! A fixed number of worker threads, each with a ring and buffers of its own, and one bounded queue. When the queue is
-//! full the node refuses, and the engine fetches the segment instead. Why workers read for themselves:
-//! `docs/decisions/0005-scan-workers-own-rings.md`.
+//! A fixed number of worker threads, each with a ring and buffers of its own, and one bounded
+//! queue. When the queue is full the node refuses, and the engine fetches the segment instead. Why
+//! workers read for themselves: `docs/decisions/0005-scan-workers-own-rings.md`.
 //!
 //! Invariants
 //! - At most `scan_queue` jobs wait; a job is answered exactly once, also when the node stops.

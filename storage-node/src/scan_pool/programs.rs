@@ -1,13 +1,15 @@
 //! Has this program been verified before?
 //!
-//! A query scans many segments with one program; it is verified for the first and remembered for the others, together with the
-//! key filters that it names, which then need not travel again. The key is the whole encoded program, the filters' digests in
-//! it, and the columns that it was held against, so nothing but the same program is ever taken for it.
+//! A query scans many segments with one program; it is verified for the first and remembered for
+//! the others, together with the key filters that it names, which then need not travel again. The
+//! key is the whole encoded program, the filters' digests in it, and the columns that it was held
+//! against, so nothing but the same program is ever taken for it.
 //!
 //! Invariants
-//! - At most `PROGRAMS_KEPT_MAX` programs and `PROGRAM_FILTERS_BYTES_MAX` bytes of filters are kept; the one not used for longest
-//!   goes first.
-//! - A program is known only for the columns against which it was verified: the table that it names may be any.
+//! - At most `PROGRAMS_KEPT_MAX` programs and `PROGRAM_FILTERS_BYTES_MAX` bytes of filters are
+//!   kept; the one not used for longest goes first.
+//! - A program is known only for the columns against which it was verified: the table that it names
+//!   may be any.
 
 use std::{
     collections::VecDeque,
@@ -66,7 +68,8 @@ impl Programs {
         Ok(Some(found))
     }
 
-    /// Keeps a program that has the key filters it names and was verified against the columns of this table.
+    /// Keeps a program that has the key filters it names and was verified against the columns of
+    /// this table.
     pub(crate) fn keep(
         &self,
         verified: VerifiedProgram,

@@ -1,8 +1,8 @@
 //! Which pages were read for a scan whose requester traces its query?
 //!
 //! Invariants
-//! - What is told was read; a scan whose reads might not fit the reply is refused before it reads, as busy, so that the
-//!   requester fetches the segment and knows the reads itself.
+//! - What is told was read; a scan whose reads might not fit the reply is refused before it reads,
+//!   as busy, so that the requester fetches the segment and knows the reads itself.
 
 use std::time::Instant;
 
@@ -14,7 +14,8 @@ use rackscan_format::{
 };
 use rackscan_scan::PageWanted;
 
-/// A segment may be scanned twice for one reply: with usual batches, and with small ones if the first does not fit.
+/// A segment may be scanned twice for one reply: with usual batches, and with small ones if the
+/// first does not fit.
 const SCANS_MAX: usize = 2;
 
 /// The reads of one job.

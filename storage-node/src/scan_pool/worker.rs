@@ -8,10 +8,12 @@
 //! ```
 //!
 //! Invariants
-//! - Pages in memory never exceed the worker's pool; a scan that needs more is bounced for memory, and the engine fetches.
-//! - A scan that uses more than its quota ([`ScanQuota`]) is bounced like one that finds no room: nothing of it is answered.
-//! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by its limits and counted as the
-//!   worker's whole share of working memory.
+//! - Pages in memory never exceed the worker's pool; a scan that needs more is bounced for memory,
+//!   and the engine fetches.
+//! - A scan that uses more than its quota ([`ScanQuota`]) is bounced like one that finds no room:
+//!   nothing of it is answered.
+//! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by
+//!   its limits and counted as the worker's whole share of working memory.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -70,7 +72,8 @@ pub(crate) struct ScanQuota {
     pub(crate) memory_bytes: usize,
 }
 
-/// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between buffers of different sizes.
+/// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between
+/// buffers of different sizes.
 fn scan_window_bytes(pool_bytes: usize) -> usize {
     pool_bytes / 8 * 5
 }
@@ -163,7 +166,8 @@ impl Worker {
             self.read_us = 0;
             let cpu_before = thread_cpu();
             let mut cost = Cost { queued_us, ..Cost::default() };
-            // Decoded blocks, groups and batches are the scan's own; its whole share counts while it runs.
+            // Decoded blocks, groups and batches are the scan's own; its whole share counts while
+            // it runs.
             let work_bytes = self.parts.work_bytes as u64;
             self.parts.metrics.memory_taken(work_bytes);
             self.reads = job.report_reads.then(|| Reads::since(job.queued_at));
@@ -195,7 +199,8 @@ impl Worker {
         add(&metrics.scan_cpu_us, cost.cpu_us);
     }
 
-    /// Scans with batches of the usual size, and with the smallest ones if the first of those does not fit.
+    /// Scans with batches of the usual size, and with the smallest ones if the first of those does
+    /// not fit.
     fn scan(&mut self, job: &ScanJob, cost: &mut Cost) -> Result<ScanOutput, Refusal> {
         let program = Arc::clone(&job.program);
         if self.reads.is_some() {
@@ -266,7 +271,8 @@ impl Worker {
                     output.written_bytes += bytes;
                     output.batches += 1;
                     output.rows += batch.batch.num_rows() as u64;
-                    // Groups are unique within an answer only if it ends with the batch that holds them.
+                    // Groups are unique within an answer only if it ends with the batch that holds
+                    // them.
                     if is_grouped(program) && batch.end_block < blocks {
                         output.next_block = Some(batch.end_block);
                         break Ok(());

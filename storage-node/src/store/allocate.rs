@@ -1,14 +1,17 @@
 //! Where on the devices do new pages go?
 //!
-//! The pages of a segment are striped over the devices round-robin, page by page in the directory's order, beginning with a
-//! device that the segment's number chooses, so that a scan of one segment and a scan of one column both keep every
-//! device busy. What a segment has on one device is one range if there is one, so neighbouring pages can be read at once.
+//! The pages of a segment are striped over the devices round-robin, page by page in the directory's
+//! order, beginning with a device that the segment's number chooses, so that a scan of one segment
+//! and a scan of one column both keep every device busy. What a segment has on one device is one
+//! range if there is one, so neighbouring pages can be read at once.
 //!
 //! Invariants
-//! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the last user lets go of
-//!   it, be it a table or a request: a page is never overwritten while somebody may still read it.
+//! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the
+//!   last user lets go of it, be it a table or a request: a page is never overwritten while
+//!   somebody may still read it.
 //! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
-//! - An extent that is given back is in no cache any more: nobody reads there what the next owner has replaced.
+//! - An extent that is given back is in no cache any more: nobody reads there what the next owner
+//!   has replaced.
 
 use std::{
     path::PathBuf,
@@ -147,7 +150,8 @@ impl Space {
             .collect()
     }
 
-    /// Claims extents that a catalog lists; none and false if one is outside of its device or overlaps another.
+    /// Claims extents that a catalog lists; none and false if one is outside of its device or
+    /// overlaps another.
     pub(crate) fn claim_all(&self, extents: &[Extent]) -> bool {
         let claim_all = |free: &mut State| {
             let mut claim = |extent: &Extent| {
@@ -170,7 +174,8 @@ impl Space {
             .is_some_and(|device| device.take_at(offset_bytes, length_bytes))
     }
 
-    /// Takes a range of a device for good; if there is none in one piece, how many bytes are free in all.
+    /// Takes a range of a device for good; if there is none in one piece, how many bytes are free
+    /// in all.
     pub(crate) fn reserve(&self, device: usize, length_bytes: u64) -> Result<u64, u64> {
         let mut free = self.free.lock();
         let device = free.devices.get_mut(device).ok_or(0_u64)?;
@@ -218,7 +223,8 @@ impl Space {
     }
 }
 
-/// How often a directory is in memory: once parsed, once encoded for readers; the encoded form is the smaller one.
+/// How often a directory is in memory: once parsed, once encoded for readers; the encoded form is
+/// the smaller one.
 const PARSED_AND_ENCODED: u64 = 2;
 
 /// Bytes of memory that a directory takes, with its share of the encoded catalog, about.
@@ -264,7 +270,8 @@ impl StoredSegment {
         }
         let metadata_bytes = memory_bytes(&directory);
         let admitted = space.admit_metadata(metadata_bytes);
-        // From here on dropping it gives the extents back; memory that was not admitted is not given back.
+        // From here on dropping it gives the extents back; memory that was not admitted is not
+        // given back.
         let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
         let stored =
             Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
@@ -276,7 +283,8 @@ impl StoredSegment {
     pub(crate) fn recovered(directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, MetadataFull> {
         let metadata_bytes = memory_bytes(&directory);
         let admitted = space.admit_metadata(metadata_bytes);
-        // From here on dropping it gives the extents back; memory that was not admitted is not given back.
+        // From here on dropping it gives the extents back; memory that was not admitted is not
+        // given back.
         let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
         let stored =
             Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
@@ -284,8 +292,8 @@ impl StoredSegment {
         Ok(stored)
     }
 
-    /// Takes memory for one more table that has the segment without these rows: its directory and the rows in the encoded catalog, and the rows
-    /// themselves.
+    /// Takes memory for one more table that has the segment without these rows: its directory and
+    /// the rows in the encoded catalog, and the rows themselves.
     pub(super) fn share_for(&self, withheld: &WithheldRows) -> Result<MetadataShare, MetadataFull> {
         let rows = withheld.memory_bytes() + withheld.as_bytes().len();
         let bytes = memory_bytes(&self.directory) / PARSED_AND_ENCODED + rows as u64;

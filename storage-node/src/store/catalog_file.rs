@@ -5,11 +5,14 @@
 //! ```
 //!
 //! Invariants
-//! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never read.
-//! - What is read is durable: who was killed before he could sync the folder has left a catalog that a crash of the host would take back.
-//! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed before it is read.
-//! - A file that does not parse stops the start; it is never taken for an empty one. One of an earlier layout is read, and replaced by the next
-//!   change.
+//! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never
+//!   read.
+//! - What is read is durable: who was killed before he could sync the folder has left a catalog
+//!   that a crash of the host would take back.
+//! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed
+//!   before it is read.
+//! - A file that does not parse stops the start; it is never taken for an empty one. One of an
+//!   earlier layout is read, and replaced by the next change.
 
 mod earlier;
 

@@ -1,11 +1,15 @@
 //! What does the store need of a node's devices, and are they ours, and whole?
 //!
-//! [`Devices`] is the seam between what is decided about devices and whoever they are: the host's, or simulated ones (`simulated`).
+//! [`Devices`] is the seam between what is decided about devices and whoever they are: the host's,
+//! or simulated ones (`simulated`).
 //!
 //! Invariants
-//! - A device that carries a label of another cluster, node or place, or any other content, is refused and never written.
-//! - A blank device is taken only where nothing is missing: if the catalog says that pages lie on it, it was lost.
-//! - The catalog names a label before the device carries it, so a crash in between is completed by the next start.
+//! - A device that carries a label of another cluster, node or place, or any other content, is
+//!   refused and never written.
+//! - A blank device is taken only where nothing is missing: if the catalog says that pages lie on
+//!   it, it was lost.
+//! - The catalog names a label before the device carries it, so a crash in between is completed by
+//!   the next start.
 
 use std::{
     fmt, fs,
@@ -30,7 +34,8 @@ use crate::{
     limits::DEVICE_BYTES_MIN,
 };
 
-/// How much of a device must be zeroes before it counts as blank. Covers the first superblock of every common filesystem.
+/// How much of a device must be zeroes before it counts as blank. Covers the first superblock of
+/// every common filesystem.
 const BLANK_BYTES: usize = 1 << 20;
 const _: () = assert!(BLANK_BYTES as u64 > DATA_OFFSET_BYTES && BLANK_BYTES as u64 <= DEVICE_BYTES_MIN);
 /// Where labels lie.

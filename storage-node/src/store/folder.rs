@@ -1,10 +1,12 @@
 //! What does the store need of the folder beside its devices?
 //!
-//! The seam between what is decided about files (`catalog_file`, `maps`, `scratch`) and whoever keeps them: the host's, or a simulated one that
-//! loses in a crash what was not made durable (`simulated`).
+//! The seam between what is decided about files (`catalog_file`, `maps`, `scratch`) and whoever
+//! keeps them: the host's, or a simulated one that loses in a crash what was not made durable
+//! (`simulated`).
 //!
 //! Invariants
-//! - Files are named from the folder on; whoever writes one says when it is durable, and when its name is.
+//! - Files are named from the folder on; whoever writes one says when it is durable, and when its
+//!   name is.
 
 use std::{
     fmt,
@@ -72,7 +74,8 @@ impl HostFolder {
     }
 }
 
-/// Makes a folder and those that it is to be in, unless they are there; what was made is there after a crash.
+/// Makes a folder and those that it is to be in, unless they are there; what was made is there
+/// after a crash.
 pub(crate) fn make_durably(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());

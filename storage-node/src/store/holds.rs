@@ -1,8 +1,11 @@
-//! Which tables do readers hold, so that what is stored of them stays when they are replaced or dropped?
+//! Which tables do readers hold, so that what is stored of them stays when they are replaced or
+//! dropped?
 //!
 //! Invariants
-//! - A hold is of tables that were published when it began, and ends with its connection at the latest.
-//! - At most `HOLDS_MAX` holds: what they keep from being free is bounded by the connections of a node.
+//! - A hold is of tables that were published when it began, and ends with its connection at the
+//!   latest.
+//! - At most `HOLDS_MAX` holds: what they keep from being free is bounded by the connections of a
+//!   node.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,7 +52,8 @@ impl Hold {
 }
 
 impl Holds {
-    /// Begins a hold. The caller drops what is returned outside of the lock: it may give many extents back.
+    /// Begins a hold. The caller drops what is returned outside of the lock: it may give many
+    /// extents back.
     pub(super) fn begin(&mut self, number: u64, hold: Hold) -> Result<Option<Hold>, Refusal> {
         if self.0.len() >= HOLDS_MAX {
             let text = format!("{HOLDS_MAX} holds of tables are there; end some transactions or queries");

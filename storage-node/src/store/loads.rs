@@ -1,12 +1,15 @@
 //! Which segments have arrived but are not part of a table yet?
 //!
-//! A load lives in memory only: a crash forgets it, and its extents are free again. It also ends when the last connection
-//! that appended to it is gone, so that a loader that dies does not keep the room it filled.
+//! A load lives in memory only: a crash forgets it, and its extents are free again. It also ends
+//! when the last connection that appended to it is gone, so that a loader that dies does not keep
+//! the room it filled.
 //!
 //! Invariants
-//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept, and each cell of parity.
+//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept, and each cell of
+//!   parity.
 //! - A map counts when its file is durable.
-//! - An aborted load takes nothing more, however late an append of it ends, and becomes no table: the last `ABORTED_LOADS_MAX` are remembered.
+//! - An aborted load takes nothing more, however late an append of it ends, and becomes no table:
+//!   the last `ABORTED_LOADS_MAX` are remembered.
 
 mod parity;
 
@@ -327,7 +330,8 @@ impl Loads {
         }
     }
 
-    /// The segments of a load that is complete, if there are as many as expected and what was kept is of the table that it succeeds.
+    /// The segments of a load that is complete, if there are as many as expected and what was kept
+    /// is of the table that it succeeds.
     pub(super) fn complete(
         &self,
         load: TableId,

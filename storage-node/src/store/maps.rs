@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants
-//! - A map is whole or absent: what is not, is reported and not used, and what the node has of its table is served on.
+//! - A map is whole or absent: what is not, is reported and not used, and what the node has of its
+//!   table is served on.
 //! - Maps of tables that the catalog does not have, and that nobody loads, are removed.
 
 use std::{io, sync::Arc};
@@ -61,7 +62,8 @@ impl MapFolder {
         Ok(())
     }
 
-    /// Removes all maps but those of tables that are wanted. What cannot be removed stays, and is said.
+    /// Removes all maps but those of tables that are wanted. What cannot be removed stays, and is
+    /// said.
     pub(crate) fn retain(&self, is_wanted: impl Fn(TableId) -> bool) {
         for name in self.folder.names(FOLDER).unwrap_or_default() {
             let table = u32::from_str_radix(&name, 16).ok().filter(|_| name.len() == 8);

@@ -1,4 +1,5 @@
-//! Which tables are on this node's devices, and how do they come and go without ever being half there?
+//! Which tables are on this node's devices, and how do they come and go without ever being half
+//! there?
 //!
 //! ```text
 //! append   -> extents taken, pages written, segment remembered in memory   (allocate, loads)
@@ -12,8 +13,10 @@
 //!
 //! Invariants
 //! - What readers see changes only after the catalog that says so is durable.
-//! - A segment is named by the table under which it was written, and found in whichever table has it.
-//! - One thread changes the catalog (`publish`); readers take a snapshot of one table and keep it as long as they need.
+//! - A segment is named by the table under which it was written, and found in whichever table has
+//!   it.
+//! - One thread changes the catalog (`publish`); readers take a snapshot of one table and keep it
+//!   as long as they need.
 
 mod allocate;
 mod catalog_file;
@@ -245,7 +248,8 @@ impl Store {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on whatever frees an extent takes it out of this cache first. Called once, before anything is served.
+    /// From now on whatever frees an extent takes it out of this cache first. Called once, before
+    /// anything is served.
     pub(crate) fn keep_in_step(&self, cache: Arc<PageCache>) {
         self.space.keep_in_step(cache);
     }
@@ -255,8 +259,8 @@ impl Store {
         self.devices.opened()
     }
 
-    /// The segment with this number that was written under `table`, and the definition of a table that has it: that one or one that
-    /// succeeds it, published, prepared or held.
+    /// The segment with this number that was written under `table`, and the definition of a table
+    /// that has it: that one or one that succeeds it, published, prepared or held.
     pub(crate) fn segment(
         &self,
         table: TableId,
@@ -343,7 +347,8 @@ impl Store {
         self.loads().begin(load, from)
     }
 
-    /// A piece of a map begins to arrive, of a load or of a table whose map is lost here; that must be ended.
+    /// A piece of a map begins to arrive, of a load or of a table whose map is lost here; that must
+    /// be ended.
     pub(crate) fn begin_map(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
         let published = self.published();
         match published.tables.get(&load).map(|table| &table.map) {
@@ -380,7 +385,8 @@ impl Store {
         self.loads().end_map_piece(load, (from_bytes, total_bytes), piece, &space)
     }
 
-    /// What a load has here behind a segment: as many sealed segments as fit, and the last of them if there may be more.
+    /// What a load has here behind a segment: as many sealed segments as fit, and the last of them
+    /// if there may be more.
     pub(crate) fn load_held(
         &self,
         load: TableId,
@@ -390,7 +396,8 @@ impl Store {
         self.loads().held(load, after, bytes_max)
     }
 
-    /// The sealed map of a table, or of one in whose stripe sets segments of it lie; and what tells it from others.
+    /// The sealed map of a table, or of one in whose stripe sets segments of it lie; and what tells
+    /// it from others.
     pub(crate) fn map(&self, table: TableId) -> Result<(Arc<Vec<u8>>, u64), Refusal> {
         let missing = |text| Err(Refusal::new(RefusalCode::NotFound, text));
         let published = self.published();

@@ -1,8 +1,10 @@
 //! What lies at which place of a stripe set, and are these its bytes?
 //!
-//! Places are numbered as in [`rackscan_format::message::Verify`]: the pages of the node's stream, then its cells of parity.
+//! Places are numbered as in [`rackscan_format::message::Verify`]: the pages of the node's stream,
+//! then its cells of parity.
 //!
-//! Invariant: what a place takes is held against what the catalog says of it as readers do: a page's checksum, identity and rows, a cell's checksum.
+//! Invariant: what a place takes is held against what the catalog says of it as readers do: a
+//! page's checksum, identity and rows, a cell's checksum.
 
 use rackscan_format::{
     codec,

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - A set is there whole as long as one table has it: the pages of its segments, also of those that no table has any more, and its parity.
-//! - What a map says of this node is what is here, page by page and cell by cell; else the table is not prepared.
+//! - A set is there whole as long as one table has it: the pages of its segments, also of those
+//!   that no table has any more, and its parity.
+//! - What a map says of this node is what is here, page by page and cell by cell; else the table is
+//!   not prepared.
 
 use std::{
     collections::BTreeMap,
@@ -47,7 +49,8 @@ pub(super) enum PieceCell {
     Reserved(Weak<ParityClaim>),
 }
 
-/// Keeps the room of cells that a stripe is being written to. It is given away when the last device operation of the stripe has ended.
+/// Keeps the room of cells that a stripe is being written to. It is given away when the last device
+/// operation of the stripe has ended.
 #[derive(Debug)]
 pub(crate) struct ParityClaim {
     pub(super) _pieces: Vec<Arc<StoredSegment>>,
@@ -147,7 +150,8 @@ impl HeldSet {
         &self.cells
     }
 
-    /// The segment in which a page of the stream lies, and the page's number among all of the segment's.
+    /// The segment in which a page of the stream lies, and the page's number among all of the
+    /// segment's.
     pub(super) fn page_at(&self, number: u64) -> Option<(&Arc<SegmentDirectory>, usize)> {
         let at = self.starts.partition_point(|start| *start <= number).checked_sub(1)?;
         let directory = self.segments.get(at)?.directory();
@@ -293,7 +297,8 @@ pub(super) fn check_part(
     Ok(())
 }
 
-/// Whether the segments that the table has no more, but its stripes have, are on this node as a map says.
+/// Whether the segments that the table has no more, but its stripes have, are on this node as a map
+/// says.
 pub(super) fn check_beside(map: &TableMap, node: NodeId, sets: &[Arc<HeldSet>]) -> Result<(), String> {
     let Some(part) = map.part(node).filter(|part| !part.beside.is_empty()) else { return Ok(()) };
     let held = sets.iter().flat_map(|set| &set.segments).map(|segment| segment.directory());

@@ -1,11 +1,14 @@
 //! How does a change of the catalog become durable, and only then visible?
 //!
-//! One thread makes the changes, one after the other, so that reactors never wait for a flush. For each: check it against
-//! what is there, flush the devices if it adds pages, replace the catalog file, and only then let readers see it.
+//! One thread makes the changes, one after the other, so that reactors never wait for a flush. For
+//! each: check it against what is there, flush the devices if it adds pages, replace the catalog
+//! file, and only then let readers see it.
 //!
 //! Invariants
-//! - A change that was answered with success survives a crash that follows; one that was not is wholly there or wholly not.
-//! - A table takes the place of the one that it succeeds, or none: the first of its nodes decides, with the other one in its catalog.
+//! - A change that was answered with success survives a crash that follows; one that was not is
+//!   wholly there or wholly not.
+//! - A table takes the place of the one that it succeeds, or none: the first of its nodes decides,
+//!   with the other one in its catalog.
 //! - A flush that failed stops the node: nobody knows which pages are on the medium.
 
 mod mended;
@@ -199,7 +202,8 @@ impl Publishing {
         Ok(())
     }
 
-    /// The map of a table that is to be prepared, and what it says that this node has of stripe sets, if that is so.
+    /// The map of a table that is to be prepared, and what it says that this node has of stripe
+    /// sets, if that is so.
     fn protection(
         &self,
         published: &Published,
@@ -249,7 +253,8 @@ impl Publishing {
             if table.definition.nodes.first() == Some(&self.node) {
                 return Err(replaced(&table.definition, predecessor));
             }
-            // The first node decided for it while its predecessor was there. A third one that is here by now was decided later.
+            // The first node decided for it while its predecessor was there. A third one that is
+            // here by now was decided later.
             if published.tables.values().any(|other| other.is_published_as(name)) {
                 return self.remove(&published, id);
             }

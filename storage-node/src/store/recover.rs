@@ -1,12 +1,13 @@
 //! What does a node have when it starts?
 //!
-//! Reads the catalog, opens the devices and checks each against the other; makes both at the first start. What was staged
-//! and not prepared before a crash is in no catalog, so its extents are free again without anything being done.
+//! Reads the catalog, opens the devices and checks each against the other; makes both at the first
+//! start. What was staged and not prepared before a crash is in no catalog, so its extents are free
+//! again without anything being done.
 //!
 //! Invariants
 //! - Nothing is written before everything that exists has been found right.
-//! - Every directory is verified, every extent lies inside of its device and belongs to one page only. A segment that several tables have is the
-//!   same in all of them, and there once.
+//! - Every directory is verified, every extent lies inside of its device and belongs to one page
+//!   only. A segment that several tables have is the same in all of them, and there once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -125,7 +126,8 @@ pub(super) struct Recovered {
     pub(super) is_new: bool,
 }
 
-/// Opens everything, changes nothing but making missing device files. Devices are opened when the catalog has been found to be the node's.
+/// Opens everything, changes nothing but making missing device files. Devices are opened when the
+/// catalog has been found to be the node's.
 pub(super) fn recover(
     config: &Config,
     file: &CatalogFile,
@@ -166,8 +168,9 @@ pub(super) fn complete_labels(recovered: &Recovered) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Gives the filesystem back what dropped tables and failed loads left in sparse device files. Only now, before anything
-/// is served or loaded: what the catalog does not claim, nobody reads and nobody is writing.
+/// Gives the filesystem back what dropped tables and failed loads left in sparse device files. Only
+/// now, before anything is served or loaded: what the catalog does not claim, nobody reads and
+/// nobody is writing.
 pub(super) fn release_free_space(config: &Config, recovered: &Recovered) {
     if recovered.is_new {
         return;
@@ -307,7 +310,8 @@ fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Resu
     Ok(Table { definition, committed, segments: found, sets, map: MapHere::Needless })
 }
 
-/// A stripe set with its segments and the extents of its parity; the one that another table has, if one does.
+/// A stripe set with its segments and the extents of its parity; the one that another table has, if
+/// one does.
 fn set_of(
     set: NodeSet,
     definition: &TableDefinition,

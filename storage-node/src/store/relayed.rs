@@ -6,13 +6,17 @@
 //!           of which nobody has found since that it is whole
 //! ```
 //!
-//! Who rebuilds has survivors' bytes put where the lost ones were, cell by cell, and nobody looks at pages meanwhile. So that is only possible where all is lost anyway: a place of a set
-//! that may be whole takes nothing but its bytes ([`super::places`]), which a relay cannot know.
+//! Who rebuilds has survivors' bytes put where the lost ones were, cell by cell, and nobody looks
+//! at pages meanwhile. So that is only possible where all is lost anyway: a place of a set that may
+//! be whole takes nothing but its bytes ([`super::places`]), which a relay cannot know.
 //!
 //! Invariants
-//! - What is known of a set that was adopted is known for this life of the node only: after a restart its places may be whole.
-//! - One stripe at a time writes to a place. A place is free for the next one when the last device operation has ended.
-//! - The page cache has nothing of a place that is being written to: it forgets what overlaps it before, and when the last device operation has ended.
+//! - What is known of a set that was adopted is known for this life of the node only: after a
+//!   restart its places may be whole.
+//! - One stripe at a time writes to a place. A place is free for the next one when the last device
+//!   operation has ended.
+//! - The page cache has nothing of a place that is being written to: it forgets what overlaps it
+//!   before, and when the last device operation has ended.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
@@ -36,7 +40,8 @@ pub(super) struct Lost {
     places: Vec<LostPlace>,
     /// Stripes that write to them.
     claims: Vec<Weak<PlacesClaim>>,
-    /// All places before this one were found whole, one behind the other, and no stripe has begun since.
+    /// All places before this one were found whole, one behind the other, and no stripe has begun
+    /// since.
     whole_to: u64,
     _memory: MetadataShare,
 }
@@ -48,7 +53,8 @@ struct LostPlace {
     parity: Option<u32>,
 }
 
-/// Places that a stripe is being written to. They are free for another one, and their room for something else, when the last device operation of the stripe has ended.
+/// Places that a stripe is being written to. They are free for another one, and their room for
+/// something else, when the last device operation of the stripe has ended.
 #[derive(Debug)]
 pub(crate) struct PlacesClaim {
     set: Arc<HeldSet>,
@@ -139,7 +145,8 @@ impl Lost {
         (next >= end).then_some(covered)
     }
 
-    /// The checksum that a cell must have if it is one of parity; nothing of a cell that may not be written there.
+    /// The checksum that a cell must have if it is one of parity; nothing of a cell that may not be
+    /// written there.
     fn expected(&self, extents: &[Extent]) -> Option<Option<u32>> {
         let mut parity = None;
         for extent in extents {

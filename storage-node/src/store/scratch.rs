@@ -1,7 +1,8 @@
 //! Where may anybody write anything?
 //!
-//! In the scratch area: a part of the first device that no table ever uses. Laboratory and replay write there, and read what
-//! was really written: blocks that a filesystem has only reserved are read without the disk.
+//! In the scratch area: a part of the first device that no table ever uses. Laboratory and replay
+//! write there, and read what was really written: blocks that a filesystem has only reserved are
+//! read without the disk.
 //!
 //! ```text
 //! start: read DATA/scratch -> still ours? keep it
@@ -9,9 +10,10 @@
 //! ```
 //!
 //! Invariants
-//! - The area is taken before any load can be; tables that the catalog lists are taken before it, and have precedence.
-//! - DATA/scratch says that an area is filled, and is written after it was. Losing it costs a new filling and nothing else, so a
-//!   file that does not parse is a warning.
+//! - The area is taken before any load can be; tables that the catalog lists are taken before it,
+//!   and have precedence.
+//! - DATA/scratch says that an area is filled, and is written after it was. Losing it costs a new
+//!   filling and nothing else, so a file that does not parse is a warning.
 
 use rackscan_device::{BufferPool, Completion, DeviceIndex, DeviceIo, Fsync, IoMemory, Token, Wait, Write};
 use rackscan_format::{
@@ -56,7 +58,8 @@ pub(super) struct Scratch<'n> {
 }
 
 impl Scratch<'_> {
-    /// The area of an earlier start, if it is as large as configured and nothing lies there; taken then.
+    /// The area of an earlier start, if it is as large as configured and nothing lies there; taken
+    /// then.
     pub(super) fn keep(&self) -> Option<ScratchArea> {
         let Record { device_label, area } = self.recorded()?;
         let wanted = self.wanted_bytes()?;
@@ -70,7 +73,8 @@ impl Scratch<'_> {
     /// Takes and fills an area, if one is configured.
     pub(super) fn make(&self) -> Result<Option<ScratchArea>, StartError> {
         let Some(length_bytes) = self.wanted_bytes() else {
-            // An area that is not configured any more is free; the next start must not think that it is filled.
+            // An area that is not configured any more is free; the next start must not think that
+            // it is filled.
             let _absent = self.folder.remove(NAME);
             return Ok(None);
         };
@@ -170,7 +174,8 @@ fn finish(io: &mut dyn DeviceIo) -> Result<u64, String> {
     outcome
 }
 
-/// Words of no pattern that a device could compress or a filesystem share, different at every place.
+/// Words of no pattern that a device could compress or a filesystem share, different at every
+/// place.
 fn mark(bytes: &mut [u8], place: u64) {
     let mut state = place.wrapping_add(0x9e37_79b9_7f4a_7c15);
     for word in bytes.chunks_exact_mut(8) {

@@ -1,8 +1,8 @@
 //! Which tables does the node have, and what do they look like to a reader?
 //!
 //! Invariants
-//! - A segment may be in several tables: in the one under which it was written, and in those that succeeded it. What is stored is there once,
-//!   and is freed when none of them has it any more.
+//! - A segment may be in several tables: in the one under which it was written, and in those that
+//!   succeeded it. What is stored is there once, and is freed when none of them has it any more.
 //! - What a table withholds of a segment is its own; the rows are rows of the segment.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -43,7 +43,8 @@ impl TableSegment {
         Self { stored, kept: None }
     }
 
-    /// One that the table keeps without these rows. Takes memory for them, and for the directory in the encoded catalog once more.
+    /// One that the table keeps without these rows. Takes memory for them, and for the directory in
+    /// the encoded catalog once more.
     pub(crate) fn kept(stored: Arc<StoredSegment>, withheld: WithheldRows) -> Result<Self, MetadataFull> {
         let memory = stored.share_for(&withheld)?;
         Ok(Self { stored, kept: Some(Arc::new(Kept { withheld, _memory: memory })) })
@@ -90,7 +91,8 @@ pub(crate) type Tables = BTreeMap<TableId, Arc<Table>>;
 /// Which table has a segment that was written under another one.
 pub(crate) type Keepers = BTreeMap<(TableId, SegmentId), TableId>;
 
-/// Where the segments are whose own table is not the one that has them; of two that have one, a published table is named.
+/// Where the segments are whose own table is not the one that has them; of two that have one, a
+/// published table is named.
 pub(crate) fn keepers_of(tables: &Tables) -> Keepers {
     let mut keepers = Keepers::new();
     for committed in [false, true] {

@@ -1,4 +1,5 @@
-//! Promise: a scan tells exactly the pages that it read to a requester that asks, and nothing to others.
+//! Promise: a scan tells exactly the pages that it read to a requester that asks, and nothing to
+//! others.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,8 @@
-//! Promise: a page that changed or that lies in another's place is named when it is scanned, and harms no other page.
+//! Promise: a page that changed or that lies in another's place is named when it is scanned, and
+//! harms no other page.
 //!
-//! Method: the device file is changed behind the node's back, past the page cache as the node reads.
+//! Method: the device file is changed behind the node's back, past the page cache as the node
+//! reads.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 

@@ -1,4 +1,5 @@
-//! Promise: a node has exactly the threads that its bridge is made of, where they were told to run, and says so.
+//! Promise: a node has exactly the threads that its bridge is made of, where they were told to run,
+//! and says so.
 
 use std::{collections::BTreeMap, fs};
 
@@ -10,8 +11,8 @@ use rackscan_format::{
 
 use crate::support::node::{BRIDGES, Home};
 
-/// This node's threads that read devices, by name, and the cores on which each may run. A number of its own tells it from the nodes
-/// of other tests.
+/// This node's threads that read devices, by name, and the cores on which each may run. A number of
+/// its own tells it from the nodes of other tests.
 fn io_threads(node: NodeId) -> BTreeMap<String, String> {
     let prefix = format!("n{node}-io");
     let mut found = BTreeMap::new();

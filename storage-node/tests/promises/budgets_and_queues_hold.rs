@@ -1,5 +1,5 @@
-//! Promise: memory and queues stay within their bounds under any number of requests; what does not fit is refused as busy
-//! and can be asked again.
+//! Promise: memory and queues stay within their bounds under any number of requests; what does not
+//! fit is refused as busy and can be asked again.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -105,7 +105,8 @@ fn memory_stays_within_the_budget_and_comes_back_under_many_clients() {
     let status = node.shm().status();
     let peak = status.counters.memory_peak_bytes;
     assert!(peak <= status.memory_budget_bytes, "{peak} of {}", status.memory_budget_bytes);
-    // So that the test would notice if nothing were counted: six connections and a page each, at least.
+    // So that the test would notice if nothing were counted: six connections and a page each, at
+    // least.
     assert!(peak > idle + 6 * 8192, "{peak}, idle {idle}");
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     while node.shm().status().counters.memory_used_bytes > idle {

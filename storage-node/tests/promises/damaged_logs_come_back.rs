@@ -1,6 +1,8 @@
-//! Promise: what a damaged log has lost comes back from the copies in other nodes; a node waits for them as long as is bearable, and goes on with what is left.
+//! Promise: what a damaged log has lost comes back from the copies in other nodes; a node waits for
+//! them as long as is bearable, and goes on with what is left.
 //!
-//! Method: nodes that know each other; the log of one is damaged while it is down, and others are down or up when it starts again.
+//! Method: nodes that know each other; the log of one is damaged while it is down, and others are
+//! down or up when it starts again.
 
 use std::{fs, time::Duration};
 
@@ -25,7 +27,8 @@ const SHORT: LogPatience =
 const PLACES: [fn(usize, usize) -> usize; 3] =
     [|before, _| before / 2, |before, _| before + 30, |_, end| end - 2];
 
-/// A cluster whose first node has written until this time, and is down with a damaged log; the bytes from the damage on.
+/// A cluster whose first node has written until this time, and is down with a damaged log; the
+/// bytes from the damage on.
 fn damaged(nodes: usize, place: fn(usize, usize) -> usize) -> (Cluster, Vec<u8>) {
     let mut cluster = Cluster::new(nodes, Wire::Shm);
     // It goes on when it is alone.

@@ -1,4 +1,5 @@
-//! Promise: a client that asks often gets a receive ring of its own while it asks, and loses no request by that.
+//! Promise: a client that asks often gets a receive ring of its own while it asks, and loses no
+//! request by that.
 
 use std::time::{Duration, Instant};
 

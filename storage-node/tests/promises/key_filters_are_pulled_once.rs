@@ -1,5 +1,6 @@
-//! Promise: a node that scans with a key filter keeps the rows that a scan at home with the same filter keeps; it pulls the
-//! filter's bytes once for each program, and takes no other bytes for them.
+//! Promise: a node that scans with a key filter keeps the rows that a scan at home with the same
+//! filter keeps; it pulls the filter's bytes once for each program, and takes no other bytes for
+//! them.
 
 use std::sync::Arc;
 

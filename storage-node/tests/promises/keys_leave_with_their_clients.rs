@@ -1,4 +1,5 @@
-//! Promise: what a client of transactions leaves behind when its connection goes is only what it has prepared.
+//! Promise: what a client of transactions leaves behind when its connection goes is only what it
+//! has prepared.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,8 @@
-//! Promise: whatever was acknowledged is there after a crash, what was prepared is in doubt, and what is damaged is cut off, kept and said.
+//! Promise: whatever was acknowledged is there after a crash, what was prepared is in doubt, and
+//! what is damaged is cut off, kept and said.
 //!
-//! Method: the files as they are while the node runs are what a crash leaves; a node is started over a copy of them.
+//! Method: the files as they are while the node runs are what a crash leaves; a node is started
+//! over a copy of them.
 
 use rackscan_ramp::message::{Reply, Request, Vote};
 use rackscan_storage_node::StartError;

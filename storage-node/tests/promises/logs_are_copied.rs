@@ -1,6 +1,8 @@
-//! Promise: what a home has acknowledged is in the logs of two other nodes, too; a node that has lost its log has its keys again, whatever else happens to it.
+//! Promise: what a home has acknowledged is in the logs of two other nodes, too; a node that has
+//! lost its log has its keys again, whatever else happens to it.
 //!
-//! Method: nodes that know each other, whose files are read, damaged and removed; what a client was told is compared with what is there afterwards.
+//! Method: nodes that know each other, whose files are read, damaged and removed; what a client was
+//! told is compared with what is there afterwards.
 
 use std::{
     fs,
@@ -33,7 +35,8 @@ const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
 const PROCESS: &str = "RACKSCAN_TEST_NODE";
 pub(super) const LOG: &str = "data/transactions.log";
 
-/// The records of a log or of a copy, and its number; what is being written at this moment left out.
+/// The records of a log or of a copy, and its number; what is being written at this moment left
+/// out.
 pub(super) fn log(path: &Path) -> (u32, Vec<Record>) {
     let bytes = fs::read(path).expect("the file is there");
     let start = Tail::from_header(&bytes).expect("it is a log");
@@ -50,7 +53,8 @@ pub(super) fn whole(path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Waits until the copies are what the log is, which may be replaced once more after the last write.
+/// Waits until the copies are what the log is, which may be replaced once more after the last
+/// write.
 pub(super) fn comes_to_be_copied(cluster: &Cluster, id: u16, keepers: &[u16]) -> (u32, Vec<Record>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -143,7 +147,8 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         assert_eq!(prepared, Reply::Prepared);
         assert_eq!(client.status().home.log_copies, 2);
         assert!(!cluster.path(1, "data/copies/1.log").exists());
-        // Its home is lost as by kill -9 and a new disk: all that it may write in stopping is not there.
+        // Its home is lost as by kill -9 and a new disk: all that it may write in stopping is not
+        // there.
         cluster.stop(1);
         drop(client);
         lose(&cluster, 1);

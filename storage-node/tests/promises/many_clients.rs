@@ -1,4 +1,5 @@
-//! Promise: a node serves many clients, most of them silent, in memory that its plan knows; one more than it may have is told so.
+//! Promise: a node serves many clients, most of them silent, in memory that its plan knows; one
+//! more than it may have is told so.
 
 use std::{
     process::Command,
@@ -29,8 +30,8 @@ fn echo(client: &mut Client) {
     assert_eq!(client.ask(Request::Echo { bytes: 0, target }), Ok(Answer::Done));
 }
 
-/// Memory of this process, in which the node and all clients are, in bytes. A page that is mapped by several connections counts
-/// once.
+/// Memory of this process, in which the node and all clients are, in bytes. A page that is mapped
+/// by several connections counts once.
 fn own_bytes() -> u64 {
     let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").expect("/proc");
     let line = rollup.lines().find(|line| line.starts_with("Pss:")).expect("its memory");
@@ -44,7 +45,8 @@ fn assert_within_plan(status: &NodeStatus, open: u64) {
     assert!(counters.memory_peak_bytes <= status.memory_budget_bytes, "{counters:?}");
 }
 
-/// Set in the process in which a test runs that measures memory, because others would take some beside it.
+/// Set in the process in which a test runs that measures memory, because others would take some
+/// beside it.
 const OWN_PROCESS: &str = "RACKSCAN_TEST_OWN_PROCESS";
 
 #[test]
@@ -168,7 +170,8 @@ fn a_client_that_floods_a_node_keeps_none_of_fifty_slow_ones_waiting() {
                         asked.push_back(client.send(Request::Echo { bytes: 0, target }));
                     }
                     if let Some(id) = asked.pop_front() {
-                        // More than a connection may have in progress are busy; that is an answer, too.
+                        // More than a connection may have in progress are busy; that is an answer,
+                        // too.
                         let _ = client.wait(id);
                         flooded.fetch_add(1, Ordering::Relaxed);
                     }

@@ -1,6 +1,8 @@
-//! Promise: what requests on their way take of a home's memory is what their messages take once they are decoded, not what their bytes do; who finds none waits.
+//! Promise: what requests on their way take of a home's memory is what their messages take once
+//! they are decoded, not what their bytes do; who finds none waits.
 //!
-//! Method: keys of a few bytes, which take many times that, in a node that has half a MiB for requests.
+//! Method: keys of a few bytes, which take many times that, in a node that has half a MiB for
+//! requests.
 
 use rackscan_format::message::RefusalCode;
 use rackscan_ramp::{
@@ -67,7 +69,8 @@ fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
                 client.send(request)
             })
             .collect();
-        // They are served in the order in which they were sent, and wait for the lock or for memory by now.
+        // They are served in the order in which they were sent, and wait for the lock or for memory
+        // by now.
         let waiting = client.status().home.requests - before;
         // A key is 24 bytes, and its own in the least allocation.
         let most = TRANSIT_BYTES as u64 / (u64::from(KEYS) * (24 + 16));

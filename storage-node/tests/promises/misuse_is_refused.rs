@@ -1,4 +1,5 @@
-//! Promise: whatever a client says, the node answers with a refusal or hangs up, and serves the next one.
+//! Promise: whatever a client says, the node answers with a refusal or hangs up, and serves the
+//! next one.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +97,8 @@ fn targets_that_are_not_the_clients_are_refused_as_memory() {
                     },
                 ];
                 for request in requests {
-                    // On tcp only what is really written is refused, and a region that begins well takes a small answer.
+                    // On tcp only what is really written is refused, and a region that begins well
+                    // takes a small answer.
                     let outcome = client.ask(request.clone());
                     let begins_well = target.key == good.key && target.offset_bytes < 32 << 20;
                     match outcome {
@@ -168,7 +170,8 @@ fn requests_that_break_a_rule_are_malformed() {
 #[test]
 fn pages_that_are_not_what_the_directory_says_are_not_stored() {
     let (_home, node, _) = loaded();
-    // Both stay to the end: a load whose last connection is gone is forgotten, and its extents are free too.
+    // Both stay to the end: a load whose last connection is gone is forgotten, and its extents are
+    // free too.
     let mut clients = node.both();
     for (id, (wire, client)) in (10..).zip(&mut clients) {
         let used = client.status().devices[0].used_bytes;

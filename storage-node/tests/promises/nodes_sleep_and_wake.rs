@@ -1,4 +1,5 @@
-//! Promise: a node without work costs nothing, and no request is lost on one that is falling asleep.
+//! Promise: a node without work costs nothing, and no request is lost on one that is falling
+//! asleep.
 
 use std::{
     process::Command,
@@ -70,8 +71,9 @@ fn falls_asleep(bridge: Bridge, rounds: u64) {
     let home = Home::new();
     let node = home.start_over(bridge);
     for connect in [Running::shm, Running::tcp] {
-        // A reactor polls for some microseconds after its last work: pauses from none to twice as long meet every step. Two
-        // clients in turn: what one is told must not depend on the other's wake-up.
+        // A reactor polls for some microseconds after its last work: pauses from none to twice as
+        // long meet every step. Two clients in turn: what one is told must not depend on the
+        // other's wake-up.
         let mut clients = [connect(&node), connect(&node)];
         for round in 0..rounds {
             let until = Instant::now() + Duration::from_nanos(round % 80 * 500);

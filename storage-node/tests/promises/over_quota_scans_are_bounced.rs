@@ -1,5 +1,5 @@
-//! Promise: a scan that needs more processor time or memory than the node gives to one scan is bounced with the reason, and
-//! the node goes on to serve the pages and other scans.
+//! Promise: a scan that needs more processor time or memory than the node gives to one scan is
+//! bounced with the reason, and the node goes on to serve the pages and other scans.
 
 use rackscan_format::{
     ids::SegmentId,
@@ -80,7 +80,8 @@ fn a_scan_that_takes_too_long_is_bounced_and_a_short_one_is_served() {
 #[test]
 fn a_scan_that_holds_too_much_is_bounced_and_a_narrow_one_is_served() {
     let home = Home::new();
-    // Pages of 256 KiB: one of each of three columns are more than the quota, one of one column is not.
+    // Pages of 256 KiB: one of each of three columns are more than the quota, one of one column is
+    // not.
     let table = Table::with_pages(1, "t", 1, 100_000, 256 << 10);
     let mut config = home.config();
     config.scan_memory = ByteSize(256 << 10);

@@ -1,5 +1,6 @@
-//! Promise: pages that are wanted again come out of memory, within its budget; clients may take them from there themselves; what
-//! is dropped, or of an earlier life of the node, is given to nobody.
+//! Promise: pages that are wanted again come out of memory, within its budget; clients may take
+//! them from there themselves; what is dropped, or of an earlier life of the node, is given to
+//! nobody.
 
 use std::time::{Duration, Instant};
 
@@ -306,7 +307,8 @@ fn places_of_an_earlier_life_of_the_node_are_worth_nothing_in_the_next() {
         let (view, region) = open(&mut client);
         let (_, places) = fetch_all(&mut client, &table, &table.segments[0]);
         assert_ne!(region.epoch, old_region.epoch, "{wire}");
-        // Whoever uses the new memory with the old life's epoch, as a client that missed the restart would.
+        // Whoever uses the new memory with the old life's epoch, as a client that missed the
+        // restart would.
         let confused = View::new(&CacheRegion { epoch: old_region.epoch, ..region }).expect("the same shape");
         for ((extent, place), old) in extents.iter().zip(&places).zip(&old_places) {
             let (place, old) = (place.expect("cached"), old.expect("cached"));

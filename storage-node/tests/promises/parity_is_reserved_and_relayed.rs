@@ -1,7 +1,9 @@
-//! Promise: stripes that are relayed write the cells of parity that a load has reserved, and what a node has lost and adopted; never what may be whole, and what they have not written
-//! becomes no table.
+//! Promise: stripes that are relayed write the cells of parity that a load has reserved, and what a
+//! node has lost and adopted; never what may be whole, and what they have not written becomes no
+//! table.
 //!
-//! Method: two nodes, of which the first one is asked and the other one keeps what it gets in memory; with two, each keeps the client's cell, as data or as its parity.
+//! Method: two nodes, of which the first one is asked and the other one keeps what it gets in
+//! memory; with two, each keeps the client's cell, as data or as its parity.
 
 use std::time::{Duration, Instant};
 

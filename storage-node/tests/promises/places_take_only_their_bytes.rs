@@ -1,4 +1,5 @@
-//! Promise: a place of a stripe set takes the bytes that it had and no others, from whoever brings them; and a lost part of a table comes to lie where it lay, or not at all.
+//! Promise: a place of a stripe set takes the bytes that it had and no others, from whoever brings
+//! them; and a lost part of a table comes to lie where it lay, or not at all.
 //!
 //! Method: the device file is changed behind the node's back.
 
@@ -170,7 +171,8 @@ fn a_mended_page_is_what_a_scan_finds_and_it_is_durable() {
     node.stop();
 }
 
-/// The folder and the devices go: a node does not start without the folder on devices that have its label.
+/// The folder and the devices go: a node does not start without the folder on devices that have its
+/// label.
 pub(crate) fn lose(home: &Home) {
     std::fs::remove_dir_all(home.path("data")).expect("it had a folder");
     (0..2).for_each(|device| std::fs::remove_file(home.device(device)).expect("it had two devices"));

@@ -1,5 +1,5 @@
-//! Promise: the rows that a node's scan yields are those of the same scan run by the requester, whatever the wire and the
-//! size of the target.
+//! Promise: the rows that a node's scan yields are those of the same scan run by the requester,
+//! whatever the wire and the size of the target.
 
 use arrow::{array::RecordBatch, compute::concat_batches};
 use rackscan_format::{
@@ -11,7 +11,8 @@ use rackscan_scan::{output_schema, wire};
 
 use crate::support::{client::Client, node::Home, table::Table};
 
-/// Asks until the segment is done, with targets of `bytes`; returns the rows and the number of answers.
+/// Asks until the segment is done, with targets of `bytes`; returns the rows and the number of
+/// answers.
 fn process(
     client: &mut Client,
     table: &Table,

@@ -1,5 +1,6 @@
-//! Promise: a protected table is prepared only where its parity and its map are, and a map that says what is here; what does not become a table
-//! leaves nothing, and what does is there after a restart.
+//! Promise: a protected table is prepared only where its parity and its map are, and a map that
+//! says what is here; what does not become a table leaves nothing, and what does is there after a
+//! restart.
 
 use std::time::{Duration, Instant};
 
@@ -155,7 +156,8 @@ pub(crate) fn used_bytes(node: &Running) -> u64 {
     node.shm().status().devices.iter().map(|device| device.used_bytes).sum()
 }
 
-/// What a node says when nobody else is connected to it, and that is so: connections take memory, and end some time after they were dropped.
+/// What a node says when nobody else is connected to it, and that is so: connections take memory,
+/// and end some time after they were dropped.
 fn says_alone(node: &Running, is_so: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
     let deadline = Instant::now() + PATIENCE;
     let mut client = node.shm();

@@ -1,5 +1,6 @@
-//! Promise: requests that are written into a node's boxes are served as messages are, in the order in which both were sent, and wake a node that sleeps; and
-//! nothing that is written there does more than end its connection.
+//! Promise: requests that are written into a node's boxes are served as messages are, in the order
+//! in which both were sent, and wake a node that sleeps; and nothing that is written there does
+//! more than end its connection.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ use crate::support::{
     posts::{Posting, open},
 };
 
-/// What is said of a transaction to who asks after it was prepared; who asks before has it refused for ever.
+/// What is said of a transaction to who asks after it was prepared; who asks before has it refused
+/// for ever.
 const PREPARED: [Reply; 1] = [Reply::Voted { vote: Vote::Prepared }];
 
 /// Clients with four boxes for 8 KiB each.
@@ -33,7 +35,8 @@ fn later(client: u32, round: u64) -> u64 {
     u64::from(client) << 32 | round
 }
 
-/// Connections that a turn of the reactor looks at behind those that are tested: what is asked meanwhile arrives in the middle of a turn.
+/// Connections that a turn of the reactor looks at behind those that are tested: what is asked
+/// meanwhile arrives in the middle of a turn.
 fn others(node: &Running) -> Vec<Client> {
     (0..20).map(|_| node.small(0)).collect()
 }
@@ -118,8 +121,9 @@ fn a_message_does_not_overtake_a_box_while_the_node_serves_others() {
     const SLOW: usize = 4;
     let home = Home::new();
     let node = home.start_with_keys();
-    // A turn looks at boxes first and takes messages then. What is written during the first of these requests, which take a while each, is not looked at
-    // again before the message behind them is taken, all in one turn.
+    // A turn looks at boxes first and takes messages then. What is written during the first of
+    // these requests, which take a while each, is not looked at again before the message behind
+    // them is taken, all in one turn.
     let mut busy = node.shm();
     let lease = busy.lease(90);
     let slow = busy.transact_request(&[Request::Get { lease, keys: vec![key("a"); 4096] }]);

@@ -1,5 +1,6 @@
-//! Promise: who follows all nodes knows every row that was acknowledged before it asked, and of no transaction only a part: while others write, after a node was away, and after
-//! it was away itself for longer than feeds reach.
+//! Promise: who follows all nodes knows every row that was acknowledged before it asked, and of no
+//! transaction only a part: while others write, after a node was away, and after it was away itself
+//! for longer than feeds reach.
 
 use std::{
     collections::BTreeMap,
@@ -173,7 +174,8 @@ fn transactions_over_four_nodes_are_seen_wholly_or_not_at_all_while_others_write
         let (acknowledged, at_work) = (Mutex::new(Vec::new()), AtomicUsize::new(WRITERS));
         let (mut follower, mut replica) = (follower(&cluster), Replica::new());
         let (mut looks, mut scans, mut rounds, mut seen) = (0, 1, 0, Vec::new());
-        // Writers go on until enough was seen of what they do, however the machine shares its processors out.
+        // Writers go on until enough was seen of what they do, however the machine shares its
+        // processors out.
         let (pictures, deadline) = (AtomicUsize::new(0), Instant::now() + Duration::from_secs(120));
         std::thread::scope(|scope| {
             for _ in 0..WRITERS {

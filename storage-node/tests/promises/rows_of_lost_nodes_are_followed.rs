@@ -1,4 +1,5 @@
-//! Promise: who may do without some nodes knows every row that was acknowledged though they are gone, and of no transaction only a part: from the copies of their logs.
+//! Promise: who may do without some nodes knows every row that was acknowledged though they are
+//! gone, and of no transaction only a part: from the copies of their logs.
 
 use std::time::{Duration, Instant};
 

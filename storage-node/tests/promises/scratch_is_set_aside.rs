@@ -1,4 +1,5 @@
-//! Promise: the scratch area is where no page ever is, it holds real bytes, and it is free again when nobody wants it.
+//! Promise: the scratch area is where no page ever is, it holds real bytes, and it is free again
+//! when nobody wants it.
 
 use rackscan_format::message::ScratchArea;
 use rackscan_storage_node::ByteSize;

@@ -1,7 +1,10 @@
-//! Promise: a write is acknowledged only when as many replicas of the log have it as the configuration asks for; below that it is refused at once. A replica that may
-//! lack an acknowledged record is never taken for the newest: the node says what may be missing and waits for a person.
+//! Promise: a write is acknowledged only when as many replicas of the log have it as the
+//! configuration asks for; below that it is refused at once. A replica that may lack an
+//! acknowledged record is never taken for the newest: the node says what may be missing and waits
+//! for a person.
 //!
-//! Method: nodes that know each other; replicas are stopped, wiped or left behind, and what a client was told is compared with what is there afterwards.
+//! Method: nodes that know each other; replicas are stopped, wiped or left behind, and what a
+//! client was told is compared with what is there afterwards.
 
 use std::{
     fs,

@@ -95,7 +95,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until no node has a session: the memory of a relay holds two at most, and it hears some time later that a client has left.
+    /// Waits until no node has a session: the memory of a relay holds two at most, and it hears
+    /// some time later that a client has left.
     fn rest(&self) {
         for number in (0..NODES).filter(|number| self.nodes[*number].is_some()) {
             let is_over = |status: &NodeStatus| status.relays.iter().all(|relay| relay.sessions == 0);

@@ -1,5 +1,6 @@
-//! Promise: a table can take the place of another one and keep its segments; who reads the other one goes on, nothing is written or freed but what is
-//! not shared, and of all that would take the place exactly one does.
+//! Promise: a table can take the place of another one and keep its segments; who reads the other
+//! one goes on, nothing is written or freed but what is not shared, and of all that would take the
+//! place exactly one does.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ fn names(node: &Running) -> Vec<(u32, bool)> {
     tables(node).into_iter().map(|table| (table.definition.id.0, table.committed)).collect()
 }
 
-/// Under which table each segment of a table was written, its number, and how many rows of it are gone.
+/// Under which table each segment of a table was written, its number, and how many rows of it are
+/// gone.
 fn segments(node: &Running, id: u32) -> Vec<(u32, u32, u32)> {
     let tables = tables(node);
     let table = tables.iter().find(|table| table.definition.id == TableId(id)).expect("it is there");
@@ -68,7 +70,8 @@ fn rows(rows: impl IntoIterator<Item = u32>) -> WithheldRows {
     WithheldRows::of(rows).expect("rows of a segment")
 }
 
-/// Puts bytes where the node can read them and asks for a segment to be kept with them as its withheld rows.
+/// Puts bytes where the node can read them and asks for a segment to be kept with them as its
+/// withheld rows.
 fn keep_bytes(
     client: &mut Client,
     load: u32,
@@ -128,7 +131,8 @@ fn process(
     })
 }
 
-/// That the pages of a segment of `table` come, and its rows but those that are withheld; asked for by who sees the table `reader`.
+/// That the pages of a segment of `table` come, and its rows but those that are withheld; asked for
+/// by who sees the table `reader`.
 fn is_read(client: &mut Client, reader: &Table, table: &Table, index: usize, withheld: &WithheldRows) {
     let segment = &table.segments[index];
     let name = (table.id().0, segment.directory.segment.0);
@@ -359,7 +363,8 @@ fn a_node_that_does_not_decide_follows_and_never_goes_back() {
         keep(&mut client, next, 0, &WithheldRows::NONE);
         client.done(preparing(next, 1));
     }
-    // Another node has decided for the first one, and after that for a new load, which was heard of here before.
+    // Another node has decided for the first one, and after that for a new load, which was heard of
+    // here before.
     let loaded = elsewhere(Table::new(4, "t", 1, ROWS));
     loaded.load(&mut client);
     client.done(commit(&first));

@@ -1,4 +1,5 @@
-//! Promise: what a transaction wrote is read by messages over every wire, and one-sidedly from the slots, as it was written.
+//! Promise: what a transaction wrote is read by messages over every wire, and one-sidedly from the
+//! slots, as it was written.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! Promise: nodes that know each other end what a client has left in doubt: everywhere alike, and as its homes voted.
+//! Promise: nodes that know each other end what a client has left in doubt: everywhere alike, and
+//! as its homes voted.
 //!
-//! Method: clients do some steps of a transaction over several nodes and vanish; what the nodes say of themselves is polled until nothing is in
-//! doubt any more.
+//! Method: clients do some steps of a transaction over several nodes and vanish; what the nodes say
+//! of themselves is polled until nothing is in doubt any more.
 
 use rackscan_fabric::Wire;
 use rackscan_ramp::{
@@ -125,7 +126,8 @@ fn a_home_that_was_down_ends_it_when_it_is_back() {
             assert_eq!(client.transact(prepare(Guard::Open)), Reply::Prepared);
         }
         let [first, mut second] = clients;
-        // Node 2 goes while its client is there, and the client's other connection goes after that: 1 cannot know how 2 voted.
+        // Node 2 goes while its client is there, and the client's other connection goes after that:
+        // 1 cannot know how 2 voted.
         assert_eq!(second.status().home.in_doubt, 1);
         cluster.stop(2);
         drop((first, second));

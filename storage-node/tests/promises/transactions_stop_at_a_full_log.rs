@@ -1,4 +1,5 @@
-//! Promise: where the log may not grow, nothing new is prepared, what is prepared still ends, and when there is room it goes on, all by itself.
+//! Promise: where the log may not grow, nothing new is prepared, what is prepared still ends, and
+//! when there is room it goes on, all by itself.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Promise: rows that a request withholds do not come out of a node's scan, whether they are named in the request or beside it, and a
-//! list that is not right is refused before anything is scanned. Where rows lie is said as at home.
+//! Promise: rows that a request withholds do not come out of a node's scan, whether they are named
+//! in the request or beside it, and a list that is not right is refused before anything is scanned.
+//! Where rows lie is said as at home.
 
 use std::sync::Arc;
 

@@ -1,10 +1,13 @@
-//! How is a stripe shown to a person: which cell is where, what is sent by whom, and what each link carries?
+//! How is a stripe shown to a person: which cell is where, what is sent by whom, and what each link
+//! carries?
 //!
-//! [`Shown`] is plain data with names; its `Display` is the text, [`Shown::svg`] the picture, its `Serialize` what scripts read.
+//! [`Shown`] is plain data with names; its `Display` is the text, [`Shown::svg`] the picture, its
+//! `Serialize` what scripts read.
 //!
 //! Invariants
 //! - Nodes are named as they are in this stripe, after its rotation.
-//! - Data cells are letters in the order in which a client fills them, as in the paper: A to Z, then AA.
+//! - Data cells are letters in the order in which a client fills them, as in the paper: A to Z,
+//!   then AA.
 
 mod drawing;
 mod rebuild;
@@ -84,7 +87,8 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What one place carries, in cells and as shares of what the client sends: of its link, where all links are alike and the client's is full.
+/// What one place carries, in cells and as shares of what the client sends: of its link, where all
+/// links are alike and the client's is full.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct ShownLoad {
     place: Place,
@@ -220,7 +224,8 @@ impl Names<'_> {
         }
     }
 
-    /// The sum of these data cells, in the order of the data; of many only the first and the last, and how many.
+    /// The sum of these data cells, in the order of the data; of many only the first and the last,
+    /// and how many.
     fn sum(&self, cells: &[Cell]) -> String {
         let mut cells = cells.to_vec();
         cells.sort_by_key(|cell| (cell.slot, cell.column));

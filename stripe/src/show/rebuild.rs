@@ -1,7 +1,8 @@
 //! How is a rebuild shown to a person: what passes whom, and what does each link carry?
 //!
 //! Invariants
-//! - Nodes are named as they are in this stripe; one that takes a lost one's place is called like it.
+//! - Nodes are named as they are in this stripe; one that takes a lost one's place is called like
+//!   it.
 //! - Cells are called as in [`super::Shown`].
 
 use super::text::{load_table, table};

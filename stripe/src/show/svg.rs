@@ -185,7 +185,8 @@ fn draw_steps(drawing: &mut Drawing, frame: &Frame, (top, nodes): (f64, usize), 
     bottom
 }
 
-/// On which level each step is drawn: hop by hop, each on the first level of its hop where there is room.
+/// On which level each step is drawn: hop by hop, each on the first level of its hop where there is
+/// room.
 fn levels(frame: &Frame, steps: &[ShownStep]) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..steps.len()).collect();
     order.sort_by_key(|at| steps[*at].hop);

@@ -1,4 +1,5 @@
-//! Stripes with real bytes: random data, and parities that this module computes by itself from the equations.
+//! Stripes with real bytes: random data, and parities that this module computes by itself from the
+//! equations.
 
 use rackscan_stripe::{Cell, Geometry, Lost, Repair};
 use std::collections::BTreeMap;

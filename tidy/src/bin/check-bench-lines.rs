@@ -1,7 +1,8 @@
 //! Is every line that a benchmark wrote a record that can be kept and compared later?
 //!
-//! Reads JSON lines from standard input. Each must be an object that says which commit ran, on which machine, at
-//! which scale factor; no line at all is a failure too. `.ci/run` calls this, so it needs nothing but the toolchain.
+//! Reads JSON lines from standard input. Each must be an object that says which commit ran, on
+//! which machine, at which scale factor; no line at all is a failure too. `.ci/run` calls this, so
+//! it needs nothing but the toolchain.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,11 @@
 //! Which event do 48 bytes of blktrace mean?
 //!
-//! The layout is `struct blk_io_trace` of Linux's `blktrace_api.h`, in the byte order of the machine that traced.
+//! The layout is `struct blk_io_trace` of Linux's `blktrace_api.h`, in the byte order of the
+//! machine that traced.
 //!
 //! Invariants
-//! - Every field is read at its place in an array of exactly [`EVENT_BYTES`]; payloads are passed over.
+//! - Every field is read at its place in an array of exactly [`EVENT_BYTES`]; payloads are passed
+//!   over.
 
 use super::event::Kind;
 use crate::Operation;

@@ -1,10 +1,12 @@
 //! In which order did the events of all processors happen?
 //!
-//! Each processor has a file whose events are in order. They are merged by time, then by sequence number, then by file.
+//! Each processor has a file whose events are in order. They are merged by time, then by sequence
+//! number, then by file.
 //!
 //! Invariants
 //! - Of each file one event is in memory.
-//! - A file in which something else stands than an event ends there: where the next one begins is not known.
+//! - A file in which something else stands than an event ends there: where the next one begins is
+//!   not known.
 
 use std::{
     cmp::Reverse,
@@ -135,7 +137,8 @@ pub(crate) struct BlktraceSource {
     heads: Heads,
     kind: Kind,
     units: DetectedUnits,
-    /// The time of the first event of an IO, as in what blkparse prints: notices may be seconds earlier.
+    /// The time of the first event of an IO, as in what blkparse prints: notices may be seconds
+    /// earlier.
     begin_ns: Option<u64>,
     numbers: Numbers,
     named: Vec<NamedDevice>,

@@ -5,7 +5,8 @@
 //! device cpu sequence   seconds       pid  event and what; sectors of 512
 //! ```
 //!
-//! Behind the events stands a summary, which begins with `CPU0 (8,0):` or `Total (8,0):` and is passed over.
+//! Behind the events stands a summary, which begins with `CPU0 (8,0):` or `Total (8,0):` and is
+//! passed over.
 
 use std::time::Duration;
 
@@ -110,7 +111,8 @@ impl BlkparseParser {
     }
 }
 
-/// What the letters of an event say: `R`, `WS`, `FWFS` (a write behind a flush), `D`, `N` (nothing) ...
+/// What the letters of an event say: `R`, `WS`, `FWFS` (a write behind a flush), `D`, `N` (nothing)
+/// ...
 fn operation(letters: &str, length_bytes: u64) -> Option<Operation> {
     if length_bytes == 0 {
         return letters.starts_with('F').then_some(Operation::Flush);

@@ -88,8 +88,8 @@ const UNITS: [&str; 17] = [
     "s",
 ];
 
-/// Which columns of a CSV file mean what, by their names: `time=ts,offset=lba,length=len,op=rw`. A number names a column by
-/// its place, counted from 1.
+/// Which columns of a CSV file mean what, by their names: `time=ts,offset=lba,length=len,op=rw`. A
+/// number names a column by its place, counted from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnNames {
     names: BTreeMap<Role, String>,
@@ -165,7 +165,8 @@ impl Layout {
         layout.complete(path, &names)
     }
 
-    /// The MSR Cambridge traces': Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime, without a header.
+    /// The MSR Cambridge traces': Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime,
+    /// without a header.
     pub(super) fn msr() -> Self {
         let roles = [Role::Time, Role::Node, Role::Device, Role::Operation, Role::Offset, Role::Length];
         let places = roles.into_iter().enumerate().map(|(place, role)| (role, place)).collect();

@@ -1,8 +1,9 @@
 //! What do the numbers of a CSV file count, if nobody says so?
 //!
-//! In this order for times: the option; the column's name (`ts_us`, `time(ms)`, `seconds`); a point with digits behind it
-//! means seconds; a number that is a date between 1990 and 2100 in exactly one unit; else the unit in which IOs are about
-//! a millisecond apart. For offsets: the option; the column's name; whether all are multiples of 512.
+//! In this order for times: the option; the column's name (`ts_us`, `time(ms)`, `seconds`); a point
+//! with digits behind it means seconds; a number that is a date between 1990 and 2100 in exactly
+//! one unit; else the unit in which IOs are about a millisecond apart. For offsets: the option; the
+//! column's name; whether all are multiples of 512.
 
 use super::columns::{Layout, Role};
 use crate::{OffsetUnit, ReadOptions, TimeUnit, decimal::Decimal};

@@ -1,7 +1,7 @@
 //! What do the rows of CSV files mean: ours, those of Microsoft Research Cambridge, anybody's?
 //!
-//! One parser reads all three; they differ in where the columns are ([`columns`]), in what their numbers count ([`guess`])
-//! and in when time begins.
+//! One parser reads all three; they differ in where the columns are ([`columns`]), in what their
+//! numbers count ([`guess`]) and in when time begins.
 
 mod columns;
 mod guess;

@@ -1,7 +1,8 @@
 //! Which fields has a row of CSV?
 //!
 //! Invariants
-//! - A row is a line: a quoted field may hold the delimiter and quotes (written twice), but no line's end.
+//! - A row is a line: a quoted field may hold the delimiter and quotes (written twice), but no
+//!   line's end.
 
 use std::borrow::Cow;
 
@@ -53,7 +54,8 @@ fn quoted_field(text: &str, delimiter: char) -> Result<(Cow<'_, str>, Option<&st
     }
 }
 
-/// The field as it is written: quoted if it must be. Control characters, which could end a line, become `?`.
+/// The field as it is written: quoted if it must be. Control characters, which could end a line,
+/// become `?`.
 pub(super) fn quoted(field: &str) -> Cow<'_, str> {
     let is_odd = |c: char| c.is_control() || matches!(c, '"' | ',');
     if !field.contains(is_odd) && field.trim() == field {

@@ -1,7 +1,8 @@
 //! Which node and device does a row mean?
 //!
 //! Invariants
-//! - Within one file a column either holds numbers, which are kept, or names, which are numbered as they appear.
+//! - Within one file a column either holds numbers, which are kept, or names, which are numbered as
+//!   they appear.
 
 use std::collections::HashSet;
 

@@ -8,7 +8,8 @@ mod write;
 pub(crate) use read::{FioParser, is_fio};
 pub(crate) use write::Iolog;
 
-/// What a device of a node is called in the iologs that we write, and recognized by in those that we read.
+/// What a device of a node is called in the iologs that we write, and recognized by in those that
+/// we read.
 fn file_name(node: u16, device: u16) -> String {
     format!("{NAME}{node}{SEPARATOR}{device}")
 }

@@ -1,9 +1,10 @@
 //! Which record does a line of an iolog mean?
 //!
-//! Version 2 has no times but `wait` lines. fio's documentation has them in microseconds since the previous `wait`, those
-//! below 100 being nothing, and so they are read here. (fio's own replay takes the number for milliseconds since its start.)
-//! Version 3 has a time in each line. fio writes and replays microseconds in every version that knows it (from 3.31), though
-//! its documentation names no unit.
+//! Version 2 has no times but `wait` lines. fio's documentation has them in microseconds since the
+//! previous `wait`, those below 100 being nothing, and so they are read here. (fio's own replay
+//! takes the number for milliseconds since its start.) Version 3 has a time in each line. fio
+//! writes and replays microseconds in every version that knows it (from 3.31), though its
+//! documentation names no unit.
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 

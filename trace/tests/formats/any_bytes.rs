@@ -1,5 +1,5 @@
-//! Does anything in a file panic, hang or give an impossible record? Goal: no. Method: arbitrary bytes, and whole traces with
-//! some bytes changed, through every reader, in both modes.
+//! Does anything in a file panic, hang or give an impossible record? Goal: no. Method: arbitrary
+//! bytes, and whole traces with some bytes changed, through every reader, in both modes.
 
 use proptest::prelude::*;
 use rackscan_trace::{Format, OnDefect, ReadOptions};

@@ -1,5 +1,5 @@
-//! Does the crate keep its promises on files of all its formats? One file per promise; fixtures are made here, after the
-//! formats' own sources, or were recorded.
+//! Does the crate keep its promises on files of all its formats? One file per promise; fixtures are
+//! made here, after the formats' own sources, or were recorded.
 
 mod any_bytes;
 mod blktrace_bytes;

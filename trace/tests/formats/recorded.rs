@@ -1,5 +1,5 @@
-//! Are real files of blktrace, blkparse and fio read in full, and counted as those programs count? How they were recorded:
-//! `tests/recorded/README.md`.
+//! Are real files of blktrace, blkparse and fio read in full, and counted as those programs count?
+//! How they were recorded: `tests/recorded/README.md`.
 
 use std::path::Path;
 
@@ -48,7 +48,8 @@ fn a_text_of_blkparse_is_the_same_trace_as_the_files_that_it_printed() {
 #[test]
 fn an_iolog_of_fio_holds_what_fio_counted() {
     let records = recorded("mix.iolog", Format::Fio);
-    // fio's JSON: 14 reads of 114688 bytes, 18 writes of 147456 bytes, 5 syncs, 97 ms: so the times are microseconds.
+    // fio's JSON: 14 reads of 114688 bytes, 18 writes of 147456 bytes, 5 syncs, 97 ms: so the times
+    // are microseconds.
     assert_eq!(count(&records, Read), (14, 114_688));
     assert_eq!(count(&records, Write), (18, 147_456));
     assert_eq!(count(&records, Flush).0, 5);

@@ -1,12 +1,15 @@
-//! How narrow is the link of a client? Nodes in a network of their own, which this command reaches over a pair of virtual interfaces.
+//! How narrow is the link of a client? Nodes in a network of their own, which this command reaches
+//! over a pair of virtual interfaces.
 //!
 //! ```text
 //! this command -- [rate] link [rate] -- nodes, which reach each other by their own loopback
 //! ```
 //!
 //! Invariants
-//! - Both networks have no name: they belong to the processes in them and to this value, and the kernel removes them with the last of those.
-//! - Only the thread that asks for it is ever among the nodes, and only while what it was asked to do there lasts.
+//! - Both networks have no name: they belong to the processes in them and to this value, and the
+//!   kernel removes them with the last of those.
+//! - Only the thread that asks for it is ever among the nodes, and only while what it was asked to
+//!   do there lasts.
 
 use std::{
     fs::File,
@@ -35,8 +38,10 @@ pub(crate) struct ClientLink {
 }
 
 impl ClientLink {
-    /// Starts this command anew inside of a network of its own, unless that has been done, and makes a second one, with a link between them that lets so many megabytes (10^6) per second through
-    /// each way. Returns in the new process; in this one only when it cannot be, with the reason.
+    /// Starts this command anew inside of a network of its own, unless that has been done, and
+    /// makes a second one, with a link between them that lets so many megabytes (10^6) per second
+    /// through each way. Returns in the new process; in this one only when it cannot be, with the
+    /// reason.
     pub(crate) fn enter(mb_per_s: u32) -> Result<Self, String> {
         own_network()?;
         let open = |path: String| File::open(&path).map_err(|error| format!("{path}: {error}"));

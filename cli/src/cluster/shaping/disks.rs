@@ -1,6 +1,8 @@
-//! How slow is the disk of each node? A control group for each of them, in which so many bytes a second go to and come from the block device.
+//! How slow is the disk of each node? A control group for each of them, in which so many bytes a
+//! second go to and come from the block device.
 //!
-//! All nodes of this host share a disk, which is quicker than processors that all of them share, too. With a disk each that is as slow as told, what they do can be held against it.
+//! All nodes of this host share a disk, which is quicker than processors that all of them share,
+//! too. With a disk each that is as slow as told, what they do can be held against it.
 
 use super::groups::{self, Controller, Group};
 use rackscan_storage_node::CgroupVersion;
@@ -27,7 +29,8 @@ impl SlowDisks {
         groups::hold(&self.groups, pids)
     }
 
-    /// Lets each node read so many megabytes (10^6 bytes) a second, and write as many; all that there are if `None`.
+    /// Lets each node read so many megabytes (10^6 bytes) a second, and write as many; all that
+    /// there are if `None`.
     pub(crate) fn set(&self, mb_per_s: Option<u32>) -> Result<(), String> {
         let Self { groups, device } = self;
         groups.iter().try_for_each(|group| {

@@ -1,8 +1,9 @@
-//! Where are processes held to less than there is? In control groups of this command's own, one for each node, of version 1 or 2.
+//! Where are processes held to less than there is? In control groups of this command's own, one for
+//! each node, of version 1 or 2.
 //!
 //! Invariants
-//! - Only groups that this command made are written to. They are removed when their processes have ended or left, and groups that killed commands
-//!   left are removed by the next one.
+//! - Only groups that this command made are written to. They are removed when their processes have
+//!   ended or left, and groups that killed commands left are removed by the next one.
 
 use rackscan_storage_node::{CgroupVersion, ControlGroup};
 use std::{
@@ -92,7 +93,8 @@ impl Drop for Group {
     }
 }
 
-/// Removes the groups of commands that are gone. One that has processes cannot be removed, and is left alone.
+/// Removes the groups of commands that are gone. One that has processes cannot be removed, and is
+/// left alone.
 fn remove_left(controller: Controller, parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();

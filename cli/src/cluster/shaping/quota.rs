@@ -4,7 +4,8 @@ use super::groups::{self, Controller, Group};
 use rackscan_storage_node::CgroupVersion;
 
 const CONTROLLER: Controller = Controller { names: ("cpu", "cpu"), prefix: "rackscan-bench-" };
-/// A short period: a scan takes some milliseconds, and shall meet the quota and not the pause between two of them.
+/// A short period: a scan takes some milliseconds, and shall meet the quota and not the pause
+/// between two of them.
 const PERIOD_US: u64 = 10_000;
 /// The kernel gives no less.
 const QUOTA_US_MIN: u64 = 1_000;

@@ -1,12 +1,15 @@
-//! How narrow is the wire? A network of this command alone, whose loopback lets only so many bytes through.
+//! How narrow is the wire? A network of this command alone, whose loopback lets only so many bytes
+//! through.
 //!
 //! Invariants
-//! - The network has no name: it belongs to the processes in it, and the kernel removes it with the last of them, however they end.
+//! - The network has no name: it belongs to the processes in it, and the kernel removes it with the
+//!   last of them, however they end.
 //! - This process enters it as a whole, before it has threads or connections.
 
 use std::{env, fs, os::unix::process::CommandExt, process::Command};
 
-/// Tells a command that it has been started anew inside of a network of its own: the network in which it was not.
+/// Tells a command that it has been started anew inside of a network of its own: the network in
+/// which it was not.
 const OUTSIDE: &str = "RACKSCAN_NETWORK_OUTSIDE";
 const OWN: &str = "/proc/self/ns/net";
 /// Bytes that go through at once: more than a segment of the loopback, which has up to 64 KiB.
@@ -21,7 +24,8 @@ const TRIED_MB_PER_S: u32 = 100;
 pub(crate) struct NarrowWire(());
 
 impl NarrowWire {
-    /// Starts this command anew inside of a network of its own, unless that has been done. Returns there; here only when it cannot be.
+    /// Starts this command anew inside of a network of its own, unless that has been done. Returns
+    /// there; here only when it cannot be.
     pub(crate) fn enter() -> Result<Self, String> {
         own_network()?;
         let wire = Self(());
@@ -30,7 +34,8 @@ impl NarrowWire {
         Ok(wire)
     }
 
-    /// Lets so many megabytes (10^6) per second through, of both directions together; all that come if `None`.
+    /// Lets so many megabytes (10^6) per second through, of both directions together; all that come
+    /// if `None`.
     pub(crate) fn set(&self, mb_per_s: Option<u32>) -> Result<(), String> {
         let Some(rate) = mb_per_s else {
             // An error if there is none.
@@ -47,7 +52,8 @@ impl NarrowWire {
     }
 }
 
-/// Starts this command anew inside of a network of its own, whose loopback is up, unless that has been done. Returns there; here only when it cannot be.
+/// Starts this command anew inside of a network of its own, whose loopback is up, unless that has
+/// been done. Returns there; here only when it cannot be.
 pub(super) fn own_network() -> Result<(), String> {
     let here = fs::read_link(OWN).map_err(|error| format!("{OWN}: {error}"))?;
     if let Some(outside) = env::var_os(OUTSIDE)

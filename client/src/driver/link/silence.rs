@@ -1,8 +1,10 @@
 //! What becomes of requests to a node that says nothing?
 //!
 //! Invariants
-//! - Who can do without the node is told when a keep-alive was not answered in time; all others when the node has been silent for longer.
-//! - Nothing that was posted is forgotten for that: its memory stays the node's until it answers or its connection has ended.
+//! - Who can do without the node is told when a keep-alive was not answered in time; all others
+//!   when the node has been silent for longer.
+//! - Nothing that was posted is forgotten for that: its memory stays the node's until it answers or
+//!   its connection has ended.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +28,8 @@ use crate::{
 };
 
 impl Link {
-    /// Asks a node that says nothing whether it is there, and tells callers if it does not answer. What had come until `now` was seen.
+    /// Asks a node that says nothing whether it is there, and tells callers if it does not answer.
+    /// What had come until `now` was seen.
     pub(in crate::driver) fn see_to(&mut self, now: Instant, lateness: &Lateness) {
         if let State::Dialling(since) = self.state {
             let time = lateness.lengthen(CONNECT_GRACE, now);
@@ -153,7 +156,8 @@ impl Outstanding {
         Some(Answered { node: usize::MAX, during, weight, asked, ended })
     }
 
-    /// Tells the caller that the node is unresponsive. The request stays outstanding, and its memory with it.
+    /// Tells the caller that the node is unresponsive. The request stays outstanding, and its
+    /// memory with it.
     fn give_up(&mut self, dial: &Dial, silent: Duration) {
         if std::mem::replace(&mut self.is_given_up, true) {
             return;

@@ -24,7 +24,8 @@ impl Link {
         self.first_dialled.is_some()
     }
 
-    /// Whether it is being connected to for the first time, and not for too long: then nobody knows yet whether it is away.
+    /// Whether it is being connected to for the first time, and not for too long: then nobody knows
+    /// yet whether it is away.
     pub(in crate::lines) fn is_awaited(&self, now: Instant) -> bool {
         // The attempt ends first, and says why.
         self.first_dialled.is_some_and(|since| now < since + CONNECT_TIME_MAX + CONNECT_GRACE)
@@ -41,7 +42,8 @@ impl Link {
         }
     }
 
-    /// Loses the node if it has been silent for too long, and asks one that says nothing whether it is there.
+    /// Loses the node if it has been silent for too long, and asks one that says nothing whether it
+    /// is there.
     pub(in crate::lines) fn expire(
         &mut self,
         node: usize,

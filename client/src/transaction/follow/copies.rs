@@ -6,13 +6,18 @@
 //! in doubt:     prepared there, and no end: how do its other homes vote?
 //! ```
 //!
-//! A vote and a commit are told of when they are in the replicas that count ([`rackscan_format::message::LogGeneration`]), so those know of everything that was acknowledged.
+//! A vote and a commit are told of when they are in the replicas that count
+//! ([`rackscan_format::message::LogGeneration`]), so those know of everything that was
+//! acknowledged.
 //!
 //! Invariants
-//! - At most as many homes are taken for away as the cluster may do without, and none of which no replica is proved to have every acknowledged record
-//!   ([`newest_replicas`]): a stale one is never read.
-//! - A record is told after its checksum, which continues that of the record before, was found right: copies are believed no more than feeds.
-//! - What was prepared in a home that is away counts when one of its homes has committed it, or all have prepared it: as if the home asked itself.
+//! - At most as many homes are taken for away as the cluster may do without, and none of which no
+//!   replica is proved to have every acknowledged record ([`newest_replicas`]): a stale one is
+//!   never read.
+//! - A record is told after its checksum, which continues that of the record before, was found
+//!   right: copies are believed no more than feeds.
+//! - What was prepared in a home that is away counts when one of its homes has committed it, or all
+//!   have prepared it: as if the home asked itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -88,7 +93,8 @@ impl AwayHome {
         self.tail.map_or(0, |tail| tail.offset_bytes) + self.rest.len() as u64
     }
 
-    /// Tells a record of a log as one of a feed: a log begins with what was there when it was begun, and what is committed with its vote has no record of its own.
+    /// Tells a record of a log as one of a feed: a log begins with what was there when it was
+    /// begun, and what is committed with its vote has no record of its own.
     fn tell<F: Follow>(
         &mut self,
         record: Record,
@@ -171,7 +177,8 @@ impl Follower {
         Ok(home)
     }
 
-    /// Tells what the logs of homes that are away have behind what was told, and the end of what they have in doubt.
+    /// Tells what the logs of homes that are away have behind what was told, and the end of what
+    /// they have in doubt.
     pub(super) fn read_copies<F: Follow>(
         &mut self,
         follow: &mut F,
@@ -291,7 +298,8 @@ impl Cluster {
         newest_replicas(origin, &others, &reports, &silent)
     }
 
-    /// What a node has of the copy of a node's log: how much, if there is any, and bytes from a place on.
+    /// What a node has of the copy of a node's log: how much, if there is any, and bytes from a
+    /// place on.
     async fn copy_of_log(
         &self,
         keeper: NodeId,

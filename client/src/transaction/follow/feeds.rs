@@ -154,7 +154,8 @@ impl Follower {
         Ok(self.check_alive()?)
     }
 
-    /// What was copied out of mapped memory counts if the nodes live: one system call for all of them.
+    /// What was copied out of mapped memory counts if the nodes live: one system call for all of
+    /// them.
     fn check_alive(&mut self) -> Result<(), Stop> {
         if self.mapped.is_empty() || self.session.lines.are_there(&self.mapped) {
             return Ok(());
@@ -286,7 +287,8 @@ impl Follower {
         if matches!(copied, Some(Ok(()))) { Ok(()) } else { Err(Stop::Lost(self.session.homes[at].id)) }
     }
 
-    /// Waits for reads that have not ended, so that their memory is free; connections that do not end them are given up.
+    /// Waits for reads that have not ended, so that their memory is free; connections that do not
+    /// end them are given up.
     pub(super) fn wait_for_reads(&mut self, deadline: Instant) {
         loop {
             while let Some(news) = self.news().pop_front() {

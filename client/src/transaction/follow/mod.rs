@@ -1,4 +1,5 @@
-//! How does a program learn of everything that transactions write under a prefix, in the order of each home, without asking for it?
+//! How does a program learn of everything that transactions write under a prefix, in the order of
+//! each home, without asking for it?
 //!
 //! ```text
 //! first, and when it cannot go on:   every home is opened, leased, marked; then scanned, page by page    -> begin_anew, scanned
@@ -6,13 +7,18 @@
 //! a home that may be away:           the copy of its log that others keep, from its beginning            -> record   (copies)
 //! ```
 //!
-//! A session whose transactions are questions: connections, homes, leases and long answers are those of [`super`].
+//! A session whose transactions are questions: connections, homes, leases and long answers are
+//! those of [`super`].
 //!
 //! Invariants
-//! - When a call succeeds, everything that was acknowledged before it began was told, and every feed was read to an end that was looked at after the call began.
-//! - All homes are followed or none: where one was lost, is back, was started anew or has overwritten what was not read, everything begins anew.
-//! - Nothing of a dead node's memory makes a call succeed: the nodes whose memory is mapped here are looked at after it was copied.
-//! - A part of a connection's memory has one user at a time: what ends without its reads having ended waits for them, or hangs up.
+//! - When a call succeeds, everything that was acknowledged before it began was told, and every
+//!   feed was read to an end that was looked at after the call began.
+//! - All homes are followed or none: where one was lost, is back, was started anew or has
+//!   overwritten what was not read, everything begins anew.
+//! - Nothing of a dead node's memory makes a call succeed: the nodes whose memory is mapped here
+//!   are looked at after it was copied.
+//! - A part of a connection's memory has one user at a time: what ends without its reads having
+//!   ended waits for them, or hangs up.
 
 mod copies;
 mod feeds;
@@ -48,12 +54,14 @@ use feeds::Followed;
 pub struct FollowerOptions {
     /// All nodes of the cluster, and how to reach them.
     pub lines: LinesOptions,
-    /// What the keys begin with that are told of when everything begins anew; it begins with [`SYSTEM_PREFIX`]. Of a transaction that writes any key of the system, records tell
+    /// What the keys begin with that are told of when everything begins anew; it begins with
+    /// [`SYSTEM_PREFIX`]. Of a transaction that writes any key of the system, records tell
     /// everything.
     pub prefix: Vec<u8>,
     /// How long catching up may take.
     pub timeout: Duration,
-    /// A cluster that may do without some nodes ([`crate::ClusterOptions::away_max`]): of as many homes that are away, the copies of their logs are told of. `None` if all homes are needed.
+    /// A cluster that may do without some nodes ([`crate::ClusterOptions::away_max`]): of as many
+    /// homes that are away, the copies of their logs are told of. `None` if all homes are needed.
     pub copies: Option<Cluster>,
 }
 
@@ -232,14 +240,17 @@ impl Follower {
         self.away.iter().map(AwayHome::id).collect()
     }
 
-    /// Tells everything that was acknowledged before this was called, always to the same `follow`. When it succeeds, what was told is read-atomic. Without news it costs a copy
-    /// of each feed's header and one system call where memory is mapped, and one small read for each other node.
+    /// Tells everything that was acknowledged before this was called, always to the same `follow`.
+    /// When it succeeds, what was told is read-atomic. Without news it costs a copy of each feed's
+    /// header and one system call where memory is mapped, and one small read for each other node.
     ///
     /// # Errors
-    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is away is named, or its copy read, after half a second, in which it may come back.
+    /// [`FollowError`]; what was told is void then, and the next call begins anew. A home that is
+    /// away is named, or its copy read, after half a second, in which it may come back.
     ///
     /// # Panics
-    /// On a thread that runs asynchronous tasks, if homes may be away: it waits for copies of their logs.
+    /// On a thread that runs asynchronous tasks, if homes may be away: it waits for copies of their
+    /// logs.
     pub fn catch_up<F: Follow>(&mut self, follow: &mut F) -> Result<CaughtUp, FollowError<F::Fault>> {
         let deadline = Instant::now() + self.session.timeout;
         let mut caught = CaughtUp::default();
@@ -330,7 +341,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes leases at all homes. A node that was lost may be back already: it is waited for as long as connecting takes.
+    /// Takes leases at all homes. A node that was lost may be back already: it is waited for as
+    /// long as connecting takes.
     fn make_ready(&mut self, ids: &[HomeId], deadline: Instant) -> Result<(), TransactionError> {
         let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
         loop {
@@ -350,7 +362,8 @@ impl Follower {
         self.session.position(home).is_some_and(|at| self.session.lines.is_unresponsive(at))
     }
 
-    /// Tells the cluster that has copies which nodes do not answer, so that nobody waits for them there.
+    /// Tells the cluster that has copies which nodes do not answer, so that nobody waits for them
+    /// there.
     fn tell_who_is_unresponsive(&self) {
         let Some(cluster) = &self.copies else { return };
         let silent = self.session.ids.iter().filter(|home| self.is_unresponsive(**home));
@@ -432,7 +445,8 @@ impl Follower {
         Err(Stop::Home(TransactionError::TimedOut { waited: self.session.timeout, homes }))
     }
 
-    /// A home whose connection has ended since it was opened, or that was not opened, and is not taken for away.
+    /// A home whose connection has ended since it was opened, or that was not opened, and is not
+    /// taken for away.
     fn lost(&self) -> Option<HomeId> {
         let is_lost = |home: HomeId| self.away.iter().all(|away| away.id() != home);
         let mut closed = self.session.homes.iter().filter(|home| home.opened.is_none());

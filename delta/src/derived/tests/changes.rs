@@ -1,4 +1,5 @@
-//! Lines that are inserted, updated and deleted by transactions that overlap, with an index of their suppliers or a sum of what those earned in a quarter.
+//! Lines that are inserted, updated and deleted by transactions that overlap, with an index of
+//! their suppliers or a sum of what those earned in a quarter.
 
 use super::{lines, table, world::Workload};
 use crate::{
@@ -71,7 +72,8 @@ pub(super) struct Changes {
     /// The newest version of each row that was acknowledged, and its transaction.
     known: BTreeMap<RowIdentity, (Stamp, Row)>,
     open: BTreeMap<Stamp, Vec<(RowIdentity, Row)>>,
-    /// What a reader saw last, whom writers believe: rows beside segments, and what those of segments have taken away.
+    /// What a reader saw last, whom writers believe: rows beside segments, and what those of
+    /// segments have taken away.
     seen: (BTreeMap<RowIdentity, Row>, Option<TakenAway>),
 }
 

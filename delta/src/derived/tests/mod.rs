@@ -1,7 +1,7 @@
 //! Is what is derived seen with its rows or not at all, and does it say what the rows say?
 //!
-//! Each feature twice: written and read without concurrency control, where readers find what does not belong together, and by RAMP, where none ever does. Then what each part
-//! promises by itself.
+//! Each feature twice: written and read without concurrency control, where readers find what does
+//! not belong together, and by RAMP, where none ever does. Then what each part promises by itself.
 
 mod changes;
 mod families;

@@ -1,7 +1,7 @@
 //! Homes, writers and readers of which the messages arrive in any order, from a seed.
 //!
-//! Readers are of two kinds: those who read keys by the algorithm that wrote them, and one that follows all feeds. Both look at what they found through a replica, so one check judges
-//! both.
+//! Readers are of two kinds: those who read keys by the algorithm that wrote them, and one that
+//! follows all feeds. Both look at what they found through a replica, so one check judges both.
 
 use crate::{identity::SYSTEM_PREFIX, replica::Replica};
 use fastrand::Rng;
@@ -26,7 +26,8 @@ const FLIGHTS: usize = 6;
 pub(super) trait Workload {
     /// All items of the next transaction.
     fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)>;
-    /// All keys that this or a later transaction may write for the same rows: whoever reads one of them reads all.
+    /// All keys that this or a later transaction may write for the same rows: whoever reads one of
+    /// them reads all.
     fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
         items.iter().map(|(key, _)| key.clone()).collect()
     }
@@ -354,7 +355,8 @@ pub(super) fn runs<W: Workload>(algorithm: Algorithm, cases: u64, workload: impl
     all
 }
 
-/// That nobody who reads by RAMP, or follows what it writes, ever sees what does not belong together.
+/// That nobody who reads by RAMP, or follows what it writes, ever sees what does not belong
+/// together.
 pub(super) fn all_is_well_by_ramp<W: Workload>(workload: impl Fn() -> W) {
     for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid] {
         let stats = runs(algorithm, 40, &workload);

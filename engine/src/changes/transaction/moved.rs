@@ -5,8 +5,8 @@
 //! else                                                        -> in a segment that was written since, by its values
 //! ```
 //!
-//! A row that nobody has changed since has the values that the transaction has read. Rows with the same values are all the same to a statement, so any of them will do,
-//! each once.
+//! A row that nobody has changed since has the values that the transaction has read. Rows with the
+//! same values are all the same to a statement, so any of them will do, each once.
 //!
 //! Invariants
 //! - A row that another transaction has changed or deleted since is not found: that is a conflict.
@@ -28,7 +28,8 @@ pub(crate) fn new_segments(before: &TableSnapshot, now: &TableSnapshot) -> BTree
 }
 
 impl Transaction {
-    /// The table `id` as it was when the transaction began, or when its writes followed its rows there.
+    /// The table `id` as it was when the transaction began, or when its writes followed its rows
+    /// there.
     pub(crate) fn seen(&self, id: TableId) -> Option<&Table> {
         if let Some(table) = self.followed.get(&id) {
             return Some(table);
@@ -37,7 +38,8 @@ impl Transaction {
         known.whole().ok().map(|table| &**table)
     }
 
-    /// Writes to `now` what was written to the table `id`, of which it has come by flushes. `rows` are those of its new segments that nobody has changed.
+    /// Writes to `now` what was written to the table `id`, of which it has come by flushes. `rows`
+    /// are those of its new segments that nobody has changed.
     ///
     /// # Errors
     /// [`EngineError::Conflict`].
@@ -83,7 +85,8 @@ impl Transaction {
     }
 }
 
-/// Whether a row lies where it lay: in a segment, as nobody has changed it. Who writes without conditions takes it also if it has changed beside the segments.
+/// Whether a row lies where it lay: in a segment, as nobody has changed it. Who writes without
+/// conditions takes it also if it has changed beside the segments.
 fn stays(
     row: RowIdentity,
     read: &Read,

@@ -1,5 +1,5 @@
-//! Do guesses follow from zone maps as documented? Goal: bounds on groups, the only guess that changes a plan.
-//! Method: a table of two columns with known bounds and stored bytes.
+//! Do guesses follow from zone maps as documented? Goal: bounds on groups, the only guess that
+//! changes a plan. Method: a table of two columns with known bounds and stored bytes.
 
 use super::*;
 use rackscan_format::segment::SegmentDirectory;

@@ -1,7 +1,8 @@
 //! How does an adapter report what it has done, and wake whoever waits for that?
 //!
 //! Invariants
-//! - Events taken from a completion channel are acknowledged before their queue is destroyed, which would wait for that.
+//! - Events taken from a completion channel are acknowledged before their queue is destroyed, which
+//!   would wait for that.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 
 use std::{
@@ -91,7 +92,8 @@ impl CompletionQueue {
         // SAFETY: the context is open.
         let channel = made(unsafe { ffi::ibv_create_comp_channel(context.raw.as_ptr()) })?;
         let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
-        // SAFETY: the context is open, the channel is of this context, and no user context is passed.
+        // SAFETY: the context is open, the channel is of this context, and no user context is
+        // passed.
         let raw = unsafe { ffi::ibv_create_cq(context.raw.as_ptr(), depth, null_mut(), channel.as_ptr(), 0) };
         let Ok(raw) = made(raw) else {
             let error = io::Error::last_os_error();
@@ -113,7 +115,8 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 
-    /// Asks for a wake-up when the next entry is added. What was added before must be polled afterwards.
+    /// Asks for a wake-up when the next entry is added. What was added before must be polled
+    /// afterwards.
     pub(in crate::verbs) fn notify(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { ffi::ibv_req_notify_cq(self.raw.as_ptr(), 0) })

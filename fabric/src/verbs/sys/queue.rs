@@ -1,7 +1,8 @@
 //! How are work requests handed to an adapter, and how does it answer?
 //!
 //! Invariants
-//! - The bytes of an inline request are copied by the call that posts it; nothing is borrowed past it.
+//! - The bytes of an inline request are copied by the call that posts it; nothing is borrowed past
+//!   it.
 //! - A queue pair is destroyed before its completion queue.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 
@@ -78,7 +79,8 @@ impl SharedReceiveQueue {
 
     pub(in crate::verbs) fn post(&self, slots: &[Slot]) -> io::Result<()> {
         let mut bad = null_mut();
-        // SAFETY: the queue is alive, and the list of requests and their places lives during the call.
+        // SAFETY: the queue is alive, and the list of requests and their places lives during the
+        // call.
         post_slots(slots, |first| unsafe { ffi::ibv_post_srq_recv(self.raw.as_ptr(), first, &raw mut bad) })
     }
 }
@@ -206,8 +208,8 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair whose requests complete in `completions`. Receives complete in `receive_completions`; with `shared`
-    /// they are drawn from there.
+    /// A queue pair whose requests complete in `completions`. Receives complete in
+    /// `receive_completions`; with `shared` they are drawn from there.
     pub(in crate::verbs) fn new(
         domain: Arc<ProtectionDomain>,
         completions: Arc<CompletionQueue>,
@@ -230,7 +232,8 @@ impl QueuePair {
             qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: everything that the attributes point to is alive, and held by the queue pair from here on.
+        // SAFETY: everything that the attributes point to is alive, and held by the queue pair from
+        // here on.
         let raw = made(unsafe { ffi::ibv_create_qp(domain.raw.as_ptr(), &raw mut wanted) })?;
         // SAFETY: a queue pair that was just made and is not freed.
         let number = unsafe { raw.as_ref() }.qp_num;
@@ -314,11 +317,13 @@ impl QueuePair {
 
     pub(in crate::verbs) fn post_receives(&self, slots: &[Slot]) -> io::Result<()> {
         let mut bad = null_mut();
-        // SAFETY: the queue pair is alive, and the list of requests and their places lives during the call.
+        // SAFETY: the queue pair is alive, and the list of requests and their places lives during
+        // the call.
         post_slots(slots, |first| unsafe { ffi::ibv_post_recv(self.raw.as_ptr(), first, &raw mut bad) })
     }
 
-    /// Hands the requests to the adapter as one list. An error means that not all of them were taken.
+    /// Hands the requests to the adapter as one list. An error means that not all of them were
+    /// taken.
     pub(in crate::verbs) fn post(&self, requests: &[SendRequest]) -> io::Result<()> {
         if requests.is_empty() {
             return Ok(());
@@ -330,8 +335,8 @@ impl QueuePair {
             list[at - 1].next = &raw mut list[at];
         }
         let mut bad = null_mut();
-        // SAFETY: the queue pair is alive. The list, its places, the inline bytes and the windows live during the call;
-        // other memory is named by keys, which the adapter checks.
+        // SAFETY: the queue pair is alive. The list, its places, the inline bytes and the windows
+        // live during the call; other memory is named by keys, which the adapter checks.
         check(unsafe { ffi::ibv_post_send(self.raw.as_ptr(), list.as_mut_ptr(), &raw mut bad) })
     }
 }

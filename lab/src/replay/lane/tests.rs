@@ -224,7 +224,8 @@ fn a_stall_shows_in_every_request_that_it_delayed_but_only_once_from_the_issue()
     let (issue, intended) = (ran.tally.from_issue.summary(), ran.tally.from_intended.summary());
     assert!(issue.p99_us < 30.0, "{issue:?}");
     assert!(intended.p90_us > 1000.0, "{intended:?}");
-    // The backlog shrinks by 80 us with each request: from 10 ms to 1 ms it takes about 9000 / 80 requests.
+    // The backlog shrinks by 80 us with each request: from 10 ms to 1 ms it takes about 9000 / 80
+    // requests.
     assert!((100..=125).contains(&ran.tally.late), "{} late", ran.tally.late);
     // Those behind the backlog are on time again.
     assert!(ran.took < Duration::from_millis(101), "{:?}", ran.took);

@@ -89,7 +89,8 @@ fn every_session_does_its_count_of_transactions_and_all_of_them_are_checked() {
 
 #[test]
 fn without_concurrency_control_the_check_sees_fractured_reads() {
-    // Sessions write the same few keys with yields between messages; one of these seeds makes an anomaly at once.
+    // Sessions write the same few keys with yields between messages; one of these seeds makes an
+    // anomaly at once.
     let fractured = (0..20).any(|seed| {
         let (nearby, stop) = (loaded(Algorithm::None), AtomicBool::new(false));
         let of = Run { seed, ..a_run(Workload::micro(0.5, 8, 16), 500, true, &stop) };

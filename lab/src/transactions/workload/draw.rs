@@ -1,7 +1,8 @@
 //! Which transaction comes next?
 //!
 //! Invariants
-//! - A transaction is drawn in bounded time: what comes up twice is drawn anew a few times, and then its next free neighbour is taken.
+//! - A transaction is drawn in bounded time: what comes up twice is drawn anew a few times, and
+//!   then its next free neighbour is taken.
 //! - Nothing is allocated once the caller's list has grown to the largest transaction.
 
 use super::names::fnv64;
@@ -9,7 +10,8 @@ use super::{Choice, Inserts, Mix, SCAN_KEYS, Workload, YCSB_SKEW};
 use crate::zipf::Zipf;
 use fastrand::Rng;
 
-/// YCSB draws its scrambled ranks out of so many, whatever the number of keys (`ScrambledZipfianGenerator.ITEM_COUNT`).
+/// YCSB draws its scrambled ranks out of so many, whatever the number of keys
+/// (`ScrambledZipfianGenerator.ITEM_COUNT`).
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
 /// How often a key that came up already is drawn anew.
 const REDRAWS_MAX: u32 = 16;
@@ -23,9 +25,11 @@ pub enum Kind {
     Write,
     /// Reads its keys, and then writes to them.
     Modify,
-    /// Writes to new keys: the list has as many places as there are to be inserted, and no numbers yet.
+    /// Writes to new keys: the list has as many places as there are to be inserted, and no numbers
+    /// yet.
     Insert,
-    /// Reads as many keys as the list has places, from its first one on, in the order of their names.
+    /// Reads as many keys as the list has places, from its first one on, in the order of their
+    /// names.
     Scan,
 }
 

@@ -1,9 +1,11 @@
 //! Which keys were inserted, and up to which are all of them there?
 //!
-//! YCSB's `AcknowledgedCounterGenerator` without its window: each session says from which number on its own inserts are on their way.
+//! YCSB's `AcknowledgedCounterGenerator` without its window: each session says from which number on
+//! its own inserts are on their way.
 //!
 //! Invariants
-//! - [`Inserts::visible`] is never above a number whose insert has not ended, whatever sessions do at the same time.
+//! - [`Inserts::visible`] is never above a number whose insert has not ended, whatever sessions do
+//!   at the same time.
 //! - No locks; a session inserts one run of numbers at a time.
 
 use crate::limits::KEYS_MAX;

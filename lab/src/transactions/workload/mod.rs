@@ -1,14 +1,18 @@
 //! What do transactions do, to which keys, and in which shares?
 //!
-//! - `micro`, the paper's own: a transaction is n GETs or n PUTs of distinct keys out of K ("RAMP with RDMA", Murata, Kawashima and Tatebe 2017, section 5).
-//! - `ycsb-a` to `ycsb-f`: the core workloads of the Yahoo! Cloud Serving Benchmark (Cooper et al., SoCC 2010), with shares and distributions of
-//!   its files `workloada` to `workloadf`. As in the paper, what YCSB does to one record a transaction does to n distinct ones. A record is one value;
-//!   an update writes all of it.
+//! - `micro`, the paper's own: a transaction is n GETs or n PUTs of distinct keys out of K ("RAMP
+//!   with RDMA", Murata, Kawashima and Tatebe 2017, section 5).
+//! - `ycsb-a` to `ycsb-f`: the core workloads of the Yahoo! Cloud Serving Benchmark (Cooper et al.,
+//!   SoCC 2010), with shares and distributions of its files `workloada` to `workloadf`. As in the
+//!   paper, what YCSB does to one record a transaction does to n distinct ones. A record is one
+//!   value; an update writes all of it.
 //!
 //! Invariants
 //! - Pure: the same seed gives the same transactions, as long as no other session inserts.
-//! - The keys of one transaction are distinct, and were written before, except those that it inserts.
-//! - A read and the write that modifies what it found are two transactions: no algorithm here makes them one.
+//! - The keys of one transaction are distinct, and were written before, except those that it
+//!   inserts.
+//! - A read and the write that modifies what it found are two transactions: no algorithm here makes
+//!   them one.
 
 mod draw;
 mod inserts;
@@ -110,7 +114,8 @@ pub enum Choice {
     /// Every key that was loaded as likely as any other.
     #[default]
     Uniform,
-    /// YCSB's scrambled zipfian distribution: ranks out of 10^10 with a skew of 0.99, spread over the keys that were loaded by a hash.
+    /// YCSB's scrambled zipfian distribution: ranks out of 10^10 with a skew of 0.99, spread over
+    /// the keys that were loaded by a hash.
     Zipfian,
     /// What was inserted latest is the most popular, the one before it next, with a skew of 0.99.
     Latest,

@@ -1,14 +1,17 @@
 //! How is the key with a number called?
 //!
 //! Invariants
-//! - Names are those of YCSB: `user` and the absolute value of the number's FNV-1a hash of 64 bits (`CoreWorkload.buildKeyName` with `insertorder=hashed`).
-//! - A session keeps at most [`NAMES_KEPT_MAX`] of them. They are its own: a name that threads share would be a counter that they fight for.
+//! - Names are those of YCSB: `user` and the absolute value of the number's FNV-1a hash of 64 bits
+//!   (`CoreWorkload.buildKeyName` with `insertorder=hashed`).
+//! - A session keeps at most [`NAMES_KEPT_MAX`] of them. They are its own: a name that threads
+//!   share would be a counter that they fight for.
 
 use crate::limits::NAMES_KEPT_MAX;
 use rackscan_ramp::item::Key;
 use std::fmt::Write as _;
 
-/// YCSB's `Utils.fnvhash64`: eight octets, least first, and the absolute value of what comes out as a signed number.
+/// YCSB's `Utils.fnvhash64`: eight octets, least first, and the absolute value of what comes out as
+/// a signed number.
 #[must_use]
 pub(crate) fn fnv64(number: u64) -> u64 {
     let octets = number.to_le_bytes();
@@ -40,7 +43,8 @@ impl Names {
         Self { kept: vec![None; places], text: String::new() }
     }
 
-    /// The key with a number; `None` never happens, because these names are within every limit of keys.
+    /// The key with a number; `None` never happens, because these names are within every limit of
+    /// keys.
     pub fn key(&mut self, number: u32) -> Option<Key> {
         let place = usize::try_from(number).unwrap_or(0) % self.kept.len().max(1);
         if let Some(Some((kept, key))) = self.kept.get(place)

@@ -92,7 +92,8 @@ fn a_uniform_choice_prefers_no_key() {
     let shares = shares(Choice::Uniform, 100);
     assert_eq!(shares.len(), 100);
     for (key, share) in shares {
-        // Of a hundred keys one may well be beyond four standard deviations in one of 160 seeds; this seed has none.
+        // Of a hundred keys one may well be beyond four standard deviations in one of 160 seeds;
+        // this seed has none.
         assert_near(share, 0.01, &format!("key {key}"));
     }
 }
@@ -104,10 +105,12 @@ fn scrambled_ranks_have_the_shares_of_a_skew_of_0_99_among_ten_thousand_million(
     let found = shares(Choice::Zipfian, keys);
     let of = |rank: u64| found.get(&u32::try_from(names::fnv64(rank) % u64::from(keys)).unwrap()).copied();
     let expected = |rank: u64| (rank as f64 + 1.0).powf(-0.99) / 26.469_028_201_783_02;
-    // The two that Gray's method draws exactly: 3.78 % and 1.90 %. A skew of 0.98 gives 3.36 %, one of 0.999 4.17 %: beyond the bound of 0.17 %.
+    // The two that Gray's method draws exactly: 3.78 % and 1.90 %. A skew of 0.98 gives 3.36 %, one
+    // of 0.999 4.17 %: beyond the bound of 0.17 %.
     assert_near(of(0).unwrap(), expected(0), "the most popular");
     assert_near(of(1).unwrap(), expected(1), "the second");
-    // The others come from its formula, which is off by half a per cent here. A skew of 0.98 gives 26.8 % in place of 29.2 %, one of 0.999 31.4 %.
+    // The others come from its formula, which is off by half a per cent here. A skew of 0.98 gives
+    // 26.8 % in place of 29.2 %, one of 0.999 31.4 %.
     let head: HashSet<u32> =
         (0..1000).map(|rank| u32::try_from(names::fnv64(rank) % u64::from(keys)).unwrap()).collect();
     let head: f64 = found.iter().filter(|(key, _)| head.contains(key)).map(|(_, share)| share).sum();
@@ -121,7 +124,8 @@ fn scrambled_ranks_have_the_shares_of_a_skew_of_0_99_among_ten_thousand_million(
 #[test]
 fn the_latest_choice_prefers_what_was_inserted_last_and_follows_it() {
     let shares = shares(Choice::Latest, 1000);
-    // The sum of n^-0.99 for n of 1 to 1000 is 7.7289; a skew of 0.9 would give 9.8 % in place of 12.9 %, one of 0.98 12.6 %.
+    // The sum of n^-0.99 for n of 1 to 1000 is 7.7289; a skew of 0.9 would give 9.8 % in place of
+    // 12.9 %, one of 0.98 12.6 %.
     let zeta: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
     assert_near(shares[&999], 1.0 / zeta, "the last");
     assert_near(shares[&998], 0.5_f64.powf(0.99) / zeta, "the one before it");

@@ -1,4 +1,5 @@
-//! Does a participant prepare what is newer than all that it has, from clocks that are not ahead of its own, and nothing else?
+//! Does a participant prepare what is newer than all that it has, from clocks that are not ahead of
+//! its own, and nothing else?
 
 use crate::{
     home::{Home, Peer},

@@ -1,5 +1,5 @@
-//! What do clients do when something reaches them? They begin transactions, one after the other, read slots whose places they know, and write down how
-//! each has ended.
+//! What do clients do when something reaches them? They begin transactions, one after the other,
+//! read slots whose places they know, and write down how each has ended.
 
 use super::{Event, World};
 use crate::{
@@ -195,7 +195,8 @@ impl World {
         self.send(client, number, messages);
     }
 
-    /// Sends what a coordinator wants to say; of what it wants to get, what it knows the places of is read from slots.
+    /// Sends what a coordinator wants to say; of what it wants to get, what it knows the places of
+    /// is read from slots.
     fn send(&mut self, client: usize, transaction: u64, messages: Vec<Message>) {
         for Message { to, request } in messages {
             let node = usize::from(to.0);

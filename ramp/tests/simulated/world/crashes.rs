@@ -1,4 +1,5 @@
-//! What does a crash take, and who hears of it when? Nodes come back with a part of their disk, clients do not come back: others come in their place.
+//! What does a crash take, and who hears of it when? Nodes come back with a part of their disk,
+//! clients do not come back: others come in their place.
 
 use super::{Event, World};
 use rackscan_ramp::history::End;

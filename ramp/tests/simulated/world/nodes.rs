@@ -1,4 +1,5 @@
-//! What do nodes do when something reaches them? They serve requests one after the other, sync their logs, and see to the ends of transactions.
+//! What do nodes do when something reaches them? They serve requests one after the other, sync
+//! their logs, and see to the ends of transactions.
 
 use super::{Event, Origin, World};
 use crate::defect::Defect;

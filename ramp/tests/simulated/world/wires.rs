@@ -1,4 +1,5 @@
-//! When does what one sends arrive? Messages between two keep their order and may overtake all others.
+//! When does what one sends arrive? Messages between two keep their order and may overtake all
+//! others.
 
 use super::{Event, Origin, World};
 use rackscan_ramp::{home::Peer, message::Request};

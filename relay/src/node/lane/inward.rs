@@ -1,4 +1,5 @@
-//! How does a stripe come in over links: slices are taken out of rings and summed, and their senders are told what is free again?
+//! How does a stripe come in over links: slices are taken out of rings and summed, and their
+//! senders are told what is free again?
 //!
 //! Invariants
 //! - A slice that is not the next one of its ring and stripe ends the session.

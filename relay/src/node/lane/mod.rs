@@ -6,12 +6,15 @@
 //!                 \-- a slot is used again when all of these are done with it; whoever sends into a ring is told
 //! ```
 //!
-//! A slice that is kept is checksummed when its write has ended, over the memory that was written: had its slot been used again too early, by anybody, it would be seen. Writes wait
-//! until some neighbouring slices are there, but never for more than half of a ring, so that what they wait for can always come.
+//! A slice that is kept is checksummed when its write has ended, over the memory that was written:
+//! had its slot been used again too early, by anybody, it would be seen. Writes wait until some
+//! neighbouring slices are there, but never for more than half of a ring, so that what they wait
+//! for can always come.
 //!
 //! Invariants
 //! - One step of [`Underway::advance`] never waits, and does at most what fits the rings.
-//! - `Stored` is said when every kept cell is checksummed and flushed, and every slice that others need has gone.
+//! - `Stored` is said when every kept cell is checksummed and flushed, and every slice that others
+//!   need has gone.
 
 mod inward;
 mod moving;
@@ -172,7 +175,8 @@ impl Underway {
         self.kept.iter().flat_map(|kept| kept.places()).any(|place| place.device == device)
     }
 
-    /// Whom it waits for, and why: who has not sent a slice, or else takes none, or else our own devices.
+    /// Whom it waits for, and why: who has not sent a slice, or else takes none, or else our own
+    /// devices.
     pub(super) fn awaited(&self, layout: &Layout, me: usize) -> (Option<usize>, &'static str) {
         let slices = self.progress.slices();
         let missing = (0..self.inputs.len()).find(|source| self.progress.there(*source) < slices);

@@ -1,8 +1,10 @@
 //! How far is a cell on its way between memory and a device, and how does it go on?
 //!
 //! Invariants
-//! - Operations begin in the order of bytes and may end in any; what counts is up to where all have ended.
-//! - An operation is of neighbouring slices in memory and on the device, and waits for some of them, but never for more than half of a ring: what it waits for can always come.
+//! - Operations begin in the order of bytes and may end in any; what counts is up to where all have
+//!   ended.
+//! - An operation is of neighbouring slices in memory and on the device, and waits for some of
+//!   them, but never for more than half of a ring: what it waits for can always come.
 
 use std::collections::VecDeque;
 
@@ -82,7 +84,8 @@ impl Moving {
         self.ended_bytes
     }
 
-    /// The place of the byte that is next, and how far into it that is; `None` behind the last place.
+    /// The place of the byte that is next, and how far into it that is; `None` behind the last
+    /// place.
     pub(super) fn next_place(&self) -> Option<(Place, u64)> {
         let (mut before, byte) = (0, self.begun_bytes);
         for place in &self.places {
@@ -141,7 +144,8 @@ impl Underway {
         }
     }
 
-    /// Begins the next operation of a cell of which slots hold, or have room for, so many bytes; false if it has to wait.
+    /// Begins the next operation of a cell of which slots hold, or have room for, so many bytes;
+    /// false if it has to wait.
     pub(super) fn move_next(
         &mut self,
         lane: usize,

@@ -1,7 +1,9 @@
-//! How does a stripe go on: to other nodes, and to the devices, out of the slots where its slices lie?
+//! How does a stripe go on: to other nodes, and to the devices, out of the slots where its slices
+//! lie?
 //!
 //! Invariants
-//! - A slice is sent when its receiver has room, and written when that is worth it, or nothing more will come.
+//! - A slice is sent when its receiver has room, and written when that is worth it, or nothing more
+//!   will come.
 //! - What was written is checksummed afterwards, and only then not needed any more.
 
 use super::Underway;

@@ -1,9 +1,11 @@
 //! How does a stripe come in from the node's own devices?
 //!
-//! A held cell is read into slots of the node's own, as far ahead as there are slots that nobody needs any more. Where its places end, zeros follow.
+//! A held cell is read into slots of the node's own, as far ahead as there are slots that nobody
+//! needs any more. Where its places end, zeros follow.
 //!
 //! Invariants
-//! - A slice counts as there when all of its bytes have come, in the order of slices; its checksum is computed over what came.
+//! - A slice counts as there when all of its bytes have come, in the order of slices; its checksum
+//!   is computed over what came.
 //! - A slot is read into when all that need the slice before are done with it.
 
 use super::Underway;

@@ -1,11 +1,12 @@
 //! How are rows grouped by a key of many values without making an array?
 //!
-//! One integer key is unpacked and hashed row by row, straight into the table of groups; arguments are computed on
-//! unpacked blocks as in the parent, and each row's is folded into its group.
+//! One integer key is unpacked and hashed row by row, straight into the table of groups; arguments
+//! are computed on unpacked blocks as in the parent, and each row's is folded into its group.
 //!
 //! Invariants
 //! - Sums are the accumulators' own, so none needs a bound beyond that of its argument.
-//! - A run ends with the block behind which the table of groups is larger than it may be; then it is put out.
+//! - A run ends with the block behind which the table of groups is larger than it may be; then it
+//!   is put out.
 
 use super::{Direct, Fold, Groups, Measure};
 use crate::{

@@ -1,7 +1,8 @@
 //! Do expressions on blocks give what arbitrary precision gives, at the edges of every width?
 //!
-//! Method: columns that touch the extremes of 8 to 64 bits, random expressions over them, and every step of every row held
-//! against `num-bigint`, at every level of vectors. A step that overflowed anywhere would differ.
+//! Method: columns that touch the extremes of 8 to 64 bits, random expressions over them, and every
+//! step of every row held against `num-bigint`, at every level of vectors. A step that overflowed
+//! anywhere would differ.
 
 use super::*;
 use num_bigint::BigInt;

@@ -1,8 +1,10 @@
 //! How do new connections come to a reactor, and what is said to those that find no room?
 //!
 //! Invariants
-//! - The node has at most as many connections as its plan says. One more is told so, with numbers, and ends.
-//! - At most `REFUSALS_UNDER_WAY_MAX` are being told; until one of them has ended, no further connection is accepted.
+//! - The node has at most as many connections as its plan says. One more is told so, with numbers,
+//!   and ends.
+//! - At most `REFUSALS_UNDER_WAY_MAX` are being told; until one of them has ended, no further
+//!   connection is accepted.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -26,7 +28,8 @@ use crate::{
 };
 
 impl Reactor {
-    /// Takes new connections from the listeners and hands each to the reactor whose inbox it was dealt to.
+    /// Takes new connections from the listeners and hands each to the reactor whose inbox it was
+    /// dealt to.
     pub(super) fn accept(&mut self) -> bool {
         let mut happened = false;
         for listener in &mut self.parts.listeners {

@@ -1,7 +1,9 @@
-//! What does a reactor do with what other threads send it, and with what the home of transactions has for it?
+//! What does a reactor do with what other threads send it, and with what the home of transactions
+//! has for it?
 //!
 //! Invariants
-//! - What the home has answered in a turn goes out in it; what it has to write goes to its log's thread before that.
+//! - What the home has answered in a turn goes out in it; what it has to write goes to its log's
+//!   thread before that.
 
 use super::Reactor;
 use crate::mailbox::Mail;
@@ -45,7 +47,8 @@ impl Reactor {
         true
     }
 
-    /// Lets the home write down what it was told, and its answers go out. Whether anything happened.
+    /// Lets the home write down what it was told, and its answers go out. Whether anything
+    /// happened.
     pub(super) fn see_to_home(&mut self) -> bool {
         let mut happened = self.core.home.turn();
         while let Some((index, replies)) = self.core.home.next_answer() {

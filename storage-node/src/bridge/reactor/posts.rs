@@ -1,10 +1,12 @@
 //! In which order are the requests of a connection served that come in boxes and as messages?
 //!
-//! In the order in which they were sent. A message is behind every write that was posted before it, so before a message is served the
-//! boxes of its connection are emptied; and a client writes into no box while a message of its own is unanswered.
+//! In the order in which they were sent. A message is behind every write that was posted before it,
+//! so before a message is served the boxes of its connection are emptied; and a client writes into
+//! no box while a message of its own is unanswered.
 //!
 //! Invariants
-//! - A turn takes no more requests out of boxes than there may be boxes: a client that goes on writing keeps nobody waiting.
+//! - A turn takes no more requests out of boxes than there may be boxes: a client that goes on
+//!   writing keeps nobody waiting.
 
 use super::Reactor;
 use crate::{limits::POSTS_MAX, metrics::add};

@@ -1,7 +1,8 @@
 //! How does a reactor sleep, and what wakes it?
 //!
 //! Invariants
-//! - It sleeps only when the inbox and every connection are armed, and nothing has come meanwhile: said first, looked after.
+//! - It sleeps only when the inbox and every connection are armed, and nothing has come meanwhile:
+//!   said first, looked after.
 //! - A connection that has not woken it stays armed and watched, over any number of sleeps.
 
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use super::Reactor;
 use crate::{bridge::core::Core, link::WATCH, store::ConnectionId};
 
 impl Reactor {
-    /// Sleeps until a device, a connection, a listener or another thread has something, and does what has ended. How long it has slept; nothing if there was something already.
+    /// Sleeps until a device, a connection, a listener or another thread has something, and does
+    /// what has ended. How long it has slept; nothing if there was something already.
     pub(super) fn sleep(&mut self) -> Option<Duration> {
         if !self.ended.is_empty() || self.core.home.is_busy() {
             return None;

@@ -1,5 +1,6 @@
-//! Goal: a copy is a beginning of its origin's log whatever is sent, and nothing of it goes but what a shorter log replaces. Method: the shelves alone,
-//! over a folder; parts of logs in every order.
+//! Goal: a copy is a beginning of its origin's log whatever is sent, and nothing of it goes but
+//! what a shorter log replaces. Method: the shelves alone, over a folder; parts of logs in every
+//! order.
 
 use std::fs;
 
@@ -166,7 +167,8 @@ fn a_shorter_log_takes_the_place_of_the_one_it_replaces_when_it_is_whole() {
 #[test]
 fn a_log_that_does_not_replace_the_one_there_is_puts_it_aside_and_not_away() {
     let (old, _) = log(NUMBER, 0, 30);
-    // Begun anew; of the same row, but with fewer records than were known; the same number, gone on differently.
+    // Begun anew; of the same row, but with fewer records than were known; the same number, gone on
+    // differently.
     let others = [(0x0002_0001, 0, 50), (NUMBER + 1, 0, 9), (NUMBER, 9, 99)];
     for (number, before, records) in others {
         let (other, _) = log(number, before, records);

@@ -1,4 +1,5 @@
-//! Goal: nothing is acknowledged that the highest generation's members, or so many other nodes, would not tell of. Method: the rules alone, with times made up.
+//! Goal: nothing is acknowledged that the highest generation's members, or so many other nodes,
+//! would not tell of. Method: the rules alone, with times made up.
 
 use super::*;
 use crate::limits::{COPY_PATIENCE, FIRST_COPY_PATIENCE, GENERATION_PATIENCE};

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! - Of what was said to be there all is fetched, and passes, or it is a fault.
-//! - If the log here is damaged, the copy has all that is left of it: it comes by where that ends whole.
+//! - If the log here is damaged, the copy has all that is left of it: it comes by where that ends
+//!   whole.
 
 use std::{fs::File, time::Instant};
 
@@ -63,7 +64,8 @@ impl Seeking<'_> {
         file.sync_all().map_err(disk("the flush"))
     }
 
-    /// The next bytes of a copy, asked for again while its keeper is busy: a long copy is not begun anew for that.
+    /// The next bytes of a copy, asked for again while its keeper is busy: a long copy is not begun
+    /// anew for that.
     fn piece_patiently(
         &self,
         lines: &mut Lines,
@@ -127,7 +129,8 @@ impl Seeking<'_> {
     }
 }
 
-/// Goes on with a copy. If a joint lies in these bytes, it must be one of its records' ends: then all before it is what is left of the log.
+/// Goes on with a copy. If a joint lies in these bytes, it must be one of its records' ends: then
+/// all before it is what is left of the log.
 fn follow(follower: &mut Follower, bytes: &[u8], joint: Option<Tail>) -> Result<(), Fault> {
     let broken = |damage: Damage| Fault::Broken(damage.to_string());
     let place = |joint: Tail| joint.offset_bytes.checked_sub(follower.through_bytes());

@@ -1,4 +1,5 @@
-//! Goal: whatever the disk does, nothing is reported that is not in the log, and nothing that was is lost. Method: the thread's parts, called in order.
+//! Goal: whatever the disk does, nothing is reported that is not in the log, and nothing that was
+//! is lost. Method: the thread's parts, called in order.
 
 use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::SeqCst};
 

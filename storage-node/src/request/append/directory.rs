@@ -1,7 +1,8 @@
 //! What does the directory of an appended segment promise?
 //!
 //! Invariants
-//! - Nothing in it is believed before it was checked; its extents say only lengths, and the node chooses the rest.
+//! - Nothing in it is believed before it was checked; its extents say only lengths, and the node
+//!   chooses the rest.
 
 use rackscan_format::{
     codec::{self, Envelope},
@@ -42,7 +43,8 @@ pub(super) fn check_length(directory_bytes: u32, source: &Target) -> Result<usiz
     Ok(bytes)
 }
 
-/// The directory in `bytes`, checked against the load and the source; its extents are cleared but for their lengths.
+/// The directory in `bytes`, checked against the load and the source; its extents are cleared but
+/// for their lengths.
 pub(super) fn open(
     bytes: &[u8],
     load: TableId,

@@ -1,7 +1,7 @@
 //! How do places of a stripe set get their bytes again?
 //!
-//! As pages of an append do, each to the place where it lies, and to the devices before the answer. A crash in between leaves each place rotten, half written, or whole; it is never
-//! another one.
+//! As pages of an append do, each to the place where it lies, and to the devices before the answer.
+//! A crash in between leaves each place rotten, half written, or whole; it is never another one.
 //!
 //! Invariant: only what was there is written. Others of the same request may have been.
 
@@ -69,7 +69,8 @@ pub(crate) fn mend(core: &mut Core, place: Place, request: &Mend) -> Result<Box<
 }
 
 impl Append {
-    /// Makes durable what was written, if that is not left to somebody else. True when nothing is left to be flushed.
+    /// Makes durable what was written, if that is not left to somebody else. True when nothing is
+    /// left to be flushed.
     pub(super) fn flush(&mut self, core: &mut Core, place: Place) -> bool {
         let What::Places(mending) = &mut self.what else { return true };
         while let Some(device) = mending.devices.last().copied() {

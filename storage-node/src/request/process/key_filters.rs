@@ -1,7 +1,7 @@
 //! How do a program's key filters get here?
 //!
-//! The program names them by digest; their bytes lie in the requester's memory. They are pulled one after the other, once for each
-//! program (`scan_pool/programs`).
+//! The program names them by digest; their bytes lie in the requester's memory. They are pulled one
+//! after the other, once for each program (`scan_pool/programs`).
 //!
 //! Invariant: only bytes that have the digest of their name become a filter.
 

@@ -1,9 +1,10 @@
 //! How does a node learn which rows of a segment are not there for a scan?
 //!
-//! Short lists come in the request; longer ones lie in the requester's memory and are pulled, for every scan anew: the next one may see
-//! others.
+//! Short lists come in the request; longer ones lie in the requester's memory and are pulled, for
+//! every scan anew: the next one may see others.
 //!
-//! Invariant: a scan begins with a list that parses, whose checksum is right and whose rows the segment has, or not at all.
+//! Invariant: a scan begins with a list that parses, whose checksum is right and whose rows the
+//! segment has, or not at all.
 
 use std::sync::Arc;
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - What is encoded at a time is one reply or about a piece: an answer is never all in memory.
-//! - An answer that does not fit is refused before any of it is written, with the length that would do.
+//! - An answer that does not fit is refused before any of it is written, with the length that would
+//!   do.
 
 use std::collections::VecDeque;
 

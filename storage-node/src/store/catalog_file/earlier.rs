@@ -6,7 +6,8 @@
 //! | `SucceedingCatalog` | before tables said what is derived from their rows | [`Succeeding`] |
 //! | `DerivingCatalog` | before tables were protected | [`Deriving`] |
 //!
-//! Invariant: it says what it said then. No table is protected; those of the first two kinds derive nothing, and those of the first kind succeed none and withhold nothing.
+//! Invariant: it says what it said then. No table is protected; those of the first two kinds derive
+//! nothing, and those of the first kind succeed none and withhold nothing.
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
@@ -61,7 +62,8 @@ pub(super) struct Loaded {
     pub(super) segments: Vec<SegmentDirectory>,
 }
 
-/// As [`NodeTable`] was then, with a definition that ended where the table is named that it succeeds.
+/// As [`NodeTable`] was then, with a definition that ended where the table is named that it
+/// succeeds.
 #[derive(Debug, Deserialize)]
 pub(super) struct Succeeding {
     definition: Definition,

@@ -1,4 +1,5 @@
-//! Which cells of parity does a load have, and which of them are being written by stripes that are relayed?
+//! Which cells of parity does a load have, and which of them are being written by stripes that are
+//! relayed?
 //!
 //! ```text
 //! appended  ------------------------------------> written
@@ -7,12 +8,14 @@
 //!    +-- claim is gone -----+
 //! ```
 //!
-//! A claim goes with the stripe's last device operation ([`ParityClaim`]), not when the stripe is given up: what is still on its way to a device would come over what another stripe
-//! brings there.
+//! A claim goes with the stripe's last device operation ([`ParityClaim`]), not when the stripe is
+//! given up: what is still on its way to a device would come over what another stripe brings there.
 //!
 //! Invariants
-//! - A cell is written once, by one stripe at a time, and only with cells of the size for which its room was taken.
-//! - What a stripe has written counts only for the load for which it began, not for another one of the same number.
+//! - A cell is written once, by one stripe at a time, and only with cells of the size for which its
+//!   room was taken.
+//! - What a stripe has written counts only for the load for which it began, not for another one of
+//!   the same number.
 
 use std::sync::Arc;
 

@@ -5,8 +5,9 @@
 //! map lost      map kept of the table that is here: held against it, durable, in use
 //! ```
 //!
-//! Who is believed: whoever asks says that the table is published, and which map is its; a node that has nothing of it cannot know. He has asked the other nodes.
-//! What the table then says here is what the map says, and bytes are held against that.
+//! Who is believed: whoever asks says that the table is published, and which map is its; a node
+//! that has nothing of it cannot know. He has asked the other nodes. What the table then says here
+//! is what the map says, and bytes are held against that.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -29,7 +29,8 @@ pub(crate) const PARITY: u32 = 0x0bad_cafe;
 
 /// A store over one device of 16 MiB, and the folder that it is in.
 pub(crate) fn opened() -> (Arc<Store>, tempfile::TempDir) {
-    // Beside the program, because the folder for temporary files may be one where direct IO is refused.
+    // Beside the program, because the folder for temporary files may be one where direct IO is
+    // refused.
     let program = std::env::current_exe().unwrap();
     let folder = tempfile::TempDir::new_in(program.parent().unwrap()).unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -44,7 +45,8 @@ pub(crate) fn extent(number: u64, length_bytes: u32) -> Extent {
     Extent { device: DeviceId(0), offset_bytes: DATA_OFFSET_BYTES + number * 4096, length_bytes }
 }
 
-/// Publishes a table with three neighbouring pages (4, 8 and 4 KiB), another page of 4 KiB apart from them, and a cell of parity behind that.
+/// Publishes a table with three neighbouring pages (4, 8 and 4 KiB), another page of 4 KiB apart
+/// from them, and a cell of parity behind that.
 pub(crate) fn publish(store: &Store, is_adopted: bool) -> Arc<HeldSet> {
     let page = |extent| PageEntry { extent, first_row: 0, rows: 1, zone: Zone::default() };
     let extents = [extent(0, 4096), extent(1, 8192), extent(3, 4096), extent(8, 4096)];

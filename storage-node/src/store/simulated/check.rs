@@ -1,7 +1,9 @@
-//! Is everything that nodes say they have on their disks, and is every table there whole or not at all?
+//! Is everything that nodes say they have on their disks, and is every table there whole or not at
+//! all?
 //!
 //! Invariants
-//! - Nothing that nodes say of bytes is believed: pages are held against those that were written, cells of parity against the sums of those.
+//! - Nothing that nodes say of bytes is believed: pages are held against those that were written,
+//!   cells of parity against the sums of those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +121,8 @@ pub(super) fn check(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans) -
     found
 }
 
-/// What was acknowledged last is known to so many nodes that one of them is left, whichever are lost next.
+/// What was acknowledged last is known to so many nodes that one of them is left, whichever are
+/// lost next.
 pub(super) fn check_known(cluster: &mut Cluster, ledger: &Ledger) {
     let Some(Event::Loaded(table, Outcome::Acknowledged)) = ledger.events.last() else { return };
     let down = cluster.down();
@@ -177,7 +180,8 @@ fn check_node(cluster: &mut Cluster, place: Place, table: &NodeTable) -> u64 {
     checked
 }
 
-/// A published table is what was loaded, its stripes add up, and every page comes back without any nodes that its parity bears the loss of.
+/// A published table is what was loaded, its stripes add up, and every page comes back without any
+/// nodes that its parity bears the loss of.
 fn check_table(
     cluster: &mut Cluster,
     (wanted, catalogs): (&Wanted, &[NodeCatalog]),

@@ -1,6 +1,7 @@
 //! What does a client see of the nodes of the simulation, and what does it complete?
 //!
-//! As `client/catalog` and `client/forget` do, with one request after the other in an order that the seed chooses.
+//! As `client/catalog` and `client/forget` do, with one request after the other in an order that
+//! the seed chooses.
 //!
 //! Invariants
 //! - A request of a client without power does not reach anybody, and an answer does not reach it.
@@ -113,7 +114,8 @@ impl Cluster {
         if self.images.len() > 1 { self.images.remove(0) } else { self.images[0] }
     }
 
-    /// Starts whoever is down, until nobody is, and the client anew if it is gone. Nodes must start whatever has happened.
+    /// Starts whoever is down, until nobody is, and the client anew if it is gone. Nodes must start
+    /// whatever has happened.
     pub(super) fn start_all(&mut self) {
         if !self.power.is_on(self.client()) {
             self.power.restore(self.client());
@@ -163,7 +165,8 @@ impl Cluster {
         places.iter().map(|place| self.ask(*place, SimNode::catalog)).collect()
     }
 
-    /// Completes, on these nodes, what one of them has committed and another has only prepared; what they have then.
+    /// Completes, on these nodes, what one of them has committed and another has only prepared;
+    /// what they have then.
     pub(super) fn complete(&mut self, places: &[Place]) -> Result<Vec<NodeCatalog>, Failure> {
         let catalogs = self.catalogs(places)?;
         let committed: BTreeSet<TableId> = tables(&catalogs)

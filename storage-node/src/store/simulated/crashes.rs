@@ -66,7 +66,8 @@ fn of_one(own: &[u64], stride: Stride, random: &mut fastrand::Rng) -> Vec<Crash>
     crashes
 }
 
-/// Crashes of all nodes at once; of two nodes, each at a moment of its own; of all nodes after somebody was killed.
+/// Crashes of all nodes at once; of two nodes, each at a moment of its own; of all nodes after
+/// somebody was killed.
 fn of_several((all, own): &(u64, Vec<u64>), stride: Stride, random: &mut fastrand::Rng) -> Vec<Crash> {
     let nodes = own.len() - 1;
     let everybody = |step| (0..nodes).map(move |who| cut(who, Moment::OfAll(step)));

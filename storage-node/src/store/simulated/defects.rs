@@ -1,5 +1,5 @@
-//! Are the checks of the simulation able to see a defect? Method: one is planted, in what keeps files and devices or in what the client does, and all steps
-//! are tried until it is seen.
+//! Are the checks of the simulation able to see a defect? Method: one is planted, in what keeps
+//! files and devices or in what the client does, and all steps are tried until it is seen.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

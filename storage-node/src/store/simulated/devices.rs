@@ -1,7 +1,8 @@
 //! How does the store use simulated devices?
 //!
 //! Invariants
-//! - Everybody who asks for a way to the devices of a node shares one simulation of them, one after the other.
+//! - Everybody who asks for a way to the devices of a node shares one simulation of them, one after
+//!   the other.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! - A file that was synced has its bytes, under whichever names it is left with.
-//! - Whoever is only killed, and not without power, finds everything that he wrote, and it is not durable yet.
+//! - Whoever is only killed, and not without power, finds everything that he wrote, and it is not
+//!   durable yet.
 
 use std::{
     collections::BTreeMap,
@@ -356,7 +357,8 @@ impl Folder for SimFolder {
 mod tests {
     use super::*;
 
-    /// What is left of a file that was replaced with or without syncing what must be, over many seeds.
+    /// What is left of a file that was replaced with or without syncing what must be, over many
+    /// seeds.
     fn left(lies: Lies, image: Image) -> BTreeMap<Option<Vec<u8>>, u32> {
         let mut found = BTreeMap::new();
         for seed in 0..200 {

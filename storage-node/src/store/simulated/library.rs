@@ -1,7 +1,8 @@
 //! Which bytes do the segments of the simulation's tables have?
 //!
 //! Invariants
-//! - A segment's bytes follow from the table under which it was written, its number and its rows; no two pages are alike.
+//! - A segment's bytes follow from the table under which it was written, its number and its rows;
+//!   no two pages are alike.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 

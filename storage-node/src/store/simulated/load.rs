@@ -1,7 +1,8 @@
 //! How does a load become a protected table, step by step?
 //!
-//! As `client/load`, `client/protected/protect` and `client/protected/parity` do it; requests that they have under way at the same time are carried out here
-//! one after the other, in an order that the seed chooses, and all of them also when one has failed.
+//! As `client/load`, `client/protected/protect` and `client/protected/parity` do it; requests that
+//! they have under way at the same time are carried out here one after the other, in an order that
+//! the seed chooses, and all of them also when one has failed.
 //!
 //! Invariants
 //! - What is asked of nodes, and in which order, is what the client asks.
@@ -35,7 +36,8 @@ pub(super) struct Wanted {
     pub(super) succeeds: Option<TableId>,
     /// Segments to write: at which node, number and rows.
     pub(super) appends: Vec<(Place, SegmentId, u32)>,
-    /// Segments to keep: at which node, the table under which it was written, number, rows and those withheld.
+    /// Segments to keep: at which node, the table under which it was written, number, rows and
+    /// those withheld.
     pub(super) keeps: Vec<(Place, TableId, SegmentId, u32, WithheldRows)>,
     /// After so many segments, parity is computed for those that are there.
     pub(super) protect_after: Option<usize>,
@@ -252,7 +254,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Has a node keep neighbouring cells of parity: where room is reserved, or wherever it finds some.
+    /// Has a node keep neighbouring cells of parity: where room is reserved, or wherever it finds
+    /// some.
     fn keep_parity(
         &mut self,
         place: Place,
@@ -325,7 +328,8 @@ fn checksum_of(stream: &[u8], index: usize) -> u32 {
     codec::checksum(&cell)
 }
 
-/// Adds the directories of segments that stripes have of the table before, and the table has no more.
+/// Adds the directories of segments that stripes have of the table before, and the table has no
+/// more.
 fn add_beside(part: &mut TablePart, sets: &[StripeSet], before: &TableMap) {
     let streams = sets.iter().flat_map(|set| &set.streams).filter(|stream| stream.node == part.node);
     let segments = streams.flat_map(|stream| &stream.segments);

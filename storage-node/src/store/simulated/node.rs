@@ -1,6 +1,7 @@
 //! How does a node of the simulation start, serve and lose power?
 //!
-//! What it serves is done by the store's own functions, in the order in which requests (`request`) call them.
+//! What it serves is done by the store's own functions, in the order in which requests (`request`)
+//! call them.
 //!
 //! Invariants
 //! - Who asks gets no answer from a node that has no power, whatever it has done before it lost it.
@@ -224,7 +225,8 @@ impl SimNode {
         self.ask(|node| node.store.reserve_parity(request, CONNECTION))
     }
 
-    /// As `relay/store` for a stripe: cells that nodes have made among themselves are written where room is reserved, flushed, and known.
+    /// As `relay/store` for a stripe: cells that nodes have made among themselves are written where
+    /// room is reserved, flushed, and known.
     pub(super) fn relay_parity(&mut self, written: &ParityCells, cells: &[Vec<u8>]) -> Result<(), Failure> {
         self.ask(|node| {
             let (extents, claim) = node.store.claim_parity(written, cells[0].len() as u64)?;
@@ -292,7 +294,8 @@ impl SimNode {
         self.change(Change::Drop(table))
     }
 
-    /// While the catalog is changed, somebody else begins to write to whatever is free, and then is gone.
+    /// While the catalog is changed, somebody else begins to write to whatever is free, and then is
+    /// gone.
     fn change(&mut self, change: Change) -> Result<(), Failure> {
         self.ask(|node| {
             let (store, devices) = (Arc::clone(&node.store), Arc::clone(&node.devices));

@@ -1,7 +1,8 @@
 //! Which step of a run is this, and who has no power any more?
 //!
 //! Invariants
-//! - Whatever changes a device or a file is a step of the node whose it is, and so is every request of the client. A step of who has no power does not happen.
+//! - Whatever changes a device or a file is a step of the node whose it is, and so is every request
+//!   of the client. A step of who has no power does not happen.
 //! - Steps are counted the same in two runs of one seed until somebody loses power in one of them.
 
 use std::sync::{Mutex, MutexGuard};

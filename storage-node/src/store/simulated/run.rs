@@ -1,8 +1,9 @@
 //! What happens in a run, and what is checked when something goes wrong in it?
 //!
 //! Invariants
-//! - The promise is checked by who is left, before those start that are down; then after all have started; then after all have lost power once more and
-//!   everything that was not durable; and after other tables were written to what is free.
+//! - The promise is checked by who is left, before those start that are down; then after all have
+//!   started; then after all have lost power once more and everything that was not durable; and
+//!   after other tables were written to what is free.
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
@@ -122,7 +123,8 @@ impl Scenario {
     }
 }
 
-/// The nodes that are left know what was acknowledged, and have all bytes of it, if the parity bears the loss of the others.
+/// The nodes that are left know what was acknowledged, and have all bytes of it, if the parity
+/// bears the loss of the others.
 fn look_at_who_is_left(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans) {
     let down = cluster.down().len();
     let is_borne = down <= parity_of(cluster.setting.protection).lost_max();
@@ -135,7 +137,8 @@ fn look_at_who_is_left(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans
     cluster.power.hold(false);
 }
 
-/// Writes a table to the lowest room that is free. Nothing is where a published table has something.
+/// Writes a table to the lowest room that is free. Nothing is where a published table has
+/// something.
 fn fill(cluster: &mut Cluster, ledger: &mut Ledger, plans: &mut Plans) {
     let appends =
         (0..cluster.nodes.len()).map(|place| (place, SegmentId(u32::try_from(place).unwrap()), 1300));
@@ -199,7 +202,8 @@ impl Wanted {
         self
     }
 
-    /// The same, taking the place of a table and keeping of it what is chosen, one row less of some.
+    /// The same, taking the place of a table and keeping of it what is chosen, one row less of
+    /// some.
     pub(super) fn over(mut self, before: &Self, is_kept: impl Fn(u32) -> bool) -> Self {
         self.succeeds = Some(before.table);
         let had = before.appends.iter().map(|(place, number, rows)| (*place, before.table, *number, *rows));

@@ -52,14 +52,16 @@ pub(super) fn relayed_load(setting: &Setting, seed: Seed) -> Scenario {
     Scenario::new(setting, &[], vec![Action::Load(first(setting.nodes).relayed())], seed.number())
 }
 
-/// A table is succeeded by one that shares segments and stripe sets with it, and another one is loaded.
+/// A table is succeeded by one that shares segments and stripe sets with it, and another one is
+/// loaded.
 pub(super) fn successor(setting: &Setting, seed: Seed) -> Scenario {
     let nodes = setting.nodes;
     let actions = vec![Action::Load(second(nodes)), Action::Load(beside(4, nodes))];
     Scenario::new(setting, &[Action::Load(first(nodes))], actions, seed.number())
 }
 
-/// A table is succeeded by one that shares nothing with it; another one is loaded and given up, and loaded again.
+/// A table is succeeded by one that shares nothing with it; another one is loaded and given up, and
+/// loaded again.
 pub(super) fn replaced(setting: &Setting, seed: Seed) -> Scenario {
     let nodes = setting.nodes;
     let actions = vec![

@@ -1,9 +1,11 @@
 //! What should lie in the cells of a stripe set, computed plainly: stripe by stripe, cell by cell?
 //!
-//! On purpose not with the arithmetic of `client/protected/layout`: what it does is held against this, too.
+//! On purpose not with the arithmetic of `client/protected/layout`: what it does is held against
+//! this, too.
 //!
 //! Invariants
-//! - A node's stream goes cell by cell into the data slots that it has, stripe by stripe; its parity into its parity slots.
+//! - A node's stream goes cell by cell into the data slots that it has, stripe by stripe; its
+//!   parity into its parity slots.
 
 use std::collections::BTreeMap;
 

@@ -38,8 +38,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes that talk over this wire; all are down. Each has an empty log, as if it had been started before: so it keeps keys at once, whoever
-    /// else is up.
+    /// So many nodes that talk over this wire; all are down. Each has an empty log, as if it had
+    /// been started before: so it keeps keys at once, whoever else is up.
     pub(crate) fn new(nodes: usize, wire: Wire) -> Self {
         let cluster = Self::of_new_nodes(nodes, wire);
         for (salt, home) in (1..).zip(&cluster.homes) {

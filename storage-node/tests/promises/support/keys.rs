@@ -29,7 +29,8 @@ pub(crate) fn at(time: u64, client: u32) -> Stamp {
     Stamp { time, client: ClientId(client) }
 }
 
-/// What a transaction writes in the one home that there is. It names another one, which has a vote, too: so what is prepared stays in doubt until it is said how it ends.
+/// What a transaction writes in the one home that there is. It names another one, which has a vote,
+/// too: so what is prepared stays in doubt until it is said how it ends.
 pub(crate) fn part(stamp: Stamp, items: &[(&str, &[u8])]) -> Part {
     let mut items: Vec<_> = items.iter().map(|(name, bytes)| (key(name), value(bytes))).collect();
     items.sort_by(|(a, _), (b, _)| a.cmp(b));

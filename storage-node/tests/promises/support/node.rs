@@ -32,7 +32,8 @@ pub(crate) const BRIDGES: [Bridge; 4] = [
     Bridge { kind: BridgeKind::Dynamic, io: IoKind::Pread },
 ];
 
-/// An address of this machine at which nobody else listens or calls from: a port that was found free there stays free.
+/// An address of this machine at which nobody else listens or calls from: a port that was found
+/// free there stays free.
 pub(crate) fn own_host() -> String {
     static HOSTS: AtomicU32 = AtomicU32::new(0);
     let (process, number) = (std::process::id(), HOSTS.fetch_add(1, Ordering::Relaxed));

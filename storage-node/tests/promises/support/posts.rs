@@ -1,4 +1,5 @@
-//! How does a test write its requests into a node's boxes? Through a raw client, whose boxes it looks at itself.
+//! How does a test write its requests into a node's boxes? Through a raw client, whose boxes it
+//! looks at itself.
 
 use std::{
     collections::HashMap,

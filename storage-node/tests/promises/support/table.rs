@@ -1,4 +1,5 @@
-//! Which tables do the promises use, and how do they get in? Three columns, encoded as a loader encodes them.
+//! Which tables do the promises use, and how do they get in? Three columns, encoded as a loader
+//! encodes them.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use rackscan_scan::{ScanLimits, SegmentScan, Step};
 
 use super::client::Client;
 
-/// A segment before it is loaded: its directory without places, and its pages in the directory's order.
+/// A segment before it is loaded: its directory without places, and its pages in the directory's
+/// order.
 pub(crate) struct Segment {
     pub(crate) directory: SegmentDirectory,
     pub(crate) pages: Vec<Vec<u8>>,

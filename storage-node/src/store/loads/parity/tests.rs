@@ -1,4 +1,5 @@
-//! Are cells of parity written once, by one stripe at a time, and for the load for which they were reserved?
+//! Are cells of parity written once, by one stripe at a time, and for the load for which they were
+//! reserved?
 
 use rackscan_format::message::RefusalCode;
 

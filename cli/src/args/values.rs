@@ -1,0 +1,51 @@
+//! Which values may options have?
+
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(size.0)
+}
+
+pub(super) fn page_size(text: &str) -> Result<u32, String> {
+    use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
+    let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
+    match u32::try_from(bytes) {
+        Ok(bytes)
+            if (PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES) =>
+        {
+            Ok(bytes)
+        }
+        _ => Err(format!("{bytes} bytes; expected a multiple of 4KiB from 4KiB to 1MiB")),
+    }
+}
+
+pub(super) fn segment_rows(text: &str) -> Result<u32, String> {
+    use rackscan_format::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
+    match text.parse::<u32>() {
+        Ok(rows) if rows > 0 && rows <= SEGMENT_ROWS_MAX && (rows as usize).is_multiple_of(BLOCK_ROWS) => {
+            Ok(rows)
+        }
+        _ => Err(format!("expected a multiple of {BLOCK_ROWS} up to {SEGMENT_ROWS_MAX}")),
+    }
+}
+
+pub(super) fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
+        _ => Err("expected a number above 0, at most 100000".to_owned()),
+    }
+}
+
+pub(super) fn delimiter(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        br"\t" => Ok(b'\t'),
+        _ if text.eq_ignore_ascii_case("tab") => Ok(b'\t'),
+        _ => ascii_character(text).map_err(|expected| format!("{expected}, or tab")),
+    }
+}
+
+pub(super) fn ascii_character(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err("expected one ASCII character".to_owned()),
+    }
+}

@@ -1,0 +1,67 @@
+//! Why is a request not taken?
+
+use rackscan_fabric::{Address, OutOfBounds, PostError};
+use rackscan_format::{codec::CodecError, ids::NodeId};
+
+/// Why a request was not taken. Nothing of it was done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LineError {
+    /// The node is not there now.
+    #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
+    Away {
+        /// The node.
+        node: NodeId,
+        /// Where it should be.
+        address: Box<Address>,
+        /// What happened to it last.
+        reason: String,
+    },
+    /// As many requests or reads as there may be are outstanding there.
+    #[error("{outstanding} requests are outstanding at node {node}, at most {depth_max} may be; poll first")]
+    Full {
+        /// The node.
+        node: NodeId,
+        /// How many are.
+        outstanding: usize,
+        /// How many may be.
+        depth_max: usize,
+    },
+    /// The tag names what is outstanding, or is 0 for a read.
+    #[error("the tag {tag} is in use, or 0: name each request by another number")]
+    InUse {
+        /// The tag.
+        tag: u64,
+    },
+    /// No such node.
+    #[error("node number {number} of {nodes}; numbers are positions in the list of nodes")]
+    NoSuchNode {
+        /// The number.
+        number: usize,
+        /// How many there are.
+        nodes: usize,
+    },
+    /// A request that breaks a limit.
+    #[error("a request for node {node} cannot be sent: {source}")]
+    TooLarge {
+        /// The node.
+        node: NodeId,
+        /// The limit.
+        source: CodecError,
+    },
+    /// A read into memory that is not there.
+    #[error("a read from node {node}: {source}")]
+    Outside {
+        /// The node.
+        node: NodeId,
+        /// What is outside.
+        source: OutOfBounds,
+    },
+    /// The wire does not take it.
+    #[error("a request for node {node} was not taken: {source}")]
+    Post {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        source: PostError,
+    },
+}
