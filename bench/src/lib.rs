@@ -1,7 +1,7 @@
 //! How fast is each part, next to its limit?
 //!
 //! A benchmark returns serialisable lines that carry command, commit, machine and scale
-//! ([`Provenance`]); `rackscan bench` prints them as JSON. Nothing here asserts a time.
+//! ([`Provenance`]); `rackscan lab` prints them as JSON. Nothing here asserts a time.
 
 #![forbid(unsafe_code)]
 

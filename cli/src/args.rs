@@ -9,7 +9,9 @@ mod bench_ramp;
 mod bench_scan;
 mod bench_tpch;
 mod bench_xor;
+mod help;
 mod kv;
+mod lab;
 mod load;
 mod mend;
 mod query_memory;
@@ -30,7 +32,9 @@ pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use bench_xor::BenchXor;
+pub(crate) use help::parsed;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
+pub(crate) use lab::Lab;
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
 pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use query_memory::QueryMemory;
@@ -168,42 +172,45 @@ pub(crate) enum Command {
     Sql(Sql),
     /// Read SQL from a prompt
     Shell(Shell),
-    /// Show where the scans of a query would run, at which price; with --analyze, what happened
+    /// Show where the scans of a query run, and with --analyze what they did
     Explain(Explain),
     /// List the tables of the cluster
     Tables(Tables),
     /// Drop a table
     Drop(DropTable),
-    /// Make segments of the rows that have changed, while others read and write
+    /// Write changed rows into segments, while others read and write
     Seal(Seal),
-    /// Check the pages and parity of protected tables on their devices, and mend what is rotten
+    /// Check pages and parity on their devices, and repair what is corrupt
     Scrub(Scrub),
-    /// Check everything, also the equations of the parity, and change nothing
+    /// Check everything, also the parity's equations, and change nothing
     Fsck(Fsck),
-    /// Give a node back what it has lost, from what the others have
+    /// Rebuild what a node has lost, from what the others have
     Rebuild(Rebuild),
-    /// Let a node that has lost its log of transactions go on without acknowledged records that may
-    /// be missing
+    /// Let a node go on whose transaction log is lost, though records may be missing
     Recover(Recover),
-    /// Run the refresh functions of TPC-H: insert or delete orders with their lines, each in a
-    /// transaction
+    /// Run TPC-H's refresh functions: insert or delete orders with their lines
     Refresh(Refresh),
-    /// Keys and values, read and written in read-atomic transactions
+    /// Read and write keys and values in read-atomic transactions
     #[command(subcommand)]
     Kv(Kv),
     /// Run one storage node in the foreground
     Node(Node),
-    /// Start, stop or look at the cluster's storage nodes
+    /// Start and stop the cluster's storage nodes, and show their status
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Measure the constants of the price model on this cluster and store them in its data folder
+    /// Measure this cluster's costs, by which automatic placement decides
     Calibrate(Calibrate),
-    /// Measure, and append one JSON line per run
+    /// Measure IO, wires, queries and transactions; replay traces; show stripes
     #[command(subcommand)]
+    Lab(Lab),
+    /// The old name of the measurements of `lab`
+    #[command(subcommand, hide = true)]
     Bench(Bench),
-    /// Run a trace of IOs again, near or far, at its own times or as fast as possible
+    /// The old name of `lab replay`
+    #[command(hide = true)]
     Replay(Box<Replay>),
-    /// Show where the cells of a stripe lie and, with --schedule, by which transfers they get there
+    /// The old name of `lab stripe`
+    #[command(hide = true)]
     Stripe(Stripe),
 }
 
@@ -314,7 +321,8 @@ pub(crate) struct Sql {
 /// `rackscan shell`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands."
+    after_help = "In the shell, statements end with `;` and may span lines. \\? lists the shell's own commands.\n\n\
+                  Examples:\n  rackscan shell\n  rackscan shell --placement remote-process --timing"
 )]
 pub(crate) struct Shell {
     /// What transactions do to each other that change the same row: with `snapshot` the first one
@@ -357,6 +365,9 @@ pub(crate) enum ExplainFormat {
 
 /// `rackscan tables`
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  rackscan tables\n  rackscan tables lineitem\n  rackscan tables --format json"
+)]
 pub(crate) struct Tables {
     /// Show the columns of one table, and what is derived by them
     pub(crate) table: Option<String>,
@@ -385,6 +396,7 @@ pub(crate) struct Seal {
 
 /// `rackscan drop`
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  rackscan drop cities")]
 pub(crate) struct DropTable {
     /// The table
     pub(crate) table: String,
@@ -435,12 +447,14 @@ pub(crate) enum Cluster {
         device_size: String,
     },
     /// Stop the nodes of this host
+    #[command(after_help = "Examples:\n  rackscan cluster stop\n  rackscan cluster stop --node 2")]
     Stop {
         /// Only this node
         #[arg(long, value_name = "N")]
         node: Option<u16>,
     },
     /// Show each node: reachable, devices, memory, what it has served
+    #[command(after_help = "Examples:\n  rackscan cluster status\n  rackscan cluster status --format json")]
     Status {
         /// How it is printed
         #[arg(long, value_enum, default_value = "table")]
@@ -450,6 +464,7 @@ pub(crate) enum Cluster {
 
 /// `rackscan calibrate`
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  rackscan calibrate\n  rackscan calibrate --table lineitem")]
 pub(crate) struct Calibrate {
     /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
     #[arg(long, default_value = "lineitem")]

@@ -21,8 +21,7 @@ mod progress;
 mod session;
 mod shell;
 
-use args::{Arguments, Bench, Command};
-use clap::Parser;
+use args::{Arguments, Command};
 use failure::Failure;
 use rackscan_fabric::close_inherited_descriptors;
 use session::{Reach, Session};
@@ -34,7 +33,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = args::parsed();
     if let Command::Node(_) = &arguments.command {
         // Before anything is opened: what a node holds by mistake stays open as long as it runs,
         // and what it makes is nobody else's.
@@ -88,23 +87,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Node(node) => command::node::run(node),
         Command::Cluster(cluster) => command::cluster::run(global, cluster),
         Command::Calibrate(calibrate) => command::calibrate::run(&open()?, calibrate),
-        Command::Bench(Bench::Tpch(options)) => command::bench_tpch::run(global, options),
-        Command::Bench(Bench::Fabric(options)) => command::bench_fabric::fabric(options),
-        Command::Bench(Bench::Inbox(options)) => command::bench_fabric::inbox(options),
-        Command::Bench(Bench::Io(options)) => command::bench_io::run(options),
-        Command::Bench(Bench::Placement(options)) => command::bench_placement::run(global, options),
-        Command::Bench(Bench::QueryIo(options)) => command::bench_query::run(global, options),
-        Command::Bench(Bench::Parity(options)) => command::bench_parity::run(options),
-        Command::Bench(Bench::Ramp(options)) => command::bench_ramp::run(options),
-        Command::Bench(Bench::Refresh(options)) => command::bench_refresh::run(global, options),
-        Command::Bench(Bench::RefreshStreams(options)) => command::bench_refresh::streams(global, options),
-        Command::Bench(Bench::Degraded(options)) => command::bench_degraded::run(global, options),
-        Command::Bench(Bench::Rebuild(options)) => command::bench_rebuild::run(global, options),
-        Command::Bench(Bench::RampStress(options)) => command::bench_ramp::run_stress(options),
-        Command::Bench(Bench::Scan(options)) => command::bench_scan::run(options),
-        Command::Bench(Bench::Xor(options)) => command::bench_xor::run(options),
-        Command::Replay(options) => command::replay::run(global, options),
-        Command::Stripe(options) => command::stripe::run(options),
-        Command::Bench(Bench::Answer) => Ok(rackscan_bench::fabric::answer()?),
+        Command::Lab(lab) => command::lab::run(global, lab),
+        Command::Bench(bench) => command::lab::bench_by_old_name(global, bench),
+        Command::Replay(options) => command::lab::replay_by_old_name(global, options),
+        Command::Stripe(options) => command::lab::stripe_by_old_name(options),
     }
 }

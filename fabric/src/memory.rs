@@ -12,7 +12,7 @@
 //! memory access (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!`
 //! block: to the compiler the block is opaque and equivalent to a copy by relaxed atomic bytes, and
 //! the processor runs it at the speed of `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15
-//! GB/s for 4 KiB, where starting it weighs more: `rackscan bench fabric`, a Xeon with `fsrm`).
+//! GB/s for 4 KiB, where starting it weighs more: `rackscan lab fabric`, a Xeon with `fsrm`).
 //! String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word that
 //! is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing
 //! reader can see any mix of old and new bytes, but for 8 bytes that go to a multiple of 8, which

@@ -1,11 +1,11 @@
-//! Which words does `rackscan bench io` understand?
+//! Which words does `rackscan lab io` understand?
 
 use clap::{Args, ValueEnum};
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{Mode, WireKind};
 use std::path::PathBuf;
 
-/// `rackscan bench io`
+/// `rackscan lab io`
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct BenchIo {

@@ -1,11 +1,11 @@
-//! Which words does `rackscan bench parity` understand?
+//! Which words does `rackscan lab parity` understand?
 
 use super::{LabWire, ParityArgument, bench_io::bytes};
 use clap::Args;
 use rackscan_lab::parity::Protection;
 use std::path::PathBuf;
 
-/// `rackscan bench parity`
+/// `rackscan lab parity`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchParity {
     /// How stripes are written, by comma: none (data alone), naive (the client computes parities),

@@ -1,11 +1,11 @@
-//! Which words does `rackscan bench placement` understand?
+//! Which words does `rackscan lab placement` understand?
 
 use super::{bytes, scale, segment_rows};
 use clap::{Args, ValueEnum};
 use rackscan_bench::placement::ScanQuery;
 use std::{path::PathBuf, str::FromStr};
 
-/// `rackscan bench placement`
+/// `rackscan lab placement`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchPlacement {
     /// Shares of rows that pass the filter, by comma: above 0, at most 1

@@ -1,11 +1,11 @@
-//! Which words does `rackscan bench query-io` understand?
+//! Which words does `rackscan lab query-io` understand?
 
 use super::{page_size, scale, segment_rows};
 use clap::{Args, ValueEnum};
 use rackscan_lab::query_simulation::{Placement, SimulatedQuery};
 use std::path::PathBuf;
 
-/// `rackscan bench query-io`
+/// `rackscan lab query-io`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchQuery {
     /// Which queries, by comma: q01, q06 and the subquery of q15

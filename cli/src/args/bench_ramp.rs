@@ -1,4 +1,4 @@
-//! Which words do `rackscan bench ramp` and `rackscan bench ramp-stress` understand?
+//! Which words do `rackscan lab ramp` and `rackscan lab ramp-stress` understand?
 
 use super::{Wire, kv::algorithm};
 use clap::Args;
@@ -24,7 +24,7 @@ pub(crate) struct HomesArguments {
     pub(crate) verbs: Option<String>,
 }
 
-/// `rackscan bench ramp`
+/// `rackscan lab ramp`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRamp {
     /// How transactions are kept apart, by comma: ramp-fast, ramp-small, ramp-hybrid, s2pl, none
@@ -84,7 +84,7 @@ pub(crate) struct BenchRamp {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// `rackscan bench ramp-stress`
+/// `rackscan lab ramp-stress`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRampStress {
     /// How transactions are kept apart

@@ -1,4 +1,4 @@
-//! Which words does `rackscan bench scan` understand?
+//! Which words does `rackscan lab scan` understand?
 
 use super::scale;
 use clap::Args;
@@ -6,7 +6,7 @@ use rackscan_format::simd::Level;
 use rackscan_lab::kernels;
 use std::path::PathBuf;
 
-/// `rackscan bench scan`
+/// `rackscan lab scan`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchScan {
     /// Which kernels, by comma [default: all]

@@ -1,11 +1,11 @@
-//! Which words does `rackscan bench tpch` understand?
+//! Which words does `rackscan lab tpch` understand?
 
 use super::{PlacementArgument, bytes, scale};
 use clap::{Args, ValueEnum};
 use rackscan_bench::PeerEngine;
 use std::path::PathBuf;
 
-/// `rackscan bench tpch`
+/// `rackscan lab tpch`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchTpch {
     /// The scale factor; other data in the data folder is replaced

@@ -1,10 +1,10 @@
-//! Which words does `rackscan bench xor` understand?
+//! Which words does `rackscan lab xor` understand?
 
 use super::bytes;
 use clap::Args;
 use std::path::PathBuf;
 
-/// `rackscan bench xor`
+/// `rackscan lab xor`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchXor {
     /// Bytes that are XORed by a call, by comma: powers of two from 1KiB to 16MiB

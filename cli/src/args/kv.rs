@@ -18,6 +18,7 @@ pub(crate) enum Kv {
     #[command(after_help = "Example:\n  rackscan kv multi-get a b c --format json")]
     MultiGet(KvMultiGet),
     /// Delete keys, all of them or none
+    #[command(after_help = "Example:\n  rackscan kv delete color size")]
     Delete(KvKeys),
     /// Read keys in order
     #[command(

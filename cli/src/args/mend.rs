@@ -1,5 +1,5 @@
 //! Which words do `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan recover` and
-//! `rackscan bench rebuild` understand?
+//! `rackscan lab rebuild` understand?
 
 use super::{Format, ScheduleArgument};
 use clap::Args;
@@ -94,7 +94,7 @@ pub(crate) struct Recover {
     pub(crate) accept_loss: bool,
 }
 
-/// `rackscan bench rebuild`
+/// `rackscan lab rebuild`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRebuild {
     /// The scale factor of the data

@@ -1,4 +1,4 @@
-//! Which words do `rackscan refresh`, `rackscan bench refresh` and `rackscan bench degraded`
+//! Which words do `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`
 //! understand?
 
 use super::{Format, PlacementArgument};
@@ -40,7 +40,7 @@ pub(crate) enum RefreshFunction {
     Rf2,
 }
 
-/// `rackscan bench refresh`
+/// `rackscan lab refresh`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRefresh {
     /// The scale factor; other data in the data folder is replaced
@@ -82,7 +82,7 @@ pub(crate) enum StreamsInArgument {
     Thread,
 }
 
-/// `rackscan bench refresh-streams`
+/// `rackscan lab refresh-streams`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRefreshStreams {
     /// The scale factor of the loaded tables
@@ -102,7 +102,7 @@ pub(crate) struct BenchRefreshStreams {
     pub(crate) placement: PlacementArgument,
 }
 
-/// `rackscan bench degraded`
+/// `rackscan lab degraded`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchDegraded {
     /// The scale factor; other data in the data folder is replaced

@@ -1,4 +1,4 @@
-//! Which words does `rackscan replay` understand?
+//! Which words does `rackscan lab replay` understand?
 
 use super::bench_io::{Bridge, ReadsBy, bytes, file_size};
 use clap::Args;
@@ -6,14 +6,14 @@ use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
 use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};
 use std::{path::PathBuf, time::Duration};
 
-/// `rackscan replay`
+/// `rackscan lab replay`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  rackscan query q03 --placement remote-fetch --trace q03.csv\n  \
-                        rackscan replay q03.csv --no-stall --json remote.json\n  \
-                        rackscan replay q03.csv --no-stall --local --compare remote.json\n  \
-                        rackscan replay web.blktrace.0 --folder /mnt/nvme --file-size 64GiB --offsets scale --speed 2x\n  \
-                        rackscan replay log.csv --columns time=ts,offset=lba,length=len,op=rw --folder /mnt/nvme\n  \
-                        rackscan replay --compare local.json remote.json\n\n\
+                        rackscan lab replay q03.csv --no-stall --json remote.json\n  \
+                        rackscan lab replay q03.csv --no-stall --local --compare remote.json\n  \
+                        rackscan lab replay web.blktrace.0 --folder /mnt/nvme --file-size 64GiB --offsets scale --speed 2x\n  \
+                        rackscan lab replay log.csv --columns time=ts,offset=lba,length=len,op=rw --folder /mnt/nvme\n  \
+                        rackscan lab replay --compare local.json remote.json\n\n\
                         Without --folder, the trace runs on the devices of the cluster of --data, where its node and device\n\
                         numbers must be found. With it, all of it runs on one file that is made there and removed again.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]

@@ -1,14 +1,14 @@
-//! What may be asked of `rackscan stripe`?
+//! What may be asked of `rackscan lab stripe`?
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// `rackscan stripe`
+/// `rackscan lab stripe`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  rackscan stripe --nodes 5\n  rackscan stripe --nodes 5 --schedule relay --svg stripe.svg\n  \
-                  rackscan stripe --nodes 8 --stripe 3 --schedule naive --json\n  rackscan stripe --nodes 5 --rebuild 1,3\n  \
-                  rackscan stripe --nodes 3 --parity xor --rebuild 0"
+    after_help = "Examples:\n  rackscan lab stripe --nodes 5\n  rackscan lab stripe --nodes 5 --schedule relay --svg stripe.svg\n  \
+                  rackscan lab stripe --nodes 8 --stripe 3 --schedule naive --json\n  rackscan lab stripe --nodes 5 --rebuild 1,3\n  \
+                  rackscan lab stripe --nodes 3 --parity xor --rebuild 0"
 )]
 pub(crate) struct Stripe {
     /// How many nodes share a stripe: 3 to 64, with one parity 2 to 64
@@ -43,7 +43,7 @@ pub(crate) enum ScheduleArgument {
     Relay,
 }
 
-/// What protects a stripe; of `rackscan bench parity`, too.
+/// What protects a stripe; of `rackscan lab parity`, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ParityArgument {
     /// Rows and diagonals, each with its XOR

@@ -165,7 +165,7 @@ impl LoadedNodes {
         // Scans of all threads may wait for a worker: who is refused would only ask again.
         let waiting = (connections * threads).clamp(32, u32::from(SCAN_QUEUE_MAX));
         format!(
-            "# A node of `rackscan bench query-io`.\n\
+            "# A node of `rackscan lab query-io`.\n\
              cluster = \"rackscan-query-io\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
              devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
              listen = [{shm}, \"tcp:127.0.0.1:{port}\"]\nmemory_budget = \"{memory}B\"\ncache = \"0\"\n\

@@ -138,7 +138,7 @@ impl ScratchNodes {
         let cache = self.cache_bytes;
         let memory = cache + MEMORY_BYTES + MEMORY_BYTES_PER_SERVING * u64::from(*serving);
         let mut text = format!(
-            "# A node of `rackscan bench io`; the file is written anew for each shape.\n\
+            "# A node of `rackscan lab io`; the file is written anew for each shape.\n\
              cluster = \"rackscan-lab\"\nkey_file = \"cluster.key\"\n\n[[node]]\nnode = 0\ndata_dir = \"node0\"\n\
              devices = [{{ path = \"node0/device0\", size = \"{size}B\" }}]\n\
              listen = [{shm}, \"tcp:127.0.0.1:{port}\"{verbs}]\ncache = \"{cache}B\"\nmemory_budget = \"{memory}B\"\nscratch = \"{scratch}B\"\n\

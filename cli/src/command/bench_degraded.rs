@@ -1,4 +1,4 @@
-//! `rackscan bench degraded`: what queries cost without some of the nodes.
+//! `rackscan lab degraded`: what queries cost without some of the nodes.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{

@@ -1,4 +1,4 @@
-//! `rackscan bench fabric` and `rackscan bench inbox`: the wires themselves, without nodes and
+//! `rackscan lab fabric` and `rackscan lab inbox`: the wires themselves, without nodes and
 //! data.
 
 use super::bench::write_lines;
@@ -54,7 +54,7 @@ pub(crate) fn inbox(asked: &BenchInbox) -> Result<(), Failure> {
 fn second_process() -> Command {
     let program = std::env::current_exe().unwrap_or_else(|_| "rackscan".into());
     let mut command = Command::new(program);
-    command.args(["bench", "answer"]);
+    command.args(["lab", "answer"]);
     command
 }
 

@@ -1,4 +1,4 @@
-//! `rackscan bench io`: random reads near and far, and the wire between.
+//! `rackscan lab io`: random reads near and far, and the wire between.
 //!
 //! Invariants
 //! - Whatever ends it early, the lines and the table of what was measured are printed before the

@@ -1,4 +1,4 @@
-//! `rackscan bench parity`: what it costs to write stripes that survive lost nodes, by nodes that
+//! `rackscan lab parity`: what it costs to write stripes that survive lost nodes, by nodes that
 //! are started for it.
 //!
 //! Invariants

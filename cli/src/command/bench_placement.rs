@@ -1,4 +1,4 @@
-//! `rackscan bench placement`: automatic placement beside the best forced one, for all
+//! `rackscan lab placement`: automatic placement beside the best forced one, for all
 //! selectivities, shares of the processor and wires.
 //!
 //! Invariants

@@ -1,4 +1,4 @@
-//! `rackscan bench query-io`: the filters of three queries, in each placement, over pages of
+//! `rackscan lab query-io`: the filters of three queries, in each placement, over pages of
 //! several sizes.
 //!
 //! Invariants

@@ -1,4 +1,4 @@
-//! `rackscan bench ramp` and `rackscan bench ramp-stress`: transactions on nodes that are started
+//! `rackscan lab ramp` and `rackscan lab ramp-stress`: transactions on nodes that are started
 //! for it, measured, and checked while nodes are killed.
 //!
 //! Invariants

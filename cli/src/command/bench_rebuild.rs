@@ -1,4 +1,4 @@
-//! `rackscan bench rebuild`: how fast does a node that has lost everything get it back?
+//! `rackscan lab rebuild`: how fast does a node that has lost everything get it back?
 
 use super::{bench::write_lines, load};
 use crate::{

@@ -1,7 +1,7 @@
-//! `rackscan bench refresh`: what queries cost while refresh functions run.
+//! `rackscan lab refresh`: what queries cost while refresh functions run.
 //!
 //! Two processes of this program: one measures queries, and has the other,
-//! `rackscan bench refresh-streams`, refresh by turns.
+//! `rackscan lab refresh-streams`, refresh by turns.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
@@ -72,7 +72,7 @@ fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
     let mut command = Command::new(program);
-    command.args(global.words()).args(["bench", "refresh-streams"]);
+    command.args(global.words()).args(["lab", "refresh-streams"]);
     command.args(["--scale", &asked.scale.to_string()]);
     command.args(["--streams", &asked.streams.to_string(), "--first", &asked.first.to_string()]);
     command.args(["--nice", &asked.nice.to_string()]).arg("--placement").arg(word(&asked.placement));
@@ -81,7 +81,7 @@ fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// `rackscan bench refresh-streams`: refreshes by turns, as standard input says. What goes wrong is
+/// `rackscan lab refresh-streams`: refreshes by turns, as standard input says. What goes wrong is
 /// told to whom started it.
 pub(crate) fn streams(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
     serve(global, asked).or_else(|failure| {

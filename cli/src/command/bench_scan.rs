@@ -1,4 +1,4 @@
-//! `rackscan bench scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain
+//! `rackscan lab scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain
 //! copy.
 //!
 //! Invariants

@@ -1,4 +1,4 @@
-//! `rackscan bench tpch`: the 22 queries under each placement, beside other engines.
+//! `rackscan lab tpch`: the 22 queries under each placement, beside other engines.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{

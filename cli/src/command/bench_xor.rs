@@ -1,4 +1,4 @@
-//! `rackscan bench xor`: what a XORed byte costs on one core.
+//! `rackscan lab xor`: what a XORed byte costs on one core.
 
 use super::bench::write_lines;
 use crate::{

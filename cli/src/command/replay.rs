@@ -1,4 +1,4 @@
-//! `rackscan replay`: a trace runs again.
+//! `rackscan lab replay`: a trace runs again.
 //!
 //! Invariants
 //! - Whatever ends a replay early, its report is printed before the error, and says that it is

@@ -1,4 +1,5 @@
-//! `rackscan stripe`: where the cells of a stripe lie, and how they get there. It needs no cluster.
+//! `rackscan lab stripe`: where the cells of a stripe lie, and how they get there. It needs no
+//! cluster.
 
 use crate::{
     args::{ParityArgument, ScheduleArgument, Stripe},

@@ -62,7 +62,7 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
     data.run(&format!("query q06 --placement remote-fetch --trace {trace}")).succeeds();
     let text = std::fs::read_to_string(data.path().join("q06.csv")).expect("a trace");
     let records = text.lines().count() as u64 - 1;
-    let remote = data.run(&format!("replay {trace} --no-stall --json {far} --depth 8")).succeeds();
+    let remote = data.run(&format!("lab replay {trace} --no-stall --json {far} --depth 8")).succeeds();
     assert!(remote.contains("shm") && remote.contains("no stalls"), "{remote}");
     let report = data.json("far.json");
     assert_eq!((report["records"].as_u64(), report["ios"].as_u64()), (Some(records), Some(records)));
@@ -75,7 +75,7 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
     let (near, page) = (data.path().join("near.json"), page.display());
     let near = near.display();
     let local = data
-        .run(&format!("replay {trace} --no-stall --local --compare {far} --json {near} --report {page}"))
+        .run(&format!("lab replay {trace} --no-stall --local --compare {far} --json {near} --report {page}"))
         .succeeds();
     assert!(local.contains("B / A") && local.contains("local, uring"), "{local}");
     assert_eq!(data.json("near.json")["read_bytes"], report["read_bytes"]);
@@ -84,14 +84,15 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
     {
         assert!(data.path().join("page").join(file).exists(), "{file}");
     }
-    let both = data.run(&format!("replay --compare {near} {far}")).succeeds();
+    let both = data.run(&format!("lab replay --compare {near} {far}")).succeeds();
     assert!(both.contains("mode") && both.contains("IOPS"), "{both}");
     // The bridge that is asked for runs, for the time of the replay only.
-    let bridged =
-        data.run(&format!("replay {trace} --no-stall --bridge static --io-threads 2 --wire tcp")).succeeds();
+    let bridged = data
+        .run(&format!("lab replay {trace} --no-stall --bridge static --io-threads 2 --wire tcp"))
+        .succeeds();
     assert!(bridged.contains("bridge static, 2 IO threads") && bridged.contains("tcp"), "{bridged}");
     data.run("cluster start").succeeds();
-    data.run(&format!("replay {trace} --bridge dynamic"))
+    data.run(&format!("lab replay {trace} --bridge dynamic"))
         .fails(1, &["not as asked", "rackscan cluster stop"]);
     data.run("cluster stop").succeeds();
     assert!(
@@ -114,7 +115,7 @@ fn a_foreign_trace_runs_on_a_file_of_its_own_at_its_own_times() {
     let (trace, report, folder) = (trace.display(), report.display(), folder.display());
     for mode in ["", "--local"] {
         let line = format!(
-            "replay {trace} {mode} --folder {folder} --file-size 4MiB --offsets wrap --speed 4x --json {report}"
+            "lab replay {trace} {mode} --folder {folder} --file-size 4MiB --offsets wrap --speed 4x --json {report}"
         );
         let table = data.run(&line).succeeds();
         assert!(table.contains("1 flushes") && table.contains("issued behind intended time"), "{table}");
@@ -131,7 +132,7 @@ fn a_foreign_trace_runs_on_a_file_of_its_own_at_its_own_times() {
     }
     let left: Vec<_> = data.path().join("disk").read_dir().expect("a folder").collect();
     assert!(left.is_empty(), "{left:?}");
-    let refused = format!("replay {trace} --folder {folder} --file-size 4MiB --strict");
+    let refused = format!("lab replay {trace} --folder {folder} --file-size 4MiB --strict");
     data.run(&refused).fails(1, &["record 201", "does not fit into the target's"]);
 }
 
@@ -140,8 +141,11 @@ fn a_node_that_dies_leaves_a_partial_report_and_a_clear_error() {
     let data = Data::new("replay-death");
     let trace = data.file("slow.log", iolog(2000, 10_000));
     let folder = data.path().join("disk");
-    let line =
-        format!("replay {} --folder {} --file-size 4MiB --offsets wrap", trace.display(), folder.display());
+    let line = format!(
+        "lab replay {} --folder {} --file-size 4MiB --offsets wrap",
+        trace.display(),
+        folder.display()
+    );
     let ran = run_while(&data, &line, || {
         let node = process_with(&data, "--lifeline");
         // The file is made and written before anything is issued.
@@ -171,7 +175,7 @@ fn ctrl_c_ends_a_replay_with_its_report() {
     let trace = data.file("slow.log", iolog(2000, 10_000));
     let folder = data.path().join("disk");
     let line = format!(
-        "replay {} --local --folder {} --file-size 4MiB --offsets wrap",
+        "lab replay {} --local --folder {} --file-size 4MiB --offsets wrap",
         trace.display(),
         folder.display()
     );
@@ -194,17 +198,17 @@ fn traces_and_reports_that_make_no_sense_end_in_one_message() {
     let text = data.file("prose.txt", "Call me Ishmael.\nSome years ago\n");
     let fine = data.file("fine.log", iolog(3, 10));
     let [empty, binary, text, fine] = [&empty, &binary, &text, &fine].map(|path| path.display());
-    data.run(&format!("replay {empty}")).fails(1, &["empty.csv"]);
-    data.run(&format!("replay {binary}")).fails(1, &["binary.csv"]);
-    data.run(&format!("replay {text}")).fails(1, &["prose.txt"]);
+    data.run(&format!("lab replay {empty}")).fails(1, &["empty.csv"]);
+    data.run(&format!("lab replay {binary}")).fails(1, &["binary.csv"]);
+    data.run(&format!("lab replay {text}")).fails(1, &["prose.txt"]);
     data.run("replay nowhere.csv").fails(1, &["nowhere.csv"]);
-    data.run(&format!("replay {fine}")).fails(1, &["no cluster to replay on", "--folder"]);
-    data.run(&format!("replay {fine} --compare {text}")).fails(1, &["prose.txt", "--json of a replay"]);
-    data.run(&format!("replay --compare {text}")).fails(1, &["prose.txt"]);
-    data.run(&format!("replay {fine} --speed 0x")).fails(2, &["expected a factor"]);
-    data.run(&format!("replay {fine} --speed 2x --no-stall")).fails(2, &["cannot be used with"]);
-    data.run(&format!("replay {fine} --offsets sideways")).fails(2, &["expected refuse, wrap"]);
-    data.run(&format!("replay {fine} --local --bridge static")).fails(2, &["cannot be used with"]);
+    data.run(&format!("lab replay {fine}")).fails(1, &["no cluster to replay on", "--folder"]);
+    data.run(&format!("lab replay {fine} --compare {text}")).fails(1, &["prose.txt", "--json of a replay"]);
+    data.run(&format!("lab replay --compare {text}")).fails(1, &["prose.txt"]);
+    data.run(&format!("lab replay {fine} --speed 0x")).fails(2, &["expected a factor"]);
+    data.run(&format!("lab replay {fine} --speed 2x --no-stall")).fails(2, &["cannot be used with"]);
+    data.run(&format!("lab replay {fine} --offsets sideways")).fails(2, &["expected refuse, wrap"]);
+    data.run(&format!("lab replay {fine} --local --bridge static")).fails(2, &["cannot be used with"]);
     data.run("replay").fails(2, &["required"]);
     // Nodes were started for none of these.
     assert!(!data.path().join("data/cluster.toml").exists());

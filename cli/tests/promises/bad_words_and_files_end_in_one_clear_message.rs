@@ -19,7 +19,7 @@ fn wrong_words_are_named_before_anything_is_started() {
 fn every_command_helps_with_examples() {
     let data = Data::new("help");
     for command in
-        ["", "load tpch", "load csv", "load parquet", "query", "sql", "explain", "node", "bench tpch"]
+        ["", "load tpch", "load csv", "load parquet", "query", "sql", "explain", "node", "lab tpch"]
     {
         let help = data.run(&format!("{command} --help")).succeeds();
         assert!(help.contains("Example"), "{command}: {help}");
@@ -95,18 +95,21 @@ fn a_stripe_is_shown_with_one_parity_or_two_and_without_the_nodes_that_are_named
         (json["rebuilt_cells"].as_u64(), json["read_cells"].as_u64())
     };
     assert_eq!(
-        cells("stripe --nodes 5 --rebuild 1,3 --json").0,
-        cells("stripe --nodes 5 --rebuild 3,1 --json").0
+        cells("lab stripe --nodes 5 --rebuild 1,3 --json").0,
+        cells("lab stripe --nodes 5 --rebuild 3,1 --json").0
     );
     // Of three nodes with one parity a lost cell is the XOR of two.
-    let (rebuilt, read) = cells("stripe --nodes 3 --parity xor --rebuild 0 --json");
+    let (rebuilt, read) = cells("lab stripe --nodes 3 --parity xor --rebuild 0 --json");
     assert!(rebuilt > Some(0) && read == rebuilt.map(|cells| 2 * cells), "{rebuilt:?} {read:?}");
-    assert!(data.run("stripe --nodes 5 --rebuild 2").succeeds().contains("node 2"));
-    data.run("stripe --nodes 5 --rebuild 1,2,3").fails(2, &["2"]);
-    data.run("stripe --nodes 5 --parity xor --rebuild 1,2").fails(2, &["1"]);
-    data.run("stripe --nodes 5 --rebuild 5").fails(2, &["5"]);
-    data.run("stripe --nodes 2").fails(2, &["3"]);
-    data.run("stripe --nodes 2 --parity xor").succeeds();
+    assert!(data.run("lab stripe --nodes 5 --rebuild 2").succeeds().contains("node 2"));
+    data.run("lab stripe --nodes 5 --rebuild 1,2,3").fails(2, &["2"]);
+    data.run("lab stripe --nodes 5 --parity xor --rebuild 1,2").fails(2, &["1"]);
+    data.run("lab stripe --nodes 5 --rebuild 5").fails(2, &["5"]);
+    data.run("lab stripe --nodes 2").fails(2, &["3"]);
+    data.run("lab stripe --nodes 2 --parity xor").succeeds();
+    // The name that it had before there was `lab`.
+    let by_old_name = data.run("stripe --nodes 5 --rebuild 2").succeeds();
+    assert_eq!(by_old_name, data.run("lab stripe --nodes 5 --rebuild 2").succeeds());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `bench query-io` runs the paper's filters over a real node, draws its figures, leaves nothing
+//! `lab query-io` runs the paper's filters over a real node, draws its figures, leaves nothing
 //! behind, and says what cannot be.
 
 use super::support::{Data, interrupt, kill, processes_with};
@@ -22,7 +22,7 @@ fn assert_empty(folder: &Path) {
 /// The command, left running.
 fn started(folder: &Path, words: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
-    command.args(["bench", "query-io", "--folder"]).arg(folder).args(words);
+    command.args(["lab", "query-io", "--folder"]).arg(folder).args(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
 }
 
@@ -95,7 +95,7 @@ fn every_placement_counts_the_same_rows_and_the_figures_are_drawn() {
     let data = Data::new("bench-query");
     let (folder, report) = (data.path().join("disk"), data.path().join("report"));
     let ran = data.run(&format!(
-        "bench query-io --scale 0.01 --segment-rows 16384 --page-sizes 4KiB,64KiB --connections 1,2 --io-threads 2 \
+        "lab query-io --scale 0.01 --segment-rows 16384 --page-sizes 4KiB,64KiB --connections 1,2 --io-threads 2 \
          --repeat 1 --wire tcp --folder {} --report {} --json {}",
         folder.display(),
         report.display(),
@@ -142,11 +142,11 @@ fn what_cannot_be_run_is_said_before_anything_is_loaded() {
         ("--segment-rows 1000", 2, ["1000", "1024"]),
         ("--scale 90000", 1, ["bytes are free", "smaller --scale"]),
     ] {
-        data.run(&format!("bench query-io {words} {at}")).fails(code, &parts);
+        data.run(&format!("lab query-io {words} {at}")).fails(code, &parts);
     }
-    data.run("bench query-io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
+    data.run("lab query-io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
     let on_tmpfs = "--scale 0.01 --folder /dev/shm/rackscan-query-wrong";
-    data.run(&format!("bench query-io {on_tmpfs}")).fails(1, &["tmpfs"]);
+    data.run(&format!("lab query-io {on_tmpfs}")).fails(1, &["tmpfs"]);
     let _removed = std::fs::remove_dir_all("/dev/shm/rackscan-query-wrong");
 }
 

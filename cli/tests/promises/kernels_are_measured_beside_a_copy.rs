@@ -1,4 +1,4 @@
-//! `bench scan` measures kernels on one core beside a plain copy, and says what cannot be.
+//! `lab scan` measures kernels on one core beside a plain copy, and says what cannot be.
 
 use super::support::Data;
 
@@ -7,7 +7,7 @@ fn every_kernel_gets_a_rate_beside_a_copy_of_the_same_bytes() {
     let data = Data::new("bench-scan");
     let report = data.path().join("report");
     let ran = data.run(&format!(
-        "bench scan --scale 0.001 --repeat 1 --turn-ms 0 --levels all --report {}",
+        "lab scan --scale 0.001 --repeat 1 --turn-ms 0 --levels all --report {}",
         report.display()
     ));
     let lines: Vec<serde_json::Value> = ran
@@ -40,10 +40,10 @@ fn kernels_and_levels_that_are_not_there_are_named() {
         ("--scale 0", ["--scale", "above 0"]),
         ("--scale 5000", ["scale factor 5000", "at most"]),
     ] {
-        data.run(&format!("bench scan {words}")).fails(2, &parts);
+        data.run(&format!("lab scan {words}")).fails(2, &parts);
     }
-    let one = data.run("bench scan --kernels checksum --scale 0.001 --repeat 1").succeeds();
+    let one = data.run("lab scan --kernels checksum --scale 0.001 --repeat 1").succeeds();
     assert_eq!(one.lines().count(), 1, "{one}");
-    let help = data.run("bench scan --help").succeeds();
+    let help = data.run("lab scan --help").succeeds();
     assert!(help.contains("Examples:"), "{help}");
 }

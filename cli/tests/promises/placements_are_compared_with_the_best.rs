@@ -1,5 +1,5 @@
-//! `bench placement` compares automatic placement with the best forced one, under conditions that
-//! it makes for itself, and `bench tpch` beside other engines; both leave nothing behind, and say
+//! `lab placement` compares automatic placement with the best forced one, under conditions that
+//! it makes for itself, and `lab tpch` beside other engines; both leave nothing behind, and say
 //! what cannot be.
 
 use super::support::{Data, interrupt, processes_with};
@@ -66,7 +66,7 @@ fn without_root_selectivities_are_measured_and_drawn() {
     let data = Data::new("placement");
     let (folder, report) = (data.path().join("disk"), data.path().join("report"));
     let ran = data.run(&format!(
-        "bench placement --cpu-shares 100 --bandwidths unlimited --selectivities 0.01,1 {LITTLE} --folder {} --report {} --json {}",
+        "lab placement --cpu-shares 100 --bandwidths unlimited --selectivities 0.01,1 {LITTLE} --folder {} --report {} --json {}",
         folder.display(),
         report.display(),
         data.path().join("lines.jsonl").display()
@@ -104,7 +104,7 @@ fn local_takes_part_where_devices_are_attached() {
     let data = Data::new("placement-attached");
     let folder = data.path().join("disk");
     let ran = data.run(&format!(
-        "bench placement --attached --cpu-shares 100 --bandwidths unlimited --queries aggregate --selectivities 1 {LITTLE} \
+        "lab placement --attached --cpu-shares 100 --bandwidths unlimited --queries aggregate --selectivities 1 {LITTLE} \
          --folder {}",
         folder.display(),
     ));
@@ -119,7 +119,7 @@ fn a_narrow_wire_and_a_quota_hold_back_what_runs_and_end_with_the_command() {
     let data = Data::new("placement-shaped");
     let folder = data.path().join("disk");
     let bench = format!(
-        "bench placement --cpu-shares 10,100 --bandwidths 10,unlimited --queries rows --selectivities 1 {LITTLE} --folder {}",
+        "lab placement --cpu-shares 10,100 --bandwidths 10,unlimited --queries rows --selectivities 1 {LITTLE} --folder {}",
         folder.display(),
     );
     let ran = data.run(&bench);
@@ -165,7 +165,7 @@ fn what_is_missing_for_one_axis_is_said_and_the_other_is_measured() {
         &data,
         &nothing,
         &format!(
-            "bench placement --cpu-shares 50,100 --bandwidths 50 --queries aggregate --selectivities 0.1 {LITTLE} --folder {}",
+            "lab placement --cpu-shares 50,100 --bandwidths 50 --queries aggregate --selectivities 0.1 {LITTLE} --folder {}",
             folder.display()
         ),
     );
@@ -206,7 +206,7 @@ fn a_sweep_that_is_interrupted_takes_its_nodes_network_and_group_along() {
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
     command
-        .args(["bench", "placement", "--scale", "0.01", "--repeat", "1000", "--folder"])
+        .args(["lab", "placement", "--scale", "0.01", "--repeat", "1000", "--folder"])
         .arg(&folder)
         .args(shaping);
     let mut child =
@@ -247,13 +247,13 @@ fn what_cannot_be_swept_is_said_before_anything_runs() {
         ("--wire shm", ["--wire", "tcp"]),
         ("--nodes 0", ["--nodes", "1..=64"]),
     ] {
-        data.run(&format!("bench placement {words}")).fails(2, &parts);
+        data.run(&format!("lab placement {words}")).fails(2, &parts);
     }
     let quick = "--cpu-shares 100 --bandwidths unlimited";
-    data.run(&format!("bench placement {quick} --folder /proc/nowhere")).fails(1, &["/proc/nowhere"]);
-    data.run(&format!("bench placement {quick} --scale 90000"))
+    data.run(&format!("lab placement {quick} --folder /proc/nowhere")).fails(1, &["/proc/nowhere"]);
+    data.run(&format!("lab placement {quick} --scale 90000"))
         .fails(1, &["bytes are free", "smaller --scale"]);
-    let help = data.run("bench placement --help").succeeds();
+    let help = data.run("lab placement --help").succeeds();
     assert!(help.contains("Examples:") && help.contains("control group"), "{help}");
 }
 
@@ -282,7 +282,7 @@ fn times_are_compared_with_every_peer_and_with_the_best_placement() {
         &data,
         &programs,
         &format!(
-            "bench tpch --scale 0.01 --repeat 2 --queries q06,q14 --peers datafusion,duckdb-native --cache 8MiB --json {} --report {}",
+            "lab tpch --scale 0.01 --repeat 2 --queries q06,q14 --peers datafusion,duckdb-native --cache 8MiB --json {} --report {}",
             data.path().join("lines.jsonl").display(),
             report.display()
         ),
@@ -326,7 +326,7 @@ fn times_are_compared_with_every_peer_and_with_the_best_placement() {
 fn cold_runs_begin_with_nothing_in_memory_or_not_at_all() {
     let data = Data::new("tpch-cold");
     let programs = false_python(&data);
-    let line = "bench tpch --cold --scale 0.01 --repeat 2 --queries q06 --placements local,remote-fetch --peers duckdb-native";
+    let line = "lab tpch --cold --scale 0.01 --repeat 2 --queries q06 --placements local,remote-fetch --peers duckdb-native";
     data.run(&format!("{line} --engine-cache 1MiB")).fails(2, &["--cold and --engine-cache"]);
     data.run(&format!("{line} --warm-up 1")).fails(2, &["--cold", "--warm-up"]);
     let ran = with_path(&data, &programs, line);

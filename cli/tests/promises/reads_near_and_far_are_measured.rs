@@ -1,4 +1,4 @@
-//! `bench io` measures over a real node, draws the paper's figures, leaves nothing behind, and says
+//! `lab io` measures over a real node, draws the paper's figures, leaves nothing behind, and says
 //! what cannot be.
 
 use super::support::{Data, kill, processes_with};
@@ -32,7 +32,7 @@ fn every_bridge_is_measured_beside_the_device_and_nothing_stays() {
     let data = Data::new("bench-io");
     let folder = data.path().join("disk");
     let line = format!(
-        "bench io --sizes 512,16KiB --depths 4 --connections 2 --bridges reactor,static,dynamic --io-threads 2 --wires \
+        "lab io --sizes 512,16KiB --depths 4 --connections 2 --bridges reactor,static,dynamic --io-threads 2 --wires \
          shm,tcp --folder {} {LITTLE}",
         folder.display()
     );
@@ -58,7 +58,7 @@ fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
     let data = Data::new("bench-sweep");
     let (folder, report) = (data.path().join("disk"), data.path().join("report"));
     let keep = format!("--folder {} --file-size 8MiB --keep", folder.display());
-    let once = format!("bench io --modes local --seconds 0.05 --warm-up 0 --repeat 1 {keep}");
+    let once = format!("lab io --modes local --seconds 0.05 --warm-up 0 --repeat 1 {keep}");
     data.run(&once).succeeds();
     let whole_log =
         || std::fs::read_to_string(folder.join("rackscan-lab/node0/node.log")).expect("it is kept");
@@ -68,7 +68,7 @@ fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
     data.run(&once).succeeds();
     assert!(!log().contains("filling the scratch area"), "{}", log());
     let ran =
-        data.run(&format!("bench io --sweep --effort 0.001 --count 5 --report {} {keep}", report.display()));
+        data.run(&format!("lab io --sweep --effort 0.001 --count 5 --report {} {keep}", report.display()));
     assert!(lines(&ran.succeeds()).len() > 40);
     let page = std::fs::read_to_string(report.join("index.html")).expect("the page");
     for number in 2..=18 {
@@ -99,10 +99,10 @@ fn what_cannot_be_measured_is_said_before_anything_runs() {
         ("--file-size 4000000MiB", 2, ["expected whole MiB", "1TiB"]),
         ("--file-size 1000GiB", 1, ["bytes are free", "smaller --file-size"]),
     ] {
-        data.run(&format!("bench io {words} {at}")).fails(code, &parts);
+        data.run(&format!("lab io {words} {at}")).fails(code, &parts);
     }
-    data.run("bench io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
-    data.run("bench io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong").fails(1, &["tmpfs"]);
+    data.run("lab io --folder /proc/nowhere").fails(1, &["/proc/nowhere"]);
+    data.run("lab io --file-size 8MiB --folder /dev/shm/rackscan-bench-wrong").fails(1, &["tmpfs"]);
     let _removed = std::fs::remove_dir_all("/dev/shm/rackscan-bench-wrong");
 }
 
@@ -111,7 +111,7 @@ fn a_node_that_is_killed_ends_the_measurement_with_what_there_is() {
     let data = Data::new("bench-killed");
     let folder = data.path().join("disk");
     let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
-        .args(["bench", "io", "--modes", "remote", "--sizes", "4KiB", "--seconds", "60", "--repeat", "1"])
+        .args(["lab", "io", "--modes", "remote", "--sizes", "4KiB", "--seconds", "60", "--repeat", "1"])
         .args(["--warm-up", "0", "--file-size", "8MiB", "--folder"])
         .arg(&folder)
         .stdout(Stdio::piped())

@@ -130,7 +130,7 @@ fn two_commands_that_begin_together_start_the_nodes_once() {
 }
 
 const STREAMS: [&str; 12] = [
-    "bench",
+    "lab",
     "refresh-streams",
     "--scale",
     "0.01",
@@ -197,8 +197,7 @@ fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
     let data = Data::new("measured-beside");
     for kind in ["process", "thread"] {
         // Not nice: a machine with much else to do would let them wait for ever.
-        let words =
-            format!("bench refresh --scale 0.01 --repeat 2 --queries q06 --nice 0 --streams-in {kind}");
+        let words = format!("lab refresh --scale 0.01 --repeat 2 --queries q06 --nice 0 --streams-in {kind}");
         let text = data.run(&words).succeeds();
         let line: Value = serde_json::from_str(text.trim()).expect("one line of JSON");
         assert_eq!(line["streams_in"], kind);
@@ -215,7 +214,7 @@ fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
 #[test]
 fn a_measurement_ends_when_its_streams_do_and_says_how_they_ended() {
     let data = Data::new("streams-killed");
-    let child = start(&data, &["bench", "refresh", "--scale", "0.01", "--repeat", "1000"]);
+    let child = start(&data, &["lab", "refresh", "--scale", "0.01", "--repeat", "1000"]);
     kill(until("streams", || streams(&data)));
     let output = ended(child);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -228,7 +227,7 @@ fn a_measurement_ends_when_its_streams_do_and_says_how_they_ended() {
 fn streams_do_not_outlive_their_measurement() {
     let data = Data::new("measurement-killed");
     data.run("load tpch --scale 0.01 --parity none").succeeds();
-    let mut child = start(&data, &["bench", "refresh", "--scale", "0.01", "--repeat", "1000", "--nice", "0"]);
+    let mut child = start(&data, &["lab", "refresh", "--scale", "0.01", "--repeat", "1000", "--nice", "0"]);
     until("streams", || streams(&data));
     until("refreshes", || (number(&data, "select count(*) from orders") != 15_000).then_some(()));
     kill(child.id());
