@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     pub(crate) maps: KnownMaps,
     /// Pages of lost nodes that are being reconstructed.
     pub(crate) reconstructions: Semaphore,
-    /// Rotten pages that reads have found.
+    /// Corrupt pages that reads have found.
     pub(crate) mending: Mending,
 }
 
@@ -370,7 +370,7 @@ pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, ex
         Answer::Processed { .. } => "the result of a scan",
         Answer::Appended { .. } => "a stored segment",
         Answer::ParityPlaced { .. } => "stored parity",
-        Answer::Verified(_) => "what of stripes is rotten",
+        Answer::Verified(_) => "what of stripes is corrupt",
         Answer::LoadHeld { .. } => "what a load holds",
         Answer::Home(_) => "a home of transactions",
         Answer::Posts { .. } => "boxes",

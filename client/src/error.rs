@@ -395,13 +395,13 @@ impl ClientError {
     }
 
     /// Whether the node could not read its device, or found something wrong there.
-    pub(crate) fn is_rotten(&self) -> bool {
+    pub(crate) fn is_corrupt(&self) -> bool {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::Storage)
     }
 
     /// Whether others have to make up for what the node has.
     pub(crate) fn is_unreadable(&self) -> bool {
-        self.is_node_lost() || self.is_rotten()
+        self.is_node_lost() || self.is_corrupt()
     }
 
     /// Whether a load was refused because somebody else was faster: what it wanted to succeed is

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan`
-//!   opens them), but for those of protected tables (`protected/rot`).
+//!   opens them), but for those of protected tables (`protected/corruption`).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub struct FetchedPages {
     pub one_sided_pages: u32,
     /// Pages that were here already.
     pub own_pages: u32,
-    /// Pages of a lost node, or rotten ones, that were reconstructed.
+    /// Pages of a lost node, or corrupt ones, that were reconstructed.
     pub reconstructed_pages: u32,
     /// Bytes that other nodes read for them.
     pub survivor_bytes: u64,
@@ -70,7 +70,7 @@ impl FetchedPages {
 impl Cluster {
     /// Pages of one segment as they are stored, named by the table under which it was written (its
     /// directory says which). Of the extents only the lengths matter, as long as the node is there.
-    /// If it is lost and may be away, or pages are rotten there or lost, and the table is
+    /// If it is lost and may be away, or pages are corrupt there or lost, and the table is
     /// protected, they are reconstructed from what other nodes have.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Cluster {
                 (found[index], read_at[index]) = (Some(page), at);
             }
         }
-        self.replace_rotten(node, (table, segment), pages, &mut found, fetched).await?;
+        self.replace_corrupt(node, (table, segment), pages, &mut found, fetched).await?;
         fetched.read_at.append(&mut read_at);
         for (page, (identity, _)) in found.into_iter().flatten().zip(&wanted) {
             fetched.pages.push(match &self.shared.own {

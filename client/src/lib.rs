@@ -77,7 +77,8 @@ pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use protected::{
-    Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, RottenPages, ScrubOptions, ScrubReport,
+    CorruptPages, Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, ScrubOptions,
+    ScrubReport,
 };
 pub use replicas::{ReplicaDoubt, ReplicaReport, newest_replicas};
 pub use status::Echoed;

@@ -76,7 +76,7 @@ pub const GATHER_READ_BYTES: u32 = 1 << 20;
 pub const GATHER_TILE_BYTES: usize = 16 << 10;
 /// Ranges of cells that are being read for a single page.
 pub const RANGES_READ_MAX: usize = 8;
-/// Rotten pages that reads have found and that are being mended.
+/// Corrupt pages that reads have found and that are being mended.
 pub const MENDS_MAX: usize = 4;
 /// Batches of places that are being reconstructed and mended, of one scrub or rebuild.
 pub const MEND_BATCHES_MAX: usize = 4;

@@ -249,7 +249,7 @@ impl Cluster {
                 Err(refusal) if refusal.code == RefusalCode::TargetTooSmall => {
                     target_bytes = larger_target(node, target_bytes, refusal.needed_bytes)?;
                 }
-                // What is rotten or lost there comes from others, if it is fetched.
+                // What is corrupt or lost there comes from others, if it is fetched.
                 Err(refusal) if self.is_made_up_for(node, part.table, part.segment, &refusal).await => {
                     return Ok(ProcessAnswer::Bounced {
                         reason: BounceReason::Memory,

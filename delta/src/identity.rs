@@ -5,7 +5,7 @@
 //! | 0..2 | 0, `r`: keys that begin with a zero byte are not for users |
 //! | 2..6 | the table's id |
 //! | 6 | 0: a row of a segment; 1: a row that was inserted |
-//! | 7.. | segment 4, row 4; or the stamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
+//! | 7.. | segment 4, row 4; or the timestamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
 //!
 //! Such keys live in groups ([`GROUPED_PREFIX`]): rows of a segment in one home, and all rows that
 //! one transaction has inserted, of whatever tables. So an order that is inserted with its lines
@@ -13,14 +13,14 @@
 //!
 //! Invariants
 //! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by
-//!   their places, then of inserted ones by their stamps.
+//!   their places, then of inserted ones by their timestamps.
 //! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table
 //!   ever gets it.
 
 use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
     item::{GROUPED_PREFIX, Key},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::fmt;
 
@@ -46,7 +46,7 @@ pub enum RowIdentity {
     /// One that was inserted.
     Inserted {
         /// The transaction.
-        by: Stamp,
+        by: Timestamp,
         /// Its number among the rows that this transaction inserted into the table.
         number: u32,
     },
@@ -80,7 +80,7 @@ impl RowIdentity {
     /// The row of a table that nobody has inserted: it is deleted from the beginning. Whoever
     /// inserts what he has read of the same table writes it, too, so that of two who do that at the
     /// same time the second one is in conflict.
-    pub const GUARD: Self = Self::Inserted { by: Stamp::FIRST, number: u32::MAX };
+    pub const GUARD: Self = Self::Inserted { by: Timestamp::FIRST, number: u32::MAX };
 
     /// The key of the row in its table. `None` never happens: keys may be longer.
     #[must_use]
@@ -129,7 +129,7 @@ impl RowIdentity {
                 let (time, rest) = rest.split_first_chunk()?;
                 let (client, rest) = rest.split_first_chunk()?;
                 let client = ClientId(u32::from_be_bytes(*client));
-                let by = Stamp { time: u64::from_be_bytes(*time), client };
+                let by = Timestamp { time: u64::from_be_bytes(*time), client };
                 Some(Self::Inserted { by, number: u32::from_be_bytes(rest.try_into().ok()?) })
             }
             _ => None,
@@ -151,7 +151,7 @@ mod tests {
         let stored = (any::<u32>(), any::<u32>())
             .prop_map(|(segment, row)| RowIdentity::Stored { segment: SegmentId(segment), row });
         let inserted = (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(time, client, number)| {
-            RowIdentity::Inserted { by: Stamp { time, client: ClientId(client) }, number }
+            RowIdentity::Inserted { by: Timestamp { time, client: ClientId(client) }, number }
         });
         prop_oneof![stored, inserted]
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn rows_that_one_transaction_inserts_live_together_and_so_do_those_of_a_segment() {
         let inserted = |client, number| RowIdentity::Inserted {
-            by: Stamp { time: 7, client: ClientId(client) },
+            by: Timestamp { time: 7, client: ClientId(client) },
             number,
         };
         let stored = |segment, row| RowIdentity::Stored { segment: SegmentId(segment), row };

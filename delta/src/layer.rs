@@ -25,7 +25,7 @@ use rackscan_format::{
     schema::TableDefinition,
     withheld::{WithheldError, WithheldRows},
 };
-use rackscan_ramp::stamp::Stamp;
+use rackscan_ramp::timestamp::Timestamp;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -65,11 +65,11 @@ pub struct LayerView {
 
 impl LayerView {
     /// Which row of a run, or of a segment, has this place, and the timestamp of its version;
-    /// [`Stamp::FIRST`] in a segment.
+    /// [`Timestamp::FIRST`] in a segment.
     #[must_use]
-    pub fn version(&self, segment: SegmentId, row: u32) -> Option<(RowIdentity, Stamp)> {
+    pub fn version(&self, segment: SegmentId, row: u32) -> Option<(RowIdentity, Timestamp)> {
         if segment < RUNS_FROM {
-            return Some((RowIdentity::Stored { segment, row }, Stamp::FIRST));
+            return Some((RowIdentity::Stored { segment, row }, Timestamp::FIRST));
         }
         self.runs.iter().find(|run| run.segment() == segment)?.version(row)
     }
@@ -172,29 +172,33 @@ impl Layer {
 
     /// New runs of these rows.
     fn lay_out(&mut self, rows: &TableRows, fresh: &[RowIdentity]) -> Result<(), LayerFault> {
-        let (mut run, mut stamps, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut run, mut timestamps, mut bytes) = (Vec::new(), Vec::new(), 0);
         for identity in fresh {
             let Some(version) = rows.row(*identity) else { continue };
             let Some(value) = version.value.bytes() else { continue };
             if run.len() == RUN_ROWS_MAX || bytes + value.len() > RUN_BYTES_MAX {
-                self.add(&std::mem::take(&mut run), std::mem::take(&mut stamps))?;
+                self.add(&std::mem::take(&mut run), std::mem::take(&mut timestamps))?;
                 bytes = 0;
             }
             let datums = row::decode(&self.definition, value)
                 .map_err(|source| RunFault::Row { row: *identity, source })?;
             bytes += value.len();
             run.push((*identity, datums));
-            stamps.push(version.stamp);
+            timestamps.push(version.timestamp);
         }
-        self.add(&run, stamps)
+        self.add(&run, timestamps)
     }
 
-    fn add(&mut self, rows: &[(RowIdentity, Vec<Datum>)], stamps: Vec<Stamp>) -> Result<(), LayerFault> {
+    fn add(
+        &mut self,
+        rows: &[(RowIdentity, Vec<Datum>)],
+        timestamps: Vec<Timestamp>,
+    ) -> Result<(), LayerFault> {
         if rows.is_empty() {
             return Ok(());
         }
         let segment = self.number();
-        let run = Run::encode(&self.definition, segment, rows, Effort::Quick)?.with_stamps(stamps);
+        let run = Run::encode(&self.definition, segment, rows, Effort::Quick)?.with_timestamps(timestamps);
         self.places.extend(rows.iter().zip(0..).map(|((row, _), place)| (*row, (segment, place))));
         self.runs.push(Arc::new(run));
         Ok(())

@@ -38,7 +38,7 @@ use rackscan_ramp::{
     item::{Key, Value},
     log::Record,
     message::{Found, HomeId, Part},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -53,7 +53,7 @@ pub fn note_of_successor(successor: TableId) -> [u8; 4] {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowVersion {
     /// Which transaction wrote it.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// Its bytes ([`crate::row`]), or that it is deleted.
     pub value: Value,
 }
@@ -75,7 +75,7 @@ impl TableRows {
     /// Those that are not the same in `earlier`, ascending.
     pub fn since<'t>(&'t self, earlier: &'t Self) -> impl Iterator<Item = RowIdentity> + 't {
         let is_new = |(row, version): &(&RowIdentity, &RowVersion)| {
-            earlier.rows.get(row).is_none_or(|known| known.stamp != version.stamp)
+            earlier.rows.get(row).is_none_or(|known| known.timestamp != version.timestamp)
         };
         self.rows.iter().filter(is_new).map(|(row, _)| *row)
     }
@@ -94,7 +94,7 @@ impl TableRows {
 
     /// A newer version of a row.
     pub fn insert(&mut self, row: RowIdentity, version: RowVersion) {
-        if self.rows.get(&row).is_none_or(|known| known.stamp < version.stamp) {
+        if self.rows.get(&row).is_none_or(|known| known.timestamp < version.timestamp) {
             self.rows.insert(row, version);
             self.changed.insert(row);
         }
@@ -130,10 +130,10 @@ pub struct Replica {
     /// What whoever flushed a table said when he closed it: the successor that he was making, and
     /// the table. Nothing takes that back.
     successors: BTreeMap<TableId, TableId>,
-    open: HashMap<Stamp, Open>,
+    open: HashMap<Timestamp, Open>,
     /// Committed ones of which not all items may have been read, and in which round that was
     /// learnt.
-    committed: HashMap<Stamp, u64>,
+    committed: HashMap<Timestamp, u64>,
     round: u64,
 }
 
@@ -228,12 +228,12 @@ impl Replica {
     /// [`NotARow`]: a key that this release does not understand.
     pub fn scanned(&mut self, _: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
         for (key, Found { version, beside, .. }) in items {
-            if version.stamp > Stamp::FIRST {
-                self.committed.insert(version.stamp, self.round);
-                self.apply(version.stamp, &key, version.value)?;
+            if version.timestamp > Timestamp::FIRST {
+                self.committed.insert(version.timestamp, self.round);
+                self.apply(version.timestamp, &key, version.value)?;
             }
             for prepared in beside {
-                self.open.entry(prepared.stamp).or_default().items.push((key.clone(), prepared.value));
+                self.open.entry(prepared.timestamp).or_default().items.push((key.clone(), prepared.value));
             }
         }
         Ok(())
@@ -245,9 +245,9 @@ impl Replica {
     /// [`NotARow`].
     pub fn record(&mut self, home: HomeId, record: Record) -> Result<(), NotARow> {
         match record {
-            Record::Prepare(part) if self.committed.contains_key(&part.stamp) => self.apply_part(part),
-            Record::Prepare(Part { stamp, homes, items, .. }) => {
-                let open = self.open.entry(stamp).or_default();
+            Record::Prepare(part) if self.committed.contains_key(&part.timestamp) => self.apply_part(part),
+            Record::Prepare(Part { timestamp, homes, items, .. }) => {
+                let open = self.open.entry(timestamp).or_default();
                 open.homes = Some(homes);
                 open.heard.insert(home);
                 // Some of them a scan may have told of already.
@@ -256,12 +256,12 @@ impl Replica {
             }
             Record::Put(part) => {
                 // A scan may have told of it before it was committed.
-                self.open.remove(&part.stamp);
+                self.open.remove(&part.timestamp);
                 self.apply_part(part)
             }
-            Record::Commit(stamp) => self.commit(stamp),
-            Record::Refuse(stamp) => {
-                self.open.remove(&stamp);
+            Record::Commit(timestamp) => self.commit(timestamp),
+            Record::Refuse(timestamp) => {
+                self.open.remove(&timestamp);
                 Ok(())
             }
             Record::Settle(_) | Record::Floor(_) | Record::End(_) => Ok(()),
@@ -276,10 +276,10 @@ impl Replica {
     /// [`NotARow`].
     pub fn round_ended(&mut self) -> Result<bool, NotARow> {
         // What scans have told of as committed may be open elsewhere.
-        let decided: Vec<Stamp> =
-            self.open.keys().copied().filter(|stamp| self.committed.contains_key(stamp)).collect();
-        for stamp in decided {
-            self.commit(stamp)?;
+        let decided: Vec<Timestamp> =
+            self.open.keys().copied().filter(|timestamp| self.committed.contains_key(timestamp)).collect();
+        for timestamp in decided {
+            self.commit(timestamp)?;
         }
         // Items of these were looked for in a round that began after they were known to be
         // committed.
@@ -290,18 +290,18 @@ impl Replica {
         Ok(self.committed.is_empty())
     }
 
-    fn commit(&mut self, stamp: Stamp) -> Result<(), NotARow> {
+    fn commit(&mut self, timestamp: Timestamp) -> Result<(), NotARow> {
         // Nothing open: another home's commit came first, or a scan has told of it.
-        let Some(Open { homes, heard, items }) = self.open.remove(&stamp) else { return Ok(()) };
+        let Some(Open { homes, heard, items }) = self.open.remove(&timestamp) else { return Ok(()) };
         let is_whole = homes.is_some_and(|homes| homes.iter().all(|home| heard.contains(home)));
         if !is_whole {
-            self.committed.entry(stamp).or_insert(self.round);
+            self.committed.entry(timestamp).or_insert(self.round);
         }
-        items.into_iter().try_for_each(|(key, value)| self.apply(stamp, &key, value))
+        items.into_iter().try_for_each(|(key, value)| self.apply(timestamp, &key, value))
     }
 
     fn apply_part(&mut self, part: Part) -> Result<(), NotARow> {
-        part.items.into_iter().try_for_each(|(key, value)| self.apply(part.stamp, &key, value))
+        part.items.into_iter().try_for_each(|(key, value)| self.apply(part.timestamp, &key, value))
     }
 
     fn closed(&mut self, prefix: &[u8], value: &Value) {
@@ -325,20 +325,20 @@ impl Replica {
         }
     }
 
-    fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) -> Result<(), NotARow> {
+    fn apply(&mut self, timestamp: Timestamp, key: &Key, value: Value) -> Result<(), NotARow> {
         // A transaction may write more than rows.
         let Some((table, row)) = RowIdentity::of(key)? else {
             if let Some(prefix) = closing::prefix_of(key) {
                 self.closed(prefix, &value);
             } else {
-                self.derived.apply(stamp, key, value);
+                self.derived.apply(timestamp, key, value);
             }
             return Ok(());
         };
         if self.emptied.contains(&table) {
             return Ok(());
         }
-        self.tables.entry(table).or_default().insert(row, RowVersion { stamp, value });
+        self.tables.entry(table).or_default().insert(row, RowVersion { timestamp, value });
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use rackscan_format::{
     schema::{ColumnType, TableDefinition},
     segment::{ChunkDirectory, Extent, PageEntry, SegmentDirectory},
 };
-use rackscan_ramp::stamp::Stamp;
+use rackscan_ramp::timestamp::Timestamp;
 use std::sync::Arc;
 
 /// The first number of a run. Loads count segments from 0 and come nowhere near.
@@ -66,7 +66,7 @@ pub struct Run {
     pages: Vec<Vec<RunPage>>,
     rows: Vec<RowIdentity>,
     /// Which transactions wrote them, if that is known.
-    stamps: Vec<Stamp>,
+    timestamps: Vec<Timestamp>,
 }
 
 impl Run {
@@ -119,20 +119,20 @@ impl Run {
             chunks,
         };
         let rows = rows.iter().map(|(row, _)| *row).collect();
-        Ok(Self { directory: Arc::new(directory), pages, rows, stamps: Vec::new() })
+        Ok(Self { directory: Arc::new(directory), pages, rows, timestamps: Vec::new() })
     }
 
     /// The same run, of whose rows these are the timestamps of their versions, in the same order.
     #[must_use]
-    pub fn with_stamps(self, stamps: Vec<Stamp>) -> Self {
-        Self { stamps, ..self }
+    pub fn with_timestamps(self, timestamps: Vec<Timestamp>) -> Self {
+        Self { timestamps, ..self }
     }
 
     /// A row by its number, and the timestamp of its version.
     #[must_use]
-    pub fn version(&self, row: u32) -> Option<(RowIdentity, Stamp)> {
+    pub fn version(&self, row: u32) -> Option<(RowIdentity, Timestamp)> {
         let row = usize::try_from(row).ok()?;
-        Some((*self.rows.get(row)?, *self.stamps.get(row)?))
+        Some((*self.rows.get(row)?, *self.timestamps.get(row)?))
     }
 
     /// As of a stored segment; its extents are on no device.

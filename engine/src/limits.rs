@@ -67,8 +67,8 @@ pub(crate) const TRANSACTION_ROWS_MAX: usize = WRITE_KEYS_MAX;
 pub(crate) const TRANSACTION_ITEMS_MAX: usize = WRITE_KEYS_MAX;
 /// Bytes of their values, likewise. Keys of rows are short.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = PART_BYTES_MAX - TRANSACTION_ROWS_MAX * ROW_KEY_BYTES_MAX;
-/// Bytes of a row's key: what it begins with, table, kind, and the stamp and number of an inserted
-/// one.
+/// Bytes of a row's key: what it begins with, table, kind, and the timestamp and number of an
+/// inserted one.
 const ROW_KEY_BYTES_MAX: usize = 2 + 4 + 1 + 12 + 4;
 /// Memory for each node over which changed rows are followed or written.
 pub(crate) const CHANGES_MEMORY_BYTES: usize = 16 << 20;

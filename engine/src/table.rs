@@ -38,7 +38,7 @@ use rackscan_format::{
     row_place::RowPlace,
     schema::{ColumnDefinition, TableDefinition},
 };
-use rackscan_ramp::stamp::Stamp;
+use rackscan_ramp::timestamp::Timestamp;
 use std::sync::Arc;
 
 /// A published table, in one line.
@@ -162,7 +162,7 @@ impl Table {
     }
 
     /// Which row has this place, and the timestamp of its version.
-    pub(crate) fn version(&self, place: RowPlace) -> Option<(RowIdentity, Stamp)> {
+    pub(crate) fn version(&self, place: RowPlace) -> Option<(RowIdentity, Timestamp)> {
         self.layer.version(place.segment, place.row)
     }
 

@@ -6,7 +6,7 @@
 
 use rackscan_ramp::{
     history::{End, History, Read, Write, check},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::time::Instant;
 
@@ -15,9 +15,9 @@ fn main() {
         std::env::args().nth(at).map_or(Ok(default), |text| text.parse()).expect("a number")
     };
     let (transactions, keys) = (argument(1, 1_000_000), argument(2, 100_000));
-    let stamp = |time| Stamp { time, client: ClientId(1) };
+    let timestamp = |time| Timestamp { time, client: ClientId(1) };
     let mut history = History::default();
-    let mut state = vec![Stamp::FIRST; usize::try_from(keys).expect("keys fit memory")];
+    let mut state = vec![Timestamp::FIRST; usize::try_from(keys).expect("keys fit memory")];
     let mut place = 0_u64;
     for time in 1..=transactions {
         let picked = [0, 1, 2, 3].map(|step: u64| {
@@ -29,9 +29,9 @@ fn main() {
         let (from, to) = (2 * time, 2 * time + 1);
         let at = |key: u64| usize::try_from(key).expect("keys fit memory");
         if time.is_multiple_of(2) {
-            picked.iter().for_each(|key| state[at(*key)] = stamp(time));
+            picked.iter().for_each(|key| state[at(*key)] = timestamp(time));
             let write = Write {
-                stamp: stamp(time),
+                timestamp: timestamp(time),
                 keys: picked.to_vec(),
                 expected: vec![],
                 session,

@@ -7,8 +7,8 @@ use rackscan_ramp::{
     log::snapshot_records,
     message::{Guard, HomeId, Part},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 use std::{error::Error, time::Instant};
 
@@ -18,13 +18,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let options = StoreOptions { budget_bytes: usize::MAX, life: 1 };
         let mut store = Store::new(options, SlotVector::zeroed(256 << 20));
         for time in 1..=keys {
-            let stamp = Stamp { time, client: ClientId(1) };
+            let timestamp = Timestamp { time, client: ClientId(1) };
             let key = Key::new(format!("user{:019}", time.wrapping_mul(0x9e37_79b9_7f4a_7c15)).as_bytes())?;
             let items = vec![(key, Value::new(&vec![7; value_bytes])?)];
-            let (homes, guard, metadata) = (vec![HomeId(0)], Guard::Open, Metadata::Stamp);
-            store.prepare(&Part { stamp, homes, guard, metadata, items })?;
-            store.commit(stamp);
-            store.settle(stamp);
+            let (homes, guard, metadata) = (vec![HomeId(0)], Guard::Open, Metadata::Timestamp);
+            store.prepare(&Part { timestamp, homes, guard, metadata, items })?;
+            store.commit(timestamp);
+            store.settle(timestamp);
         }
         let began = Instant::now();
         let snapshot = store.snapshot();

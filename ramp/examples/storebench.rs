@@ -12,8 +12,8 @@ use rackscan_ramp::{
     log::{LogWriter, Tail},
     message::{HomeId, LeaseId, Reply, Request},
     slot::{Place, SlotVector, decode},
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 use std::{error::Error, time::Instant};
 
@@ -104,20 +104,20 @@ fn main() -> Result<(), Box<dyn Error>> {
         let value = Value::new(&[7; 1000])?;
         let start = Instant::now();
         for time in 1..=u64::from(transactions) {
-            let stamp = Stamp { time, client: ClientId(1) };
+            let timestamp = Timestamp { time, client: ClientId(1) };
             let items = keys(&mut draw).into_iter().map(|key| (key, value.clone()).into()).collect();
-            let begun = Begun { stamp, wall_ms: 0, settled: &settled };
+            let begun = Begun { timestamp, wall_ms: 0, settled: &settled };
             let begun = algorithm.begin_write(begun, items, &homes)?;
             settled = match homes.run(begun) {
-                Some(Outcome::Committed { stamp }) => vec![stamp],
+                Some(Outcome::Committed { timestamp }) => vec![timestamp],
                 other => return Err(format!("{algorithm}: {other:?}").into()),
             };
         }
         let write = micros(start);
         let start = Instant::now();
         for time in 1..=u64::from(transactions) {
-            let stamp = Stamp { time: (1 << 40) + time, client: ClientId(1) };
-            let begun = algorithm.begin_read(stamp, &keys(&mut draw), &homes)?;
+            let timestamp = Timestamp { time: (1 << 40) + time, client: ClientId(1) };
+            let begun = algorithm.begin_read(timestamp, &keys(&mut draw), &homes)?;
             if !matches!(homes.run(begun), Some(Outcome::Read { .. })) {
                 return Err(format!("{algorithm}: a read did not end").into());
             }

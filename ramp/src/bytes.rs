@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is taken from behind the end; what is missing is `None`.
 
-use crate::stamp::{ClientId, Stamp};
+use crate::timestamp::{ClientId, Timestamp};
 
 /// What is left of bytes that are taken from the front. All numbers are little-endian.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +45,8 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub(crate) fn stamp(&mut self) -> Option<Stamp> {
-        Some(Stamp { time: self.u64()?, client: ClientId(self.u32()?) })
+    pub(crate) fn timestamp(&mut self) -> Option<Timestamp> {
+        Some(Timestamp { time: self.u64()?, client: ClientId(self.u32()?) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! May a store that keeps its promises have done what clients saw?
 //!
 //! ```text
-//! Write: stamp, keys, session, from .. to, how it ended        Read: key -> stamp of what was found, session, from .. to
+//! Write: timestamp, keys, session, from .. to, how it ended        Read: key -> timestamp of what was found, session, from .. to
 //!                                   \                          /
 //!                                    check -> the violations, or none
 //! ```
@@ -16,7 +16,7 @@
 //!   older.
 //! - **session**: a session does not find its own write again. (RAMP promises nothing of what a
 //!   session reads twice.)
-//! - **collision**: two transactions have one stamp.
+//! - **collision**: two transactions have one timestamp.
 //! - **outdated**: a write was acknowledged that is older than one of the same key which had been
 //!   acknowledged before it began.
 //! - **lost update**: a write was acknowledged that was conditional on a version, and between the
@@ -25,7 +25,7 @@
 //! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that
 //! its transaction wrote.
 
-use crate::stamp::Stamp;
+use crate::timestamp::Timestamp;
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, fmt, hash::Hash};
 
@@ -44,11 +44,11 @@ pub enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write<K> {
     /// Its place.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// What it wrote to, each once.
     pub keys: Vec<K>,
     /// The versions that it was conditional on, by key.
-    pub expected: Vec<(K, Stamp)>,
+    pub expected: Vec<(K, Timestamp)>,
     /// Whose it was.
     pub session: u32,
     /// When it began.
@@ -62,9 +62,9 @@ pub struct Write<K> {
 /// A transaction that read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<K> {
-    /// What was found at each key: the stamp of the transaction that wrote it, [`Stamp::FIRST`]
-    /// where there was nothing.
-    pub found: Vec<(K, Stamp)>,
+    /// What was found at each key: the timestamp of the transaction that wrote it,
+    /// [`Timestamp::FIRST`] where there was nothing.
+    pub found: Vec<(K, Timestamp)>,
     /// Whose it was.
     pub session: u32,
     /// When it began.
@@ -99,9 +99,9 @@ pub enum Violation<K> {
         /// Where something was missed.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
         /// What should have been there, or something newer.
-        missed: Stamp,
+        missed: Timestamp,
     },
     /// It is of a transaction that was aborted.
     Aborted {
@@ -110,7 +110,7 @@ pub enum Violation<K> {
         /// Where it was found.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
     },
     /// Nobody wrote that there.
     Intermediate {
@@ -119,7 +119,7 @@ pub enum Violation<K> {
         /// Where it was found.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
     },
     /// It was not yet there.
     Future {
@@ -128,7 +128,7 @@ pub enum Violation<K> {
         /// Where it was found.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
     },
     /// Something newer was there already.
     Lost {
@@ -137,9 +137,9 @@ pub enum Violation<K> {
         /// Where it was found.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
         /// What had been acknowledged before the read began.
-        acknowledged: Stamp,
+        acknowledged: Timestamp,
     },
     /// The session had written something newer.
     Session {
@@ -148,34 +148,34 @@ pub enum Violation<K> {
         /// Where it was found.
         key: K,
         /// What was found there.
-        found: Stamp,
+        found: Timestamp,
         /// What the session had written there, acknowledged before the read began.
-        own: Stamp,
+        own: Timestamp,
     },
-    /// Two transactions have one stamp.
+    /// Two transactions have one timestamp.
     Collision {
-        /// The stamp.
-        stamp: Stamp,
+        /// The timestamp.
+        timestamp: Timestamp,
     },
     /// An acknowledged write is older than what it should have superseded.
     Outdated {
         /// The write.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Where.
         key: K,
         /// What had been acknowledged there before it began.
-        acknowledged: Stamp,
+        acknowledged: Timestamp,
     },
     /// Another write lies between a write and what it was conditional on.
     LostUpdate {
         /// The write.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Where.
         key: K,
         /// What it was conditional on.
-        expected: Stamp,
+        expected: Timestamp,
         /// What it overwrote without having seen it.
-        between: Stamp,
+        between: Timestamp,
     },
 }
 
@@ -209,49 +209,51 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
                     "session: read {read} found {found} at {key}, where its own session had written {own}"
                 )
             }
-            Self::Collision { stamp } => write!(f, "collision: two transactions have the stamp {stamp}"),
-            Self::Outdated { stamp, key, acknowledged } => {
+            Self::Collision { timestamp } => {
+                write!(f, "collision: two transactions have the timestamp {timestamp}")
+            }
+            Self::Outdated { timestamp, key, acknowledged } => {
                 write!(
                     f,
-                    "outdated: {stamp} was acknowledged at {key}, where {acknowledged} had been acknowledged before it began"
+                    "outdated: {timestamp} was acknowledged at {key}, where {acknowledged} had been acknowledged before it began"
                 )
             }
-            Self::LostUpdate { stamp, key, expected, between } => {
+            Self::LostUpdate { timestamp, key, expected, between } => {
                 write!(
                     f,
-                    "lost update: {stamp} was written to {key} on the condition that {expected} was the newest there, and {between} lies between"
+                    "lost update: {timestamp} was written to {key} on the condition that {expected} was the newest there, and {between} lies between"
                 )
             }
         }
     }
 }
 
-/// For each place the highest stamp that was acknowledged by a time. A place is a key, or a key and
-/// a session.
+/// For each place the highest timestamp that was acknowledged by a time. A place is a key, or a key
+/// and a session.
 struct Acknowledged<P> {
-    /// Times and the highest stamp until then, both ascending.
-    times: HashMap<P, Vec<(u64, Stamp)>, RandomState>,
+    /// Times and the highest timestamp until then, both ascending.
+    times: HashMap<P, Vec<(u64, Timestamp)>, RandomState>,
 }
 
 impl<P: Eq + Hash> Acknowledged<P> {
     /// `ended` is in the order of acknowledgements.
     fn of<'h, K: 'h>(ended: &[&'h Write<K>], place: impl Fn(&Write<K>, &'h K) -> P) -> Self {
-        let mut times: HashMap<P, Vec<(u64, Stamp)>, RandomState> = HashMap::default();
+        let mut times: HashMap<P, Vec<(u64, Timestamp)>, RandomState> = HashMap::default();
         for write in ended {
             for key in &write.keys {
                 let times = times.entry(place(write, key)).or_default();
-                let highest = times.last().map_or(write.stamp, |(_, last)| write.stamp.max(*last));
+                let highest = times.last().map_or(write.timestamp, |(_, last)| write.timestamp.max(*last));
                 times.push((write.to, highest));
             }
         }
         Self { times }
     }
 
-    /// The highest stamp that had been acknowledged there before `time`.
-    fn before(&self, place: &P, time: u64) -> Stamp {
-        let Some(times) = self.times.get(place) else { return Stamp::FIRST };
+    /// The highest timestamp that had been acknowledged there before `time`.
+    fn before(&self, place: &P, time: u64) -> Timestamp {
+        let Some(times) = self.times.get(place) else { return Timestamp::FIRST };
         let position = times.partition_point(|(to, _)| *to < time);
-        position.checked_sub(1).map_or(Stamp::FIRST, |position| times[position].1)
+        position.checked_sub(1).map_or(Timestamp::FIRST, |position| times[position].1)
     }
 }
 
@@ -267,12 +269,12 @@ pub fn check<K: Clone + Eq + Hash>(history: &History<K>) -> Vec<Violation<K>> {
 }
 
 struct Checker<'h, K> {
-    writes: HashMap<Stamp, &'h Write<K>, RandomState>,
+    writes: HashMap<Timestamp, &'h Write<K>, RandomState>,
     by_all: Acknowledged<&'h K>,
     by_session: Acknowledged<(u32, &'h K)>,
     /// Of the read that is looked at: what it should have found at least, by what it found
     /// elsewhere.
-    wanted: HashMap<&'h K, Stamp, RandomState>,
+    wanted: HashMap<&'h K, Timestamp, RandomState>,
     violations: Vec<Violation<K>>,
 }
 
@@ -281,8 +283,8 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         let mut violations = Vec::new();
         let mut writes = HashMap::with_capacity_and_hasher(history.writes.len(), RandomState::default());
         for write in &history.writes {
-            if writes.insert(write.stamp, write).is_some() {
-                violations.push(Violation::Collision { stamp: write.stamp });
+            if writes.insert(write.timestamp, write).is_some() {
+                violations.push(Violation::Collision { timestamp: write.timestamp });
             }
         }
         let ended = history.writes.iter().filter(|write| write.end == End::Committed);
@@ -296,26 +298,26 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
     /// Is what was acknowledged newer than what was before it, and does nothing lie between it and
     /// what it was conditional on?
     fn acknowledged_writes(&mut self, history: &'h History<K>) {
-        let mut stamps: HashMap<&K, Vec<Stamp>, RandomState> = HashMap::default();
+        let mut timestamps: HashMap<&K, Vec<Timestamp>, RandomState> = HashMap::default();
         let acknowledged = || history.writes.iter().filter(|write| write.end == End::Committed);
         for write in acknowledged() {
-            write.keys.iter().for_each(|key| stamps.entry(key).or_default().push(write.stamp));
+            write.keys.iter().for_each(|key| timestamps.entry(key).or_default().push(write.timestamp));
         }
-        stamps.values_mut().for_each(|stamps| stamps.sort_unstable());
+        timestamps.values_mut().for_each(|timestamps| timestamps.sort_unstable());
         for write in acknowledged() {
-            let stamp = write.stamp;
+            let timestamp = write.timestamp;
             for key in &write.keys {
                 let acknowledged = self.by_all.before(&key, write.from);
-                if stamp < acknowledged {
-                    self.violations.push(Violation::Outdated { stamp, key: key.clone(), acknowledged });
+                if timestamp < acknowledged {
+                    self.violations.push(Violation::Outdated { timestamp, key: key.clone(), acknowledged });
                 }
             }
             for (key, expected) in &write.expected {
-                let all = stamps.get(key).map(Vec::as_slice).unwrap_or_default();
+                let all = timestamps.get(key).map(Vec::as_slice).unwrap_or_default();
                 let behind = all.get(all.partition_point(|other| other <= expected));
-                if let Some(between) = behind.copied().filter(|between| *between < stamp) {
+                if let Some(between) = behind.copied().filter(|between| *between < timestamp) {
                     let (key, expected) = (key.clone(), *expected);
-                    self.violations.push(Violation::LostUpdate { stamp, key, expected, between });
+                    self.violations.push(Violation::LostUpdate { timestamp, key, expected, between });
                 }
             }
         }
@@ -341,8 +343,8 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
     }
 
     /// Whose is it, and what else did they write?
-    fn origin(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
-        if found == Stamp::FIRST {
+    fn origin(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Timestamp) {
+        if found == Timestamp::FIRST {
             return;
         }
         let write = self.writes.get(&found).filter(|write| write.keys.contains(key));
@@ -357,14 +359,14 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         }
         if read.found.len() > 1 {
             for key in &write.keys {
-                let stamp = self.wanted.entry(key).or_insert(found);
-                *stamp = found.max(*stamp);
+                let timestamp = self.wanted.entry(key).or_insert(found);
+                *timestamp = found.max(*timestamp);
             }
         }
     }
 
     /// Should something newer have been there already?
-    fn age(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Stamp) {
+    fn age(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Timestamp) {
         let acknowledged = self.by_all.before(&key, read.from);
         if found >= acknowledged {
             return;
@@ -383,18 +385,19 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stamp::ClientId;
+    use crate::timestamp::ClientId;
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     fn write(time: u64, keys: &[u8], from: u64, to: u64, end: End) -> Write<u8> {
-        Write { stamp: at(time), keys: keys.to_vec(), expected: Vec::new(), session: 1, from, to, end }
+        Write { timestamp: at(time), keys: keys.to_vec(), expected: Vec::new(), session: 1, from, to, end }
     }
 
     fn read(found: &[(u8, u64)], from: u64, to: u64) -> Read<u8> {
-        let found = found.iter().map(|(key, time)| (*key, if *time == 0 { Stamp::FIRST } else { at(*time) }));
+        let found =
+            found.iter().map(|(key, time)| (*key, if *time == 0 { Timestamp::FIRST } else { at(*time) }));
         Read { found: found.collect(), session: 2, from, to }
     }
 
@@ -423,7 +426,7 @@ mod tests {
         let fractured = of(vec![both()], vec![read(&[(1, 10), (2, 0)], 1, 2)]);
         assert_eq!(
             fractured,
-            [Violation::Fractured { read: 0, key: 2, found: Stamp::FIRST, missed: at(10) }]
+            [Violation::Fractured { read: 0, key: 2, found: Timestamp::FIRST, missed: at(10) }]
         );
         let aborted = of(vec![write(10, &[1], 0, 5, End::Aborted)], vec![read(&[(1, 10)], 6, 7)]);
         assert_eq!(aborted, [Violation::Aborted { read: 0, key: 1, found: at(10) }]);
@@ -434,19 +437,22 @@ mod tests {
         let future = of(vec![write(10, &[1], 8, 9, End::Committed)], vec![read(&[(1, 10)], 1, 2)]);
         assert_eq!(future, [Violation::Future { read: 0, key: 1, found: at(10) }]);
         let lost = of(vec![committed()], vec![read(&[(1, 0)], 6, 7)]);
-        assert_eq!(lost, [Violation::Lost { read: 0, key: 1, found: Stamp::FIRST, acknowledged: at(10) }]);
+        assert_eq!(
+            lost,
+            [Violation::Lost { read: 0, key: 1, found: Timestamp::FIRST, acknowledged: at(10) }]
+        );
         let own = Read { session: 1, ..read(&[(1, 0)], 6, 7) };
         let session = of(vec![committed()], vec![own]);
-        assert_eq!(session, [Violation::Session { read: 0, key: 1, found: Stamp::FIRST, own: at(10) }]);
+        assert_eq!(session, [Violation::Session { read: 0, key: 1, found: Timestamp::FIRST, own: at(10) }]);
         let collision = of(vec![both(), write(10, &[4], 0, 5, End::Unknown)], vec![]);
-        assert_eq!(collision, [Violation::Collision { stamp: at(10) }]);
+        assert_eq!(collision, [Violation::Collision { timestamp: at(10) }]);
     }
 
     #[test]
     fn an_acknowledged_write_is_newer_than_what_was_acknowledged_before_it_began() {
         let first = || write(20, &[1, 2], 0, 5, End::Committed);
         let outdated = of(vec![first(), write(10, &[2, 3], 6, 9, End::Committed)], vec![]);
-        assert_eq!(outdated, [Violation::Outdated { stamp: at(10), key: 2, acknowledged: at(20) }]);
+        assert_eq!(outdated, [Violation::Outdated { timestamp: at(10), key: 2, acknowledged: at(20) }]);
         for (from, end) in [(5, End::Committed), (6, End::Aborted), (6, End::Unknown)] {
             assert_eq!(of(vec![first(), write(10, &[2], from, 9, end)], vec![]), []);
         }
@@ -463,7 +469,7 @@ mod tests {
         let lost = of(vec![first(), on(20, 10), on(30, 10)], vec![]);
         assert_eq!(
             lost,
-            [Violation::LostUpdate { stamp: at(30), key: 1, expected: at(10), between: at(20) }]
+            [Violation::LostUpdate { timestamp: at(30), key: 1, expected: at(10), between: at(20) }]
         );
         assert_eq!(of(vec![write(10, &[1], 0, 5, End::Unknown), on(20, 5)], vec![]), [], "it may be aborted");
     }

@@ -33,8 +33,8 @@ use crate::{
     log::{LogWriter, Record},
     message::{Guard, HomeId, LeaseId, Mode, Part, Preconditions, Refusal, Reply, Request, Vote},
     slot::SlotMemory,
-    stamp::{ClientId, Stamp},
     store::{Commit, Store},
+    timestamp::{ClientId, Timestamp},
 };
 use admission::Present;
 use parts::in_parts;
@@ -59,7 +59,7 @@ pub struct Home<M> {
     held: VecDeque<(u64, Peer, Held)>,
     replies: Vec<(Peer, Reply)>,
     /// Whose requests for locks wait.
-    lockers: HashMap<Stamp, Peer>,
+    lockers: HashMap<Timestamp, Peer>,
     /// Whose leases there are.
     leases: HashMap<LeaseId, ClientId>,
     fed: Option<Fed<M>>,
@@ -90,11 +90,11 @@ impl<M: SlotMemory> Home<M> {
     pub fn new(store: Store<M>, log: LogWriter) -> Self {
         let mut locks = Locks::default();
         let in_doubt = store.unsettled().filter(|(_, of)| !of.committed && of.guard == Guard::Locked);
-        for (stamp, transaction) in in_doubt {
+        for (timestamp, transaction) in in_doubt {
             let keys = transaction.keys.iter().map(|key| (key.clone(), Mode::Exclusive));
             // They were held together before, so nobody waits; and fewer are in doubt than may be
             // locked.
-            let _ = locks.lock(stamp, keys.collect());
+            let _ = locks.lock(timestamp, keys.collect());
         }
         let durable = log.sequence();
         let (held, replies) = (VecDeque::new(), Vec::new());
@@ -206,7 +206,7 @@ impl<M: SlotMemory> Home<M> {
 
     /// The client is lost: its leases end, and its locks are released, unless it has prepared
     /// something under them. What it leaves in doubt here, to be ended by asking the other homes.
-    pub fn client_lost(&mut self, client: ClientId) -> Vec<(Stamp, Vec<HomeId>)> {
+    pub fn client_lost(&mut self, client: ClientId) -> Vec<(Timestamp, Vec<HomeId>)> {
         for owner in self.locks.owned_by(client) {
             if self.store.vote(owner).is_none() {
                 self.unlock(owner);
@@ -215,8 +215,9 @@ impl<M: SlotMemory> Home<M> {
         let leases: Vec<LeaseId> =
             self.leases.iter().filter(|(_, holder)| **holder == client).map(|(lease, _)| *lease).collect();
         leases.into_iter().for_each(|lease| self.close(lease));
-        let in_doubt = self.store.unsettled().filter(|(stamp, of)| stamp.client == client && !of.committed);
-        in_doubt.map(|(stamp, of)| (stamp, of.homes.clone())).collect()
+        let in_doubt =
+            self.store.unsettled().filter(|(timestamp, of)| timestamp.client == client && !of.committed);
+        in_doubt.map(|(timestamp, of)| (timestamp, of.homes.clone())).collect()
     }
 
     /// Does what a request asks for.
@@ -229,20 +230,20 @@ impl<M: SlotMemory> Home<M> {
             Request::Advance { lease, epoch } => self.store.advance_lease(lease, epoch),
             Request::Close { lease } => self.close(lease),
             Request::Get { lease, keys } => self.get(from, lease, keys),
-            Request::Stamps { lease, keys } => self.stamps(from, lease, keys),
-            Request::Among { lease, keys, stamps } => self.among(from, lease, keys, &stamps),
+            Request::Timestamps { lease, keys } => self.timestamps(from, lease, keys),
+            Request::Among { lease, keys, timestamps } => self.among(from, lease, keys, &timestamps),
             Request::Scan { lease, range } => self.scan(from, lease, &range),
             Request::Mark => self.mark(from),
             Request::Prepare { part, settled, preconditions } => {
                 self.settle(&settled);
                 self.prepare(from, part, &preconditions);
             }
-            Request::Commit { stamp } => self.commit(from, stamp),
-            Request::Abort { stamp } => self.abort(from, stamp),
-            Request::Settled { stamps } => self.settle(&stamps),
-            Request::Ended { stamps } => self.end(&stamps),
+            Request::Commit { timestamp } => self.commit(from, timestamp),
+            Request::Abort { timestamp } => self.abort(from, timestamp),
+            Request::Settled { timestamps } => self.settle(&timestamps),
+            Request::Ended { timestamps } => self.end(&timestamps),
             Request::Put { part, preconditions } => self.put(from, part, &preconditions),
-            Request::Inquire { stamp } => self.inquire(from, stamp),
+            Request::Inquire { timestamp } => self.inquire(from, timestamp),
             Request::Lock { owner, wanted } => self.lock(from, owner, wanted),
             Request::Unlock { owner } => {
                 // What is prepared under locks keeps them until it ends.
@@ -278,8 +279,8 @@ impl<M: SlotMemory> Home<M> {
     }
 
     /// Whether the feed has told of this transaction.
-    fn has_fed(&self, stamp: Stamp) -> bool {
-        self.fed.is_some() && self.store.transaction(stamp).is_some_and(|of| self.feeds(of.keys.iter()))
+    fn has_fed(&self, timestamp: Timestamp) -> bool {
+        self.fed.is_some() && self.store.transaction(timestamp).is_some_and(|of| self.feeds(of.keys.iter()))
     }
 
     /// A reply that waits until all that is recorded so far is durable.
@@ -293,10 +294,10 @@ impl<M: SlotMemory> Home<M> {
     }
 
     fn prepare(&mut self, from: Peer, part: Part, preconditions: &Preconditions) {
-        let (stamp, is_whole) = (part.stamp, part.is_whole());
+        let (timestamp, is_whole) = (part.timestamp, part.is_whole());
         let prepared = self.prepared(part, preconditions);
         // What it was said to be at first counts.
-        let is_whole = self.store.transaction(stamp).map_or(is_whole, |known| known.homes.len() == 1);
+        let is_whole = self.store.transaction(timestamp).map_or(is_whole, |known| known.homes.len() == 1);
         match prepared {
             Ok(Some(part)) if is_whole => self.held.push_back((self.log.sequence(), from, Held::Whole(part))),
             // Of what was prepared before, the end waits in front of this.
@@ -311,16 +312,16 @@ impl<M: SlotMemory> Home<M> {
 
     /// Votes for it; the part, unless that was done before.
     fn prepared(&mut self, part: Part, preconditions: &Preconditions) -> Result<Option<Part>, Refusal> {
-        let stamp = part.stamp;
-        if let Some(why) = self.refuses_new.as_ref().filter(|_| self.store.vote(stamp).is_none()) {
+        let timestamp = part.timestamp;
+        if let Some(why) = self.refuses_new.as_ref().filter(|_| self.store.vote(timestamp).is_none()) {
             return Err(why.clone());
         }
         let keys = || part.items.iter().map(|(key, _)| key);
         if part.guard == Guard::Locked
-            && self.store.vote(stamp).is_none()
-            && let Some(key) = self.locks.missing(stamp, keys())
+            && self.store.vote(timestamp).is_none()
+            && let Some(key) = self.locks.missing(timestamp, keys())
         {
-            return Err(Refusal::NotLocked { stamp, key: key.clone() });
+            return Err(Refusal::NotLocked { timestamp, key: key.clone() });
         }
         self.admit(&part, preconditions)?;
         if !self.store.prepare(&part)? {
@@ -338,12 +339,12 @@ impl<M: SlotMemory> Home<M> {
 
     /// Makes a transaction visible that has no other home, and whose vote is durable.
     fn commit_whole(&mut self, part: Part) -> Reply {
-        let stamp = part.stamp;
-        let _: Commit = self.store.commit(stamp);
+        let timestamp = part.timestamp;
+        let _: Commit = self.store.commit(timestamp);
         if self.feeds(part.items.iter().map(|(key, _)| key)) {
             self.feed_whole(part);
         }
-        self.unlock(stamp);
+        self.unlock(timestamp);
         Reply::Committed
     }
 
@@ -352,66 +353,66 @@ impl<M: SlotMemory> Home<M> {
     fn feed_whole(&mut self, mut part: Part) {
         let items = std::mem::take(&mut part.items).into_iter();
         let bytes = |(key, value): &(Key, Value)| key.bytes().len() + value.len();
-        part.metadata = Metadata::Stamp;
+        part.metadata = Metadata::Timestamp;
         for items in in_parts(items.map(|item| (bytes(&item), item)), FEED_PIECE_BYTES) {
             self.feed(&Record::Put(Part { items, ..part.clone() }), true);
         }
     }
 
     /// Whether it has no other home, and is committed as soon as its vote is durable.
-    fn is_whole_soon(&self, stamp: Stamp) -> bool {
-        self.store.transaction(stamp).is_some_and(|of| of.homes.len() == 1 && !of.committed)
+    fn is_whole_soon(&self, timestamp: Timestamp) -> bool {
+        self.store.transaction(timestamp).is_some_and(|of| of.homes.len() == 1 && !of.committed)
     }
 
-    fn commit(&mut self, from: Peer, stamp: Stamp) {
-        if self.store.vote(stamp) == Some(Vote::Prepared) && !self.is_whole_soon(stamp) {
-            let is_fed = self.has_fed(stamp);
-            self.store.commit(stamp);
-            self.record(&Record::Commit(stamp), is_fed);
-            self.unlock(stamp);
+    fn commit(&mut self, from: Peer, timestamp: Timestamp) {
+        if self.store.vote(timestamp) == Some(Vote::Prepared) && !self.is_whole_soon(timestamp) {
+            let is_fed = self.has_fed(timestamp);
+            self.store.commit(timestamp);
+            self.record(&Record::Commit(timestamp), is_fed);
+            self.unlock(timestamp);
         }
         self.hold(from, Reply::Committed);
     }
 
-    fn abort(&mut self, from: Peer, stamp: Stamp) {
+    fn abort(&mut self, from: Peer, timestamp: Timestamp) {
         // Nobody who keeps the rules aborts what is committed; who does not is told what became of
         // it.
-        let reply = if self.refuse(stamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
+        let reply = if self.refuse(timestamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
         self.hold(from, reply);
     }
 
     /// Promises never to prepare it, unless it is committed, and writes that down.
-    fn refuse(&mut self, stamp: Stamp) -> Vote {
-        if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(stamp) {
+    fn refuse(&mut self, timestamp: Timestamp) -> Vote {
+        if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(timestamp) {
             return vote;
         }
-        if self.is_whole_soon(stamp) {
+        if self.is_whole_soon(timestamp) {
             return Vote::Committed;
         }
-        let is_fed = self.has_fed(stamp);
-        let Some(vote) = self.store.refuse(stamp) else { return Vote::Committed };
-        self.record(&Record::Refuse(stamp), is_fed);
-        self.unlock(stamp);
+        let is_fed = self.has_fed(timestamp);
+        let Some(vote) = self.store.refuse(timestamp) else { return Vote::Committed };
+        self.record(&Record::Refuse(timestamp), is_fed);
+        self.unlock(timestamp);
         vote
     }
 
-    fn inquire(&mut self, from: Peer, stamp: Stamp) {
-        let vote = self.store.vote(stamp).unwrap_or_else(|| self.refuse(stamp));
+    fn inquire(&mut self, from: Peer, timestamp: Timestamp) {
+        let vote = self.store.vote(timestamp).unwrap_or_else(|| self.refuse(timestamp));
         self.hold(from, Reply::Voted { vote });
     }
 
-    fn settle(&mut self, stamps: &[Stamp]) {
-        for stamp in stamps {
-            if self.store.settle(*stamp) {
-                self.log.append(&Record::Settle(*stamp));
+    fn settle(&mut self, timestamps: &[Timestamp]) {
+        for timestamp in timestamps {
+            if self.store.settle(*timestamp) {
+                self.log.append(&Record::Settle(*timestamp));
             }
         }
     }
 
-    fn end(&mut self, stamps: &[Stamp]) {
-        for stamp in stamps {
-            if self.store.end(*stamp) {
-                self.log.append(&Record::End(*stamp));
+    fn end(&mut self, timestamps: &[Timestamp]) {
+        for timestamp in timestamps {
+            if self.store.end(*timestamp) {
+                self.log.append(&Record::End(*timestamp));
             }
         }
     }
@@ -432,7 +433,7 @@ impl<M: SlotMemory> Home<M> {
         self.hold(from, reply);
     }
 
-    fn lock(&mut self, from: Peer, owner: Stamp, wanted: Vec<(Key, Mode)>) {
+    fn lock(&mut self, from: Peer, owner: Timestamp, wanted: Vec<(Key, Mode)>) {
         match self.locks.lock(owner, wanted) {
             Ok(Acquired::Now) => self.locked(from, owner),
             Ok(Acquired::Later) => drop(self.lockers.insert(owner, from)),
@@ -444,7 +445,7 @@ impl<M: SlotMemory> Home<M> {
     }
 
     /// Releases the locks of a transaction; whether it held all that it wanted.
-    fn unlock(&mut self, owner: Stamp) -> bool {
+    fn unlock(&mut self, owner: Timestamp) -> bool {
         if let Some(peer) = self.lockers.remove(&owner) {
             // Its request for locks is over, and whoever delivers requests waits for an answer to
             // each.

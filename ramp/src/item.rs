@@ -14,7 +14,7 @@ use crate::{
     bytes::Cursor,
     limits::{FINGERPRINT_BYTES, KEY_BYTES_MAX, METADATA_BYTES_MAX, VALUE_BYTES_MAX, WRITE_KEYS_MAX},
     list,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::{fmt, hash, sync::Arc};
@@ -262,8 +262,8 @@ impl Serialize for Bytes<'_> {
 /// choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metadata {
-    /// Nothing: RAMP-Small has the stamp only, and without concurrency control nobody asks.
-    Stamp,
+    /// Nothing: RAMP-Small has the timestamp only, and without concurrency control nobody asks.
+    Timestamp,
     /// The fingerprints of all keys, ascending: RAMP-Fast.
     WriteSet(#[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")] Vec<Fingerprint>),
     /// A Bloom filter of them: RAMP-Hybrid.
@@ -288,7 +288,7 @@ impl Metadata {
     #[must_use]
     pub fn may_have(&self, key: &Key) -> bool {
         match self {
-            Self::Stamp => false,
+            Self::Timestamp => false,
             Self::WriteSet(set) => set.binary_search(&key.fingerprint()).is_ok(),
             Self::Filter(filter) => filter.may_have(key.fingerprint()),
         }
@@ -298,7 +298,7 @@ impl Metadata {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Self::Stamp => 0,
+            Self::Timestamp => 0,
             Self::WriteSet(set) => set.len() * FINGERPRINT_BYTES,
             Self::Filter(filter) => filter.bytes().len(),
         }
@@ -314,7 +314,7 @@ impl Metadata {
     #[must_use]
     pub(crate) fn kind(&self) -> u8 {
         match self {
-            Self::Stamp => 0,
+            Self::Timestamp => 0,
             Self::WriteSet(_) => 1,
             Self::Filter(_) => 2,
         }
@@ -322,7 +322,7 @@ impl Metadata {
 
     pub(crate) fn append_to(&self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Stamp => {}
+            Self::Timestamp => {}
             Self::WriteSet(set) => set.iter().for_each(|key| bytes.extend_from_slice(&key.0.to_le_bytes())),
             Self::Filter(filter) => bytes.extend_from_slice(filter.bytes()),
         }
@@ -334,7 +334,7 @@ impl Metadata {
             return Err(fault);
         }
         match kind {
-            0 if bytes.is_empty() => Ok(Self::Stamp),
+            0 if bytes.is_empty() => Ok(Self::Timestamp),
             1 if bytes.len().is_multiple_of(FINGERPRINT_BYTES) => {
                 let mut cursor = Cursor::over(bytes);
                 let set: Vec<Fingerprint> = std::iter::from_fn(|| cursor.u64()).map(Fingerprint).collect();
@@ -350,7 +350,7 @@ impl Metadata {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// The transaction that wrote it.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// What else that wrote.
     pub metadata: Metadata,
     /// What it wrote here.
@@ -358,9 +358,9 @@ pub struct Version {
 }
 
 impl Version {
-    /// Leaves only its stamp, and whether it is deleted.
+    /// Leaves only its timestamp, and whether it is deleted.
     pub fn empty(&mut self) {
-        self.metadata = Metadata::Stamp;
+        self.metadata = Metadata::Timestamp;
         if self.value.bytes().is_some() {
             self.value = Value { bytes: Some(Arc::default()) };
         }
@@ -369,7 +369,7 @@ impl Version {
     /// What is under a key that nobody has written to.
     #[must_use]
     pub fn first() -> Self {
-        Self { stamp: Stamp::FIRST, metadata: Metadata::Stamp, value: Value::DELETED }
+        Self { timestamp: Timestamp::FIRST, metadata: Metadata::Timestamp, value: Value::DELETED }
     }
 
     /// About how many bytes a copy of it takes.
@@ -378,11 +378,11 @@ impl Version {
         self.metadata_bytes() + self.value.len()
     }
 
-    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: stamp and
+    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: timestamp and
     /// metadata.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
-        Stamp::ENCODED_BYTES + self.metadata.len()
+        Timestamp::ENCODED_BYTES + self.metadata.len()
     }
 }
 
@@ -394,9 +394,9 @@ pub struct Write {
     /// What is written; [`Value::DELETED`] deletes.
     pub value: Value,
     /// The timestamp of the version that must be the newest one of the key, prepared or committed,
-    /// or the transaction is refused: the one that was read. [`Stamp::FIRST`] if the key must have
-    /// none. `None` writes whatever is there.
-    pub expected: Option<Stamp>,
+    /// or the transaction is refused: the one that was read. [`Timestamp::FIRST`] if the key must
+    /// have none. `None` writes whatever is there.
+    pub expected: Option<Timestamp>,
 }
 
 impl From<(Key, Value)> for Write {
@@ -464,7 +464,7 @@ mod tests {
         set.sort_unstable();
         let filter = Metadata::Filter(Bloom::of(&set));
         let of = |metadata| Version { metadata, ..Version::first() }.metadata_bytes();
-        let found = [of(Metadata::WriteSet(set)), of(filter), of(Metadata::Stamp)];
+        let found = [of(Metadata::WriteSet(set)), of(filter), of(Metadata::Timestamp)];
         assert_eq!(
             found,
             [76, 28, 12],
@@ -476,7 +476,7 @@ mod tests {
     fn metadata_survives_its_bytes_and_nothing_else_does() {
         let set: Vec<Fingerprint> = (1..5).map(Fingerprint).collect();
         let filter = Metadata::Filter(Bloom::of(&set));
-        for metadata in [Metadata::Stamp, Metadata::WriteSet(set), filter] {
+        for metadata in [Metadata::Timestamp, Metadata::WriteSet(set), filter] {
             let mut bytes = Vec::new();
             metadata.append_to(&mut bytes);
             assert_eq!(bytes.len(), metadata.len());

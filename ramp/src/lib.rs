@@ -4,7 +4,7 @@
 //! and Tatebe 2017): what a transaction writes is seen by every other one wholly or not at all,
 //! without locks. This crate knows neither wires nor disks nor threads.
 //!
-//! - [`stamp`]: in which order transactions are, and why no two are in the same place.
+//! - [`timestamp`]: in which order transactions are, and why no two are in the same place.
 //! - [`item`]: keys, values, and what a version says about what was written together with it.
 //! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is
 //!   whole.
@@ -33,7 +33,7 @@ pub mod locks;
 pub mod log;
 pub mod message;
 pub mod slot;
-pub mod stamp;
 pub mod store;
 pub mod termination;
+pub mod timestamp;
 pub mod utc;

@@ -14,7 +14,7 @@ use crate::{
     item::Key,
     limits::{LOCK_WAITERS_MAX, LOCKED_KEYS_MAX},
     message::Mode,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -40,8 +40,8 @@ pub struct LocksBusy {
 
 #[derive(Debug, Default)]
 struct Lock {
-    holders: Vec<(Stamp, Mode)>,
-    waiting: VecDeque<(Stamp, Mode)>,
+    holders: Vec<(Timestamp, Mode)>,
+    waiting: VecDeque<(Timestamp, Mode)>,
 }
 
 impl Lock {
@@ -63,7 +63,7 @@ struct Owner {
 #[derive(Debug, Default)]
 pub struct Locks {
     locks: HashMap<Key, Lock, RandomState>,
-    owners: BTreeMap<Stamp, Owner>,
+    owners: BTreeMap<Timestamp, Owner>,
     waiting: usize,
 }
 
@@ -73,7 +73,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`LocksBusy`].
-    pub fn lock(&mut self, owner: Stamp, mut wanted: Vec<(Key, Mode)>) -> Result<Acquired, LocksBusy> {
+    pub fn lock(&mut self, owner: Timestamp, mut wanted: Vec<(Key, Mode)>) -> Result<Acquired, LocksBusy> {
         let keys = self.locks.len() + wanted.len();
         if keys > LOCKED_KEYS_MAX {
             return Err(LocksBusy { found: keys, most: LOCKED_KEYS_MAX });
@@ -93,7 +93,7 @@ impl Locks {
     }
 
     /// Takes what is free, until something is not; whether all is held.
-    fn go_on(&mut self, owner: Stamp) -> bool {
+    fn go_on(&mut self, owner: Timestamp) -> bool {
         let Some(entry) = self.owners.get_mut(&owner) else { return false };
         while let Some((key, mode)) = entry.wanted.pop_front() {
             if entry.held.iter().any(|(held, _)| *held == key) {
@@ -114,7 +114,7 @@ impl Locks {
 
     /// Releases all that a transaction holds or waits for: whether it held all that it wanted, and
     /// whose requests are fulfilled by that.
-    pub fn unlock(&mut self, owner: Stamp) -> (bool, Vec<Stamp>) {
+    pub fn unlock(&mut self, owner: Timestamp) -> (bool, Vec<Timestamp>) {
         let Some(entry) = self.owners.remove(&owner) else { return (false, Vec::new()) };
         let all = entry.wanted.is_empty();
         if let Some((key, _)) = entry.wanted.front()
@@ -134,14 +134,14 @@ impl Locks {
         (all, fulfilled)
     }
 
-    fn let_go(&mut self, key: &Key, owner: Stamp) {
+    fn let_go(&mut self, key: &Key, owner: Timestamp) {
         if let Some(lock) = self.locks.get_mut(key) {
             lock.holders.retain(|(holder, _)| *holder != owner);
         }
     }
 
     /// Gives a key to those who wait for it, as far as they get along.
-    fn serve(&mut self, key: &Key, fulfilled: &mut Vec<Stamp>) {
+    fn serve(&mut self, key: &Key, fulfilled: &mut Vec<Timestamp>) {
         while let Some(lock) = self.locks.get_mut(key) {
             let next = lock.waiting.front().copied().filter(|(_, mode)| lock.allows(*mode));
             let Some((owner, mode)) = next else {
@@ -164,7 +164,7 @@ impl Locks {
 
     /// The first of the keys that a transaction has not locked for itself alone.
     #[must_use]
-    pub fn missing<'k>(&self, owner: Stamp, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
+    pub fn missing<'k>(&self, owner: Timestamp, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
         let entry = self.owners.get(&owner);
         let holds = |key: &Key| {
             entry.is_some_and(|entry| {
@@ -176,15 +176,15 @@ impl Locks {
 
     /// What a transaction holds for reading.
     #[must_use]
-    pub fn shared(&self, owner: Stamp) -> Vec<Key> {
+    pub fn shared(&self, owner: Timestamp) -> Vec<Key> {
         let held = self.owners.get(&owner).into_iter().flat_map(|entry| &entry.held);
         held.filter(|(_, mode)| *mode == Mode::Shared).map(|(key, _)| key.clone()).collect()
     }
 
     /// All transactions of a client that hold or wait for locks.
     #[must_use]
-    pub fn owned_by(&self, client: ClientId) -> Vec<Stamp> {
-        self.owners.keys().filter(|stamp| stamp.client == client).copied().collect()
+    pub fn owned_by(&self, client: ClientId) -> Vec<Timestamp> {
+        self.owners.keys().filter(|timestamp| timestamp.client == client).copied().collect()
     }
 
     /// Keys that are locked.
@@ -206,8 +206,8 @@ mod tests {
     use Mode::{Exclusive, Shared};
     use proptest::prelude::*;
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     fn key(name: u8) -> Key {

@@ -16,7 +16,7 @@ use crate::{
     list,
     log::Tail,
     slot::Place,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -82,7 +82,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// Its place.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not
     /// say.
     #[serde(deserialize_with = "list::at_most::<_, _, HOMES_MAX>")]
@@ -130,8 +130,8 @@ pub enum Bounded {
     Bytes,
     /// Bytes that scanned keys begin with.
     Prefix,
-    /// Stamps that are asked for.
-    Stamps,
+    /// Timestamps that are asked for.
+    Timestamps,
     /// Ended transactions that are told of.
     Settled,
 }
@@ -143,7 +143,7 @@ impl fmt::Display for Bounded {
             Self::Keys => "keys in one home",
             Self::Bytes => "bytes in one home",
             Self::Prefix => "bytes of a prefix",
-            Self::Stamps => "stamps",
+            Self::Timestamps => "timestamps",
             Self::Settled => "ended transactions",
         })
     }
@@ -213,8 +213,8 @@ pub enum Request {
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
-    /// The stamps of the newest committed versions.
-    Stamps {
+    /// The timestamps of the newest committed versions.
+    Timestamps {
         /// The reader's lease.
         lease: LeaseId,
         /// Of these keys.
@@ -231,7 +231,7 @@ pub enum Request {
         keys: Vec<Key>,
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
-        stamps: Vec<Stamp>,
+        timestamps: Vec<Timestamp>,
     },
     /// The newest versions of keys of a range, in order, as many as fit an answer.
     Scan {
@@ -249,32 +249,32 @@ pub enum Request {
         part: Part,
         /// Transactions that have ended in all of their homes: they may be forgotten.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
-        settled: Vec<Stamp>,
+        settled: Vec<Timestamp>,
         /// What must be so.
         preconditions: Preconditions,
     },
     /// All homes have prepared it.
     Commit {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
     /// A home has refused it.
     Abort {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
     /// These have ended in all of their homes, and their coordinators know. Not answered.
     Settled {
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
-        stamps: Vec<Stamp>,
+        timestamps: Vec<Timestamp>,
     },
     /// These are committed in all of their homes, and their coordinators may not know. Not
     /// answered.
     Ended {
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
-        stamps: Vec<Stamp>,
+        timestamps: Vec<Timestamp>,
     },
     /// To write without concurrency control: at once, and here only.
     Put {
@@ -286,12 +286,12 @@ pub enum Request {
     /// How it votes; who has not voted yet refuses.
     Inquire {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
     /// To lock keys, ascending, one after the other.
     Lock {
         /// For this transaction.
-        owner: Stamp,
+        owner: Timestamp,
         /// Keys and how.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         wanted: Vec<(Key, Mode)>,
@@ -299,7 +299,7 @@ pub enum Request {
     /// To release all locks of a transaction that has not prepared anything here.
     Unlock {
         /// The transaction.
-        owner: Stamp,
+        owner: Timestamp,
     },
 }
 
@@ -310,18 +310,18 @@ impl Request {
     /// [`Refusal::TooMuch`].
     pub fn check(&self) -> Result<(), Refusal> {
         match self {
-            Self::Get { keys, .. } | Self::Stamps { keys, .. } => {
+            Self::Get { keys, .. } | Self::Timestamps { keys, .. } => {
                 within(Bounded::Keys, keys.len(), READ_KEYS_MAX)
             }
-            Self::Among { keys, stamps, .. } => {
+            Self::Among { keys, timestamps, .. } => {
                 within(Bounded::Keys, keys.len(), READ_KEYS_MAX)?;
-                within(Bounded::Stamps, stamps.len(), READ_KEYS_MAX)
+                within(Bounded::Timestamps, timestamps.len(), READ_KEYS_MAX)
             }
             Self::Lock { wanted, .. } => within(Bounded::Keys, wanted.len(), READ_KEYS_MAX),
             Self::Scan { range, .. } => within(Bounded::Prefix, range.prefix.len(), KEY_BYTES_MAX),
-            Self::Prepare { settled: stamps, .. } | Self::Settled { stamps } | Self::Ended { stamps } => {
-                within(Bounded::Settled, stamps.len(), SETTLED_PER_PART_MAX)
-            }
+            Self::Prepare { settled: timestamps, .. }
+            | Self::Settled { timestamps }
+            | Self::Ended { timestamps } => within(Bounded::Settled, timestamps.len(), SETTLED_PER_PART_MAX),
             _ => Ok(()),
         }
     }
@@ -355,8 +355,9 @@ pub enum Reply {
         lease: LeaseId,
         /// The present.
         epoch: Epoch,
-        /// The highest stamp that the home knows of: a client that begins again goes on after it.
-        newest: Stamp,
+        /// The highest timestamp that the home knows of: a client that begins again goes on after
+        /// it.
+        newest: Timestamp,
     },
     /// The home has no such lease: it was started anew, or has too many leases. Read again from the
     /// beginning, with a new one.
@@ -368,10 +369,10 @@ pub enum Reply {
         /// The present.
         epoch: Epoch,
     },
-    /// To [`Request::Stamps`], as [`Reply::Found`].
+    /// To [`Request::Timestamps`], as [`Reply::Found`].
     Latest {
-        /// By key; [`Stamp::FIRST`] where there is nothing.
-        stamps: Vec<(Key, Stamp)>,
+        /// By key; [`Timestamp::FIRST`] where there is nothing.
+        timestamps: Vec<(Key, Timestamp)>,
     },
     /// To [`Request::Among`], as [`Reply::Found`].
     Named {
@@ -434,12 +435,12 @@ mod tests {
         Key::new(name.as_bytes()).unwrap()
     }
 
-    const STAMP: Stamp = Stamp { time: 7, client: ClientId(3) };
+    const TIMESTAMP: Timestamp = Timestamp { time: 7, client: ClientId(3) };
 
     fn part(names: &[&str]) -> Part {
         let items = names.iter().map(|name| (key(name), Value::new(name.as_bytes()).unwrap())).collect();
         let metadata = Metadata::WriteSet(vec![Fingerprint(1), Fingerprint(2)]);
-        Part { stamp: STAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
+        Part { timestamp: TIMESTAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
     }
 
     #[test]
@@ -453,17 +454,17 @@ mod tests {
     fn messages_survive_their_bytes() {
         let request = Request::Prepare {
             part: part(&["a", "b"]),
-            settled: vec![STAMP],
+            settled: vec![TIMESTAMP],
             preconditions: Default::default(),
         };
         let bytes = postcard::to_stdvec(&request).unwrap();
         assert_eq!(postcard::from_bytes::<Request>(&bytes), Ok(request));
-        let version = Version { stamp: STAMP, metadata: Metadata::Stamp, value: Value::DELETED };
+        let version = Version { timestamp: TIMESTAMP, metadata: Metadata::Timestamp, value: Value::DELETED };
         let found = Found { version, beside: vec![Version::first()], place: None };
         let reply = Reply::Found { items: vec![(key("a"), found)], epoch: Epoch(5) };
         let bytes = postcard::to_stdvec(&reply).unwrap();
         assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(reply));
-        let refused = Reply::Refused { why: Refusal::NotLocked { stamp: STAMP, key: key("a") } };
+        let refused = Reply::Refused { why: Refusal::NotLocked { timestamp: TIMESTAMP, key: key("a") } };
         let bytes = postcard::to_stdvec(&refused).unwrap();
         assert_eq!(postcard::from_bytes::<Reply>(&bytes), Ok(refused));
     }
@@ -473,7 +474,7 @@ mod tests {
         let bytes = |preconditions| postcard::to_stdvec(&preconditions).unwrap().len();
         let wall_ms = 1_764_072_000_000;
         assert_eq!(bytes(Preconditions { wall_ms, expected: vec![] }), 7);
-        let last = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
+        let last = Timestamp { time: u64::MAX, client: ClientId(u32::MAX) };
         let on = Preconditions { wall_ms, expected: vec![(4095, last)] };
         assert!(bytes(on.clone()) <= 7 + 20, "as sessions count it");
         let part = part(&["a"]);
@@ -495,7 +496,7 @@ mod tests {
     fn lists_beyond_their_limits_do_not_come_out_of_the_bytes_of_a_request() {
         let lease = LeaseId::default();
         let keys = |count| vec![key("a"); count];
-        let stamps = |count| vec![STAMP; count];
+        let timestamps = |count| vec![TIMESTAMP; count];
         let write = |homes, items| Part {
             homes: vec![HomeId(1); homes],
             items: vec![(key("a"), Value::DELETED); items],
@@ -504,22 +505,22 @@ mod tests {
         let noted = |count| Part { metadata: Metadata::WriteSet(vec![Fingerprint(1); count]), ..part(&[]) };
         let prepare = |part, settled| Request::Prepare {
             part,
-            settled: stamps(settled),
+            settled: timestamps(settled),
             preconditions: Default::default(),
         };
-        let expected = |count| Preconditions { wall_ms: 0, expected: vec![(0, STAMP); count] };
+        let expected = |count| Preconditions { wall_ms: 0, expected: vec![(0, TIMESTAMP); count] };
         let lists: [(usize, &dyn Fn(usize) -> Request); 13] = [
             (WRITE_KEYS_MAX, &|count| Request::Put { part: write(1, 1), preconditions: expected(count) }),
             (READ_KEYS_MAX, &|count| Request::Get { lease, keys: keys(count) }),
-            (READ_KEYS_MAX, &|count| Request::Stamps { lease, keys: keys(count) }),
-            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(count), stamps: stamps(1) }),
-            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(1), stamps: stamps(count) }),
+            (READ_KEYS_MAX, &|count| Request::Timestamps { lease, keys: keys(count) }),
+            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(count), timestamps: timestamps(1) }),
+            (READ_KEYS_MAX, &|count| Request::Among { lease, keys: keys(1), timestamps: timestamps(count) }),
             (READ_KEYS_MAX, &|count| Request::Lock {
-                owner: STAMP,
+                owner: TIMESTAMP,
                 wanted: vec![(key("a"), Mode::Shared); count],
             }),
-            (SETTLED_PER_PART_MAX, &|count| Request::Settled { stamps: stamps(count) }),
-            (SETTLED_PER_PART_MAX, &|count| Request::Ended { stamps: stamps(count) }),
+            (SETTLED_PER_PART_MAX, &|count| Request::Settled { timestamps: timestamps(count) }),
+            (SETTLED_PER_PART_MAX, &|count| Request::Ended { timestamps: timestamps(count) }),
             (SETTLED_PER_PART_MAX, &|count| prepare(part(&["a"]), count)),
             (HOMES_MAX, &|count| prepare(write(count, 1), 0)),
             (WRITE_KEYS_MAX, &|count| prepare(write(1, count), 0)),
@@ -543,8 +544,8 @@ mod tests {
         let error = Request::Get { lease: LeaseId::default(), keys }.check().unwrap_err();
         let expected = Refusal::TooMuch { what: Bounded::Keys, found: 4097, most: 4096 };
         assert_eq!(error, expected);
-        let stamps = vec![STAMP; SETTLED_PER_PART_MAX + 1];
-        let error = Request::Settled { stamps }.check().unwrap_err().to_string();
+        let timestamps = vec![TIMESTAMP; SETTLED_PER_PART_MAX + 1];
+        let error = Request::Settled { timestamps }.check().unwrap_err().to_string();
         assert_eq!(
             error,
             "a request with 257 ended transactions, expected at most 256: divide the transaction"

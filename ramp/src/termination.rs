@@ -18,7 +18,7 @@
 
 use crate::{
     message::{HomeId, Reply, Request, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Message {
 /// How far a transaction is from its end.
 #[derive(Clone, Debug)]
 pub struct Termination {
-    stamp: Stamp,
+    timestamp: Timestamp,
     /// Homes and their votes, as far as known.
     votes: BTreeMap<HomeId, Option<Vote>>,
     decision: Option<Decision>,
@@ -54,9 +54,9 @@ impl Termination {
     /// Of a transaction that wrote in `homes`; and whom to ask what. The home that begins this asks
     /// itself, too: its own vote counts no sooner than that of another one, when it is durable.
     #[must_use]
-    pub fn begin(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
+    pub fn begin(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, None)).collect();
-        let this = Self { stamp, votes, decision: None, ended: false };
+        let this = Self { timestamp, votes, decision: None, ended: false };
         let messages = this.again();
         (this, messages)
     }
@@ -64,17 +64,17 @@ impl Termination {
     /// Of a transaction that is known to be committed, so that it may be forgotten; and whom to
     /// tell.
     #[must_use]
-    pub fn settle(stamp: Stamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
+    pub fn settle(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, Some(Vote::Prepared))).collect();
-        let this = Self { stamp, votes, decision: Some(Decision::Commit), ended: false };
+        let this = Self { timestamp, votes, decision: Some(Decision::Commit), ended: false };
         let messages = this.again();
         (this, messages)
     }
 
     /// The transaction.
     #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        self.stamp
+    pub fn timestamp(&self) -> Timestamp {
+        self.timestamp
     }
 
     /// How it ends, if that is known.
@@ -98,11 +98,11 @@ impl Termination {
             Some(Decision::Commit) => *vote != Some(Vote::Committed),
             Some(Decision::Abort) => *vote != Some(Vote::Refused),
         };
-        let stamp = self.stamp;
+        let timestamp = self.timestamp;
         let request = match self.decision {
-            None => Request::Inquire { stamp },
-            Some(Decision::Commit) => Request::Commit { stamp },
-            Some(Decision::Abort) => Request::Abort { stamp },
+            None => Request::Inquire { timestamp },
+            Some(Decision::Commit) => Request::Commit { timestamp },
+            Some(Decision::Abort) => Request::Abort { timestamp },
         };
         let homes = self.votes.iter().filter(|(_, vote)| !self.ended && open(vote));
         homes.map(|(home, _)| Message { to: *home, request: request.clone() }).collect()
@@ -131,7 +131,7 @@ impl Termination {
         match self.decision {
             Some(Decision::Commit) if all(Vote::Committed) => {
                 self.ended = true;
-                let request = Request::Ended { stamps: vec![self.stamp] };
+                let request = Request::Ended { timestamps: vec![self.timestamp] };
                 self.votes.keys().map(|home| Message { to: *home, request: request.clone() }).collect()
             }
             Some(Decision::Abort) if all(Vote::Refused) => {
@@ -161,9 +161,9 @@ impl Termination {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stamp::ClientId;
+    use crate::timestamp::ClientId;
 
-    const STAMP: Stamp = Stamp { time: 5, client: ClientId(1) };
+    const TIMESTAMP: Timestamp = Timestamp { time: 5, client: ClientId(1) };
 
     fn homes() -> Vec<HomeId> {
         [0, 1, 2].map(HomeId).to_vec()
@@ -177,13 +177,13 @@ mod tests {
         Reply::Voted { vote }
     }
 
-    const INQUIRE: Request = Request::Inquire { stamp: STAMP };
-    const COMMIT: Request = Request::Commit { stamp: STAMP };
-    const ABORT: Request = Request::Abort { stamp: STAMP };
+    const INQUIRE: Request = Request::Inquire { timestamp: TIMESTAMP };
+    const COMMIT: Request = Request::Commit { timestamp: TIMESTAMP };
+    const ABORT: Request = Request::Abort { timestamp: TIMESTAMP };
 
     #[test]
     fn all_have_prepared_so_it_is_committed_and_forgotten_when_all_know() {
-        let (mut ending, asked) = Termination::begin(STAMP, &homes());
+        let (mut ending, asked) = Termination::begin(TIMESTAMP, &homes());
         assert_eq!(requests(&asked), [(0, INQUIRE), (1, INQUIRE), (2, INQUIRE)]);
         assert_eq!(ending.heard(HomeId(1), &voted(Vote::Prepared)), []);
         assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn one_refuses_so_it_is_aborted() {
-        let (mut ending, _) = Termination::begin(STAMP, &homes());
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &homes());
         let told = ending.heard(HomeId(2), &voted(Vote::Refused));
         assert_eq!(requests(&told), [(0, ABORT), (1, ABORT)], "0 has not answered, and is told, too");
         assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
@@ -212,31 +212,31 @@ mod tests {
 
     #[test]
     fn one_has_committed_so_nobody_else_needs_to_be_asked() {
-        let (mut ending, _) = Termination::begin(STAMP, &homes());
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &homes());
         let told = ending.heard(HomeId(0), &voted(Vote::Committed));
         assert_eq!(requests(&told), [(1, COMMIT), (2, COMMIT)]);
     }
 
     #[test]
     fn a_transaction_of_one_home_is_committed_if_it_is_prepared() {
-        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
         let told = ending.heard(HomeId(1), &voted(Vote::Prepared));
         assert_eq!((ending.decision(), requests(&told)), (Some(Decision::Commit), vec![(1, COMMIT)]));
     }
 
     #[test]
     fn all_know_already_so_there_is_nothing_more_to_say() {
-        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
         let settled = ending.heard(HomeId(1), &voted(Vote::Committed));
-        assert_eq!(requests(&settled), [(1, Request::Ended { stamps: vec![STAMP] })]);
+        assert_eq!(requests(&settled), [(1, Request::Ended { timestamps: vec![TIMESTAMP] })]);
         assert!(ending.ended());
-        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1)]);
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
         assert_eq!((ending.heard(HomeId(1), &voted(Vote::Refused)), ending.ended()), (vec![], true));
     }
 
     #[test]
     fn it_ended_while_it_was_asked_about() {
-        let (mut ending, _) = Termination::begin(STAMP, &[HomeId(1), HomeId(2)]);
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1), HomeId(2)]);
         let told = ending.heard(HomeId(2), &voted(Vote::Refused));
         assert_eq!(requests(&told), [(1, ABORT)], "2 has forgotten it");
         let told = ending.heard(HomeId(1), &Reply::Committed);
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_is_committed_here_is_pushed_until_all_know() {
-        let (mut ending, told) = Termination::settle(STAMP, &homes());
+        let (mut ending, told) = Termination::settle(TIMESTAMP, &homes());
         assert_eq!(told.len(), 3);
         let settled: Vec<Message> =
             homes().iter().flat_map(|home| ending.heard(*home, &Reply::Committed)).collect();

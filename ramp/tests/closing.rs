@@ -7,8 +7,8 @@ use rackscan_ramp::{
     log::{LogWriter, Tail, read, recover, snapshot_records},
     message::{Guard, HomeId, KeyRange, LeaseId, Part, Refusal, Reply, Request},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 
 const PREFIX: &[u8] = b"\0rT";
@@ -18,8 +18,8 @@ fn home() -> Home<SlotVector> {
     Home::new(Store::new(OPTIONS, SlotVector::zeroed(1 << 16)), LogWriter::after(Tail::START))
 }
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn row(number: u8) -> Key {
@@ -36,14 +36,14 @@ fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
 fn prepare(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) -> Vec<Reply> {
     // Another home has a vote, too: one step after the other.
     let homes = vec![HomeId(0), HomeId(1)];
-    let part = Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items };
+    let part = Part { timestamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Timestamp, items };
     ask(home, Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() })
 }
 
 fn write(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) {
     assert_eq!(prepare(home, time, items), [Reply::Prepared]);
-    assert_eq!(ask(home, Request::Commit { stamp: at(time) }), [Reply::Committed]);
-    ask(home, Request::Settled { stamps: vec![at(time)] });
+    assert_eq!(ask(home, Request::Commit { timestamp: at(time) }), [Reply::Committed]);
+    ask(home, Request::Settled { timestamps: vec![at(time)] });
 }
 
 fn rows(numbers: std::ops::Range<u8>) -> Vec<(Key, Value)> {
@@ -94,10 +94,10 @@ fn what_was_prepared_before_a_prefix_closed_ends_as_it_would_have_and_nothing_ne
     assert_eq!(prepare(&mut home, 2, closing(Closing::Closed)), [Reply::Prepared]);
     assert!(is_closed(&mut home, 3), "closed as soon as the closing is prepared");
     let part = Part {
-        stamp: at(4),
+        timestamp: at(4),
         homes: Vec::new(),
         guard: Guard::Open,
-        metadata: Metadata::Stamp,
+        metadata: Metadata::Timestamp,
         items: rows(3..4),
     };
     assert!(matches!(
@@ -105,7 +105,7 @@ fn what_was_prepared_before_a_prefix_closed_ends_as_it_would_have_and_nothing_ne
         [Reply::Refused { why: Refusal::Closed { .. } }]
     ));
     assert_eq!(prepare(&mut home, 1, rows(0..2)), [Reply::Prepared], "a vote never changes");
-    assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), [Reply::Committed]);
+    assert_eq!(ask(&mut home, Request::Commit { timestamp: at(1) }), [Reply::Committed]);
     let other = vec![(Key::new(b"\0rU1").expect("as built"), Value::new(b"x").unwrap())];
     assert_eq!(prepare(&mut home, 5, other), [Reply::Prepared], "another prefix is open");
     let lease = lease(&mut home);
@@ -117,7 +117,7 @@ fn a_closing_that_is_aborted_closes_nothing() {
     let mut home = home();
     prepare(&mut home, 1, closing(Closing::Closed));
     assert!(is_closed(&mut home, 2));
-    ask(&mut home, Request::Abort { stamp: at(1) });
+    ask(&mut home, Request::Abort { timestamp: at(1) });
     assert!(!is_closed(&mut home, 3));
 }
 
@@ -192,7 +192,7 @@ fn a_store_that_is_full_can_be_closed_and_emptied() {
         )],
     )[..]
     {
-        ask(&mut home, Request::Commit { stamp: at(time) });
+        ask(&mut home, Request::Commit { timestamp: at(time) });
         time += 1;
     }
     assert!(time > 50, "filled after {time}");

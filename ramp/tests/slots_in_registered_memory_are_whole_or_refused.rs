@@ -9,8 +9,8 @@ use rackscan_ramp::{
     item::{Key, Value},
     message::{Guard, HomeId, Part},
     slot::{Place, SlotMemory, decode},
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -44,16 +44,16 @@ fn key(number: usize) -> Key {
 
 fn commit(store: &mut Store<Registered>, time: u64) {
     let keys: Vec<Key> = (0..KEYS).map(key).collect();
-    let stamp = Stamp { time, client: ClientId(1) };
+    let timestamp = Timestamp { time, client: ClientId(1) };
     // Lengths differ, but not so much that a slot moves: the reader keeps its places.
     let copies = 60 + usize::try_from(time % 20).expect("few");
-    let value = Value::new(&stamp.to_bytes().repeat(copies)).expect("a value");
+    let value = Value::new(&timestamp.to_bytes().repeat(copies)).expect("a value");
     let metadata = Algorithm::Fast.metadata(&keys);
     let items = keys.into_iter().map(|key| (key, value.clone())).collect();
-    let part = Part { stamp, homes: vec![HomeId(0)], guard: Guard::Open, metadata, items };
+    let part = Part { timestamp, homes: vec![HomeId(0)], guard: Guard::Open, metadata, items };
     store.prepare(&part).expect("there is room");
-    store.commit(stamp);
-    store.settle(stamp);
+    store.commit(timestamp);
+    store.settle(timestamp);
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn slots_in_registered_memory_are_whole_or_refused() {
                     continue;
                 };
                 believed += 1;
-                assert!(found.stamp.time >= before, "{} was replaced by {before}", found.stamp);
+                assert!(found.timestamp.time >= before, "{} was replaced by {before}", found.timestamp);
                 let value = found.value.bytes().unwrap();
-                assert!(value.chunks(12).all(|copy| copy == found.stamp.to_bytes()), "a torn value");
+                assert!(value.chunks(12).all(|copy| copy == found.timestamp.to_bytes()), "a torn value");
             }
         }
     });

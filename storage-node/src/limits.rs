@@ -349,7 +349,7 @@ const _: () = assert!(TRANSACT_PIECE_BYTES <= BUFFER_BYTES_MAX);
 // An answer with the longest value is one message at most.
 const _: () = assert!(VALUE_BYTES_MAX + REPLY_BYTES_MAX + (64 << 10) <= TRANSACT_REPLY_BYTES_MAX);
 const _: () = assert!(TRANSACT_REPLY_BYTES_MAX as u64 <= TRANSACT_ANSWER_BYTES_MAX);
-// A reader's stamps and keys fit what is pulled.
+// A reader's timestamps and keys fit what is pulled.
 const _: () = assert!(READ_KEYS_MAX as u64 * KEY_BYTES_MAX as u64 <= TRANSACT_PULLED_BYTES_MAX);
 // What is asked about all of them at one node fits its connection, with what they are told in the
 // end.

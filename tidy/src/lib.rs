@@ -26,6 +26,7 @@ mod source;
 mod tree;
 mod violation;
 mod width;
+mod words;
 
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
@@ -43,3 +44,4 @@ pub use source::{NON_ASCII_FILES, leftovers, missing_opening, not_ascii};
 pub use tree::{Tree, is_rust, is_source};
 pub use violation::Violation;
 pub use width::{WIDTH_MAX, too_wide};
+pub use words::{RETIRED_WORDS, RetiredWord, retired_words};

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use rackscan_tidy::{
-    DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, Tree, Violation, broken_links,
-    dead_files, is_rust, is_source, leftovers, missing_forbid, missing_opening, missing_workspace_lints,
-    not_ascii, outside_fences, packages, too_long, too_wide, unexpected_root_entries, unfenced_unsafe,
-    unreasoned_dependencies, vague_name, wrong_direction,
+    DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, RETIRED_WORDS, Tree, Violation,
+    broken_links, dead_files, is_rust, is_source, leftovers, missing_forbid, missing_opening,
+    missing_workspace_lints, not_ascii, outside_fences, packages, retired_words, too_long, too_wide,
+    unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies, vague_name, wrong_direction,
 };
 
 static ROOT: LazyLock<&Path> =
@@ -105,6 +105,11 @@ fn every_rust_source_opens_with_the_question_it_answers() {
 fn comments_and_documents_are_narrow_enough_to_be_read_beside_code() {
     let read = |path: &str| is_rust(path) || path.ends_with(".md");
     assert_none(texts(read).flat_map(|(path, text)| too_wide(path, text)));
+}
+
+#[test]
+fn names_have_the_words_of_the_glossary() {
+    assert_none(retired_words(texts(is_rust), RETIRED_WORDS));
 }
 
 #[test]

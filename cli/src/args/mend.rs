@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// `rackscan scrub`
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Nodes read their pages and cells of parity from their devices, past their caches, and check them. What is rotten comes back from what other nodes have and is\n\
+    after_help = "Nodes read their pages and cells of parity from their devices, past their caches, and check them. What is corrupt comes back from what other nodes have and is\n\
                   written where it lies; queries and writers go on meanwhile. Tables without parity have nothing to come back from and are not looked at.\n\n\
                   Exit code 0 if everything is whole (again), 1 if not: what does not come back is named.\n\n\
                   Examples:\n  rackscan scrub\n  rackscan scrub lineitem --rate 100MiB\n  rackscan scrub --dry-run --format json"
@@ -17,7 +17,7 @@ pub(crate) struct Scrub {
     /// The tables [default: all that are protected]
     #[arg(value_name = "TABLE")]
     pub(crate) tables: Vec<String>,
-    /// Only say what is rotten
+    /// Only say what is corrupt
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Read all cells here, too, and hold them against the equations of the parity
@@ -35,7 +35,7 @@ pub(crate) struct Scrub {
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Looks at everything and changes nothing: catalogs and maps of all nodes, checksums of all pages and cells of parity, and all equations. `rackscan scrub` mends what is\n\
-                  rotten, `rackscan rebuild` gives a node back what it has lost.\n\n\
+                  corrupt, `rackscan rebuild` gives a node back what it has lost.\n\n\
                   Exit code 0 if nothing at all is wrong, 1 if something is.\n\n\
                   Examples:\n  rackscan fsck\n  rackscan fsck orders --rate 50MiB"
 )]

@@ -114,7 +114,7 @@ fn write(session: &mut Session, items: Vec<(Key, Value)>, verb: &str) -> Result<
         note!("{home} does not know of it yet and will be told when it is back");
     }
     session.rest();
-    note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.stamp);
+    note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.timestamp);
     Ok(())
 }
 
@@ -158,9 +158,12 @@ fn print(items: &[(Key, Version)], format: Format) -> Result<(), Failure> {
             Some(bytes) => (text(bytes), Cell::from(bytes.len())),
             None => (String::new(), Cell::from("")),
         };
-        let stamp =
-            if version.stamp == Version::first().stamp { String::new() } else { version.stamp.to_string() };
-        table.push(vec![Cell::from(text(key.bytes())), Cell::from(value), bytes, Cell::from(stamp)]);
+        let timestamp = if version.timestamp == Version::first().timestamp {
+            String::new()
+        } else {
+            version.timestamp.to_string()
+        };
+        table.push(vec![Cell::from(text(key.bytes())), Cell::from(value), bytes, Cell::from(timestamp)]);
     }
     print_text(&table.render(format))
 }

@@ -69,7 +69,7 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
     for table in &report.tables {
         let (found, said) = (&table.report, said(&table.report));
         let per_byte = found.survivor_bytes as f64 / found.mended_bytes.max(1) as f64;
-        let is_good = found.unreadable.count == 0 && found.rotten.count == found.mended;
+        let is_good = found.unreadable.count == 0 && found.corrupt.count == found.mended;
         shown.push(vec![
             Cell::from(table.name.clone()),
             Cell::from(if table.adopted { "lost" } else { "there" }),

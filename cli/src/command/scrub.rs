@@ -10,7 +10,7 @@ use crate::{
 use rackscan_client::{Findings, ScrubOptions, ScrubReport};
 use rackscan_format::ids::{NodeId, TableId};
 
-/// Mends what is rotten in protected tables.
+/// Mends what is corrupt in protected tables.
 pub(crate) fn run(reach: &Reach, asked: &Scrub) -> Result<(), Failure> {
     let options =
         ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
@@ -71,7 +71,7 @@ fn look(
         "table",
         "places",
         "bytes",
-        "rotten",
+        "corrupt",
         "mended",
         "lost for good",
         "equations wrong",
@@ -102,14 +102,14 @@ fn look(
             Cell::from(name.clone()),
             Cell::from(report.places),
             Cell::Bytes(report.bytes),
-            Cell::from(report.rotten.count),
+            Cell::from(report.corrupt.count),
             Cell::from(report.mended),
             Cell::from(report.unreadable.count),
             Cell::from(report.unequal.count),
             Cell::Number(format!("{:.2}", started.elapsed().as_secs_f64())),
             Cell::from(state),
         ]);
-        for findings in [&report.rotten, &report.unreadable, &report.unequal] {
+        for findings in [&report.corrupt, &report.unreadable, &report.unequal] {
             name_first(name, findings);
         }
     }
@@ -119,7 +119,7 @@ fn look(
     }
     problems.iter().for_each(|problem| note!("{problem}"));
     Err(Failure::Runtime(
-        "not everything is whole, see above: `rackscan scrub` mends what is rotten, `rackscan rebuild NODE` gives a node back what it has lost"
+        "not everything is whole, see above: `rackscan scrub` mends what is corrupt, `rackscan rebuild NODE` gives a node back what it has lost"
             .to_owned(),
     ))
 }
@@ -142,7 +142,7 @@ pub(super) fn said(report: &ScrubReport) -> Vec<String> {
         }
     };
     say(report.mended, "mended");
-    say(report.rotten.count - report.mended.min(report.rotten.count), "rotten still");
+    say(report.corrupt.count - report.mended.min(report.corrupt.count), "corrupt still");
     say(report.unequal.count, "equations do not hold");
     say(report.stripes_skipped, "stripes could not be held against their equations");
     let nodes = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -1,5 +1,5 @@
-//! What lies on the devices rots, and devices are lost: `fsck` says so, `scrub` and `rebuild` make
-//! it whole again, and everybody gets the same answers meanwhile.
+//! Bytes on devices become corrupt, and devices are lost: `fsck` says so, `scrub` and `rebuild`
+//! make it whole again, and everybody gets the same answers meanwhile.
 
 use super::support::{Data, flip, kill, pids, protected};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ fn device(data: &Data, node: usize, device: usize) -> PathBuf {
 }
 
 #[test]
-fn what_rots_is_named_by_fsck_and_mended_by_scrub() {
-    let data = protected("rotten");
+fn what_is_corrupt_is_named_by_fsck_and_mended_by_scrub() {
+    let data = protected("corrupt");
     let few = data.run(FEW).succeeds();
     data.run("fsck").succeeds();
     data.run("cluster stop").succeeds();
@@ -20,9 +20,9 @@ fn what_rots_is_named_by_fsck_and_mended_by_scrub() {
     assert!(spots > 2, "{spots} spots");
     data.run("cluster start").succeeds();
     let found = data.run("fsck");
-    found.fails_later(1, &["rotten still", "node 1", "node 2", "rackscan scrub"]);
+    found.fails_later(1, &["corrupt still", "node 1", "node 2", "rackscan scrub"]);
     // To look is not to mend.
-    data.run("scrub --dry-run").fails_later(1, &["rotten still"]);
+    data.run("scrub --dry-run").fails_later(1, &["corrupt still"]);
     for placement in ["auto", "local", "remote-fetch", "remote-process"] {
         assert_eq!(data.run(&format!("{FEW} --placement {placement}")).succeeds(), few, "{placement}");
     }

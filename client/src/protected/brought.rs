@@ -1,8 +1,8 @@
 //! How do the cells of a node that has lost its part come back from relays?
 //!
-//! Every stripe of which something is rotten there is relayed whole: survivors send each other what
-//! they have, and the node writes its cells. A stripe counts if its cells have the checksums that
-//! the set says; what does not come back like that is left to whoever mends places (`repair`).
+//! Every stripe of which something is corrupt there is relayed whole: survivors send each other
+//! what they have, and the node writes its cells. A stripe counts if its cells have the checksums
+//! that the set says; what does not come back like that is left to whoever mends places (`repair`).
 //!
 //! Invariants
 //! - A place counts as brought back when all cells that it lies in are.
@@ -33,11 +33,11 @@ impl Bringing {
         &self,
         stripes: &Arc<Stripes>,
         place: usize,
-        rotten: &[u64],
+        corrupt: &[u64],
         pace: &Pace<'_>,
     ) -> Vec<u64> {
         let numbers: BTreeSet<u64> =
-            rotten.iter().flat_map(|rotten| of_place(stripes, place, *rotten)).collect();
+            corrupt.iter().flat_map(|corrupt| of_place(stripes, place, *corrupt)).collect();
         let purpose = Purpose::Rebuild { table: self.table, set: stripes.set.id, place };
         let session = match self.relays.open(stripes, purpose).await {
             Ok(session) => session,
@@ -68,9 +68,10 @@ impl Bringing {
         if let Err(why) = carried {
             tracing::warn!(set = %stripes.set.id, why, "relays have ended early; what is left is mended place by place");
         }
-        let is_back = |rotten: &&u64| of_place(stripes, place, **rotten).all(|stripe| back.contains(&stripe));
-        let brought: Vec<u64> = rotten.iter().filter(is_back).copied().collect();
-        let spots = brought.iter().filter_map(|rotten| stripes.spot(place, *rotten));
+        let is_back =
+            |corrupt: &&u64| of_place(stripes, place, **corrupt).all(|stripe| back.contains(&stripe));
+        let brought: Vec<u64> = corrupt.iter().filter(is_back).copied().collect();
+        let spots = brought.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));
         pace.mended(brought.len() as u64, spots.map(|spot| stripes.bytes_of(spot)).sum());
         brought
     }
@@ -78,14 +79,14 @@ impl Bringing {
 
 /// Whether these places of a node are worth a session: to open one takes longer than to mend a
 /// little.
-pub(super) fn is_much(stripes: &Stripes, place: usize, rotten: &[u64]) -> bool {
-    let spots = rotten.iter().filter_map(|rotten| stripes.spot(place, *rotten));
+pub(super) fn is_much(stripes: &Stripes, place: usize, corrupt: &[u64]) -> bool {
+    let spots = corrupt.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));
     spots.map(|spot| stripes.bytes_of(spot)).sum::<u64>() >= RELAYED_BYTES_MIN
 }
 
 /// The stripes in which a place of a node lies.
-fn of_place(stripes: &Stripes, place: usize, rotten: u64) -> impl Iterator<Item = u64> + use<> {
-    let spot = stripes.spot(place, rotten);
+fn of_place(stripes: &Stripes, place: usize, corrupt: u64) -> impl Iterator<Item = u64> + use<> {
+    let spot = stripes.spot(place, corrupt);
     let ranges = spot.and_then(|spot| stripes.ranges_of(place, spot)).unwrap_or_default();
     ranges.into_iter().map(|range| range.stripe)
 }

@@ -1,6 +1,6 @@
 //! How do nodes check and take bytes of stripes?
 //!
-//! Invariant: what is mended because a read found it rotten is not waited for, and at most
+//! Invariant: what is mended because a read found it corrupt is not waited for, and at most
 //! [`MENDS_MAX`] pages at a time are; others are found by the next read.
 
 use std::sync::{
@@ -23,9 +23,9 @@ use crate::{
     status::target_in,
 };
 
-/// Pages that reads have found rotten, since a cluster was connected to.
+/// Pages that reads have found corrupt, since a cluster was connected to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RottenPages {
+pub struct CorruptPages {
     /// Pages that came from others instead.
     pub found: u64,
     /// Those of them that are whole again where they lie.
@@ -48,12 +48,12 @@ impl Default for Mending {
 }
 
 impl Cluster {
-    /// How many pages of protected tables were found rotten by reads here. See [`Cluster::scrub`]
+    /// How many pages of protected tables were found corrupt by reads here. See [`Cluster::scrub`]
     /// for who looks for them.
     #[must_use]
-    pub fn rotten_pages(&self) -> RottenPages {
+    pub fn corrupt_pages(&self) -> CorruptPages {
         let Mending { found, mended, .. } = &self.shared.mending;
-        RottenPages { found: found.load(Relaxed), mended: mended.load(Relaxed) }
+        CorruptPages { found: found.load(Relaxed), mended: mended.load(Relaxed) }
     }
 
     /// Has a node take bytes for places of a set.
@@ -88,12 +88,12 @@ impl Cluster {
         }
     }
 
-    /// Has a node take a page that a read found rotten, at some time.
+    /// Has a node take a page that a read found corrupt, at some time.
     pub(super) fn mend_later(&self, stripes: &Stripes, node: NodeId, place: u64, bytes: &[u8]) {
         let mending = &self.shared.mending;
         mending.found.fetch_add(1, Relaxed);
         let set = stripes.set.id;
-        tracing::warn!(%node, %set, place, "a page was rotten; others gave it");
+        tracing::warn!(%node, %set, place, "a page was corrupt; others gave it");
         let (Ok(runtime), Ok(permit)) =
             (tokio::runtime::Handle::try_current(), Arc::clone(&mending.permits).try_acquire_owned())
         else {
@@ -104,9 +104,9 @@ impl Cluster {
             match cluster.mend(node, set, &[(place, &bytes)]).await {
                 Ok(()) => {
                     mended.fetch_add(1, Relaxed);
-                    tracing::info!(%node, %set, place, "a rotten page was mended");
+                    tracing::info!(%node, %set, place, "a corrupt page was mended");
                 }
-                Err(error) => tracing::warn!(%node, %set, place, %error, "a rotten page was not mended"),
+                Err(error) => tracing::warn!(%node, %set, place, %error, "a corrupt page was not mended"),
             }
             drop(permit);
         });
@@ -118,22 +118,22 @@ impl Cluster {
         let mut reply = self.ask(node, Request::Verify(wanted), None).await?;
         let found = match taken(node, during, &mut reply)? {
             Answer::Verified(found) => found,
-            other => return Err(unexpected(node, during, &other, "what is rotten")),
+            other => return Err(unexpected(node, during, &other, "what is corrupt")),
         };
         let end = wanted.from.saturating_add(found.places);
         let gets_on = found.next.is_none_or(|next| next > wanted.from && next == end);
-        let is_within = found.rotten.iter().all(|place| (wanted.from..end).contains(place));
-        if gets_on && is_within && found.rotten.is_sorted_by(|a, b| a < b) {
+        let is_within = found.corrupt.iter().all(|place| (wanted.from..end).contains(place));
+        if gets_on && is_within && found.corrupt.is_sorted_by(|a, b| a < b) {
             return Ok(found);
         }
         Err(ClientError::BadAnswer {
             node,
             during,
             found: format!(
-                "{} places, {:?} next, {:?} rotten",
+                "{} places, {:?} next, {:?} corrupt",
                 found.places,
                 found.next,
-                found.rotten.first()
+                found.corrupt.first()
             ),
             expected: format!("places from {} on", wanted.from),
         })

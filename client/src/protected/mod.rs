@@ -6,8 +6,8 @@
 //! catalog  parts of nodes that are away come from maps                                                        (map)
 //! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct, together)
 //!          what many of them need is read with few requests, as for repairs                                    (intervals, plans, gather)
-//! rot      a page that is rotten, or whose node has lost its part: reconstructed like one of a lost node, and mended              (rot, mend)
-//! scrub    every node checks what it has; what is rotten comes back from others, many places at a time                        (scrub, rotten, repair, pace)
+//! corrupt  a page that is corrupt, or whose node has lost its part: reconstructed like one of a lost node, and mended              (corruption, mend)
+//! scrub    every node checks what it has; what is corrupt comes back from others, many places at a time                        (scrub, corrupt, repair, pace)
 //! rebuild  a node without its part takes the extents again; others relay to it what it had, and what is left is mended (rebuild, brought)
 //! ```
 //!
@@ -15,6 +15,8 @@
 
 mod beyond;
 mod brought;
+mod corrupt;
+mod corruption;
 mod gather;
 mod intervals;
 mod layout;
@@ -29,8 +31,6 @@ mod rebuild;
 mod reconstruct;
 mod relays;
 mod repair;
-mod rot;
-mod rotten;
 mod scrub;
 mod stripes;
 mod together;
@@ -39,7 +39,7 @@ pub(crate) use map::KnownMaps;
 pub(crate) use mend::Mending;
 pub(crate) use protect::Sets;
 
-pub use mend::RottenPages;
+pub use mend::CorruptPages;
 pub use pace::{MendListener, MendProgress};
 pub use rebuild::{RebuildReport, RebuiltTable};
 pub use scrub::{Findings, ScrubOptions, ScrubReport};

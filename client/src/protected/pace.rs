@@ -18,8 +18,8 @@ pub struct MendProgress {
     pub bytes_total: u64,
     /// Bytes of them that were.
     pub bytes_done: u64,
-    /// Pages and cells of parity that were rotten or lost.
-    pub rotten: u64,
+    /// Pages and cells of parity that were corrupt or lost.
+    pub corrupt: u64,
     /// Those of them that are whole again.
     pub mended: u64,
     /// Their bytes.
@@ -39,7 +39,7 @@ pub(super) struct Pace<'l> {
     listener: MendListener<'l>,
     bytes_total: AtomicU64,
     bytes_done: AtomicU64,
-    rotten: AtomicU64,
+    corrupt: AtomicU64,
     mended: AtomicU64,
     mended_bytes: AtomicU64,
     survivor_bytes: AtomicU64,
@@ -59,7 +59,7 @@ impl<'l> Pace<'l> {
             listener,
             bytes_total: AtomicU64::new(0),
             bytes_done: AtomicU64::new(0),
-            rotten: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
             mended: AtomicU64::new(0),
             mended_bytes: AtomicU64::new(0),
             survivor_bytes: AtomicU64::new(0),
@@ -97,8 +97,8 @@ impl<'l> Pace<'l> {
         self.tell();
     }
 
-    pub(super) fn rotten(&self, places: u64) {
-        self.rotten.fetch_add(places, Relaxed);
+    pub(super) fn corrupt(&self, places: u64) {
+        self.corrupt.fetch_add(places, Relaxed);
         self.tell();
     }
 
@@ -122,7 +122,7 @@ impl<'l> Pace<'l> {
         MendProgress {
             bytes_total,
             bytes_done: self.bytes_done.load(Relaxed).min(bytes_total),
-            rotten: self.rotten.load(Relaxed),
+            corrupt: self.corrupt.load(Relaxed),
             mended: self.mended.load(Relaxed),
             mended_bytes: self.mended_bytes.load(Relaxed),
             survivor_bytes: self.survivor_bytes.load(Relaxed),

@@ -2,7 +2,7 @@
 //! back?
 //!
 //! ```text
-//! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is rotten
+//! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is corrupt
 //! then table by table; one that was adopted before is scrubbed
 //!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is mended place by place
 //! ```

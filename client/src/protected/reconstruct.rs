@@ -13,7 +13,7 @@
 //! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every
 //!   time one more is.
 //! - If a page does not come right, one more node after the other is taken for lost, as far as the
-//!   parity bears it: a survivor may be rotten without anybody knowing which.
+//!   parity bears it: a survivor may be corrupt without anybody knowing which.
 //! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from
 //!   [`RANGES_READ_MAX`] ranges under way.
 
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
-    /// A node that is there gets rotten pages back at some time.
+    /// A node that is there gets corrupt pages back at some time.
     pub(crate) async fn reconstruct(
         &self,
         node: NodeId,

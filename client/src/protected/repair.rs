@@ -1,4 +1,4 @@
-//! How do many rotten places of a node come back with few, large reads?
+//! How do many corrupt places of a node come back with few, large reads?
 //!
 //! ```text
 //! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`) -> what to read of survivors for all of them (`stripe`)
@@ -20,10 +20,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use rackscan_format::limits::{MEND_PLACES_MAX, SECTOR_BYTES};
 
 use super::{
+    corrupt::Corrupt,
     gather::{Failed, Planned, Reads, rounds},
     intervals::{Interval, Places, Wanted, copy},
     pace::Pace,
-    rotten::Rotten,
     stripes::{Spot, Stripes},
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) struct Repair<'r> {
     stripes: &'r Stripes,
     /// The node, by its place in the set.
     node: usize,
-    rotten: &'r Rotten,
+    corrupt: &'r Corrupt,
     pace: &'r Pace<'r>,
     /// The node without whose bytes the last place that needed that came back.
     suspect: AtomicUsize,
@@ -65,10 +65,10 @@ impl<'r> Repair<'r> {
         cluster: &'r Cluster,
         stripes: &'r Stripes,
         node: usize,
-        rotten: &'r Rotten,
+        corrupt: &'r Corrupt,
         pace: &'r Pace<'r>,
     ) -> Self {
-        Self { cluster, stripes, node, rotten, pace, suspect: AtomicUsize::new(0) }
+        Self { cluster, stripes, node, corrupt, pace, suspect: AtomicUsize::new(0) }
     }
 
     /// Mends these places, as far as survivors give them.
@@ -207,7 +207,7 @@ impl<'r> Repair<'r> {
         Batch { places, bytes, spots, beyond: BTreeSet::new() }
     }
 
-    /// What does not come back as a whole is tried in halves: other bytes may be rotten elsewhere.
+    /// What does not come back as a whole is tried in halves: other bytes may be corrupt elsewhere.
     async fn interval(
         &self,
         Interval { stripe, cells, range }: Interval,
@@ -216,7 +216,7 @@ impl<'r> Repair<'r> {
     ) -> Result<(), ClientError> {
         let mut left = vec![range];
         while let Some(range) = left.pop() {
-            let mut lost = self.rotten.lost(self.stripes, stripe, &range);
+            let mut lost = self.corrupt.lost(self.stripes, stripe, &range);
             lost.insert(self.node);
             lost.extend(also);
             let length = range.end - range.start;

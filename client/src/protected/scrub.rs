@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! maps       every node has the map; who has none gets it from another
-//! places     each node reads and checks its own (`Request::Verify`); only what is rotten is said
-//! repair     rotten places from the same ranges of others (`repair`), mended at their node, which checks them
+//! places     each node reads and checks its own (`Request::Verify`); only what is corrupt is said
+//! repair     corrupt places from the same ranges of others (`repair`), mended at their node, which checks them
 //! equations  if asked for: all cells are read here, and must XOR to nothing
 //! ```
 //!
@@ -24,10 +24,10 @@ use rackscan_stripe::xor;
 use super::{
     beyond::{Beyond, beyond},
     brought::{Bringing, is_much},
+    corrupt::Corrupt,
     map::KnownMap,
     pace::{MendListener, Pace},
     repair::Repair,
-    rotten::Rotten,
     stripes::{CellRange, Stripes},
 };
 use crate::{
@@ -38,7 +38,7 @@ use crate::{
 /// What a scrub does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Whether what is rotten is mended; else it is only reported.
+    /// Whether what is corrupt is mended; else it is only reported.
     pub repair: bool,
     /// Whether all cells are read here and held against the equations.
     pub equations: bool,
@@ -78,8 +78,8 @@ pub struct ScrubReport {
     pub places: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those of them that were rotten.
-    pub rotten: Findings,
+    /// Those of them that were corrupt.
+    pub corrupt: Findings,
     /// Of these, how many are whole again.
     pub mended: u64,
     /// Their bytes.
@@ -90,7 +90,7 @@ pub struct ScrubReport {
     pub unreadable: Findings,
     /// Equations that do not hold, with the parity that is wrong.
     pub unequal: Findings,
-    /// Stripes whose equations were not looked at, because a part of them is away or rotten.
+    /// Stripes whose equations were not looked at, because a part of them is away or corrupt.
     pub stripes_skipped: u64,
     /// Nodes that have no whole map; with `repair` they have one now.
     pub maps_lost: Vec<NodeId>,
@@ -106,7 +106,7 @@ impl ScrubReport {
     pub fn is_whole(&self) -> bool {
         self.unreadable.count == 0
             && self.unequal.count == 0
-            && self.rotten.count == self.mended
+            && self.corrupt.count == self.mended
             && self.lost.is_empty()
             && self.away.is_empty()
             && self.stripes_skipped == 0
@@ -115,7 +115,7 @@ impl ScrubReport {
     /// Whether nothing at all was wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.is_whole() && self.rotten.count == 0 && self.maps_lost.is_empty()
+        self.is_whole() && self.corrupt.count == 0 && self.maps_lost.is_empty()
     }
 }
 
@@ -125,20 +125,20 @@ pub(super) enum Looking {
     All,
     /// At one, by its place.
     One(usize),
-    /// At one that has only just taken its part again, so that all of it is rotten.
+    /// At one that has only just taken its part again, so that all of it is corrupt.
     Adopted(usize),
 }
 
 /// What a node's places are like.
 enum Looked {
-    Rotten(Vec<u64>),
+    Corrupt(Vec<u64>),
     /// It has nothing of the set.
     Lost,
     Away,
 }
 
 impl Cluster {
-    /// Checks a protected table on all of its nodes, and mends what is rotten if asked to.
+    /// Checks a protected table on all of its nodes, and mends what is corrupt if asked to.
     /// `listener` hears how far that is.
     ///
     /// # Errors
@@ -189,8 +189,8 @@ impl Cluster {
         };
         let looked = match looking {
             Looking::Adopted(node) => {
-                pace.rotten(stripes.places(node));
-                vec![Ok(Looked::Rotten((0..stripes.places(node)).collect()))]
+                pace.corrupt(stripes.places(node));
+                vec![Ok(Looked::Corrupt((0..stripes.places(node)).collect()))]
             }
             _ => join_all(nodes.iter().map(|node| self.look_at(stripes, *node, pace))).await,
         };
@@ -199,7 +199,7 @@ impl Cluster {
         for (node, looked) in nodes.into_iter().zip(looked) {
             let id = stripes.set.streams[node].node;
             match looked? {
-                Looked::Rotten(places) => found.push((node, places)),
+                Looked::Corrupt(places) => found.push((node, places)),
                 Looked::Lost => {
                     gone.insert(node);
                     once(&mut report.lost, id);
@@ -218,13 +218,13 @@ impl Cluster {
         }
         // Relays need all others.
         let bringing = bringing.filter(|_| gone.is_empty() && options.repair);
-        let mut rotten = Rotten::without(gone);
+        let mut corrupt = Corrupt::without(gone);
         for (node, places) in &found {
             report.places += stripes.places(*node);
             report.bytes += stripes.held_bytes(*node);
             for place in places {
-                rotten.add(stripes, *node, *place);
-                report.rotten.add(|| name(stripes, *node, *place));
+                corrupt.add(stripes, *node, *place);
+                report.corrupt.add(|| name(stripes, *node, *place));
             }
         }
         if options.repair {
@@ -232,14 +232,14 @@ impl Cluster {
                 if let Some(bringing) = bringing.filter(|_| is_much(stripes, *node, places)) {
                     let back: BTreeSet<u64> =
                         bringing.back(stripes, *node, places, pace).await.into_iter().collect();
-                    back.iter().for_each(|place| rotten.remove(stripes, *node, *place));
+                    back.iter().for_each(|place| corrupt.remove(stripes, *node, *place));
                     places.retain(|place| !back.contains(place));
                 }
             }
             for (node, places) in found.iter().filter(|(_, places)| !places.is_empty()) {
-                let repaired = Repair::new(self, stripes, *node, &rotten, pace).run(places).await?;
+                let repaired = Repair::new(self, stripes, *node, &corrupt, pace).run(places).await?;
                 for place in &repaired.mended {
-                    rotten.remove(stripes, *node, *place);
+                    corrupt.remove(stripes, *node, *place);
                 }
                 for (place, reason) in &repaired.unreadable {
                     report.unreadable.add(|| format!("{}: {reason}", name(stripes, *node, *place)));
@@ -247,7 +247,7 @@ impl Cluster {
             }
         }
         if options.equations && looking == Looking::All {
-            self.check_equations(stripes, &rotten, pace, report).await?;
+            self.check_equations(stripes, &corrupt, pace, report).await?;
         }
         Ok(())
     }
@@ -265,12 +265,12 @@ impl Cluster {
         join_all(others.map(one)).await.into_iter().flatten().collect()
     }
 
-    /// Which places of a node are rotten.
+    /// Which places of a node are corrupt.
     async fn look_at(&self, stripes: &Stripes, node: usize, pace: &Pace<'_>) -> Result<Looked, ClientError> {
         let (set, id) = (stripes.set.id, stripes.set.streams[node].node);
-        let (mut from, mut rotten) = (0, Vec::new());
+        let (mut from, mut corrupt) = (0, Vec::new());
         if stripes.places(node) == 0 {
-            return Ok(Looked::Rotten(rotten));
+            return Ok(Looked::Corrupt(corrupt));
         }
         loop {
             // A slow pace is kept by small requests, not by long pauses between large ones.
@@ -284,13 +284,13 @@ impl Cluster {
                 Err(error) => return Err(error),
             };
             let bytes = |place: &u64| stripes.spot(node, *place).map_or(0, |spot| stripes.bytes_of(spot));
-            let rotten_bytes: u64 = found.rotten.iter().map(bytes).sum();
-            pace.rotten(found.rotten.len() as u64);
-            pace.done(found.bytes.saturating_sub(rotten_bytes));
-            rotten.extend(found.rotten);
+            let corrupt_bytes: u64 = found.corrupt.iter().map(bytes).sum();
+            pace.corrupt(found.corrupt.len() as u64);
+            pace.done(found.bytes.saturating_sub(corrupt_bytes));
+            corrupt.extend(found.corrupt);
             match found.next {
                 Some(next) => from = next,
-                None => return Ok(Looked::Rotten(rotten)),
+                None => return Ok(Looked::Corrupt(corrupt)),
             }
         }
     }
@@ -323,12 +323,12 @@ impl Cluster {
     async fn check_equations(
         &self,
         stripes: &Stripes,
-        rotten: &Rotten,
+        corrupt: &Corrupt,
         pace: &Pace<'_>,
         report: &mut ScrubReport,
     ) -> Result<(), ClientError> {
         let whole: Vec<u64> =
-            (0..stripes.set.stripes).filter(|stripe| !rotten.touches(stripes, *stripe)).collect();
+            (0..stripes.set.stripes).filter(|stripe| !corrupt.touches(stripes, *stripe)).collect();
         report.stripes_skipped += stripes.set.stripes - whole.len() as u64;
         let one = |stripe: u64| async move { (stripe, self.unequal(stripes, stripe, pace).await) };
         let mut found = stream::iter(whole).map(one).buffered(MEND_BATCHES_MAX);

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Nothing a home says is believed before it has been parsed: one that talks nonsense is lost.
-//! - Every answer is noted, whoever asked: epochs, stamps and places are true for all. The
+//! - Every answer is noted, whoever asked: epochs, timestamps and places are true for all. The
 //!   transaction hears what was for it.
 
 use std::time::Instant;
@@ -16,7 +16,7 @@ use rackscan_ramp::{
     algorithm::Event as Happening,
     item::{Key, Version},
     message::{Found, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{
@@ -115,13 +115,13 @@ impl Session {
             match asked.purpose {
                 Purpose::Run(number) => self.happen(number, Happening::Reply { from, reply }),
                 Purpose::Follow(attempt) => self.follows(News::Reply { at, attempt, reply }),
-                Purpose::Ending(stamp) => {
-                    let Some(ending) = self.endings.get_mut(&stamp) else { continue };
+                Purpose::Ending(timestamp) => {
+                    let Some(ending) = self.endings.get_mut(&timestamp) else { continue };
                     let messages = ending.heard(from, &reply);
                     if ending.ended() {
-                        self.endings.remove(&stamp);
+                        self.endings.remove(&timestamp);
                     }
-                    self.tell_ending(stamp, messages);
+                    self.tell_ending(timestamp, messages);
                 }
                 Purpose::Open | Purpose::Lease | Purpose::Refresh | Purpose::Tell => {}
             }
@@ -155,7 +155,7 @@ impl Session {
             Reply::Locked { items } => self.note_found(at, items),
             Reply::Named { items } => {
                 let versions = items.iter().filter_map(|(_, version)| version.as_ref());
-                versions.for_each(|version| self.hear(version.stamp));
+                versions.for_each(|version| self.hear(version.timestamp));
             }
             Reply::Refused { why } if purpose == Purpose::Lease => self.no_home(at, &why.to_string()),
             Reply::Refused { why } => {
@@ -170,7 +170,7 @@ impl Session {
     fn note_found(&mut self, at: usize, items: &[(Key, Found)]) {
         let life = self.homes[at].opened.as_ref().map(|opened| opened.life);
         for (key, Found { version, place, .. }) in items {
-            self.hear(version.stamp);
+            self.hear(version.timestamp);
             match (life, place) {
                 _ if self.operations == super::Operations::Messages => {}
                 (Some(life), Some(place)) => self.places.learn(key, life, *place),
@@ -179,13 +179,13 @@ impl Session {
         }
     }
 
-    /// What is written after something was read has a higher stamp.
-    pub(super) fn hear(&self, stamp: Stamp) {
-        self.clock.hear(stamp);
+    /// What is written after something was read has a higher timestamp.
+    pub(super) fn hear(&self, timestamp: Timestamp) {
+        self.clock.hear(timestamp);
     }
 
     /// The locks are released: whoever waited for them will not be answered any more.
-    fn forget_lock(&mut self, at: usize, owner: Stamp) {
+    fn forget_lock(&mut self, at: usize, owner: Timestamp) {
         let home = &mut self.homes[at];
         let of_owner =
             |asked: &Asked| matches!(asked.request, Some(Request::Lock { owner: of, .. }) if of == owner);
@@ -236,11 +236,11 @@ impl Session {
             Some(Request::Get { lease, keys }) if keys.len() > 1 => {
                 halves(keys).map(|keys| Request::Get { lease, keys }).into()
             }
-            Some(Request::Stamps { lease, keys }) if keys.len() > 1 => {
-                halves(keys).map(|keys| Request::Stamps { lease, keys }).into()
+            Some(Request::Timestamps { lease, keys }) if keys.len() > 1 => {
+                halves(keys).map(|keys| Request::Timestamps { lease, keys }).into()
             }
-            Some(Request::Among { lease, keys, stamps }) if keys.len() > 1 => {
-                halves(keys).map(|keys| Request::Among { lease, keys, stamps: stamps.clone() }).into()
+            Some(Request::Among { lease, keys, timestamps }) if keys.len() > 1 => {
+                halves(keys).map(|keys| Request::Among { lease, keys, timestamps: timestamps.clone() }).into()
             }
             _ => {
                 let (home, bytes_max) = (self.homes[at].id, self.parts.answers.len() as u64);

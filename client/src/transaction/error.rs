@@ -11,7 +11,7 @@ use rackscan_ramp::{
     item::Key,
     limits::CLOCK_SKEW_MS_MAX,
     message::{HomeId, Refusal},
-    stamp::{ClockError, Stamp},
+    timestamp::{ClockError, Timestamp},
     utc::Utc,
 };
 
@@ -36,10 +36,10 @@ pub enum TransactionError {
         reason: String,
     },
     /// Nothing was written, and nothing ever will be.
-    #[error("the transaction {stamp} was aborted, and nothing of it is visible: {why}")]
+    #[error("the transaction {timestamp} was aborted, and nothing of it is visible: {why}")]
     Aborted {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Why.
         why: Abortion,
     },
@@ -55,10 +55,10 @@ pub enum TransactionError {
         home: HomeId,
         /// The first key of which that is so.
         key: Key,
-        /// The timestamp of the version that was expected; [`Stamp::FIRST`] for none.
-        expected: Stamp,
+        /// The timestamp of the version that was expected; [`Timestamp::FIRST`] for none.
+        expected: Timestamp,
         /// The timestamp of the newest version there.
-        found: Stamp,
+        found: Timestamp,
         /// Whether that one is committed. If not, it may yet be aborted.
         committed: bool,
     },
@@ -66,13 +66,13 @@ pub enum TransactionError {
     /// and nothing ever will be.
     #[error(
         "nothing was written: during each of {attempts} attempts others wrote the same keys, and the newest timestamp {newest} is not older \
-         than that of the last attempt, {stamp}; write again, or give more time"
+         than that of the last attempt, {timestamp}; write again, or give more time"
     )]
     Contended {
         /// The last attempt.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The newest timestamp that it met.
-        newest: Stamp,
+        newest: Timestamp,
         /// How often it was tried.
         attempts: u32,
     },
@@ -101,13 +101,13 @@ pub enum TransactionError {
     /// Homes were lost before they had voted. The transaction will be visible wholly or not at all,
     /// and they know.
     #[error(
-        "it is not known whether the transaction {stamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
+        "it is not known whether the transaction {timestamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
          read to find out",
         listed(homes)
     )]
     Unknown {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Those that did not answer.
         homes: Vec<HomeId>,
     },

@@ -19,7 +19,7 @@ use rackscan_ramp::{
     limits::{SETTLED_PER_PART_MAX, SLOT_BYTES_MAX},
     message::{Epoch, Found, HomeId, LeaseId, Request},
     slot::Place,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// What a request is for.
@@ -36,7 +36,7 @@ pub(super) enum Purpose {
     /// The present epoch, so that the lease can be moved on.
     Refresh,
     /// The end of a transaction that is committed.
-    Ending(Stamp),
+    Ending(Timestamp),
     /// The home, which need not answer.
     Tell,
 }
@@ -101,7 +101,7 @@ pub(super) struct Home {
     pub(super) id: HomeId,
     pub(super) opened: Option<Opened>,
     pub(super) lease: Option<LeaseId>,
-    /// Whether it has given one on this connection: it is there, and its newest stamp is known.
+    /// Whether it has given one on this connection: it is there, and its newest timestamp is known.
     pub(super) is_known: bool,
     /// Why there is no lease, if the home said so.
     pub(super) refusal: Option<super::TransactionError>,
@@ -127,7 +127,7 @@ pub(super) struct Home {
     pub(super) source_of: Option<u64>,
     pub(super) readings: Readings,
     /// Transactions that have ended in all of their homes, of which this is one.
-    pub(super) settled: Vec<Stamp>,
+    pub(super) settled: Vec<Timestamp>,
 }
 
 impl Home {
@@ -188,7 +188,7 @@ impl Home {
         }
         if !self.settled.is_empty() {
             let most = self.settled.len().min(SETTLED_PER_PART_MAX);
-            messages.push(Request::Settled { stamps: self.settled.drain(..most).collect() });
+            messages.push(Request::Settled { timestamps: self.settled.drain(..most).collect() });
         }
     }
 

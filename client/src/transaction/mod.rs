@@ -46,8 +46,8 @@ use rackscan_ramp::{
     algorithm::{Algorithm, Cluster, Event as Happening, Interruption, Outcome},
     item::{Key, Version},
     message::{HomeId, LeaseId, home_of},
-    stamp::{ClientId, Clock, Stamp},
     termination::Termination,
+    timestamp::{ClientId, Clock, Timestamp},
 };
 
 use crate::{
@@ -163,7 +163,7 @@ pub struct ReadOutcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     /// The transaction. It is committed.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// Homes that have not said that they know: there it may be invisible to others until they do.
     /// The session goes on telling them.
     pub untold: Vec<HomeId>,
@@ -192,7 +192,7 @@ pub struct Session {
     /// What the present transaction has not been told yet.
     happened: VecDeque<Happening>,
     /// Transactions that are committed, and not known everywhere.
-    endings: BTreeMap<Stamp, Termination>,
+    endings: BTreeMap<Timestamp, Termination>,
     events: Vec<LineEvent>,
     /// Whether a connection has ended of which the lines have not told yet.
     missed_an_end: bool,
@@ -237,7 +237,7 @@ impl Session {
             lines: Lines::connect_without(lines, unresponsive)?,
             ids,
             parts,
-            clock: Clock::after(ClientId(client), Stamp::FIRST),
+            clock: Clock::after(ClientId(client), Timestamp::FIRST),
             wall,
             algorithm,
             operations,
@@ -293,10 +293,10 @@ impl Session {
         let unique = unique(keys);
         for attempt in 1.. {
             self.make_ready(unique.iter(), deadline)?;
-            let stamp = self.clock.next(self.wall.now_ms())?;
+            let timestamp = self.clock.next(self.wall.now_ms())?;
             self.begin(begun);
             let cluster = Dealt { homes: &self.homes, ids: &self.ids };
-            let (coordinator, messages) = self.algorithm.begin_read(stamp, &unique, &cluster)?;
+            let (coordinator, messages) = self.algorithm.begin_read(timestamp, &unique, &cluster)?;
             let (outcome, run) = self.drive(coordinator, messages, deadline);
             match outcome {
                 Outcome::Read { items, rounds } => {
@@ -354,10 +354,10 @@ impl Session {
         self.ids.binary_search(&home).ok()
     }
 
-    fn settled(&mut self, stamp: Stamp, homes: &[HomeId]) {
+    fn settled(&mut self, timestamp: Timestamp, homes: &[HomeId]) {
         for home in homes {
             if let Some(at) = self.position(*home) {
-                self.homes[at].settled.push(stamp);
+                self.homes[at].settled.push(timestamp);
                 self.tell_if_many(at);
             }
         }
@@ -365,11 +365,11 @@ impl Session {
 
     /// Tells the homes of a committed transaction of its end, until all know. Of those beyond a
     /// bound they learn from each other.
-    fn go_on_telling(&mut self, stamp: Stamp, homes: &[HomeId]) {
+    fn go_on_telling(&mut self, timestamp: Timestamp, homes: &[HomeId]) {
         if self.endings.len() < SESSION_ENDINGS_MAX {
-            let (ending, messages) = Termination::settle(stamp, homes);
-            self.endings.insert(stamp, ending);
-            self.tell_ending(stamp, messages);
+            let (ending, messages) = Termination::settle(timestamp, homes);
+            self.endings.insert(timestamp, ending);
+            self.tell_ending(timestamp, messages);
         }
     }
 }

@@ -13,7 +13,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Algorithm, Coordinator, Event as Happening, Interruption, Message, Outcome, Step},
     item::Key,
     message::{HomeId, Refusal, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{Session, TransactionError, follow::News, home::Purpose};
@@ -137,12 +137,12 @@ impl Session {
         if let Some(run) = self.run.as_mut().filter(|run| run.number == number) {
             run.away.get_or_insert((home, reason));
         }
-        let refused = |stamp: Stamp| {
-            let reply = Reply::Refused { why: Refusal::Promised { stamp } };
+        let refused = |timestamp: Timestamp| {
+            let reply = Reply::Refused { why: Refusal::Promised { timestamp } };
             Happening::Reply { from: home, reply }
         };
         let event = match request {
-            Some(Request::Prepare { part, .. } | Request::Put { part, .. }) => refused(part.stamp),
+            Some(Request::Prepare { part, .. } | Request::Put { part, .. }) => refused(part.timestamp),
             _ => Happening::Lost { home },
         };
         self.happen(number, event);
@@ -204,11 +204,11 @@ impl Session {
     fn back(&mut self, at: usize) {
         let Some(home) = self.homes.get(at).map(|home| home.id) else { return };
         // First, so that it knows what is committed before it is asked for anything.
-        let endings: Vec<(Stamp, Vec<Message>)> =
-            self.endings.iter().map(|(stamp, ending)| (*stamp, ending.again())).collect();
-        for (stamp, mut messages) in endings {
+        let endings: Vec<(Timestamp, Vec<Message>)> =
+            self.endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();
+        for (timestamp, mut messages) in endings {
             messages.retain(|message| message.to == home);
-            self.tell_ending(stamp, messages);
+            self.tell_ending(timestamp, messages);
         }
         if let Some(number) = self.run.as_ref().map(|run| run.number) {
             self.happen(number, Happening::Back { home });
@@ -319,7 +319,7 @@ impl Session {
     }
 
     /// The error of a transaction that was aborted.
-    pub(super) fn aborted(&self, stamp: Stamp, why: Abortion, run: Run) -> TransactionError {
+    pub(super) fn aborted(&self, timestamp: Timestamp, why: Abortion, run: Run) -> TransactionError {
         if let Some(error) = run.failure {
             return error;
         }
@@ -330,7 +330,7 @@ impl Session {
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
                 self.interrupted(why, run)
             }
-            (why, _) => TransactionError::Aborted { stamp, why },
+            (why, _) => TransactionError::Aborted { timestamp, why },
         }
     }
 }

@@ -19,7 +19,7 @@ use rackscan_ramp::{
     algorithm::Message,
     item::{Key, Write},
     message::{HomeId, Request, home_of},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{
@@ -83,11 +83,11 @@ impl Session {
             Request::Get { lease, keys } => {
                 self.ask_in_parts(at, purpose, keys, |keys| Request::Get { lease, keys });
             }
-            Request::Stamps { lease, keys } => {
-                self.ask_in_parts(at, purpose, keys, |keys| Request::Stamps { lease, keys });
+            Request::Timestamps { lease, keys } => {
+                self.ask_in_parts(at, purpose, keys, |keys| Request::Timestamps { lease, keys });
             }
-            Request::Among { lease, keys, stamps } => {
-                let among = |keys| Request::Among { lease, keys, stamps: stamps.clone() };
+            Request::Among { lease, keys, timestamps } => {
+                let among = |keys| Request::Among { lease, keys, timestamps: timestamps.clone() };
                 self.ask_in_parts(at, purpose, keys, among);
             }
             request => self.enqueue(at, purpose, Some(request)),
@@ -301,13 +301,13 @@ impl Session {
 
     /// Messages of a transaction that is committed, to homes that do not know it yet. Those that
     /// are away are told when they are back.
-    pub(super) fn tell_ending(&mut self, stamp: Stamp, messages: Vec<Message>) {
+    pub(super) fn tell_ending(&mut self, timestamp: Timestamp, messages: Vec<Message>) {
         for Message { to, request } in messages {
             let Some(at) = self.position(to).filter(|at| self.lines.away(*at).is_none()) else { continue };
-            let is_asked = |asked: &Asked| asked.purpose == Purpose::Ending(stamp);
+            let is_asked = |asked: &Asked| asked.purpose == Purpose::Ending(timestamp);
             let is_last = matches!(request, Request::Ended { .. });
             if is_last || !self.homes[at].asked.iter().any(is_asked) {
-                self.ask(at, Purpose::Ending(stamp), request);
+                self.ask(at, Purpose::Ending(timestamp), request);
             }
         }
     }
@@ -325,7 +325,9 @@ fn is_answered(request: &Request) -> bool {
 fn is_answered_at_length(request: &Request) -> bool {
     match request {
         Request::Get { keys, .. } => !keys.is_empty(),
-        Request::Stamps { .. } | Request::Among { .. } | Request::Lock { .. } | Request::Scan { .. } => true,
+        Request::Timestamps { .. } | Request::Among { .. } | Request::Lock { .. } | Request::Scan { .. } => {
+            true
+        }
         _ => false,
     }
 }

@@ -149,7 +149,7 @@ impl Session {
         let (from, epoch) = (self.homes[at].id, self.homes[at].told);
         if !found.is_empty() {
             self.count_one_sided(found.len());
-            found.iter().for_each(|(_, Found { version, .. })| self.hear(version.stamp));
+            found.iter().for_each(|(_, Found { version, .. })| self.hear(version.timestamp));
             self.happen(run, Happening::Reply { from, reply: Reply::Found { items: found, epoch } });
         }
         self.ask_for(at, run, unknown);

@@ -21,7 +21,7 @@ use rackscan_ramp::{
     item::{Key, Value, Write},
     limits::{CLOCK_SKEW_MS_MAX, LOGICAL_BITS},
     message::{HomeId, Refusal},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{Dealt, Session, TransactionError, Written};
@@ -30,7 +30,7 @@ use crate::limits::WRITE_ATTEMPTS_MAX;
 /// How an attempt ended that is not known to be committed.
 enum Failed {
     /// The same may be committed with a timestamp that is newer than this one.
-    Outdated(Stamp),
+    Outdated(Timestamp),
     Final(TransactionError),
 }
 
@@ -62,29 +62,29 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::write_if`], and why there are no items to write.
-    pub fn write_stamped<W: Into<Write>, E: From<TransactionError>>(
+    pub fn write_with_timestamp<W: Into<Write>, E: From<TransactionError>>(
         &mut self,
-        mut make: impl FnMut(Stamp) -> Result<Vec<W>, E>,
+        mut make: impl FnMut(Timestamp) -> Result<Vec<W>, E>,
     ) -> Result<Written, E> {
         let begun = Instant::now();
         let ids = self.ids.clone();
         self.make_homes_ready(&ids, begun + self.timeout)?;
-        self.write_with(begun, |stamp| Ok(make(stamp)?.into_iter().map(W::into).collect()))
+        self.write_with(begun, |timestamp| Ok(make(timestamp)?.into_iter().map(W::into).collect()))
     }
 
     /// Writes at homes that are ready, under the first timestamp that is new enough.
     fn write_with<E: From<TransactionError>>(
         &mut self,
         begun: Instant,
-        mut make: impl FnMut(Stamp) -> Result<Vec<Write>, E>,
+        mut make: impl FnMut(Timestamp) -> Result<Vec<Write>, E>,
     ) -> Result<Written, E> {
         let deadline = begun + self.timeout;
         for attempt in 1.. {
             let wall_ms = self.wall.now_ms();
-            let stamp = self.clock.next(wall_ms).map_err(TransactionError::from)?;
-            let items = make(stamp)?;
+            let timestamp = self.clock.next(wall_ms).map_err(TransactionError::from)?;
+            let items = make(timestamp)?;
             self.check_sizes(&items)?;
-            match self.attempt(stamp, wall_ms, items, begun) {
+            match self.attempt(timestamp, wall_ms, items, begun) {
                 Ok(written) => return Ok(written),
                 Err(Failed::Final(error)) => return Err(error.into()),
                 Err(Failed::Outdated(newest))
@@ -94,7 +94,7 @@ impl Session {
                 }
                 Err(Failed::Outdated(newest)) => {
                     let attempts = attempt;
-                    return Err(TransactionError::Contended { stamp, newest, attempts }.into());
+                    return Err(TransactionError::Contended { timestamp, newest, attempts }.into());
                 }
             }
         }
@@ -104,7 +104,7 @@ impl Session {
     /// Writes under this timestamp, at homes that are ready.
     fn attempt(
         &mut self,
-        stamp: Stamp,
+        timestamp: Timestamp,
         wall_ms: u64,
         items: Vec<Write>,
         begun: Instant,
@@ -112,27 +112,27 @@ impl Session {
         let homes = self.homes_of(items.iter().map(|item| &item.key));
         self.begin(begun);
         let cluster = Dealt { homes: &self.homes, ids: &self.ids };
-        let began = self.algorithm.begin_write(Begun { stamp, wall_ms, settled: &[] }, items, &cluster);
+        let began = self.algorithm.begin_write(Begun { timestamp, wall_ms, settled: &[] }, items, &cluster);
         let (coordinator, messages) = began.map_err(|error| Failed::Final(error.into()))?;
         let (outcome, run) = self.drive(coordinator, messages, begun + self.timeout);
         match outcome {
-            Outcome::Committed { stamp } => {
+            Outcome::Committed { timestamp } => {
                 if self.algorithm != Algorithm::None {
-                    self.settled(stamp, &homes);
+                    self.settled(timestamp, &homes);
                 }
-                Ok(Written { stamp, untold: Vec::new() })
+                Ok(Written { timestamp, untold: Vec::new() })
             }
-            Outcome::Sealed { stamp, missing } => {
-                self.go_on_telling(stamp, &homes);
-                Ok(Written { stamp, untold: missing })
+            Outcome::Sealed { timestamp, missing } => {
+                self.go_on_telling(timestamp, &homes);
+                Ok(Written { timestamp, untold: missing })
             }
-            Outcome::Unknown { stamp, missing } => Err(Failed::Final(unknown(stamp, missing))),
-            Outcome::Torn { stamp, missing, why } => {
-                Err(why.newest().map_or_else(|| Failed::Final(unknown(stamp, missing)), Failed::Outdated))
+            Outcome::Unknown { timestamp, missing } => Err(Failed::Final(unknown(timestamp, missing))),
+            Outcome::Torn { timestamp, missing, why } => {
+                Err(why.newest().map_or_else(|| Failed::Final(unknown(timestamp, missing)), Failed::Outdated))
             }
-            Outcome::Aborted { stamp, why } => match why.newest() {
+            Outcome::Aborted { timestamp, why } => match why.newest() {
                 Some(newest) => Err(Failed::Outdated(newest)),
-                None => Err(Failed::Final(self.refused_for(stamp, why, run))),
+                None => Err(Failed::Final(self.refused_for(timestamp, why, run))),
             },
             Outcome::Interrupted { why } => Err(Failed::Final(self.interrupted(why, run))),
             Outcome::Read { .. } | Outcome::Listed { .. } => {
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// The error of a transaction that was aborted and would be again.
-    fn refused_for(&self, stamp: Stamp, why: Abortion, run: super::run::Run) -> TransactionError {
+    fn refused_for(&self, timestamp: Timestamp, why: Abortion, run: super::run::Run) -> TransactionError {
         match why {
             Abortion::Refused { home, why: Refusal::Conflict { key, expected, found, committed } } => {
                 TransactionError::Conflict { home, key, expected, found, committed }
@@ -151,36 +151,36 @@ impl Session {
                 let client_host = rackscan_fabric::host_name();
                 TransactionError::ClockAhead { home, client_host, client_ms, host, host_ms }
             }
-            why => self.aborted(stamp, why, run),
+            why => self.aborted(timestamp, why, run),
         }
     }
 }
 
-fn unknown(stamp: Stamp, homes: Vec<HomeId>) -> TransactionError {
-    TransactionError::Unknown { stamp, homes }
+fn unknown(timestamp: Timestamp, homes: Vec<HomeId>) -> TransactionError {
+    TransactionError::Unknown { timestamp, homes }
 }
 
 /// The timestamp that the next attempt must be newer than: as far ahead of what this one met as all
 /// attempts have taken. Else a client that is far away would always come behind those that write
 /// the same key from nearby.
-fn ahead(newest: Stamp, taken: Duration) -> Stamp {
+fn ahead(newest: Timestamp, taken: Duration) -> Timestamp {
     let ms = u64::try_from(taken.as_millis()).unwrap_or(u64::MAX).min(CLOCK_SKEW_MS_MAX);
-    Stamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
+    Timestamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackscan_ramp::stamp::ClientId;
+    use rackscan_ramp::timestamp::ClientId;
 
     #[test]
     fn the_next_attempt_is_ahead_by_what_all_have_taken_and_a_minute_at_most() {
-        let met = Stamp { time: 1000 << LOGICAL_BITS, client: ClientId(1) };
+        let met = Timestamp { time: 1000 << LOGICAL_BITS, client: ClientId(1) };
         let ms = |taken| ahead(met, taken).milliseconds();
         assert_eq!(ms(Duration::from_micros(300)), 1000);
         assert_eq!(ms(Duration::from_millis(40)), 1040);
         assert_eq!(ms(Duration::from_secs(3600)), 1000 + CLOCK_SKEW_MS_MAX);
-        let last = Stamp { time: u64::MAX - 1, client: ClientId(1) };
+        let last = Timestamp { time: u64::MAX - 1, client: ClientId(1) };
         assert_eq!(ahead(last, Duration::from_secs(1)).time, u64::MAX);
     }
 }

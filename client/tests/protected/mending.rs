@@ -1,5 +1,5 @@
-//! Pages and cells that are rotten, parts and maps that are lost: found, read past, and mended with
-//! nothing but the bytes that were there.
+//! Pages and cells that are corrupt, parts and maps that are lost: found, read past, and mended
+//! with nothing but the bytes that were there.
 
 use std::{
     collections::BTreeSet,
@@ -99,36 +99,36 @@ async fn four() -> (Rack, Cluster, Lying) {
     (rack, cluster, lying)
 }
 
-/// Waits until so many pages that reads have found rotten are whole again.
+/// Waits until so many pages that reads have found corrupt are whole again.
 async fn are_mended(cluster: &Cluster, count: u64) {
     let deadline = Instant::now() + PATIENCE;
-    while cluster.rotten_pages().mended < count {
-        assert!(Instant::now() < deadline, "{:?} for ever", cluster.rotten_pages());
+    while cluster.corrupt_pages().mended < count {
+        assert!(Instant::now() < deadline, "{:?} for ever", cluster.corrupt_pages());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotten_page_is_read_right_and_mended_where_it_lies() {
+async fn a_corrupt_page_is_read_right_and_mended_where_it_lies() {
     let (rack, cluster, lying) = four().await;
     let before = table(&cluster, 7).await;
     let clean = scrub(&cluster, 7, LOOK).await;
-    assert!(clean.is_whole() && clean.places == lying.count() && clean.rotten.count == 0, "{clean:?}");
+    assert!(clean.is_whole() && clean.places == lying.count() && clean.corrupt.count == 0, "{clean:?}");
     flip(&rack, 2, &lying.places[2][1].0, 300);
     let (reconstructed, read) = is_read(&cluster, &before).await;
     assert!(reconstructed == 1 && read > 0);
     are_mended(&cluster, 1).await;
-    assert_eq!(cluster.rotten_pages().found, 1);
+    assert_eq!(cluster.corrupt_pages().found, 1);
     lying.is_there(&rack);
     let other = rack.connect(0).await.unwrap();
     assert_eq!(is_read(&other, &before).await, (0, 0));
-    assert_eq!(other.rotten_pages().found, 0);
+    assert_eq!(other.corrupt_pages().found, 0);
     let after = scrub(&other, 7, LOOK).await;
-    assert!(after.is_whole() && after.rotten.count == 0, "{after:?}");
+    assert!(after.is_whole() && after.corrupt.count == 0, "{after:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_rotten_pages_of_a_stripe_are_read_right_and_mended() {
+async fn two_corrupt_pages_of_a_stripe_are_read_right_and_mended() {
     let (rack, cluster, lying) = four().await;
     let before = table(&cluster, 7).await;
     // The streams of two nodes begin in the first stripe.
@@ -142,14 +142,14 @@ async fn two_rotten_pages_of_a_stripe_are_read_right_and_mended() {
         flip(&rack, node, &lying.places[node][0].0, 0);
     }
     let seen = scrub(&cluster, 7, LOOK).await;
-    assert!(seen.rotten.count == 2 && seen.mended == 0 && !seen.is_whole(), "{seen:?}");
+    assert!(seen.corrupt.count == 2 && seen.mended == 0 && !seen.is_whole(), "{seen:?}");
     let mended = scrub(&cluster, 7, MEND).await;
-    assert!(mended.rotten.count == 2 && mended.mended == 2 && mended.is_whole(), "{mended:?}");
+    assert!(mended.corrupt.count == 2 && mended.mended == 2 && mended.is_whole(), "{mended:?}");
     lying.is_there(&rack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rotten_parity_is_found_by_its_node_and_mended() {
+async fn corrupt_parity_is_found_by_its_node_and_mended() {
     let (rack, cluster, lying) = four().await;
     for node in [1, 3] {
         for (extent, _) in &lying.places[node][lying.pages[node]..] {
@@ -158,8 +158,8 @@ async fn rotten_parity_is_found_by_its_node_and_mended() {
     }
     let cells = (lying.places[1].len() + lying.places[3].len() - lying.pages[1] - lying.pages[3]) as u64;
     let seen = scrub(&cluster, 7, LOOK).await;
-    assert!(cells > 1 && seen.rotten.count == cells, "{seen:?}");
-    assert!(seen.rotten.first.iter().all(|found| found.starts_with("parity at bytes")), "{seen:?}");
+    assert!(cells > 1 && seen.corrupt.count == cells, "{seen:?}");
+    assert!(seen.corrupt.first.iter().all(|found| found.starts_with("parity at bytes")), "{seen:?}");
     let mended = scrub(&cluster, 7, MEND).await;
     assert!(mended.is_whole() && mended.mended == cells && mended.survivor_bytes > 0, "{mended:?}");
     lying.is_there(&rack);
@@ -212,7 +212,7 @@ async fn parity_of_something_else_with_a_right_checksum_is_found_by_its_equation
     let without = scrub(&cluster, 7, ScrubOptions { equations: false, ..LOOK }).await;
     assert!(without.is_whole(), "nobody sees it who does not compute: {without:?}");
     let seen = scrub(&cluster, 7, MEND).await;
-    assert!(!seen.is_whole() && seen.rotten.count == 0 && seen.unequal.count >= 1, "{seen:?}");
+    assert!(!seen.is_whole() && seen.corrupt.count == 0 && seen.unequal.count >= 1, "{seen:?}");
     let named = |text: &String| text.contains("does not hold") && text.contains("of node 2");
     assert!(seen.unequal.first.iter().any(named), "{seen:?}");
 }
@@ -231,7 +231,7 @@ async fn what_more_nodes_lose_than_parity_bears_is_named_and_nothing_is_put_in_i
         expected.push(lying.places[node].iter().map(|(extent, _)| bytes(&file, extent)).collect::<Vec<_>>());
     }
     let report = scrub(&cluster, 7, ScrubOptions { equations: false, ..MEND }).await;
-    assert!(!report.is_whole() && report.rotten.count == report.mended + report.unreadable.count);
+    assert!(!report.is_whole() && report.corrupt.count == report.mended + report.unreadable.count);
     assert!(
         report.unreadable.count > 0 && report.unreadable.first[0].contains("does not bear"),
         "{report:?}"
@@ -265,7 +265,7 @@ async fn what_more_nodes_lose_than_parity_bears_is_named_and_nothing_is_put_in_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotten_page_of_a_table_without_parity_comes_as_it_is_and_is_not_scrubbed() {
+async fn a_corrupt_page_of_a_table_without_parity_comes_as_it_is_and_is_not_scrubbed() {
     let rack = Rack::new(3);
     let cluster = rack.connect(0).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), None), &[1, 1, 1]).await;
@@ -277,7 +277,7 @@ async fn a_rotten_page_of_a_table_without_parity_comes_as_it_is_and_is_not_scrub
     let fetched = cluster.fetch(placed.node, written, number, &pages[..1]).await.unwrap();
     let (_, expected) = segment(&before.definition, number.0, placed.directory.rows);
     assert!(fetched.reconstructed_pages == 0 && fetched.pages[0].bytes() != expected[0]);
-    assert_eq!(cluster.rotten_pages().found, 0);
+    assert_eq!(cluster.corrupt_pages().found, 0);
     let error = cluster.scrub(TableId(7), &LOOK, &|_| {}).await.unwrap_err();
     assert!(matches!(error, ClientError::NotProtected { .. }), "{error}");
 }
@@ -354,7 +354,7 @@ async fn a_node_that_has_lost_its_folder_is_read_past_and_rebuilt_byte_by_byte()
     rack.restart(2);
     let other = rack.connect(0).await.unwrap();
     let whole = scrub(&other, 7, LOOK).await;
-    assert!(whole.is_whole() && whole.rotten.count == 0 && whole.maps_lost.is_empty(), "{whole:?}");
+    assert!(whole.is_whole() && whole.corrupt.count == 0 && whole.maps_lost.is_empty(), "{whole:?}");
     lying.is_there(&rack);
 }
 
@@ -409,7 +409,7 @@ async fn segments_that_only_the_stripes_of_a_successor_still_have_are_scrubbed_a
     assert!(said(&table(&cluster, 8).await) == said(&second));
     assert_eq!(is_read(&cluster, &second).await, (0, 0));
     let whole = scrub(&cluster, 8, LOOK).await;
-    assert!(whole.is_whole() && whole.rotten.count == 0, "{whole:?}");
+    assert!(whole.is_whole() && whole.corrupt.count == 0, "{whole:?}");
     let error = cluster.scrub(TableId(7), &LOOK, &|_| {}).await.unwrap_err();
     assert!(matches!(error, ClientError::NotProtected { .. }), "{error}");
 }
@@ -542,7 +542,7 @@ async fn ten_thousand_times_damage_to_at_most_two_nodes_is_found_and_mended() {
             spoiled += places.iter().filter(|(extent, whole)| bytes(&file, extent) != *whole).count() as u64;
         }
         let report = scrub(&cluster, 7, MEND).await;
-        assert_eq!((report.rotten.count, report.mended), (spoiled, spoiled), "round {round}: {report:?}");
+        assert_eq!((report.corrupt.count, report.mended), (spoiled, spoiled), "round {round}: {report:?}");
         assert!(report.is_whole(), "round {round}: {report:?}");
         lying.is_there(&rack);
     }

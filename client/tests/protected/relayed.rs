@@ -225,13 +225,13 @@ async fn what_a_node_has_lost_is_relayed_to_it_by_the_others_and_read_from_them_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_survivor_with_rotten_bytes_does_not_spoil_what_is_rebuilt() {
+async fn a_survivor_with_corrupt_bytes_does_not_spoil_what_is_rebuilt() {
     let mut rack = Rack::relaying(4, DEVICE_BYTES);
     let cluster = rack.connect(0).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[12, 12, 12, 12]).await;
     let (before, set) = (table(&cluster, 7).await, sets(&rack, 7).remove(0));
     drop(cluster);
-    // A page of another node is rotten, and its node does not know it.
+    // A page of another node is corrupt, and its node does not know it.
     let extent = set.streams[3].segments[1].extents[0];
     let file = std::fs::OpenOptions::new().write(true).open(rack.device(3)).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0x5A; 700], extent.offset_bytes + 300).unwrap();

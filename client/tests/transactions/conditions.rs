@@ -7,7 +7,7 @@ use rackscan_client::{Operations, Session, TransactionError};
 use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value, Version, Write},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -33,7 +33,7 @@ fn add(session: &mut Session, counters: &[Key]) -> bool {
     };
     let one_more = read.items.into_iter().map(|(key, version)| {
         let value = Value::new(&(number(&version) + 1).to_le_bytes()).expect("a short value");
-        Write { key, value, expected: Some(version.stamp) }
+        Write { key, value, expected: Some(version.timestamp) }
     });
     match session.write_if(one_more.collect()) {
         Ok(_) => true,
@@ -87,14 +87,14 @@ fn a_conflict_names_the_key_and_both_versions_and_leaves_all_as_it_was() {
     for algorithm in Algorithm::ALL {
         let scene = Scene::start(Wire::Shm, 3);
         let mut session = open(&scene, algorithm, Operations::Messages);
-        let first = session.write(vec![(of("a"), value("1"))]).unwrap().stamp;
+        let first = session.write(vec![(of("a"), value("1"))]).unwrap().timestamp;
         let on = |name: &str, expected| Write { key: of(name), value: value("2"), expected: Some(expected) };
-        let nothing = session.write_if(vec![on("a", Stamp::FIRST)]).unwrap_err();
+        let nothing = session.write_if(vec![on("a", Timestamp::FIRST)]).unwrap_err();
         let TransactionError::Conflict { key, expected, found, committed, .. } = nothing else {
             panic!("{nothing:?}")
         };
-        assert_eq!((key, expected, found, committed), (of("a"), Stamp::FIRST, first, true));
-        session.write_if(vec![on("a", first), on("b", Stamp::FIRST)]).unwrap();
+        assert_eq!((key, expected, found, committed), (of("a"), Timestamp::FIRST, first, true));
+        session.write_if(vec![on("a", first), on("b", Timestamp::FIRST)]).unwrap();
         if algorithm != Algorithm::None {
             let never = |number| Write::from((of(&format!("k{number}")), value("never")));
             let many = (0..9).map(never);
@@ -105,8 +105,8 @@ fn a_conflict_names_the_key_and_both_versions_and_leaves_all_as_it_was() {
             assert!(read.items.iter().all(|(_, version)| *version == Version::first()), "{algorithm}");
         }
         // A deleted key has a version, and one that was never written has none.
-        let deleted = session.write(vec![(of("a"), Value::DELETED)]).unwrap().stamp;
-        assert!(session.write_if(vec![on("a", Stamp::FIRST)]).is_err());
+        let deleted = session.write(vec![(of("a"), Value::DELETED)]).unwrap().timestamp;
+        assert!(session.write_if(vec![on("a", Timestamp::FIRST)]).is_err());
         session.write_if(vec![on("a", deleted), (of("c"), value("blind")).into()]).unwrap();
     }
 }

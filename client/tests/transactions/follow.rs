@@ -15,7 +15,7 @@ use rackscan_ramp::{
     item::{Key, SYSTEM_PREFIX, Value},
     log::Record,
     message::{Found, HomeId},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) values: HashMap<Key, Value>,
-    open: HashMap<Stamp, Vec<(Key, Value)>>,
+    open: HashMap<Timestamp, Vec<(Key, Value)>>,
     /// So many rounds more are needed.
     rounds_wanted: u32,
 }
@@ -48,8 +48,8 @@ impl Follow for Told {
 
     fn record(&mut self, _: HomeId, record: Record) -> Result<(), Infallible> {
         match record {
-            Record::Prepare(part) => self.open.entry(part.stamp).or_default().extend(part.items),
-            Record::Commit(stamp) => self.values.extend(self.open.remove(&stamp).unwrap_or_default()),
+            Record::Prepare(part) => self.open.entry(part.timestamp).or_default().extend(part.items),
+            Record::Commit(timestamp) => self.values.extend(self.open.remove(&timestamp).unwrap_or_default()),
             Record::Put(part) => self.values.extend(part.items),
             _ => {}
         }

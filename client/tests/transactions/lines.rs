@@ -10,7 +10,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     message::Request as Asked,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 
 use crate::{
@@ -129,8 +129,8 @@ fn requests_at_a_node_are_bounded() {
 
 /// A request about transactions that is answered with nothing, with so many messages.
 fn unanswered(messages: usize) -> Request {
-    let stamps = vec![Stamp { time: u64::MAX, client: ClientId(u32::MAX) }; 256];
-    let bytes = codec::encode(&vec![Asked::Settled { stamps }; messages]).expect("they are encoded");
+    let timestamps = vec![Timestamp { time: u64::MAX, client: ClientId(u32::MAX) }; 256];
+    let bytes = codec::encode(&vec![Asked::Settled { timestamps }; messages]).expect("they are encoded");
     let target = Target { key: 0, offset_bytes: 0, length_bytes: 0 };
     Request::Transact { messages: Parcel::Here(bytes), target }
 }

@@ -34,8 +34,8 @@ use rackscan_ramp::{
     log::{LogWriter, Tail, read, recover},
     message::{Reply, Request as Asked},
     slot::SlotMemory,
-    stamp::{ClientId, Stamp},
     store::StoreOptions,
+    timestamp::{ClientId, Timestamp},
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -347,7 +347,7 @@ impl Serving {
             match asked {
                 // As if somebody else had the lock, too.
                 Asked::Lock { owner, wanted } if keeps => {
-                    let other = Stamp { client: ClientId(u32::MAX), ..owner };
+                    let other = Timestamp { client: ClientId(u32::MAX), ..owner };
                     self.home.request(Peer(u64::MAX), Asked::Lock { owner: other, wanted: wanted.clone() });
                     self.home.request(Peer(peer), Asked::Lock { owner, wanted });
                 }
@@ -460,7 +460,7 @@ fn kind(asked: &Asked) -> &'static str {
         Asked::Advance { .. } => "advance",
         Asked::Close { .. } => "close",
         Asked::Get { .. } => "get",
-        Asked::Stamps { .. } => "stamps",
+        Asked::Timestamps { .. } => "timestamps",
         Asked::Among { .. } => "among",
         Asked::Scan { .. } => "scan",
         Asked::Mark => "mark",

@@ -12,7 +12,7 @@ use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value},
     message::{HomeId, home_of},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -104,8 +104,8 @@ fn what_one_session_writes_another_reads_in_the_order_it_asks() {
                     let none = ("zzz".to_owned(), None);
                     let expected = [some("f", "1f"), some("a", "1a"), none, some("d", "1d"), some("a", "1a")];
                     assert_eq!(texts(&read), expected, "{wire:?} {algorithm} {operations} {round}");
-                    assert_eq!(read.items[0].1.stamp, written.stamp);
-                    assert_eq!(read.items[2].1.stamp, Stamp::FIRST);
+                    assert_eq!(read.items[0].1.timestamp, written.timestamp);
+                    assert_eq!(read.items[2].1.timestamp, Timestamp::FIRST);
                 }
                 writer.write(vec![(of("a"), value("2a")), (of("f"), Value::DELETED)]).unwrap();
                 let read = reader.read(&["f", "a"].map(of)).unwrap();
@@ -290,7 +290,7 @@ fn a_session_that_waited_for_a_lock_in_vain_works_on() {
         let error = waiter.write(vec![(of("a"), value("2"))]).unwrap_err();
         assert!(matches!(error, TransactionError::TimedOut { .. }), "{error}");
         scene.knobs(0).keeps_locks.store(false, Ordering::SeqCst);
-        assert_eq!(waiter.read(&[of("b")]).unwrap().items[0].1.stamp, Stamp::FIRST, "{wire:?}");
+        assert_eq!(waiter.read(&[of("b")]).unwrap().items[0].1.timestamp, Timestamp::FIRST, "{wire:?}");
         holder.read(&[of("b")]).unwrap();
     }
 }

@@ -15,7 +15,7 @@ use rackscan_ramp::{
     algorithm::Algorithm,
     history::{End, History, Read, Write, check},
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -35,13 +35,13 @@ fn number(key: &Key) -> u32 {
     std::str::from_utf8(&key.bytes()[3..]).expect("digits").parse().expect("a number")
 }
 
-/// What was done, seen, and written under which stamp.
+/// What was done, seen, and written under which timestamp.
 #[derive(Default)]
 struct Recorded {
     history: History<u32>,
     /// What a transaction wrote everywhere.
-    words: HashMap<Stamp, u64>,
-    found: Vec<(Stamp, Vec<u8>)>,
+    words: HashMap<Timestamp, u64>,
+    found: Vec<(Timestamp, Vec<u8>)>,
     one_sided: usize,
     second_rounds: usize,
 }
@@ -75,9 +75,17 @@ fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<R
                 Err(error) => panic!("all nodes are up: {error}"),
             };
             let mut recorded = recorded.lock().expect("no session panicked");
-            recorded.words.insert(written.stamp, word);
-            let (stamp, session, to, end) = (written.stamp, number_of, tick(), End::Committed);
-            recorded.history.writes.push(Write { stamp, keys, expected: Vec::new(), session, from, to, end });
+            recorded.words.insert(written.timestamp, word);
+            let (timestamp, session, to, end) = (written.timestamp, number_of, tick(), End::Committed);
+            recorded.history.writes.push(Write {
+                timestamp,
+                keys,
+                expected: Vec::new(),
+                session,
+                from,
+                to,
+                end,
+            });
         } else {
             let wanted: Vec<Key> = keys.iter().map(|number| key(*number)).collect();
             let read = session.read(&wanted).expect("all nodes are up");
@@ -86,9 +94,9 @@ fn run(mut session: Session, number_of: u32, now: &AtomicU64, recorded: &Mutex<R
             recorded.one_sided += read.one_sided;
             recorded.second_rounds += usize::from(read.rounds > 1);
             for (_, version) in &read.items {
-                recorded.found.extend(version.value.bytes().map(|bytes| (version.stamp, bytes.to_vec())));
+                recorded.found.extend(version.value.bytes().map(|bytes| (version.timestamp, bytes.to_vec())));
             }
-            let found = read.items.iter().map(|(key, version)| (number(key), version.stamp)).collect();
+            let found = read.items.iter().map(|(key, version)| (number(key), version.timestamp)).collect();
             recorded.history.reads.push(Read { found, session: number_of, from, to });
         }
     }
@@ -110,8 +118,8 @@ pub(crate) fn stress(what: &str, options: &SessionOptions) {
     let SessionOptions { algorithm, operations, .. } = options;
     let what = format!("{what} {algorithm} {operations}");
     assert_eq!(check(&recorded.history), [], "{what}");
-    for (stamp, bytes) in &recorded.found {
-        let word = recorded.words[stamp].to_le_bytes();
+    for (timestamp, bytes) in &recorded.found {
+        let word = recorded.words[timestamp].to_le_bytes();
         assert!(bytes.chunks(8).all(|chunk| chunk == word), "{what}: a value of several writes");
     }
     let looks =

@@ -3,7 +3,7 @@
 use crate::identity::RowIdentity;
 use rackscan_ramp::{
     item::{Key, Oversize},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// Why nothing is derived, or nothing is answered.
@@ -87,10 +87,11 @@ pub enum DerivedFault {
         /// The entry's key.
         key: Key,
         /// The transaction that wrote it.
-        entry: Stamp,
+        entry: Timestamp,
         /// The row.
         row: RowIdentity,
-        /// The transaction that wrote the row as it was found; the first stamp if it was not found.
-        found: Stamp,
+        /// The transaction that wrote the row as it was found; the first timestamp if it was not
+        /// found.
+        found: Timestamp,
     },
 }

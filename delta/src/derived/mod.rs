@@ -15,7 +15,7 @@
 //! - Entries lie under the id of the table whose rows they tell of, so they go with them, and a
 //!   table that takes another one's place begins with none.
 //! - Every change of a row writes all entries of what it becomes. So an entry counts if and only if
-//!   it has the stamp of its row's newest version: what an overlapping transaction left behind
+//!   it has the timestamp of its row's newest version: what an overlapping transaction left behind
 //!   counts nowhere, although nothing keeps updates from getting lost.
 //! - An entry that is newer than its row is never seen by those who read atomically, and is a fault
 //!   where it is found ([`DerivedFault::Torn`]).

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Answers are about exactly the rows that are visible: an entry counts if it has its row's
-//!   stamp, and an older one is left over from a transaction that another one overlapped.
+//!   timestamp, and an older one is left over from a transaction that another one overlapped.
 //! - What cannot be, if rows and entries were read atomically, is a fault and never an answer.
 //! - Entries that have moved away with their rows are gone for good, whatever is told of them
 //!   later.
@@ -19,7 +19,7 @@ use crate::{
 use rackscan_format::{derived::DerivedKind, ids::TableId};
 use rackscan_ramp::{
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -40,15 +40,15 @@ pub(crate) struct DerivedItems {
 impl DerivedItems {
     /// Takes note of an item, unless it is another's, has moved away, or is older than what is
     /// known.
-    pub(crate) fn apply(&mut self, stamp: Stamp, key: &Key, value: Value) {
+    pub(crate) fn apply(&mut self, timestamp: Timestamp, key: &Key, value: Value) {
         let prefix = key.bytes().first_chunk();
         if prefix.is_some_and(|prefix| table_of(prefix).is_some() && !self.emptied.contains(prefix))
-            && self.items.get(key).is_none_or(|known| known.stamp < stamp)
+            && self.items.get(key).is_none_or(|known| known.timestamp < timestamp)
         {
             if let Ok(Some(Entry { by, role: Role::Stored, row, .. })) = Entry::of(key) {
                 self.stored.entry(by).or_default().insert(row, key.clone());
             }
-            self.items.insert(key.clone(), RowVersion { stamp, value });
+            self.items.insert(key.clone(), RowVersion { timestamp, value });
         }
     }
 
@@ -252,11 +252,11 @@ impl<'r> DerivedView<'r> {
             return Ok(false);
         }
         let known = self.tables.get(&table).and_then(|rows| rows.row(row));
-        let found = known.map_or(Stamp::FIRST, |row| row.stamp);
-        if version.stamp > found {
-            return Err(DerivedFault::Torn { key: key.clone(), entry: version.stamp, row, found });
+        let found = known.map_or(Timestamp::FIRST, |row| row.timestamp);
+        if version.timestamp > found {
+            return Err(DerivedFault::Torn { key: key.clone(), entry: version.timestamp, row, found });
         }
-        Ok(version.stamp == found)
+        Ok(version.timestamp == found)
     }
 }
 

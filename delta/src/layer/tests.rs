@@ -13,7 +13,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     item::Value,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use rackscan_scan::{ScanBatch, ScanLimits, SegmentScan, Step};
 
@@ -130,14 +130,14 @@ impl World {
             let segment = SegmentId(self.random.u32(..SEGMENTS));
             return RowIdentity::Stored { segment, row: self.random.u32(..SEGMENT_ROWS) };
         }
-        let by = Stamp { time: self.random.u64(..400), client: ClientId(1) };
+        let by = Timestamp { time: self.random.u64(..400), client: ClientId(1) };
         RowIdentity::Inserted { by, number: self.random.u32(..4) }
     }
 
     fn change(&mut self) -> RowIdentity {
         let row = self.identity();
         self.time += 1;
-        let stamp = Stamp { time: self.time, client: ClientId(9) };
+        let timestamp = Timestamp { time: self.time, client: ClientId(9) };
         let (key, has_ratio) = (self.random.i64(..1000), self.random.bool());
         let value = if self.random.u8(..4) == 0 { Value::DELETED } else { value(key, has_ratio) };
         match value.bytes() {
@@ -147,7 +147,7 @@ impl World {
         if matches!(row, RowIdentity::Stored { .. }) {
             self.stored_gone.insert(row);
         }
-        self.rows.insert(row, RowVersion { stamp, value });
+        self.rows.insert(row, RowVersion { timestamp, value });
         row
     }
 
@@ -220,8 +220,8 @@ fn rows_that_were_sealed_as_gone_stay_gone_beside_those_that_go_later() {
     let mut layer = Layer::new(table(), sealed);
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
-    let stamp = Stamp { time: 1, client: ClientId(1) };
-    rows.insert(row, RowVersion { stamp, value: Value::DELETED });
+    let timestamp = Timestamp { time: 1, client: ClientId(1) };
+    rows.insert(row, RowVersion { timestamp, value: Value::DELETED });
     layer.apply(&rows, [row]).unwrap();
     let view = layer.view();
     let gone = |segment| view.withheld[&SegmentId(segment)].rows().collect::<Vec<_>>();
@@ -232,8 +232,8 @@ fn rows_that_were_sealed_as_gone_stay_gone_beside_those_that_go_later() {
 fn a_row_that_does_not_fit_its_table_is_named() {
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
-    let stamp = Stamp { time: 1, client: ClientId(1) };
-    rows.insert(row, RowVersion { stamp, value: Value::new(b"\x01\x01").unwrap() });
+    let timestamp = Timestamp { time: 1, client: ClientId(1) };
+    rows.insert(row, RowVersion { timestamp, value: Value::new(b"\x01\x01").unwrap() });
     let error = Layer::new(table(), Arc::default()).apply(&rows, [row]).unwrap_err().to_string();
     assert!(error.starts_with("row 5 of segment 1: "), "{error}");
 }

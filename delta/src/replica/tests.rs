@@ -16,8 +16,8 @@ use rackscan_ramp::{
     log::{LogWriter, Tail},
     message::{Guard, KeyRange, LeaseId, Refusal, Reply, Request},
     slot::SlotVector,
-    stamp::ClientId,
     store::{Store, StoreOptions},
+    timestamp::ClientId,
 };
 
 const HOMES: u16 = 3;
@@ -87,7 +87,7 @@ impl Node {
 
 /// A transaction on its way: which homes have prepared and committed.
 struct Writing {
-    stamp: Stamp,
+    timestamp: Timestamp,
     rows: Vec<(TableId, RowIdentity)>,
     parts: BTreeMap<HomeId, Vec<(Key, Value)>>,
     prepared: BTreeSet<HomeId>,
@@ -99,23 +99,23 @@ struct World {
     random: Rng,
     nodes: Vec<Node>,
     writing: Vec<Writing>,
-    acknowledged: Vec<(Stamp, Vec<(TableId, RowIdentity)>)>,
-    refused: BTreeSet<Stamp>,
-    all: BTreeMap<Stamp, Vec<(TableId, RowIdentity)>>,
+    acknowledged: Vec<(Timestamp, Vec<(TableId, RowIdentity)>)>,
+    refused: BTreeSet<Timestamp>,
+    all: BTreeMap<Timestamp, Vec<(TableId, RowIdentity)>>,
     time: u64,
 }
 
 impl World {
     fn begin(&mut self) {
         self.time += 1;
-        let stamp = Stamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
+        let timestamp = Timestamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
         let mut rows = BTreeSet::new();
         for number in 0..self.random.u32(1..5) {
             let table = TableId(self.random.u32(0..TABLES));
             let row = if self.random.bool() {
                 RowIdentity::Stored { segment: SegmentId(self.random.u32(0..2)), row: self.random.u32(0..4) }
             } else {
-                RowIdentity::Inserted { by: stamp, number }
+                RowIdentity::Inserted { by: timestamp, number }
             };
             rows.insert((table, row));
         }
@@ -133,10 +133,10 @@ impl World {
         }
         parts.values_mut().for_each(|items| items.sort_by(|(a, _), (b, _)| a.cmp(b)));
         let rows: Vec<_> = rows.into_iter().collect();
-        self.all.insert(stamp, rows.clone());
+        self.all.insert(timestamp, rows.clone());
         let (prepared, told) = (BTreeSet::new(), BTreeSet::new());
         let aborts = self.random.u8(0..8) == 0;
-        self.writing.push(Writing { stamp, rows, parts, prepared, told, aborts });
+        self.writing.push(Writing { timestamp, rows, parts, prepared, told, aborts });
     }
 
     /// One message of one transaction arrives.
@@ -147,7 +147,7 @@ impl World {
         let index = self.random.usize(0..self.writing.len());
         let writing = &mut self.writing[index];
         let homes: Vec<HomeId> = writing.parts.keys().copied().collect();
-        let stamp = writing.stamp;
+        let timestamp = writing.timestamp;
         let open =
             |done: &BTreeSet<HomeId>| homes.iter().copied().filter(|home| !done.contains(home)).collect();
         let left: Vec<HomeId> = open(&writing.prepared);
@@ -157,7 +157,7 @@ impl World {
             let items = writing.parts[&home].clone();
             let keys: Vec<Key> = writing.parts.values().flatten().map(|(key, _)| key.clone()).collect();
             let metadata = Algorithm::Fast.metadata(&keys);
-            let part = Part { stamp, homes, guard: Guard::Open, metadata, items };
+            let part = Part { timestamp, homes, guard: Guard::Open, metadata, items };
             let voted = if part.is_whole() { Reply::Committed } else { Reply::Prepared };
             let prepare = Request::Prepare { part, settled: vec![], preconditions: Default::default() };
             let replies = ask(&mut self.nodes[usize::from(home.0)], prepare);
@@ -170,20 +170,21 @@ impl World {
         }
         let left: Vec<HomeId> = open(&writing.told);
         let home = left[self.random.usize(0..left.len())];
-        let request = if writing.aborts { Request::Abort { stamp } } else { Request::Commit { stamp } };
+        let request =
+            if writing.aborts { Request::Abort { timestamp } } else { Request::Commit { timestamp } };
         ask(&mut self.nodes[usize::from(home.0)], request);
         writing.told.insert(home);
         if left.len() > 1 {
             return;
         }
-        let Writing { stamp, rows, aborts, .. } = self.writing.swap_remove(index);
+        let Writing { timestamp, rows, aborts, .. } = self.writing.swap_remove(index);
         for home in homes {
-            ask(&mut self.nodes[usize::from(home.0)], Request::Settled { stamps: vec![stamp] });
+            ask(&mut self.nodes[usize::from(home.0)], Request::Settled { timestamps: vec![timestamp] });
         }
         if aborts {
-            self.refused.insert(stamp);
+            self.refused.insert(timestamp);
         } else {
-            self.acknowledged.push((stamp, rows));
+            self.acknowledged.push((timestamp, rows));
         }
     }
 
@@ -235,22 +236,23 @@ impl World {
             replica
                 .table(*table)
                 .and_then(|rows| rows.row(*row))
-                .map_or(Stamp::FIRST, |version| version.stamp)
+                .map_or(Timestamp::FIRST, |version| version.timestamp)
         };
-        let visible: BTreeSet<Stamp> = replica
+        let visible: BTreeSet<Timestamp> = replica
             .tables
             .values()
             .flat_map(|rows| rows.rows.values())
-            .map(|version| version.stamp)
+            .map(|version| version.timestamp)
             .collect();
-        for stamp in &visible {
-            assert!(!self.refused.contains(stamp), "{stamp} was refused");
-            for row in &self.all[stamp] {
-                assert!(seen(row) >= *stamp, "{stamp} is visible, but not in {row:?}: {}", seen(row));
+        for timestamp in &visible {
+            assert!(!self.refused.contains(timestamp), "{timestamp} was refused");
+            for row in &self.all[timestamp] {
+                assert!(seen(row) >= *timestamp, "{timestamp} is visible, but not in {row:?}: {}", seen(row));
             }
         }
-        for (stamp, rows) in &self.acknowledged[..acknowledged] {
-            rows.iter().for_each(|row| assert!(seen(row) >= *stamp, "{stamp} was acknowledged: {row:?}"));
+        for (timestamp, rows) in &self.acknowledged[..acknowledged] {
+            rows.iter()
+                .for_each(|row| assert!(seen(row) >= *timestamp, "{timestamp} was acknowledged: {row:?}"));
         }
     }
 }
@@ -285,7 +287,7 @@ fn run(seed: u64) -> (usize, usize) {
         world.check(&replica, acknowledged);
     }
     if world.catch_up(&mut replica, 0).is_ok() {
-        let kept = replica.open.keys().find(|stamp| world.refused.contains(stamp));
+        let kept = replica.open.keys().find(|timestamp| world.refused.contains(timestamp));
         assert_eq!(kept, None, "a transaction that was refused everywhere is still remembered");
     }
     (rounds_max, begun_anew)
@@ -315,9 +317,9 @@ fn changes_are_taken_once() {
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 2 };
     let put = |time| {
         let items = vec![(row.key(TableId(3)).unwrap(), Value::new(&[1]).unwrap())];
-        let stamp = Stamp { time, client: ClientId(1) };
-        let metadata = rackscan_ramp::item::Metadata::Stamp;
-        Record::Put(Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items })
+        let timestamp = Timestamp { time, client: ClientId(1) };
+        let metadata = rackscan_ramp::item::Metadata::Timestamp;
+        Record::Put(Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items })
     };
     replica.record(HomeId(0), put(5)).unwrap();
     assert_eq!(replica.take_changed(TableId(3)), BTreeSet::from([row]));
@@ -336,12 +338,12 @@ fn a_table_that_came_of_another_by_flushes_is_told_from_one_that_replaced_it_how
     let homes = [HomeId(0), HomeId(1)];
     let mut told = |replica: &mut Replica, items: Vec<(Key, Value)>| {
         time += 1;
-        let stamp = Stamp { time, client: ClientId(1) };
+        let timestamp = Timestamp { time, client: ClientId(1) };
         let part = Part {
-            stamp,
+            timestamp,
             homes: Vec::new(),
             guard: Guard::Open,
-            metadata: rackscan_ramp::item::Metadata::Stamp,
+            metadata: rackscan_ramp::item::Metadata::Timestamp,
             items,
         };
         replica.record(HomeId(0), Record::Put(part)).unwrap();

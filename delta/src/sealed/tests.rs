@@ -8,7 +8,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     item::Value,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 
 const KEPT: u32 = 3;
@@ -53,11 +53,11 @@ impl World {
         let row = if random.bool() {
             RowIdentity::Stored { segment: SegmentId(random.u32(..KEPT)), row: random.u32(..KEPT_ROWS) }
         } else {
-            let by = Stamp { time: random.u64(..4000), client: ClientId(1) };
+            let by = Timestamp { time: random.u64(..4000), client: ClientId(1) };
             RowIdentity::Inserted { by, number: random.u32(..3) }
         };
         self.time += 1;
-        let stamp = Stamp { time: self.time, client: ClientId(9) };
+        let timestamp = Timestamp { time: self.time, client: ClientId(9) };
         let key = random.i64(0..100_000);
         let value = if random.u8(..4) == 0 {
             self.expected.remove(&row);
@@ -69,7 +69,7 @@ impl World {
         if matches!(row, RowIdentity::Stored { .. }) {
             self.stored_gone.insert(row);
         }
-        self.rows.insert(row, RowVersion { stamp, value });
+        self.rows.insert(row, RowVersion { timestamp, value });
     }
 }
 
@@ -143,8 +143,8 @@ fn rows_of_a_new_segment_are_in_the_order_of_the_table_with_missing_values_last(
 fn a_row_that_does_not_fit_its_table_stops_the_sealing_and_is_named() {
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
-    let stamp = Stamp { time: 1, client: ClientId(1) };
-    rows.insert(row, RowVersion { stamp, value: Value::new(b"\x01\x01").unwrap() });
+    let timestamp = Timestamp { time: 1, client: ClientId(1) };
+    rows.insert(row, RowVersion { timestamp, value: Value::new(b"\x01\x01").unwrap() });
     let error = Sealing::new(successor(), SegmentId(KEPT), Arc::default()).take(&rows, [row]).unwrap_err();
     assert!(error.to_string().starts_with("row 5 of segment 1: "), "{error}");
 }

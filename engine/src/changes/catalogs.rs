@@ -120,7 +120,7 @@ mod tests {
         item::{Key, Metadata, Value},
         log::Record,
         message::{Guard, HomeId, Part},
-        stamp::{ClientId, Stamp},
+        timestamp::{ClientId, Timestamp},
     };
 
     fn catalog(ids: &[u32]) -> ClusterCatalog {
@@ -133,14 +133,14 @@ mod tests {
     }
 
     fn told(replica: &mut Replica, time: u64, items: Vec<(Key, Value)>) {
-        let stamp = Stamp { time, client: ClientId(1) };
-        let metadata = Metadata::Stamp;
-        let part = Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
+        let timestamp = Timestamp { time, client: ClientId(1) };
+        let metadata = Metadata::Timestamp;
+        let part = Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
         replica.record(HomeId(0), Record::Put(part)).unwrap();
     }
 
     fn row_of(table: u32) -> Vec<(Key, Value)> {
-        let row = RowIdentity::Inserted { by: Stamp::FIRST, number: 0 };
+        let row = RowIdentity::Inserted { by: Timestamp::FIRST, number: 0 };
         vec![(row.key(TableId(table)).unwrap(), Value::new(b"row").unwrap())]
     }
 

@@ -46,7 +46,7 @@ use rackscan_ramp::{
     closing::Closing,
     item::{Key, SYSTEM_PREFIX, Value, Write},
     message::{HomeId, Refusal},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -303,9 +303,9 @@ impl Changes {
     }
 
     /// The newest versions of [`RowIdentity::GUARD`] that are known here, by table.
-    pub(crate) fn guards(&self) -> BTreeMap<TableId, Stamp> {
+    pub(crate) fn guards(&self) -> BTreeMap<TableId, Timestamp> {
         let replica = &lock(&self.followed).replica;
-        let guard = |id: TableId| Some((id, replica.table(id)?.row(RowIdentity::GUARD)?.stamp));
+        let guard = |id: TableId| Some((id, replica.table(id)?.row(RowIdentity::GUARD)?.timestamp));
         replica.tables().filter_map(guard).collect()
     }
 
@@ -372,11 +372,11 @@ impl Changes {
         transaction: &Arc<Transaction>,
     ) -> Result<Written, EngineError> {
         let (changes, transaction) = (Arc::clone(self), Arc::clone(transaction));
-        self.write(move |stamp| changes.items_of(&transaction, stamp)).await
+        self.write(move |timestamp| changes.items_of(&transaction, timestamp)).await
     }
 
     /// The items of a transaction: rows, and what is derived from them.
-    fn items_of(&self, transaction: &Transaction, stamp: Stamp) -> Result<Vec<Write>, EngineError> {
+    fn items_of(&self, transaction: &Transaction, timestamp: Timestamp) -> Result<Vec<Write>, EngineError> {
         if transaction.needs_what_was_heard() {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
@@ -384,16 +384,16 @@ impl Changes {
                     "what others have changed is not known: {why}; nothing was written, begin again"
                 )));
             }
-            transaction.items(stamp, &followed.replica)
+            transaction.items(timestamp, &followed.replica)
         } else {
-            transaction.items(stamp, &Replica::default())
+            transaction.items(timestamp, &Replica::default())
         }
     }
 
-    /// Writes items in one transaction; they are made for its stamp, again for each attempt.
+    /// Writes items in one transaction; they are made for its timestamp, again for each attempt.
     pub(crate) async fn write<W: Into<Write> + 'static>(
         self: &Arc<Self>,
-        items: impl FnMut(Stamp) -> Result<Vec<W>, EngineError> + Send + 'static,
+        items: impl FnMut(Timestamp) -> Result<Vec<W>, EngineError> + Send + 'static,
     ) -> Result<Written, EngineError> {
         let changes = Arc::clone(self);
         apart(move || {
@@ -402,7 +402,7 @@ impl Changes {
                 Some(session) => session,
                 None => writer.insert(changes.writing()?),
             };
-            session.write_stamped(items)
+            session.write_with_timestamp(items)
         })
         .await
     }

@@ -34,7 +34,7 @@ use rackscan_delta::{
 use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
     item::{Value, Write},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,11 +61,11 @@ pub(crate) struct Care {
     /// Its rows are found again after a flush; it keeps what they were.
     pub(crate) outlives_flushes: bool,
     /// The newest versions of [`RowIdentity::GUARD`], by table, that are not newer than its moment.
-    pub(crate) guards: BTreeMap<TableId, Stamp>,
+    pub(crate) guards: BTreeMap<TableId, Timestamp>,
 }
 
-/// Who inserts rows that have no stamp yet. No clock comes there.
-const PENDING: Stamp = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
+/// Who inserts rows that have no timestamp yet. No clock comes there.
+const PENDING: Timestamp = Timestamp { time: u64::MAX, client: ClientId(u32::MAX) };
 
 /// A transaction that is not committed.
 #[derive(Clone, Debug)]
@@ -99,7 +99,7 @@ struct Written {
     /// Whether they are written only if they are still what was read.
     is_conditional: bool,
     /// The version of [`RowIdentity::GUARD`] that was there, if that is to be so still.
-    guard: Option<Stamp>,
+    guard: Option<Timestamp>,
     /// Rows that were inserted.
     inserted: u32,
     /// Rows that do not lie over the table yet.
@@ -113,8 +113,8 @@ struct Written {
 /// A version that was read.
 #[derive(Clone, Debug)]
 struct Read {
-    /// [`Stamp::FIRST`] of one in a segment.
-    stamp: Stamp,
+    /// [`Timestamp::FIRST`] of one in a segment.
+    timestamp: Timestamp,
     /// Its values, if they are kept.
     values: Option<Vec<u8>>,
 }
@@ -130,8 +130,8 @@ pub(crate) enum Row {
         row: RowIdentity,
         /// Its values; `None` to delete it.
         value: Option<Vec<u8>>,
-        /// The timestamp of the version that was found; [`Stamp::FIRST`] in a segment.
-        stamp: Stamp,
+        /// The timestamp of the version that was found; [`Timestamp::FIRST`] in a segment.
+        timestamp: Timestamp,
         /// The values that were found, if they are needed.
         old: Option<Vec<u8>>,
     },
@@ -174,7 +174,7 @@ impl Transaction {
     pub(crate) fn guard(&mut self, table: &Table) {
         if self.care.isolation == Isolation::Snapshot {
             let definition = table.definition();
-            let guard = self.care.guards.get(&definition.id).copied().unwrap_or(Stamp::FIRST);
+            let guard = self.care.guards.get(&definition.id).copied().unwrap_or(Timestamp::FIRST);
             let written = self.written.entry(definition.id).or_insert_with(|| Written::of(definition));
             written.guard = Some(guard);
         }
@@ -217,14 +217,14 @@ impl Transaction {
                     written.inserted += 1;
                     (identity, Some(value))
                 }
-                Row::Known { row, value, stamp, old } => {
+                Row::Known { row, value, timestamp, old } => {
                     let is_own = written.rows.contains_key(&row);
-                    if has_sums && stamp == Stamp::FIRST && !is_own {
+                    if has_sums && timestamp == Timestamp::FIRST && !is_own {
                         written.stored.extend(old.clone().map(|old| (row, old)));
                     }
                     if !is_own {
                         let values = old.filter(|_| self.care.outlives_flushes);
-                        written.read.insert(row, Read { stamp, values });
+                        written.read.insert(row, Read { timestamp, values });
                     }
                     (row, value)
                 }
@@ -256,8 +256,8 @@ impl Transaction {
         written.writes += 1;
         for identity in &fresh {
             if let Some(value) = written.rows.get(identity) {
-                let stamp = Stamp { time: written.writes, client: ClientId(0) };
-                rows.insert(*identity, RowVersion { stamp, value: value.clone() });
+                let timestamp = Timestamp { time: written.writes, client: ClientId(0) };
+                rows.insert(*identity, RowVersion { timestamp, value: value.clone() });
             }
         }
         let laid = layer.lay_over(&rows, fresh).map(|()| layer);
@@ -290,12 +290,12 @@ impl Transaction {
         derived.any(|written| !written.rows.keys().all(is_new))
     }
 
-    /// The items to write, with the stamp of their transaction or of one attempt to write it: rows,
-    /// and what is derived from them.
+    /// The items to write, with the timestamp of their transaction or of one attempt to write it:
+    /// rows, and what is derived from them.
     ///
     /// # Errors
     /// What cannot be derived ([`add_derived`]), and more items than a transaction may write.
-    pub(crate) fn items(&self, stamp: Stamp, replica: &Replica) -> Result<Vec<Write>, EngineError> {
+    pub(crate) fn items(&self, timestamp: Timestamp, replica: &Replica) -> Result<Vec<Write>, EngineError> {
         let mut items: Vec<Write> = Vec::with_capacity(self.rows);
         for (table, written) in &self.written {
             let Written { definition, rows, stored, read, .. } = written;
@@ -304,7 +304,7 @@ impl Transaction {
                 // It was never there for anybody else.
                 RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => None,
                 RowIdentity::Inserted { by: PENDING, number } => {
-                    Some((RowIdentity::Inserted { by: stamp, number }, value))
+                    Some((RowIdentity::Inserted { by: timestamp, number }, value))
                 }
                 known => Some((known, value)),
             });
@@ -316,7 +316,7 @@ impl Transaction {
             }
             items.extend(rows.into_iter().filter_map(|(row, value)| {
                 let read = read.get(&row).filter(|_| written.is_conditional);
-                Some(Write { key: row.key(*table)?, value, expected: read.map(|read| read.stamp) })
+                Some(Write { key: row.key(*table)?, value, expected: read.map(|read| read.timestamp) })
             }));
             items.extend(written.guard.and_then(|guard| {
                 let key = RowIdentity::GUARD.key(*table)?;
@@ -351,9 +351,9 @@ impl Row {
     fn bytes(&self, has_sums: bool) -> usize {
         match self {
             Self::New(value) => value.len(),
-            Self::Known { value, stamp, old, .. } => {
+            Self::Known { value, timestamp, old, .. } => {
                 let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len);
-                let is_kept = has_sums && *stamp == Stamp::FIRST;
+                let is_kept = has_sums && *timestamp == Timestamp::FIRST;
                 bytes(value) + if is_kept { bytes(old) } else { 0 }
             }
         }
@@ -362,16 +362,16 @@ impl Row {
     /// What becomes of rows, by their identities or new.
     pub(crate) fn of(
         verb: Verb,
-        version: Option<(RowIdentity, Stamp)>,
+        version: Option<(RowIdentity, Timestamp)>,
         value: Option<Vec<u8>>,
         old: Option<Vec<u8>>,
     ) -> Option<Self> {
         match (verb, version) {
             (Verb::Insert, _) => value.map(Self::New),
-            (Verb::Update, Some((row, stamp))) if value.is_some() => {
-                Some(Self::Known { row, value, stamp, old })
+            (Verb::Update, Some((row, timestamp))) if value.is_some() => {
+                Some(Self::Known { row, value, timestamp, old })
             }
-            (Verb::Delete, Some((row, stamp))) => Some(Self::Known { row, value: None, stamp, old }),
+            (Verb::Delete, Some((row, timestamp))) => Some(Self::Known { row, value: None, timestamp, old }),
             _ => None,
         }
     }

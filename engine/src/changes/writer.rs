@@ -18,7 +18,7 @@ use rackscan_delta::{
     row::{Datum, encode},
 };
 use rackscan_format::ids::TableId;
-use rackscan_ramp::stamp::Stamp;
+use rackscan_ramp::timestamp::Timestamp;
 use std::sync::Arc;
 
 /// A row that was found ([`crate::Engine::rows_with_keys`]).
@@ -93,14 +93,14 @@ impl RowWriter {
                     .map(Row::New)
                     .map_err(|fault| EngineError::Execution(fault.to_string())),
                 RowChange::Delete(FoundRow { identity, stored }) => {
-                    let stamp = Stamp::FIRST;
-                    Ok(Row::Known { row: identity, value: None, stamp, old: stored })
+                    let timestamp = Timestamp::FIRST;
+                    Ok(Row::Known { row: identity, value: None, timestamp, old: stored })
                 }
             };
             let rows = changes.into_iter().map(row).collect::<Result<Vec<_>, _>>()?;
             transaction.write(table, rows)?;
         }
         let changes = &self.changes;
-        self.session.write_stamped(|stamp| changes.items_of(&transaction, stamp))
+        self.session.write_with_timestamp(|timestamp| changes.items_of(&transaction, timestamp))
     }
 }

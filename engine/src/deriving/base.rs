@@ -34,7 +34,7 @@ use rackscan_format::{
     limits::{DECIMAL_DIGITS_MAX, NAME_BYTES_MAX},
     schema::{ColumnDefinition, ColumnType, TableDefinition},
 };
-use rackscan_ramp::{item::Value, stamp::Stamp};
+use rackscan_ramp::{item::Value, timestamp::Timestamp};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 const PREFIX: &str = "rackscan base ";
@@ -117,8 +117,8 @@ impl NewBase<'_> {
             for value in encoded(&definition, &types, batch)? {
                 let value = Value::new(&value).map_err(|error| EngineError::Execution(error.to_string()))?;
                 let number = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-                let row = RowIdentity::Inserted { by: Stamp::FIRST, number };
-                rows.insert(row, RowVersion { stamp: Stamp::FIRST, value });
+                let row = RowIdentity::Inserted { by: Timestamp::FIRST, number };
+                rows.insert(row, RowVersion { timestamp: Timestamp::FIRST, value });
             }
         }
         Ok((definition, rows))
@@ -149,7 +149,7 @@ impl NewBase<'_> {
     fn can_be_found(&self, groups: &ArrayRef) -> Result<(), String> {
         let Some(texts) = groups.as_string_view_opt() else { return Ok(()) };
         let by = DerivedId { table: self.table.id, number: u16::MAX };
-        let row = RowIdentity::Inserted { by: Stamp::FIRST, number: u32::MAX };
+        let row = RowIdentity::Inserted { by: Timestamp::FIRST, number: u32::MAX };
         for text in texts.iter().flatten() {
             let entry = Entry { by, role: Role::Present, value: Datum::Text(text.to_owned()), row };
             entry.key().map_err(|why| format!("a group of {} bytes: {why}", text.len()))?;

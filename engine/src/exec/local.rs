@@ -15,7 +15,7 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
     scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await.map(|_| ())
 }
 
-/// Reads pages from attached devices. Rotten ones of a protected table come from what other nodes
+/// Reads pages from attached devices. Corrupt ones of a protected table come from what other nodes
 /// have.
 pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Vec<PageBuffer>, ScanError> {
     let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();

@@ -36,7 +36,7 @@ use rackscan_format::{
     ids::{NodeId, SegmentId},
     row_place::RowPlace,
 };
-use rackscan_ramp::{item::Value, stamp::Stamp};
+use rackscan_ramp::{item::Value, timestamp::Timestamp};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -110,7 +110,7 @@ fn take(table: &Table, batch: &RecordBatch, rows: &mut TableRows) -> Result<(), 
     for (place, value) in places.iter().zip(encoded(table.definition(), &types, &values)?) {
         let RowPlace { segment, row } = RowPlace::of_number(*place);
         let value = Value::new(&value).map_err(|error| EngineError::Execution(error.to_string()))?;
-        rows.insert(RowIdentity::Stored { segment, row }, RowVersion { stamp: Stamp::FIRST, value });
+        rows.insert(RowIdentity::Stored { segment, row }, RowVersion { timestamp: Timestamp::FIRST, value });
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Engine {
     /// Answers one statement of a session.
     ///
     /// An INSERT, UPDATE or DELETE is answered by one row with the number of rows; COMMIT by one
-    /// with the transaction's stamp.
+    /// with the transaction's timestamp.
     ///
     /// # Errors
     /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would

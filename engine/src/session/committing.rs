@@ -33,7 +33,7 @@ impl Engine {
         }
         let written = self.changes.commit(transaction).await?;
         self.seal_what_is_due();
-        Ok(format!("committed by {}", written.stamp))
+        Ok(format!("committed by {}", written.timestamp))
     }
 
     /// The same for the transaction of a session: its writes follow its rows through flushes.

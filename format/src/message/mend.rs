@@ -1,4 +1,4 @@
-//! How do bytes that are rotten or lost on a node's devices become whole again?
+//! How do bytes that are corrupt or lost on a node's devices become whole again?
 //!
 //! What a node has of a stripe set is a list of *places*: the pages of its stream in their order,
 //! then its cells of parity in theirs. Each says what it is: a page by checksum and identity, a
@@ -34,7 +34,7 @@ pub struct Verified {
     /// Their bytes.
     pub bytes: u64,
     /// Those of them that cannot be read or are not what they were, ascending.
-    pub rotten: Vec<u64>,
+    pub corrupt: Vec<u64>,
 }
 
 /// Bytes for places.

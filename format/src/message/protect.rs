@@ -1,7 +1,7 @@
 //! How does parity get to nodes, and how do they know the maps of protected tables?
 //!
 //! Invariants
-//! - Cells carry checksums: what is stored is what was sent, and can be told from what has rotten
+//! - Cells carry checksums: what is stored is what was sent, and can be told from what has corrupt
 //!   since. Cells that were only reserved have none until a stripe has brought them.
 //! - What a load holds is told in pieces, each behind a cursor, so that nothing is told twice.
 

@@ -9,7 +9,7 @@ use rackscan_client::{ClientError, Session, SessionOptions, TransactionError};
 use rackscan_ramp::{
     item::{Key, Value},
     message::KeyRange,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// A session of a cluster of storage nodes.
@@ -35,13 +35,12 @@ impl TransactionStore for ClusterSession {
         Ok(ReadDone { items: done.items, rounds: done.rounds, one_sided })
     }
 
-    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
-        self.0.write(items).map(|written| written.stamp).map_err(|error| {
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
+        self.0.write(items).map(|written| written.timestamp).map_err(|error| {
             let end = match &error {
-                TransactionError::Aborted { stamp, .. } | TransactionError::Contended { stamp, .. } => {
-                    WriteEnd::Aborted(*stamp)
-                }
-                TransactionError::Unknown { stamp, .. } => WriteEnd::Unknown(*stamp),
+                TransactionError::Aborted { timestamp, .. }
+                | TransactionError::Contended { timestamp, .. } => WriteEnd::Aborted(*timestamp),
+                TransactionError::Unknown { timestamp, .. } => WriteEnd::Unknown(*timestamp),
                 _ => WriteEnd::NotBegun,
             };
             WriteFailure { failure: failure(&error), end }

@@ -14,9 +14,9 @@ use rackscan_ramp::{
     log::{LogWriter, Tail, read, recover},
     message::{Epoch, HomeId, LeaseId, Reply, Request},
     slot::SlotVector,
-    stamp::{ClientId, Clock, Stamp},
     store::{Store, StoreOptions},
     termination::Termination,
+    timestamp::{ClientId, Clock, Timestamp},
 };
 use std::{
     collections::HashMap,
@@ -101,11 +101,11 @@ impl Nearby {
         let mut inner = self.lock();
         inner.next += 1;
         let client = ClientId(u32::try_from(inner.next).unwrap() << 8 | thread & 0xFF);
-        let (mut heard, mut leases) = (Stamp::FIRST, Vec::new());
+        let (mut heard, mut leases) = (Timestamp::FIRST, Vec::new());
         for node in 0..inner.nodes.len() {
             let home = HomeId(u16::try_from(node).unwrap());
             let lease = inner.lease(home, client);
-            heard = heard.max(lease.map_or(Stamp::FIRST, |(_, newest)| newest));
+            heard = heard.max(lease.map_or(Timestamp::FIRST, |(_, newest)| newest));
             leases.push(lease.unwrap_or_default().0);
         }
         drop(inner);
@@ -135,7 +135,7 @@ impl Inner {
         }
     }
 
-    fn lease(&mut self, home: HomeId, client: ClientId) -> Option<(LeaseId, Stamp)> {
+    fn lease(&mut self, home: HomeId, client: ClientId) -> Option<(LeaseId, Timestamp)> {
         match self.ask(0, home, Request::Lease { client }).pop() {
             Some((_, Reply::Leased { lease, newest, .. })) => Some((lease, newest)),
             _ => None,
@@ -151,23 +151,23 @@ impl Inner {
             self.deliver(HomeId(u16::try_from(at).unwrap()), replies);
         }
         if self.nodes.iter().all(|node| node.home.is_some()) {
-            self.terminate(|stamp| stamp.client == client);
+            self.terminate(|timestamp| timestamp.client == client);
         }
     }
 
     /// Ends what somebody has in doubt or has not been told to forget, of these transactions.
-    fn terminate(&mut self, these: impl Fn(Stamp) -> bool) {
+    fn terminate(&mut self, these: impl Fn(Timestamp) -> bool) {
         let homes = self.nodes.iter().filter_map(|node| node.home.as_ref());
-        let open: Vec<(Stamp, Vec<HomeId>, bool)> = homes
+        let open: Vec<(Timestamp, Vec<HomeId>, bool)> = homes
             .flat_map(|home| home.store().unsettled())
-            .filter(|(stamp, _)| these(*stamp))
-            .map(|(stamp, transaction)| (stamp, transaction.homes.clone(), transaction.committed))
+            .filter(|(timestamp, _)| these(*timestamp))
+            .map(|(timestamp, transaction)| (timestamp, transaction.homes.clone(), transaction.committed))
             .collect();
-        for (stamp, homes, committed) in open {
+        for (timestamp, homes, committed) in open {
             let (mut termination, mut messages) = if committed {
-                Termination::settle(stamp, &homes)
+                Termination::settle(timestamp, &homes)
             } else {
-                Termination::begin(stamp, &homes)
+                Termination::begin(timestamp, &homes)
             };
             while !messages.is_empty() {
                 let mut next = Vec::new();
@@ -189,7 +189,7 @@ pub(super) struct Session<'n> {
     clock: Clock,
     leases: Vec<LeaseId>,
     told: Vec<Epoch>,
-    settled: Vec<Stamp>,
+    settled: Vec<Timestamp>,
 }
 
 impl Drop for Session<'_> {
@@ -211,7 +211,7 @@ impl Cluster for Session<'_> {
 
 impl Session<'_> {
     /// The next timestamp, and the clock reading behind it.
-    fn stamp(&self) -> (Stamp, u64) {
+    fn timestamp(&self) -> (Timestamp, u64) {
         let wall_ms = WallClock::default().now_ms();
         (self.clock.next(wall_ms).expect("the clock of this host is right"), wall_ms)
     }
@@ -278,7 +278,7 @@ fn failure(kind: &'static str, why: String, session_over: bool) -> Failure {
 
 impl TransactionStore for Session<'_> {
     fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
-        let begun = self.nearby.algorithm.begin_read(self.stamp().0, keys, self);
+        let begun = self.nearby.algorithm.begin_read(self.timestamp().0, keys, self);
         let begun = begun.map_err(|error| failure("refused", error.to_string(), false))?;
         let outcome = self.run(begun);
         let mut inner = self.nearby.lock();
@@ -293,13 +293,13 @@ impl TransactionStore for Session<'_> {
         }
     }
 
-    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
         let items: Vec<Write> = items.into_iter().map(Write::from).collect();
         let mut attempts = 0..WRITE_ATTEMPTS_MAX;
         let (kind, end) = loop {
-            let (stamp, wall_ms) = self.stamp();
+            let (timestamp, wall_ms) = self.timestamp();
             let settled = std::mem::take(&mut self.settled);
-            let begun = Begun { stamp, wall_ms, settled: &settled };
+            let begun = Begun { timestamp, wall_ms, settled: &settled };
             let begun = self.nearby.algorithm.begin_write(begun, items.clone(), self).map_err(|error| {
                 WriteFailure {
                     failure: failure("refused", error.to_string(), false),
@@ -307,17 +307,17 @@ impl TransactionStore for Session<'_> {
                 }
             })?;
             match self.run(begun) {
-                Outcome::Committed { stamp } => {
-                    self.settled.push(stamp);
-                    return Ok(stamp);
+                Outcome::Committed { timestamp } => {
+                    self.settled.push(timestamp);
+                    return Ok(timestamp);
                 }
                 Outcome::Aborted { why, .. } | Outcome::Torn { why, .. }
                     if why.newest().is_some() && attempts.next().is_some() =>
                 {
                     why.newest().into_iter().for_each(|newest| self.clock.hear(newest));
                 }
-                Outcome::Aborted { .. } => break ("aborted", WriteEnd::Aborted(stamp)),
-                _ => break ("unknown", WriteEnd::Unknown(stamp)),
+                Outcome::Aborted { .. } => break ("aborted", WriteEnd::Aborted(timestamp)),
+                _ => break ("unknown", WriteEnd::Unknown(timestamp)),
             }
         };
         Err(WriteFailure { failure: failure(kind, "it did not commit".to_owned(), true), end })

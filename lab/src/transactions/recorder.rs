@@ -19,7 +19,7 @@ use crate::limits::{UNKNOWN_MAX, WORDS_KEPT_MAX};
 use rackscan_ramp::{
     history::{End, History, Read, Violation, Write, check},
     item::{Key, Version},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use serde::Serialize;
 use std::{
@@ -27,8 +27,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// What nobody's stamp is: it stands for a value whose bytes are of no single writer.
-const NOBODY: Stamp = Stamp { time: u64::MAX, client: ClientId(u32::MAX) };
+/// What nobody's timestamp is: it stands for a value whose bytes are of no single writer.
+const NOBODY: Timestamp = Timestamp { time: u64::MAX, client: ClientId(u32::MAX) };
 
 /// The order of moments of all sessions of a process.
 #[derive(Debug, Default)]
@@ -75,10 +75,25 @@ impl Recorder {
     }
 
     /// A write has ended.
-    pub(super) fn write(&mut self, keys: &[u32], stamp: Stamp, token: Token, during: (u64, u64), end: End) {
+    pub(super) fn write(
+        &mut self,
+        keys: &[u32],
+        timestamp: Timestamp,
+        token: Token,
+        during: (u64, u64),
+        end: End,
+    ) {
         self.operations += keys.len();
         let ((from, to), session) = (during, self.session);
-        self.writes.push(Write { stamp, keys: keys.to_vec(), expected: Vec::new(), session, from, to, end });
+        self.writes.push(Write {
+            timestamp,
+            keys: keys.to_vec(),
+            expected: Vec::new(),
+            session,
+            from,
+            to,
+            end,
+        });
         self.tokens.push(token);
     }
 
@@ -96,7 +111,7 @@ impl Recorder {
             let Some(number) = in_place.or_else(|| self.number(keys, numbers, key)) else { break };
             let writer = version.value.bytes().map(|bytes| writer(bytes, number));
             let whole = writer != Some(None);
-            found.push((number, if whole { version.stamp } else { NOBODY }));
+            found.push((number, if whole { version.timestamp } else { NOBODY }));
             self.writers.push(writer.flatten());
         }
         let mut distinct: Vec<u32> = found.iter().map(|(number, _)| *number).collect();
@@ -119,17 +134,17 @@ impl Recorder {
     /// The reads are of a moment at which nothing else happened: the writes that they found, as far
     /// as they show.
     pub(super) fn into_ground(self) -> Vec<(Write<u32>, Token)> {
-        let mut writes: BTreeMap<Stamp, (Vec<u32>, Token)> = BTreeMap::new();
+        let mut writes: BTreeMap<Timestamp, (Vec<u32>, Token)> = BTreeMap::new();
         let found = self.reads.iter().flat_map(|read| &read.found);
-        for ((key, stamp), writer) in found.zip(&self.writers) {
-            if *stamp != Stamp::FIRST {
-                let (keys, _) = writes.entry(*stamp).or_insert((Vec::new(), writer.unwrap_or_default()));
+        for ((key, timestamp), writer) in found.zip(&self.writers) {
+            if *timestamp != Timestamp::FIRST {
+                let (keys, _) = writes.entry(*timestamp).or_insert((Vec::new(), writer.unwrap_or_default()));
                 keys.push(*key);
             }
         }
         let end = End::Committed;
-        let write = |(stamp, (keys, token))| {
-            (Write { stamp, keys, expected: Vec::new(), session: u32::MAX, from: 0, to: 0, end }, token)
+        let write = |(timestamp, (keys, token))| {
+            (Write { timestamp, keys, expected: Vec::new(), session: u32::MAX, from: 0, to: 0, end }, token)
         };
         writes.into_iter().map(write).collect()
     }
@@ -225,18 +240,18 @@ impl Ledger {
         if unknown > UNKNOWN_MAX { Err(TooManyUnknown { found: unknown }) } else { Ok(()) }
     }
 
-    /// Does each value belong to the stamp that it was found with?
+    /// Does each value belong to the timestamp that it was found with?
     fn check_values(&mut self, history: &History<u32>, tokens: &[Token], writers: &[Option<Token>]) {
-        let written: HashMap<Stamp, Token> =
-            history.writes.iter().zip(tokens).map(|(write, token)| (write.stamp, *token)).collect();
+        let written: HashMap<Timestamp, Token> =
+            history.writes.iter().zip(tokens).map(|(write, token)| (write.timestamp, *token)).collect();
         let found = history.reads.iter().flat_map(|read| &read.found);
-        for ((key, stamp), writer) in found.zip(writers) {
+        for ((key, timestamp), writer) in found.zip(writers) {
             // Values that are nobody's were reported by the check before.
-            if let (Some(expected), Some(writer)) = (written.get(stamp), writer)
+            if let (Some(expected), Some(writer)) = (written.get(timestamp), writer)
                 && expected != writer
             {
                 self.checked.found("foreign value", || {
-                    format!("foreign value: key {key} had the value of another transaction than {stamp}")
+                    format!("foreign value: key {key} had the value of another transaction than {timestamp}")
                 });
             }
         }
@@ -264,16 +279,16 @@ fn kind<K>(violation: &Violation<K>) -> &'static str {
 
 /// The writes that a store that keeps its promises may yet show.
 fn carried(writes: Vec<(Write<u32>, Token)>) -> Vec<(Write<u32>, Token)> {
-    let mut acknowledged: HashMap<u32, Stamp> = HashMap::new();
+    let mut acknowledged: HashMap<u32, Timestamp> = HashMap::new();
     for (write, _) in writes.iter().filter(|(write, _)| write.end == End::Committed) {
         for key in &write.keys {
-            let newest = acknowledged.entry(*key).or_insert(write.stamp);
-            *newest = write.stamp.max(*newest);
+            let newest = acknowledged.entry(*key).or_insert(write.timestamp);
+            *newest = write.timestamp.max(*newest);
         }
     }
-    let newest = |key: &u32| acknowledged.get(key).copied().unwrap_or(Stamp::FIRST);
+    let newest = |key: &u32| acknowledged.get(key).copied().unwrap_or(Timestamp::FIRST);
     let may_be_found = |write: &Write<u32>| match write.end {
-        End::Committed | End::Unknown => write.keys.iter().any(|key| write.stamp >= newest(key)),
+        End::Committed | End::Unknown => write.keys.iter().any(|key| write.timestamp >= newest(key)),
         End::Aborted => false,
     };
     writes.into_iter().filter(|(write, _)| may_be_found(write)).collect()
@@ -286,8 +301,8 @@ mod tests {
     use super::*;
     use rackscan_ramp::item::Metadata;
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     fn key(number: u32) -> Key {
@@ -301,7 +316,7 @@ mod tests {
 
     fn found(number: u32, time: u64, token: Token) -> (Key, Version) {
         let value = value(token, number, 100, &mut Vec::new()).unwrap();
-        (key(number), Version { stamp: at(time), metadata: Metadata::Stamp, value })
+        (key(number), Version { timestamp: at(time), metadata: Metadata::Timestamp, value })
     }
 
     fn token(write: u32) -> Token {

@@ -250,22 +250,22 @@ impl<'r, 'a> Session<'r, 'a> {
         };
         let latency = begun.elapsed();
         let during = (from, self.now());
-        let mut record = |stamp, end| {
+        let mut record = |timestamp, end| {
             if let Some(recorder) = &mut self.recorder {
-                recorder.write(&self.numbers, stamp, token, during, end);
+                recorder.write(&self.numbers, timestamp, token, during, end);
             }
         };
         match done {
-            Ok(stamp) => {
-                record(stamp, End::Committed);
+            Ok(timestamp) => {
+                record(timestamp, End::Committed);
                 tally.written(self.numbers.len(), latency);
                 Ok(latency)
             }
             Err(failed) => {
                 match failed.end {
                     WriteEnd::NotBegun => {}
-                    WriteEnd::Aborted(stamp) => record(stamp, End::Aborted),
-                    WriteEnd::Unknown(stamp) => record(stamp, End::Unknown),
+                    WriteEnd::Aborted(timestamp) => record(timestamp, End::Aborted),
+                    WriteEnd::Unknown(timestamp) => record(timestamp, End::Unknown),
                 }
                 Err(failed.failure)
             }

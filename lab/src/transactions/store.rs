@@ -7,7 +7,7 @@
 
 use rackscan_ramp::{
     item::{Key, Value, Version},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// A session of a client.
@@ -18,11 +18,11 @@ pub trait TransactionStore {
     /// Nothing was read.
     fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure>;
 
-    /// Writes values under keys, together. Returns the transaction's stamp.
+    /// Writes values under keys, together. Returns the transaction's timestamp.
     ///
     /// # Errors
     /// It was not acknowledged everywhere; [`WriteFailure::end`] says what is known.
-    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure>;
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure>;
 
     /// Reads the next keys that begin with `prefix`, from `from` on, in the order of their bytes,
     /// `count` of them at most. `None`: this store has no scans; whoever asks reads the keys one by
@@ -76,9 +76,9 @@ pub enum WriteEnd {
     /// No home was asked: nobody can ever see it.
     NotBegun,
     /// Nobody can ever see it.
-    Aborted(Stamp),
+    Aborted(Timestamp),
     /// It may be seen, now or later, wholly or not at all.
-    Unknown(Stamp),
+    Unknown(Timestamp),
 }
 
 /// Opens the session of a thread, on that thread. It is opened anew when it fails in a way that

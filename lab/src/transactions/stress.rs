@@ -342,7 +342,7 @@ mod tests {
     use rackscan_ramp::{
         algorithm::Algorithm,
         item::{Key, Value},
-        stamp::Stamp,
+        timestamp::Timestamp,
     };
     use std::sync::Mutex;
 
@@ -435,11 +435,11 @@ mod tests {
             self.0.read(keys)
         }
 
-        fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+        fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
             self.1 += 1;
             match self.1 {
                 // Far ahead, so that nothing newer hides it.
-                7 => Ok(Stamp { time: u64::MAX >> 4, client: rackscan_ramp::stamp::ClientId(7) }),
+                7 => Ok(Timestamp { time: u64::MAX >> 4, client: rackscan_ramp::timestamp::ClientId(7) }),
                 _ => self.0.write(items),
             }
         }

@@ -16,14 +16,14 @@ use super::{
 use crate::{
     item::{Key, Version, Write as Item},
     message::{Found, Guard, HomeId, Mode, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Locks of one home after the other.
 #[derive(Clone, Debug)]
 struct Growing {
-    owner: Stamp,
+    owner: Timestamp,
     wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>,
     /// Homes whose locks are held, and then the one that is waited for.
     asked: Vec<HomeId>,
@@ -38,7 +38,7 @@ enum Grown {
 }
 
 impl Growing {
-    fn new(owner: Stamp, wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>) -> Self {
+    fn new(owner: Timestamp, wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>) -> Self {
         Self { owner, wanted, asked: Vec::new(), found: Vec::new() }
     }
 
@@ -79,7 +79,7 @@ pub(super) struct LockedRead {
     open: Option<BTreeSet<HomeId>>,
 }
 
-pub(super) fn begin_read(owner: Stamp, homes: Homes<Key>) -> (Machine, Vec<Message>) {
+pub(super) fn begin_read(owner: Timestamp, homes: Homes<Key>) -> (Machine, Vec<Message>) {
     let shared = |keys: Vec<Key>| keys.into_iter().map(|key| (key, Mode::Shared)).collect();
     let wanted = homes.into_iter().map(|(home, (_, keys))| (home, shared(keys))).collect();
     let mut growing = Growing::new(owner, wanted);
@@ -141,7 +141,7 @@ pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
     let exclusive =
         |items: &Vec<Item>| items.iter().map(|item| (item.key.clone(), Mode::Exclusive)).collect();
     let wanted = parts.items.iter().map(|(home, items)| (*home, exclusive(items))).collect();
-    let mut growing = Growing::new(parts.stamp, wanted);
+    let mut growing = Growing::new(parts.timestamp, wanted);
     let messages = growing.ask_next().into_iter().collect();
     (Machine::LockedWrite(LockedWrite { growing, parts: Some(parts), write: None }), messages)
 }
@@ -154,8 +154,11 @@ impl LockedWrite {
         match self.growing.step(event) {
             Grown::Waits(step) => step,
             Grown::Failed(why, messages) => {
-                let stamp = self.growing.owner;
-                Step { messages, outcome: Some(Outcome::Aborted { stamp, why: Abortion::NotLocked(why) }) }
+                let timestamp = self.growing.owner;
+                Step {
+                    messages,
+                    outcome: Some(Outcome::Aborted { timestamp, why: Abortion::NotLocked(why) }),
+                }
             }
             Grown::All => {
                 let Some(parts) = self.parts.take() else { return Step::default() };

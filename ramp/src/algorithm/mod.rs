@@ -8,11 +8,11 @@
 //!
 //! | algorithm | write | read | a version carries |
 //! |---|---|---|---|
-//! | `ramp-fast` | PREPARE, COMMIT | GET; what a sibling tells of and was not found, by its stamp | its write set |
-//! | `ramp-small` | PREPARE, COMMIT | stamps; then the newest version of those stamps | its stamp |
-//! | `ramp-hybrid` | PREPARE, COMMIT | GET; what a sibling's filter may tell of, by its stamps | a Bloom filter |
-//! | `s2pl` | locks, PREPARE, COMMIT | locks | its stamp |
-//! | `none` | PUT | GET | its stamp |
+//! | `ramp-fast` | PREPARE, COMMIT | GET; what a sibling tells of and was not found, by its timestamp | its write set |
+//! | `ramp-small` | PREPARE, COMMIT | timestamps; then the newest version of those timestamps | its timestamp |
+//! | `ramp-hybrid` | PREPARE, COMMIT | GET; what a sibling's filter may tell of, by its timestamps | a Bloom filter |
+//! | `s2pl` | locks, PREPARE, COMMIT | locks | its timestamp |
+//! | `none` | PUT | GET | its timestamp |
 //!
 //! Invariants
 //! - COMMIT goes out after all homes have said that they prepared, ABORT after one has refused:
@@ -36,7 +36,7 @@ use crate::{
     item::{Fingerprint, Key, Metadata, Version, Write as Item},
     limits::{READ_KEYS_MAX, WRITE_KEYS_MAX},
     message::{HomeId, KeyRange, LeaseId, Refusal, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -78,20 +78,20 @@ impl Algorithm {
         set.sort_unstable();
         match self {
             // Who writes one key has no siblings to tell of.
-            _ if keys.len() <= 1 => Metadata::Stamp,
+            _ if keys.len() <= 1 => Metadata::Timestamp,
             Self::Fast => Metadata::WriteSet(set),
             Self::Hybrid => Metadata::Filter(Bloom::of(&set)),
-            Self::Small | Self::Locking | Self::None => Metadata::Stamp,
+            Self::Small | Self::Locking | Self::None => Metadata::Timestamp,
         }
     }
 
-    /// Begins to read keys, each once. `stamp` is the transaction's, with which it locks.
+    /// Begins to read keys, each once. `timestamp` is the transaction's, with which it locks.
     ///
     /// # Errors
     /// [`KeyCount`].
     pub fn begin_read(
         self,
-        stamp: Stamp,
+        timestamp: Timestamp,
         keys: &[Key],
         cluster: &impl Cluster,
     ) -> Result<(Coordinator, Vec<Message>), KeyCount> {
@@ -100,7 +100,7 @@ impl Algorithm {
         let (machine, messages) = match self {
             Self::Fast | Self::Hybrid | Self::None => read::begin(self, homes),
             Self::Small => small::begin(homes),
-            Self::Locking => locking::begin_read(stamp, homes),
+            Self::Locking => locking::begin_read(timestamp, homes),
         };
         Ok((Coordinator { machine }, messages))
     }
@@ -115,14 +115,14 @@ impl Algorithm {
         items: Vec<Item>,
         cluster: &impl Cluster,
     ) -> Result<(Coordinator, Vec<Message>), KeyCount> {
-        let Begun { stamp, wall_ms, settled } = begun;
+        let Begun { timestamp, wall_ms, settled } = begun;
         let items: BTreeMap<Key, Item> = items.into_iter().map(|item| (item.key.clone(), item)).collect();
         KeyCount { verb: "write", found: items.len(), most: WRITE_KEYS_MAX }.check()?;
         let keys: Vec<Key> = items.keys().cloned().collect();
         let metadata = self.metadata(&keys);
         let homes = by_home(items.into_values(), cluster, |item| item.key.clone());
         let items = homes.into_iter().map(|(home, (_, items))| (home, items)).collect();
-        let write = write::Parts { stamp, metadata, settled: settled.to_vec(), wall_ms, items };
+        let write = write::Parts { timestamp, metadata, settled: settled.to_vec(), wall_ms, items };
         let (machine, messages) = match self {
             Self::Fast | Self::Small | Self::Hybrid => write::begin(write),
             Self::Locking => locking::begin_write(write),
@@ -136,11 +136,11 @@ impl Algorithm {
 #[derive(Clone, Copy, Debug)]
 pub struct Begun<'s> {
     /// Its timestamp.
-    pub stamp: Stamp,
+    pub timestamp: Timestamp,
     /// The wall clock of its client when that was made, in milliseconds since 1970.
     pub wall_ms: u64,
     /// Transactions of which the participants may forget how they ended.
-    pub settled: &'s [Stamp],
+    pub settled: &'s [Timestamp],
 }
 
 /// Begins to list the keys of a range, of all these homes, with the leases there.
@@ -267,21 +267,21 @@ pub enum Outcome {
     /// All of it is visible, and stays.
     Committed {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
     /// It is committed, but these homes have not said that they know: there it may be invisible
     /// until they are asked again. To be ended by `Termination::settle`, or by those homes
     /// themselves.
     Sealed {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The homes.
         missing: Vec<HomeId>,
     },
     /// Nothing of it is visible, or ever will be.
     Aborted {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Why.
         why: Abortion,
     },
@@ -289,7 +289,7 @@ pub enum Outcome {
     /// theirs.
     Torn {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The homes that have refused.
         missing: Vec<HomeId>,
         /// Why one of them did: if a newer timestamp would not have helped there, that one.
@@ -299,7 +299,7 @@ pub enum Outcome {
     /// and they know.
     Unknown {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The homes.
         missing: Vec<HomeId>,
     },
@@ -366,7 +366,7 @@ pub enum Abortion {
 impl Abortion {
     /// If the same may be committed with a newer timestamp: what that must be newer than.
     #[must_use]
-    pub fn newest(&self) -> Option<Stamp> {
+    pub fn newest(&self) -> Option<Timestamp> {
         match self {
             Self::Refused { why, .. } => why.newest(),
             Self::Promised { .. } | Self::NotLocked(_) => None,

@@ -9,26 +9,26 @@
 use super::{Abortion, Event, Machine, Message, Outcome, Step, message, write::Parts};
 use crate::{
     message::{Guard, HomeId, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::BTreeSet;
 
 /// A write without concurrency control.
 #[derive(Clone, Debug)]
 pub(super) struct Put {
-    stamp: Stamp,
+    timestamp: Timestamp,
     open: BTreeSet<HomeId>,
     written: usize,
     refused: Vec<(HomeId, Abortion)>,
 }
 
 pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
-    let (stamp, homes) = (parts.stamp, parts.homes());
+    let (timestamp, homes) = (parts.timestamp, parts.homes());
     // Nobody asks any other home how it ends.
     let parts = parts.parts(&[], Guard::Open);
     let put = |(home, part, preconditions)| message(home, Request::Put { part, preconditions });
     let messages = parts.map(put).collect();
-    let put = Put { stamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
+    let put = Put { timestamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
     (Machine::Put(put), messages)
 }
 
@@ -45,21 +45,21 @@ impl Put {
         if !self.open.is_empty() {
             return Step::default();
         }
-        let stamp = self.stamp;
+        let timestamp = self.timestamp;
         // Why a newer timestamp would not help, if it would not; else the newest that it must be
         // newer than.
         let worst = |(_, why): &(HomeId, Abortion)| {
-            why.newest().map_or((true, Stamp::FIRST), |newest| (false, newest))
+            why.newest().map_or((true, Timestamp::FIRST), |newest| (false, newest))
         };
         let missing = self.refused.iter().map(|(home, _)| *home).collect();
         match std::mem::take(&mut self.refused).into_iter().max_by_key(worst) {
-            None => Step::end(Outcome::Committed { stamp }),
-            Some((_, why)) if self.written == 0 => Step::end(Outcome::Aborted { stamp, why }),
-            Some((_, why)) => Step::end(Outcome::Torn { stamp, missing, why }),
+            None => Step::end(Outcome::Committed { timestamp }),
+            Some((_, why)) if self.written == 0 => Step::end(Outcome::Aborted { timestamp, why }),
+            Some((_, why)) => Step::end(Outcome::Torn { timestamp, missing, why }),
         }
     }
 
     fn unknown(&self, missing: Vec<HomeId>) -> Step {
-        Step::end(Outcome::Unknown { stamp: self.stamp, missing })
+        Step::end(Outcome::Unknown { timestamp: self.timestamp, missing })
     }
 }

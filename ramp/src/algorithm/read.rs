@@ -19,7 +19,7 @@ use super::{
 use crate::{
     item::{Key, Version},
     message::{Found, HomeId, LeaseId, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::BTreeMap;
 
@@ -90,62 +90,64 @@ impl Read {
             return Step::default();
         }
         let missed = if self.checks { self.missed() } else { Vec::new() };
-        let missed: Vec<(Key, Vec<Stamp>)> =
-            missed.into_iter().filter(|(key, stamps)| !self.take_from_beside(key, stamps)).collect();
+        let missed: Vec<(Key, Vec<Timestamp>)> =
+            missed.into_iter().filter(|(key, timestamps)| !self.take_from_beside(key, timestamps)).collect();
         if missed.is_empty() { self.end() } else { self.ask(missed) }
     }
 
     /// For each key the transactions that were met at other keys, may have written to this one, and
     /// are newer than what was found; descending.
-    fn missed(&self) -> Vec<(Key, Vec<Stamp>)> {
+    fn missed(&self) -> Vec<(Key, Vec<Timestamp>)> {
         let mut met: Vec<&Version> = self
             .keys
             .values()
             .filter_map(|wanted| wanted.found.as_ref())
             .map(|found| &found.version)
             .collect();
-        met.sort_unstable_by_key(|version| std::cmp::Reverse(version.stamp));
-        met.dedup_by_key(|version| version.stamp);
+        met.sort_unstable_by_key(|version| std::cmp::Reverse(version.timestamp));
+        met.dedup_by_key(|version| version.timestamp);
         let missed = |(key, wanted): (&Key, &Wanted)| {
-            let own = wanted.found.as_ref()?.version.stamp;
-            let newer = met.iter().take_while(|version| version.stamp > own);
-            let stamps: Vec<Stamp> =
-                newer.filter(|version| version.metadata.may_have(key)).map(|version| version.stamp).collect();
-            (!stamps.is_empty()).then(|| (key.clone(), stamps))
+            let own = wanted.found.as_ref()?.version.timestamp;
+            let newer = met.iter().take_while(|version| version.timestamp > own);
+            let timestamps: Vec<Timestamp> = newer
+                .filter(|version| version.metadata.may_have(key))
+                .map(|version| version.timestamp)
+                .collect();
+            (!timestamps.is_empty()).then(|| (key.clone(), timestamps))
         };
         self.keys.iter().filter_map(missed).collect()
     }
 
     /// Whether the newest of the missed versions was brought along in the first round; then it is
     /// taken.
-    fn take_from_beside(&mut self, key: &Key, stamps: &[Stamp]) -> bool {
+    fn take_from_beside(&mut self, key: &Key, timestamps: &[Timestamp]) -> bool {
         let Some(found) = self.keys.get_mut(key).and_then(|wanted| wanted.found.as_mut()) else {
             return false;
         };
-        let place = found.beside.iter().position(|version| Some(&version.stamp) == stamps.first());
+        let place = found.beside.iter().position(|version| Some(&version.timestamp) == timestamps.first());
         if let Some(place) = place {
             found.version = found.beside.swap_remove(place);
         }
         place.is_some()
     }
 
-    fn ask(&mut self, missed: Vec<(Key, Vec<Stamp>)>) -> Step {
+    fn ask(&mut self, missed: Vec<(Key, Vec<Timestamp>)>) -> Step {
         self.rounds = 2;
         self.open = missed.len();
-        let mut requests: BTreeMap<HomeId, (Vec<Key>, Vec<Stamp>)> = BTreeMap::new();
-        for (key, stamps) in missed {
+        let mut requests: BTreeMap<HomeId, (Vec<Key>, Vec<Timestamp>)> = BTreeMap::new();
+        for (key, timestamps) in missed {
             let Some(wanted) = self.keys.get(&key) else { continue };
             let (keys, all) = requests.entry(wanted.home).or_default();
             keys.push(key);
-            all.extend(stamps);
+            all.extend(timestamps);
         }
         let mut messages = Vec::with_capacity(requests.len());
-        for (home, (keys, mut stamps)) in requests {
-            stamps.sort_unstable();
-            stamps.dedup();
+        for (home, (keys, mut timestamps)) in requests {
+            timestamps.sort_unstable();
+            timestamps.dedup();
             self.second.insert(home, keys.len());
             let lease = self.leases.get(&home).copied().unwrap_or_default();
-            messages.push(message(home, Request::Among { lease, keys, stamps }));
+            messages.push(message(home, Request::Among { lease, keys, timestamps }));
         }
         Step::send(messages)
     }
@@ -159,7 +161,7 @@ impl Read {
             let found = self.keys.get_mut(&key).and_then(|wanted| wanted.found.as_mut());
             // None, or an older one, where a filter or fingerprint told of what was not written.
             if let (Some(found), Some(version)) = (found, version)
-                && version.stamp > found.version.stamp
+                && version.timestamp > found.version.timestamp
             {
                 found.version = version;
             }

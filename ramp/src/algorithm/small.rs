@@ -1,11 +1,12 @@
 //! How does RAMP-Small read?
 //!
-//! The stamps of all keys first, and then of each key the newest version whose stamp is among them:
-//! versions carry nothing but their stamps, and a read always takes two rounds, unless nothing was
-//! ever written.
+//! The timestamps of all keys first, and then of each key the newest version whose timestamp is
+//! among them: versions carry nothing but their timestamps, and a read always takes two rounds,
+//! unless nothing was ever written.
 //!
 //! Invariants
-//! - Every stamp that is asked for is committed somewhere, so its versions are prepared everywhere.
+//! - Every timestamp that is asked for is committed somewhere, so its versions are prepared
+//!   everywhere.
 //! - A key where something was found in the first round has at least that in the second.
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     item::{Key, Version},
     message::{HomeId, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ pub(super) struct Small {
     homes: Homes<Key>,
     /// Of how many keys homes have not answered in the present round.
     open: BTreeMap<HomeId, usize>,
-    stamps: BTreeMap<Key, Stamp>,
+    timestamps: BTreeMap<Key, Timestamp>,
     found: BTreeMap<Key, Version>,
     second_round: bool,
 }
@@ -32,11 +33,13 @@ pub(super) struct Small {
 pub(super) fn begin(homes: Homes<Key>) -> (Machine, Vec<Message>) {
     let messages: Vec<Message> = homes
         .iter()
-        .map(|(home, (lease, keys))| message(*home, Request::Stamps { lease: *lease, keys: keys.clone() }))
+        .map(|(home, (lease, keys))| {
+            message(*home, Request::Timestamps { lease: *lease, keys: keys.clone() })
+        })
         .collect();
     let open = open_of(&homes);
-    let (stamps, found) = (BTreeMap::new(), BTreeMap::new());
-    (Machine::Small(Small { homes, open, stamps, found, second_round: false }), messages)
+    let (timestamps, found) = (BTreeMap::new(), BTreeMap::new());
+    (Machine::Small(Small { homes, open, timestamps, found, second_round: false }), messages)
 }
 
 fn open_of(homes: &Homes<Key>) -> BTreeMap<HomeId, usize> {
@@ -50,9 +53,9 @@ impl Small {
         }
         let Event::Reply { from, reply } = event else { return Step::default() };
         match reply {
-            Reply::Latest { stamps } if !self.second_round => {
-                self.answered(from, stamps.len());
-                self.stamps.extend(stamps);
+            Reply::Latest { timestamps } if !self.second_round => {
+                self.answered(from, timestamps.len());
+                self.timestamps.extend(timestamps);
                 if self.open.is_empty() { self.ask() } else { Step::default() }
             }
             Reply::Named { items } if self.second_round => {
@@ -75,15 +78,18 @@ impl Small {
 
     fn ask(&mut self) -> Step {
         self.second_round = true;
-        let stamps: BTreeSet<Stamp> =
-            self.stamps.values().copied().filter(|stamp| *stamp != Stamp::FIRST).collect();
-        if stamps.is_empty() {
+        let timestamps: BTreeSet<Timestamp> =
+            self.timestamps.values().copied().filter(|timestamp| *timestamp != Timestamp::FIRST).collect();
+        if timestamps.is_empty() {
             return self.end(1);
         }
         self.open = open_of(&self.homes);
-        let stamps: Vec<Stamp> = stamps.into_iter().collect();
+        let timestamps: Vec<Timestamp> = timestamps.into_iter().collect();
         let ask = |(home, (lease, keys)): (&HomeId, &(_, Vec<Key>))| {
-            message(*home, Request::Among { lease: *lease, keys: keys.clone(), stamps: stamps.clone() })
+            message(
+                *home,
+                Request::Among { lease: *lease, keys: keys.clone(), timestamps: timestamps.clone() },
+            )
         };
         Step::send(self.homes.iter().map(ask).collect())
     }
@@ -92,10 +98,10 @@ impl Small {
         let mut items = Vec::new();
         for (home, (_, keys)) in &self.homes {
             for key in keys {
-                let seen = self.stamps.get(key).copied().unwrap_or(Stamp::FIRST);
+                let seen = self.timestamps.get(key).copied().unwrap_or(Timestamp::FIRST);
                 let version = self.found.remove(key);
                 // What was there a round ago and is not any more was kept for nobody.
-                if version.is_none() && seen != Stamp::FIRST {
+                if version.is_none() && seen != Timestamp::FIRST {
                     return interrupted(Interruption::Unleased { home: *home });
                 }
                 items.push((key.clone(), version.unwrap_or_else(Version::first)));

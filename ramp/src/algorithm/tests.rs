@@ -8,7 +8,7 @@ use super::{
 use crate::{
     item::{Key, Metadata, Value, Version, Write as Item},
     message::{Epoch, Found, HomeId, KeyRange, LeaseId, Mode, Preconditions, Refusal, Reply, Request, Vote},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ impl Cluster for Letters {
     }
 }
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn key(name: &str) -> Key {
@@ -38,7 +38,7 @@ fn keys(names: &[&str]) -> Vec<Key> {
 }
 
 fn version(algorithm: Algorithm, time: u64, names: &[&str]) -> Version {
-    Version { stamp: at(time), metadata: algorithm.metadata(&keys(names)), value: Value::DELETED }
+    Version { timestamp: at(time), metadata: algorithm.metadata(&keys(names)), value: Value::DELETED }
 }
 
 fn found(name: &str, version: Version, beside: Vec<Version>) -> Reply {
@@ -49,9 +49,9 @@ fn reply(coordinator: &mut Coordinator, from: u16, reply: Reply) -> Step {
     coordinator.step(Event::Reply { from: HomeId(from), reply })
 }
 
-fn stamps(step: &Step) -> Vec<(String, u64)> {
+fn timestamps(step: &Step) -> Vec<(String, u64)> {
     let Some(Outcome::Read { items, .. }) = &step.outcome else { panic!("{step:?}") };
-    items.iter().map(|(key, version)| (key.to_string(), version.stamp.time)).collect()
+    items.iter().map(|(key, version)| (key.to_string(), version.timestamp.time)).collect()
 }
 
 fn pairs(pairs: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -67,8 +67,8 @@ fn write(algorithm: Algorithm, names: &[&str]) -> (Coordinator, Vec<Message>) {
     algorithm.begin_write(begun(5, &[at(3)]), items, &Letters).unwrap()
 }
 
-fn begun(time: u64, settled: &[Stamp]) -> Begun<'_> {
-    Begun { stamp: at(time), wall_ms: 77, settled }
+fn begun(time: u64, settled: &[Timestamp]) -> Begun<'_> {
+    Begun { timestamp: at(time), wall_ms: 77, settled }
 }
 
 fn to(messages: &[Message]) -> Vec<u16> {
@@ -80,8 +80,8 @@ fn all_to(messages: &[Message], homes: &[u16], request: &Request) {
     assert!(messages.iter().all(|message| message.request == *request), "{messages:?}");
 }
 
-const COMMIT: fn() -> Request = || Request::Commit { stamp: at(5) };
-const ABORT: fn() -> Request = || Request::Abort { stamp: at(5) };
+const COMMIT: fn() -> Request = || Request::Commit { timestamp: at(5) };
+const ABORT: fn() -> Request = || Request::Abort { timestamp: at(5) };
 
 #[test]
 fn an_algorithm_is_chosen_by_its_name() {
@@ -102,7 +102,7 @@ fn a_read_that_meets_nobody_takes_one_round() {
         let both = || version(algorithm, 5, &["a1", "b2"]);
         assert_eq!(reply(&mut coordinator, 1, found("a1", both(), vec![])), Step::default());
         let end = reply(&mut coordinator, 2, found("b2", both(), vec![]));
-        assert_eq!(stamps(&end), pairs(&[("a1", 5), ("b2", 5)]));
+        assert_eq!(timestamps(&end), pairs(&[("a1", 5), ("b2", 5)]));
         assert!(matches!(end.outcome, Some(Outcome::Read { rounds: 1, .. })));
         assert_eq!(coordinator.step(Event::GiveUp), Step::default(), "it has ended");
     }
@@ -115,10 +115,10 @@ fn what_a_sibling_tells_of_is_asked_for_in_a_second_round() {
         let _ = reply(&mut coordinator, 1, found("a1", version(algorithm, 5, &["a1", "b2"]), vec![]));
         let step = reply(&mut coordinator, 2, found("b2", version(algorithm, 3, &["b2"]), vec![]));
         let lease = LeaseId { life: 1, number: 2 };
-        all_to(&step.messages, &[2], &Request::Among { lease, keys: keys(&["b2"]), stamps: vec![at(5)] });
+        all_to(&step.messages, &[2], &Request::Among { lease, keys: keys(&["b2"]), timestamps: vec![at(5)] });
         let named = vec![(key("b2"), Some(version(algorithm, 5, &["a1", "b2"])))];
         let end = reply(&mut coordinator, 2, Reply::Named { items: named });
-        assert_eq!(stamps(&end), pairs(&[("a1", 5), ("b2", 5)]));
+        assert_eq!(timestamps(&end), pairs(&[("a1", 5), ("b2", 5)]));
         assert!(matches!(end.outcome, Some(Outcome::Read { rounds: 2, .. })));
     }
 }
@@ -131,7 +131,7 @@ fn what_lies_beside_what_was_found_needs_no_second_round() {
     let _ = reply(&mut coordinator, 1, found("a1", both(), vec![]));
     let beside = vec![version(fast, 4, &["b2", "c3"]), both(), version(fast, 6, &["b2", "c3"])];
     let end = reply(&mut coordinator, 2, found("b2", version(fast, 3, &["b2"]), beside));
-    assert_eq!(stamps(&end), pairs(&[("a1", 5), ("b2", 5)]), "not the prepared 6, which nobody has met");
+    assert_eq!(timestamps(&end), pairs(&[("a1", 5), ("b2", 5)]), "not the prepared 6, which nobody has met");
     assert!(matches!(end.outcome, Some(Outcome::Read { rounds: 1, .. })));
 }
 
@@ -144,7 +144,7 @@ fn a_filter_that_tells_of_what_was_not_written_does_no_harm() {
     let step = reply(&mut coordinator, 2, found("b2", version(hybrid, 3, &["b2"]), vec![]));
     assert_eq!(to(&step.messages), [2]);
     let end = reply(&mut coordinator, 2, Reply::Named { items: vec![(key("b2"), None)] });
-    assert_eq!(stamps(&end), pairs(&[("a1", 5), ("b2", 3)]));
+    assert_eq!(timestamps(&end), pairs(&[("a1", 5), ("b2", 3)]));
 }
 
 #[test]
@@ -158,20 +158,20 @@ fn slots_may_answer_key_by_key() {
 }
 
 #[test]
-fn small_asks_for_the_newest_of_all_stamps() {
+fn small_asks_for_the_newest_of_all_timestamps() {
     let (mut coordinator, messages) = read(Algorithm::Small, &["a1", "b2", "c2"]);
     assert_eq!(to(&messages), [1, 2]);
-    let _ = reply(&mut coordinator, 1, Reply::Latest { stamps: vec![(key("a1"), at(5))] });
-    let second = vec![(key("b2"), at(3)), (key("c2"), Stamp::FIRST)];
-    let step = reply(&mut coordinator, 2, Reply::Latest { stamps: second });
-    let Request::Among { stamps: asked, .. } = &step.messages[1].request else { panic!("{step:?}") };
+    let _ = reply(&mut coordinator, 1, Reply::Latest { timestamps: vec![(key("a1"), at(5))] });
+    let second = vec![(key("b2"), at(3)), (key("c2"), Timestamp::FIRST)];
+    let step = reply(&mut coordinator, 2, Reply::Latest { timestamps: second });
+    let Request::Among { timestamps: asked, .. } = &step.messages[1].request else { panic!("{step:?}") };
     assert_eq!((to(&step.messages), asked), (vec![1, 2], &vec![at(3), at(5)]));
     let item = |name, time| (key(name), Some(version(Algorithm::Small, time, &["a1"])));
     let _ = reply(&mut coordinator, 1, Reply::Named { items: vec![item("a1", 5)] });
     let end = reply(&mut coordinator, 2, Reply::Named { items: vec![item("b2", 5), (key("c2"), None)] });
-    assert_eq!(stamps(&end), pairs(&[("a1", 5), ("b2", 5), ("c2", 0)]));
+    assert_eq!(timestamps(&end), pairs(&[("a1", 5), ("b2", 5), ("c2", 0)]));
     let (mut coordinator, _) = read(Algorithm::Small, &["a1"]);
-    let end = reply(&mut coordinator, 1, Reply::Latest { stamps: vec![(key("a1"), Stamp::FIRST)] });
+    let end = reply(&mut coordinator, 1, Reply::Latest { timestamps: vec![(key("a1"), Timestamp::FIRST)] });
     assert!(matches!(end.outcome, Some(Outcome::Read { rounds: 1, .. })));
 }
 
@@ -207,7 +207,7 @@ fn commit_goes_out_after_all_have_prepared() {
         all_to(&step.messages, &[1, 2], &COMMIT());
         assert_eq!(reply(&mut coordinator, 1, Reply::Committed), Step::default());
         let end = reply(&mut coordinator, 2, Reply::Committed);
-        assert_eq!(end.outcome, Some(Outcome::Committed { stamp: at(5) }));
+        assert_eq!(end.outcome, Some(Outcome::Committed { timestamp: at(5) }));
     }
 }
 
@@ -218,8 +218,8 @@ fn metadata_is_what_the_algorithm_needs() {
         matches!(of(Algorithm::Fast, &["a1", "b2"]), Metadata::WriteSet(set) if set.len() == 2 && set.is_sorted())
     );
     assert!(matches!(of(Algorithm::Hybrid, &["a1", "b2"]), Metadata::Filter(_)));
-    assert_eq!(of(Algorithm::Small, &["a1", "b2"]), Metadata::Stamp);
-    assert_eq!(of(Algorithm::Fast, &["a1"]), Metadata::Stamp, "no siblings");
+    assert_eq!(of(Algorithm::Small, &["a1", "b2"]), Metadata::Timestamp);
+    assert_eq!(of(Algorithm::Fast, &["a1"]), Metadata::Timestamp, "no siblings");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn one_refusal_aborts() {
     let end = reply(&mut coordinator, 2, Reply::Refused { why: why.clone() });
     all_to(&end.messages, &[1], &ABORT());
     let why = Abortion::Refused { home: HomeId(2), why };
-    assert_eq!(end.outcome, Some(Outcome::Aborted { stamp: at(5), why }));
+    assert_eq!(end.outcome, Some(Outcome::Aborted { timestamp: at(5), why }));
 }
 
 #[test]
@@ -264,13 +264,13 @@ fn a_lost_home_is_asked_when_it_is_back() {
     };
     let mut coordinator = prepared();
     assert_eq!(coordinator.step(lost.clone()), Step::default(), "it may have prepared");
-    all_to(&coordinator.step(back()).messages, &[2], &Request::Inquire { stamp: at(5) });
+    all_to(&coordinator.step(back()).messages, &[2], &Request::Inquire { timestamp: at(5) });
     let step = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Prepared });
     all_to(&step.messages, &[1, 2], &COMMIT());
     let _ = reply(&mut coordinator, 1, Reply::Committed);
     let _ = coordinator.step(lost);
     all_to(&coordinator.step(back()).messages, &[2], &COMMIT());
-    let sealed = Outcome::Sealed { stamp: at(5), missing: vec![HomeId(2)] };
+    let sealed = Outcome::Sealed { timestamp: at(5), missing: vec![HomeId(2)] };
     assert_eq!(coordinator.step(Event::GiveUp).outcome, Some(sealed));
 
     let mut coordinator = prepared();
@@ -279,7 +279,7 @@ fn a_lost_home_is_asked_when_it_is_back() {
     let mut coordinator = prepared();
     let step = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Committed });
     all_to(&step.messages, &[1, 2], &COMMIT());
-    let unknown = Outcome::Unknown { stamp: at(5), missing: vec![HomeId(2)] };
+    let unknown = Outcome::Unknown { timestamp: at(5), missing: vec![HomeId(2)] };
     let forgotten = Reply::Voted { vote: Vote::Forgotten };
     assert_eq!(
         reply(&mut prepared(), 2, forgotten).outcome,
@@ -309,7 +309,7 @@ fn locks_are_taken_home_by_home() {
     let end = reply(&mut coordinator, 2, Reply::Busy { found: 9, most: 8 });
     all_to(&end.messages, &[1, 2], &Request::Unlock { owner: at(5) });
     let why = Abortion::NotLocked(Interruption::Busy { home: HomeId(2), found: 9, most: 8 });
-    assert_eq!(end.outcome, Some(Outcome::Aborted { stamp: at(5), why }));
+    assert_eq!(end.outcome, Some(Outcome::Aborted { timestamp: at(5), why }));
 }
 
 #[test]
@@ -328,13 +328,13 @@ fn a_read_under_locks_counts_if_they_were_held_to_the_end() {
     let mut coordinator = all_locked();
     assert_eq!(reply(&mut coordinator, 2, Reply::Unlocked { held: true }), Step::default());
     let end = reply(&mut coordinator, 1, Reply::Unlocked { held: true });
-    assert_eq!(stamps(&end), pairs(&[("a1", 3), ("b2", 3)]));
+    assert_eq!(timestamps(&end), pairs(&[("a1", 3), ("b2", 3)]));
     let end = reply(&mut all_locked(), 1, Reply::Unlocked { held: false });
     assert_eq!(end.outcome, Some(Outcome::Interrupted { why: Interruption::Unlocked { home: HomeId(1) } }));
     let (mut coordinator, _) = read(Algorithm::Locking, &["a1"]);
     let end = reply(&mut coordinator, 1, locked("a1"));
     assert_eq!(
-        (to(&end.messages), stamps(&end)),
+        (to(&end.messages), timestamps(&end)),
         (vec![1], pairs(&[("a1", 3)])),
         "one home says it all at once"
     );
@@ -348,12 +348,12 @@ fn a_put_that_some_have_refused_is_torn_and_says_why() {
     let end = reply(&mut coordinator, 2, Reply::Refused { why: Refusal::LogFull });
     let why = |home, why| Abortion::Refused { home: HomeId(home), why };
     let torn = |missing: &[u16], why| Outcome::Torn {
-        stamp: at(5),
+        timestamp: at(5),
         missing: missing.iter().copied().map(HomeId).collect(),
         why,
     };
     assert_eq!(end.outcome, Some(torn(&[2], why(2, Refusal::LogFull))));
-    let outdated = |name, newest| Refusal::Outdated { stamp: at(5), key: key(name), newest: at(newest) };
+    let outdated = |name, newest| Refusal::Outdated { timestamp: at(5), key: key(name), newest: at(newest) };
     let with = |third: Refusal| {
         let (mut coordinator, _) = write(Algorithm::None, &["a1", "b2", "c3", "d4"]);
         let _ = reply(&mut coordinator, 1, Reply::Committed);

@@ -18,16 +18,16 @@ use super::{Abortion, Event, Machine, Message, Outcome, Step, message};
 use crate::{
     item::{Metadata, Write as Item},
     message::{Guard, HomeId, Part, Preconditions, Reply, Request, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// All that a transaction writes.
 #[derive(Clone, Debug)]
 pub(super) struct Parts {
-    pub(super) stamp: Stamp,
+    pub(super) timestamp: Timestamp,
     pub(super) metadata: Metadata,
-    pub(super) settled: Vec<Stamp>,
+    pub(super) settled: Vec<Timestamp>,
     /// What the client's clock said.
     pub(super) wall_ms: u64,
     pub(super) items: BTreeMap<HomeId, Vec<Item>>,
@@ -44,12 +44,12 @@ impl Parts {
         homes: &[HomeId],
         guard: Guard,
     ) -> impl Iterator<Item = (HomeId, Part, Preconditions)> {
-        let Self { stamp, metadata, wall_ms, items, .. } = self;
+        let Self { timestamp, metadata, wall_ms, items, .. } = self;
         items.into_iter().map(move |(home, items)| {
             let conditions = (0..).zip(&items);
             let expected = conditions.filter_map(|(at, item)| Some((at, item.expected?))).collect();
             let items = items.into_iter().map(|Item { key, value, .. }| (key, value)).collect();
-            let part = Part { stamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items };
+            let part = Part { timestamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items };
             (home, part, Preconditions { wall_ms, expected })
         })
     }
@@ -58,7 +58,7 @@ impl Parts {
 /// A write in two phases.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
-    stamp: Stamp,
+    timestamp: Timestamp,
     homes: Vec<HomeId>,
     /// Homes that have not answered in this phase.
     open: BTreeSet<HomeId>,
@@ -72,13 +72,13 @@ pub(super) fn begin(parts: Parts) -> (Machine, Vec<Message>) {
 }
 
 pub(super) fn begin_with(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
-    let (stamp, homes, settled) = (parts.stamp, parts.homes(), parts.settled.clone());
+    let (timestamp, homes, settled) = (parts.timestamp, parts.homes(), parts.settled.clone());
     let prepare = |(home, part, preconditions)| {
         message(home, Request::Prepare { part, settled: settled.clone(), preconditions })
     };
     let messages = parts.parts(&homes, guard).map(prepare).collect();
     let open = homes.iter().copied().collect();
-    (Write { stamp, homes, open, committing: false, guard }, messages)
+    (Write { timestamp, homes, open, committing: false, guard }, messages)
 }
 
 impl Write {
@@ -86,18 +86,21 @@ impl Write {
         match event {
             Event::Reply { from, reply } if self.open.contains(&from) => self.heard(from, reply),
             Event::Back { home } if self.open.contains(&home) => {
-                let stamp = self.stamp;
-                let request =
-                    if self.committing { Request::Commit { stamp } } else { Request::Inquire { stamp } };
+                let timestamp = self.timestamp;
+                let request = if self.committing {
+                    Request::Commit { timestamp }
+                } else {
+                    Request::Inquire { timestamp }
+                };
                 Step::send(vec![message(home, request)])
             }
             Event::GiveUp => {
-                let (stamp, missing) = (self.stamp, self.open.iter().copied().collect());
+                let (timestamp, missing) = (self.timestamp, self.open.iter().copied().collect());
                 let sealed = self.committing;
                 Step::end(if sealed {
-                    Outcome::Sealed { stamp, missing }
+                    Outcome::Sealed { timestamp, missing }
                 } else {
-                    Outcome::Unknown { stamp, missing }
+                    Outcome::Unknown { timestamp, missing }
                 })
             }
             // Whoever is lost may have done what it was asked for. It is asked when it is back,
@@ -118,17 +121,17 @@ impl Write {
                 self.abort(from, Abortion::Promised { home: from })
             }
             Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
-                Step::end(Outcome::Unknown { stamp: self.stamp, missing: vec![from] })
+                Step::end(Outcome::Unknown { timestamp: self.timestamp, missing: vec![from] })
             }
             // Somebody else has come to the same end.
             Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
             // Its vote was the last one.
             Reply::Committed if !self.committing && self.homes.len() == 1 => {
-                Step::end(Outcome::Committed { stamp: self.stamp })
+                Step::end(Outcome::Committed { timestamp: self.timestamp })
             }
             Reply::Committed if self.committing => {
                 self.open.remove(&from);
-                let done = Outcome::Committed { stamp: self.stamp };
+                let done = Outcome::Committed { timestamp: self.timestamp };
                 if self.open.is_empty() { Step::end(done) } else { Step::default() }
             }
             _ => Step::default(),
@@ -143,14 +146,14 @@ impl Write {
     fn commit(&mut self) -> Step {
         self.committing = true;
         self.open = self.homes.iter().copied().collect();
-        Step::send(self.to_all(&Request::Commit { stamp: self.stamp }))
+        Step::send(self.to_all(&Request::Commit { timestamp: self.timestamp }))
     }
 
     fn abort(&self, from: HomeId, why: Abortion) -> Step {
-        let mut messages = self.to_all(&Request::Abort { stamp: self.stamp });
+        let mut messages = self.to_all(&Request::Abort { timestamp: self.timestamp });
         // Who has refused has nothing to take back but locks, and refuses again if it is asked.
         messages.retain(|message| message.to != from || self.guard == Guard::Locked);
-        Step { messages, outcome: Some(Outcome::Aborted { stamp: self.stamp, why }) }
+        Step { messages, outcome: Some(Outcome::Aborted { timestamp: self.timestamp, why }) }
     }
 
     fn to_all(&self, request: &Request) -> Vec<Message> {

@@ -5,7 +5,7 @@ use crate::{
     item::{Key, Metadata, Value},
     message::{Guard, Part},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use proptest::prelude::*;
 
@@ -17,12 +17,18 @@ fn feed() -> Feed<SlotVector> {
 }
 
 fn record(time: u64, bytes: usize) -> Record {
-    let stamp = Stamp { time, client: ClientId(1) };
+    let timestamp = Timestamp { time, client: ClientId(1) };
     if bytes == 0 {
-        return Record::Commit(stamp);
+        return Record::Commit(timestamp);
     }
     let items = vec![(Key::new(b"key").unwrap(), Value::new(&vec![7; bytes]).unwrap())];
-    Record::Prepare(Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata: Metadata::Stamp, items })
+    Record::Prepare(Part {
+        timestamp,
+        homes: Vec::new(),
+        guard: Guard::Open,
+        metadata: Metadata::Timestamp,
+        items,
+    })
 }
 
 fn header(feed: &Feed<SlotVector>) -> FeedHeader {

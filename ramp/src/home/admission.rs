@@ -42,7 +42,7 @@ impl<M: SlotMemory> Home<M> {
 
     /// Whether a part may be prepared.
     pub(super) fn admit(&self, part: &Part, preconditions: &Preconditions) -> Result<(), Refusal> {
-        if self.store.vote(part.stamp).is_some() {
+        if self.store.vote(part.timestamp).is_some() {
             return Ok(());
         }
         part.check()?;

@@ -11,7 +11,7 @@ use crate::{
     limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
     message::{KeyRange, LeaseId, Refusal, Reply},
     slot::SlotMemory,
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 
 impl<M: SlotMemory> Home<M> {
@@ -42,15 +42,15 @@ impl<M: SlotMemory> Home<M> {
         self.read(from, lease, parts, |items| Reply::Found { items, epoch });
     }
 
-    pub(super) fn stamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
-        let stamp =
-            |key: Key| (key.bytes().len() + Stamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
-        let parts = in_parts(keys.into_iter().map(stamp), REPLY_BYTES_MAX);
-        self.read(from, lease, parts, |stamps| Reply::Latest { stamps });
+    pub(super) fn timestamps(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>) {
+        let timestamp =
+            |key: Key| (key.bytes().len() + Timestamp::ENCODED_BYTES, (key.clone(), self.store.latest(&key)));
+        let parts = in_parts(keys.into_iter().map(timestamp), REPLY_BYTES_MAX);
+        self.read(from, lease, parts, |timestamps| Reply::Latest { timestamps });
     }
 
-    pub(super) fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, stamps: &[Stamp]) {
-        let items = keys.into_iter().map(|key| (self.store.among(&key, stamps), key));
+    pub(super) fn among(&mut self, from: Peer, lease: LeaseId, keys: Vec<Key>, timestamps: &[Timestamp]) {
+        let items = keys.into_iter().map(|key| (self.store.among(&key, timestamps), key));
         let bytes = |version: &Option<Version>| version.as_ref().map_or(0, Version::bytes);
         let items = items.map(|(version, key)| (key.bytes().len() + bytes(&version), (key, version)));
         let parts = in_parts(items, REPLY_BYTES_MAX);
@@ -85,7 +85,7 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    pub(super) fn locked(&mut self, to: Peer, owner: Stamp) {
+    pub(super) fn locked(&mut self, to: Peer, owner: Timestamp) {
         let keys = self.locks.shared(owner).into_iter();
         let items = keys.map(|key| (key.clone(), self.store.get(&key))).collect();
         self.show(to, Reply::Locked { items });

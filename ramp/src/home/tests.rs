@@ -16,8 +16,8 @@ fn home() -> Home<SlotVector> {
     Home::new(Store::new(OPTIONS, SlotVector::zeroed(4096)), LogWriter::after(Tail::START))
 }
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn key(name: u8) -> Key {
@@ -26,7 +26,7 @@ fn key(name: u8) -> Key {
 
 fn part_of(homes: &[HomeId], time: u64, guard: Guard) -> Part {
     let items = vec![(key(b'a'), Value::new(b"value").unwrap())];
-    Part { stamp: at(time), homes: homes.to_vec(), guard, metadata: Metadata::Stamp, items }
+    Part { timestamp: at(time), homes: homes.to_vec(), guard, metadata: Metadata::Timestamp, items }
 }
 
 /// Of a transaction that has another home, too.
@@ -66,7 +66,7 @@ fn a_home_that_comes_back_tells_of_nothing_before_the_other_disks_have_it() {
     for (asked, told) in [
         (prepare(1, Guard::Open), Reply::Prepared),
         (prepare_whole(1, Guard::Open), Reply::Committed),
-        (Request::Inquire { stamp: at(1) }, Reply::Voted { vote: Vote::Prepared }),
+        (Request::Inquire { timestamp: at(1) }, Reply::Voted { vote: Vote::Prepared }),
     ] {
         let is_whole = told == Reply::Committed;
         let mut before = home();
@@ -137,8 +137,8 @@ fn who_wants_to_read_what_may_never_be_durable_is_told_why_not() {
 fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
     let mut home = home();
     let items = (b'a'..=b'f').map(|name| (key(name), Value::new(&[name; 10_000]).unwrap())).collect();
-    let metadata = Metadata::Stamp;
-    let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata, items };
+    let metadata = Metadata::Timestamp;
+    let part = Part { timestamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata, items };
     ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
         panic!("no lease")
@@ -160,7 +160,13 @@ fn a_scan_is_cut_by_keys_and_by_bytes_and_says_whether_there_is_more() {
 fn a_scan_without_values_says_only_what_is_there_and_what_is_deleted() {
     let mut home = home();
     let items = vec![(key(b'a'), Value::new(b"long").unwrap()), (key(b'b'), Value::DELETED)];
-    let part = Part { stamp: at(1), homes: Vec::new(), guard: Guard::Open, metadata: Metadata::Stamp, items };
+    let part = Part {
+        timestamp: at(1),
+        homes: Vec::new(),
+        guard: Guard::Open,
+        metadata: Metadata::Timestamp,
+        items,
+    };
     ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let [Reply::Leased { lease, .. }] = ask(&mut home, Request::Lease { client: ClientId(1) })[..] else {
         panic!("no lease")
@@ -180,7 +186,7 @@ fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
     let part = |time, name| {
         let items = vec![(key(name), Value::new(b"value").unwrap())];
         let homes = vec![HomeId(0), HomeId(1)];
-        Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
+        Part { timestamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Timestamp, items }
     };
     for (time, name) in [(1, b'a'), (2, b'b'), (3, b'a')] {
         ask(
@@ -192,11 +198,11 @@ fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
             },
         );
     }
-    ask(&mut home, Request::Abort { stamp: at(3) });
-    ask(&mut home, Request::Abort { stamp: at(4) });
-    ask(&mut home, Request::Commit { stamp: at(2) });
-    ask(&mut home, Request::Commit { stamp: at(1) });
-    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Abort { timestamp: at(3) });
+    ask(&mut home, Request::Abort { timestamp: at(4) });
+    ask(&mut home, Request::Commit { timestamp: at(2) });
+    ask(&mut home, Request::Commit { timestamp: at(1) });
+    ask(&mut home, Request::Commit { timestamp: at(1) });
     ask(&mut home, Request::Put { part: part(5, b'a'), preconditions: Default::default() });
     home.publish_feed();
     let memory = home.feed_memory().unwrap().as_slice();
@@ -215,9 +221,9 @@ fn a_feed_has_the_transactions_of_its_keys_and_no_others() {
 fn votes_and_ends_are_told_when_they_are_durable() {
     let mut home = home();
     assert_eq!(ask(&mut home, prepare(1, Guard::Open)), []);
-    assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), [], "the vote is not durable");
+    assert_eq!(ask(&mut home, Request::Inquire { timestamp: at(1) }), [], "the vote is not durable");
     let batch = home.log_mut().take_batch().unwrap();
-    assert_eq!(ask(&mut home, Request::Commit { stamp: at(1) }), []);
+    assert_eq!(ask(&mut home, Request::Commit { timestamp: at(1) }), []);
     home.durable(batch.sequence);
     let told: Vec<Reply> = home.take_replies().into_iter().map(|(_, reply)| reply).collect();
     assert_eq!(told, [Reply::Prepared, Reply::Voted { vote: Vote::Prepared }]);
@@ -239,15 +245,15 @@ fn a_transaction_of_one_home_is_committed_when_its_vote_is_durable_and_not_visib
     assert_eq!(ask(&mut home, prepare_whole(1, Guard::Open)), []);
     // Who says more before that changes nothing: neither is it visible sooner, nor is it taken
     // back.
-    for request in [Request::Commit { stamp: at(1) }, Request::Abort { stamp: at(1) }] {
+    for request in [Request::Commit { timestamp: at(1) }, Request::Abort { timestamp: at(1) }] {
         assert_eq!(ask(&mut home, request), []);
     }
     assert_eq!(ask(&mut home, prepare_whole(1, Guard::Open)), [], "said twice");
-    assert_eq!((home.store().latest(&key(b'a')), fed(&mut home)), (Stamp::FIRST, vec![]));
+    assert_eq!((home.store().latest(&key(b'a')), fed(&mut home)), (Timestamp::FIRST, vec![]));
     let batch = home.log_mut().take_batch().unwrap();
     assert_eq!(
         again(&[]).store().latest(&key(b'a')),
-        Stamp::FIRST,
+        Timestamp::FIRST,
         "a crash before has undone nothing visible"
     );
     home.durable(batch.sequence);
@@ -281,7 +287,7 @@ fn a_long_transaction_of_one_home_is_told_of_in_pieces_that_are_read_at_once_and
     for record in fed(&home) {
         let Record::Put(part) = record else { panic!("{record:?}") };
         let bytes: usize = part.items.iter().map(|(key, value)| key.bytes().len() + value.len()).sum();
-        assert!(part.stamp == at(1) && bytes <= crate::limits::FEED_PIECE_BYTES, "{bytes}");
+        assert!(part.timestamp == at(1) && bytes <= crate::limits::FEED_PIECE_BYTES, "{bytes}");
         told.extend(part.items);
     }
     assert_eq!(told, items);
@@ -302,12 +308,12 @@ fn locks_of_a_transaction_of_one_home_go_when_its_vote_is_durable() {
 #[test]
 fn a_promise_is_kept_over_a_crash() {
     let mut home = home();
-    assert_eq!(ask(&mut home, Request::Inquire { stamp: at(1) }), []);
+    assert_eq!(ask(&mut home, Request::Inquire { timestamp: at(1) }), []);
     let batch = home.log_mut().take_batch().unwrap();
     home.durable(batch.sequence);
     assert_eq!(home.take_replies(), [(Peer(1), Reply::Voted { vote: Vote::Refused })]);
     let mut again = again(&batch.bytes);
-    let refused = Reply::Refused { why: Refusal::Promised { stamp: at(1) } };
+    let refused = Reply::Refused { why: Refusal::Promised { timestamp: at(1) } };
     assert_eq!(ask(&mut again, prepare(1, Guard::Open)), [refused]);
 }
 
@@ -315,10 +321,10 @@ fn a_promise_is_kept_over_a_crash() {
 fn what_is_committed_is_not_aborted() {
     let mut home = home();
     ask(&mut home, prepare(1, Guard::Open));
-    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Commit { timestamp: at(1) });
     home.durable(9);
     home.take_replies();
-    assert_eq!(ask(&mut home, Request::Abort { stamp: at(1) }), [Reply::Committed]);
+    assert_eq!(ask(&mut home, Request::Abort { timestamp: at(1) }), [Reply::Committed]);
 }
 
 #[test]
@@ -326,7 +332,7 @@ fn a_lease_ends_with_the_life_of_the_home() {
     let mut home = home();
     let found = ask(&mut home, Request::Lease { client: ClientId(1) });
     let lease = LeaseId { life: 3, number: 1 };
-    assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Stamp::FIRST }]);
+    assert_eq!(found, [Reply::Leased { lease, epoch: Epoch(0), newest: Timestamp::FIRST }]);
     let get = || Request::Get { lease, keys: vec![key(b'a')] };
     assert!(matches!(&ask(&mut home, get())[..], [Reply::Found { .. }]));
     let mut again = again(&[]);
@@ -337,19 +343,21 @@ fn a_lease_ends_with_the_life_of_the_home() {
 #[test]
 fn locks_are_needed_where_they_are_counted_on_and_come_back_with_what_is_in_doubt() {
     let mut home = home();
-    let missing = Refusal::NotLocked { stamp: at(1), key: key(b'a') };
+    let missing = Refusal::NotLocked { timestamp: at(1), key: key(b'a') };
     assert_eq!(ask(&mut home, prepare(1, Guard::Locked)), [Reply::Refused { why: missing }]);
     let lock = |time, mode| Request::Lock { owner: at(time), wanted: vec![(key(b'a'), mode)] };
     assert_eq!(ask(&mut home, lock(1, Mode::Exclusive)), [Reply::Locked { items: vec![] }]);
     ask(&mut home, prepare(1, Guard::Locked));
     assert_eq!(ask(&mut home, lock(2, Mode::Shared)), []);
     let batch = home.log_mut().take_batch().unwrap();
-    home.request(Peer(2), Request::Commit { stamp: at(1) });
+    home.request(Peer(2), Request::Commit { timestamp: at(1) });
     let freed = home.take_replies();
-    assert!(matches!(&freed[..], [(Peer(1), Reply::Locked { items })] if items[0].1.version.stamp == at(1)));
+    assert!(
+        matches!(&freed[..], [(Peer(1), Reply::Locked { items })] if items[0].1.version.timestamp == at(1))
+    );
     let mut again = again(&batch.bytes);
     assert_eq!(ask(&mut again, lock(2, Mode::Shared)), [], "1 is in doubt and has its lock");
-    again.request(Peer(2), Request::Abort { stamp: at(1) });
+    again.request(Peer(2), Request::Abort { timestamp: at(1) });
     assert_eq!(again.take_replies().len(), 1, "2 has its lock; the abort is not durable");
     assert_eq!(ask(&mut again, Request::Unlock { owner: at(9) }), [Reply::Unlocked { held: false }]);
 }
@@ -358,7 +366,7 @@ fn locks_are_needed_where_they_are_counted_on_and_come_back_with_what_is_in_doub
 fn a_lost_client_leaves_no_locks_but_what_it_has_prepared() {
     let mut home = home();
     let lock = |time, client, name| {
-        let owner = Stamp { time, client: ClientId(client) };
+        let owner = Timestamp { time, client: ClientId(client) };
         Request::Lock { owner, wanted: vec![(key(name), Mode::Exclusive)] }
     };
     ask(&mut home, lock(1, 1, b'a'));
@@ -377,8 +385,8 @@ fn an_answer_that_is_too_long_comes_in_parts() {
     ask(&mut home, Request::Lease { client: ClientId(1) });
     let value = Value::new(&vec![1; REPLY_BYTES_MAX / 3]).unwrap();
     let items = (b'a'..=b'h').map(|name| (key(name), value.clone())).collect();
-    let metadata = Metadata::Stamp;
-    let part = Part { stamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
+    let metadata = Metadata::Timestamp;
+    let part = Part { timestamp: at(1), homes: vec![], guard: Guard::Open, metadata, items };
     ask(&mut home, Request::Put { part, preconditions: Default::default() });
     let keys: Vec<Key> = (b'a'..=b'h').map(key).collect();
     let counts = |replies: Vec<Reply>| -> Vec<usize> {
@@ -391,7 +399,7 @@ fn an_answer_that_is_too_long_comes_in_parts() {
     };
     let found = ask(&mut home, Request::Get { lease, keys: keys.clone() });
     assert_eq!(counts(found), [2, 2, 2, 2]);
-    let named = ask(&mut home, Request::Among { lease, keys, stamps: vec![at(1)] });
+    let named = ask(&mut home, Request::Among { lease, keys, timestamps: vec![at(1)] });
     assert_eq!(counts(named), [2, 2, 2, 2]);
     assert_eq!(ask(&mut home, Request::Get { lease, keys: vec![] }).len(), 1, "an answer to every question");
 }
@@ -418,7 +426,7 @@ fn a_log_is_replaced_when_all_of_it_is_durable() {
     home.durable(1);
     let disk = other.take_batch().unwrap().bytes;
     assert_eq!(home.replace_log(other), Ok(()));
-    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Commit { timestamp: at(1) });
     let batch = home.log_mut().take_batch().unwrap();
     assert_eq!(batch.offset_bytes, disk.len() as u64);
     let again = again(&[disk, batch.bytes].concat());
@@ -435,7 +443,7 @@ fn a_log_that_is_full_stops_new_transactions_only() {
     home.refuse_new(Some(Refusal::LogFull));
     // At once, though what was recorded before is not durable, and may never be.
     assert_eq!(ask(&mut home, prepare(2, Guard::Open)), [Reply::Refused { why: Refusal::LogFull }]);
-    ask(&mut home, Request::Commit { stamp: at(1) });
+    ask(&mut home, Request::Commit { timestamp: at(1) });
     assert_eq!(home.store().latest(&key(b'a')), at(1));
     // Who asks again about what is prepared is told, when it is durable.
     assert_eq!(ask(&mut home, prepare(7, Guard::Open)), []);

@@ -3,9 +3,9 @@
 //! | kind | body |
 //! |---|---|
 //! | 1 prepare, 2 put | a part |
-//! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a stamp |
+//! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a timestamp |
 //!
-//! A part is: stamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the
+//! A part is: timestamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the
 //! homes, 2 each; the metadata; and for each item: bytes of the key 2, whether it is deleted 1,
 //! bytes of the value 4, the key, the value.
 //!
@@ -19,7 +19,7 @@ use crate::{
     item::{Key, Metadata, MetadataFault, Oversize, Value},
     limits::{HOMES_MAX, WRITE_KEYS_MAX},
     message::{Guard, HomeId, Part},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// One thing that a home remembers.
@@ -30,15 +30,15 @@ pub enum Record {
     /// It has written without a vote.
     Put(Part),
     /// All homes have voted for it.
-    Commit(Stamp),
+    Commit(Timestamp),
     /// It never votes for it, or takes back what it prepared, because another home has refused.
-    Refuse(Stamp),
+    Refuse(Timestamp),
     /// All homes and the coordinator know how it ended.
-    Settle(Stamp),
+    Settle(Timestamp),
     /// It never votes for unknown ones up to here.
-    Floor(Stamp),
+    Floor(Timestamp),
     /// All homes have committed it.
-    End(Stamp),
+    End(Timestamp),
 }
 
 /// A body that is no record, though its checksum is right.
@@ -96,12 +96,12 @@ impl Record {
     pub(super) fn append_to(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Prepare(part) | Self::Put(part) => append_part(part, bytes),
-            Self::Commit(stamp)
-            | Self::Refuse(stamp)
-            | Self::Settle(stamp)
-            | Self::Floor(stamp)
-            | Self::End(stamp) => {
-                bytes.extend_from_slice(&stamp.to_bytes());
+            Self::Commit(timestamp)
+            | Self::Refuse(timestamp)
+            | Self::Settle(timestamp)
+            | Self::Floor(timestamp)
+            | Self::End(timestamp) => {
+                bytes.extend_from_slice(&timestamp.to_bytes());
             }
         }
     }
@@ -112,13 +112,13 @@ impl Record {
             1 => Self::Prepare(take_part(&mut cursor)?),
             2 => Self::Put(take_part(&mut cursor)?),
             3..=7 => {
-                let stamp = cursor.stamp().ok_or(RecordFault::Short { what: "stamp" })?;
+                let timestamp = cursor.timestamp().ok_or(RecordFault::Short { what: "timestamp" })?;
                 match kind {
-                    3 => Self::Commit(stamp),
-                    4 => Self::Refuse(stamp),
-                    5 => Self::Settle(stamp),
-                    6 => Self::Floor(stamp),
-                    _ => Self::End(stamp),
+                    3 => Self::Commit(timestamp),
+                    4 => Self::Refuse(timestamp),
+                    5 => Self::Settle(timestamp),
+                    6 => Self::Floor(timestamp),
+                    _ => Self::End(timestamp),
                 }
             }
             found => return Err(RecordFault::Kind { found }),
@@ -131,7 +131,7 @@ impl Record {
 }
 
 fn append_part(part: &Part, bytes: &mut Vec<u8>) {
-    bytes.extend_from_slice(&part.stamp.to_bytes());
+    bytes.extend_from_slice(&part.timestamp.to_bytes());
     bytes.push(u8::from(part.guard == Guard::Locked));
     bytes.push(part.metadata.kind());
     bytes.extend_from_slice(&length_u16(part.homes.len()).to_le_bytes());
@@ -156,7 +156,7 @@ fn at_most(what: &'static str, found: u64, most: usize) -> Result<usize, RecordF
 fn take_part(cursor: &mut Cursor<'_>) -> Result<Part, RecordFault> {
     let short = |what| RecordFault::Short { what };
     let header = || short("header");
-    let stamp = cursor.stamp().ok_or_else(header)?;
+    let timestamp = cursor.timestamp().ok_or_else(header)?;
     let guard = match cursor.u8().ok_or_else(header)? {
         0 => Guard::Open,
         1 => Guard::Locked,
@@ -172,7 +172,7 @@ fn take_part(cursor: &mut Cursor<'_>) -> Result<Part, RecordFault> {
     let metadata = Metadata::from_bytes(metadata_kind, metadata)?;
     let item = |_| take_item(cursor);
     let items = (0..items).map(item).collect::<Result<Vec<(Key, Value)>, RecordFault>>()?;
-    Ok(Part { stamp, homes, guard, metadata, items })
+    Ok(Part { timestamp, homes, guard, metadata, items })
 }
 
 fn take_item(cursor: &mut Cursor<'_>) -> Result<(Key, Value), RecordFault> {

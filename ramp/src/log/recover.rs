@@ -10,8 +10,8 @@ use super::record::Record;
 use crate::{
     message::Refusal,
     slot::SlotMemory,
-    stamp::Stamp,
     store::{Commit, Snapshot, Store, StoreOptions},
+    timestamp::Timestamp,
 };
 
 /// A log that no store can have written.
@@ -27,13 +27,13 @@ pub enum RecoverError {
     },
     /// What was committed is refused.
     #[error(
-        "record {sequence} of the log refuses {stamp}, which an earlier one commits: the log is not of one home"
+        "record {sequence} of the log refuses {timestamp}, which an earlier one commits: the log is not of one home"
     )]
     Contradiction {
         /// Counted from the first one that was given, from 1.
         sequence: u64,
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
 }
 
@@ -55,24 +55,24 @@ pub fn recover<M: SlotMemory>(
                 store.prepare(&part).map_err(refused)?;
                 // Nobody else has a vote.
                 if part.is_whole() {
-                    let _: Commit = store.commit(part.stamp);
+                    let _: Commit = store.commit(part.timestamp);
                 }
             }
             Record::Put(part) => store.put(&part).map_err(refused)?,
-            Record::Commit(stamp) => {
-                let _: Commit = store.commit(stamp);
+            Record::Commit(timestamp) => {
+                let _: Commit = store.commit(timestamp);
             }
-            Record::Refuse(stamp) => {
-                store.refuse(stamp).ok_or(RecoverError::Contradiction { sequence, stamp })?;
+            Record::Refuse(timestamp) => {
+                store.refuse(timestamp).ok_or(RecoverError::Contradiction { sequence, timestamp })?;
             }
-            Record::Settle(stamp) => {
-                store.settle(stamp);
+            Record::Settle(timestamp) => {
+                store.settle(timestamp);
             }
-            Record::Floor(stamp) => store.raise_floor(stamp),
+            Record::Floor(timestamp) => store.raise_floor(timestamp),
             // Of a snapshot nothing more is known.
-            Record::End(stamp) => {
-                if !store.end(stamp) {
-                    store.remember_ended(stamp);
+            Record::End(timestamp) => {
+                if !store.end(timestamp) {
+                    store.remember_ended(timestamp);
                 }
             }
         }

@@ -10,19 +10,19 @@ use crate::{
     item::{Fingerprint, Key, Metadata, Value},
     message::{Guard, HomeId, Part, Vote},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 use proptest::prelude::*;
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(7) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(7) }
 }
 
 fn part(time: u64, value: &[u8]) -> Part {
     let items = vec![(Key::new(b"key").unwrap(), Value::new(value).unwrap())];
     let metadata = Metadata::WriteSet(vec![Fingerprint(0xA1), Fingerprint(0xB2)]);
-    Part { stamp: at(time), homes: vec![HomeId(1), HomeId(2)], guard: Guard::Open, metadata, items }
+    Part { timestamp: at(time), homes: vec![HomeId(1), HomeId(2)], guard: Guard::Open, metadata, items }
 }
 
 fn batch(records: &[Record]) -> Batch {
@@ -38,7 +38,12 @@ fn sample() -> Vec<Record> {
     vec![
         Record::Prepare(part(1, b"value")),
         Record::Commit(at(1)),
-        Record::Put(Part { guard: Guard::Locked, metadata: Metadata::Stamp, items: deleted, ..part(2, b"") }),
+        Record::Put(Part {
+            guard: Guard::Locked,
+            metadata: Metadata::Timestamp,
+            items: deleted,
+            ..part(2, b"")
+        }),
         Record::Refuse(at(3)),
         Record::Settle(at(1)),
         Record::Floor(at(4)),
@@ -160,7 +165,7 @@ fn a_log_that_no_home_wrote_is_refused() {
     let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
     let records = [Record::Prepare(part(1, b"")), Record::Commit(at(1)), Record::Refuse(at(1))];
     let error = recover(options, SlotVector::zeroed(4096), records).unwrap_err();
-    assert_eq!(error, RecoverError::Contradiction { sequence: 3, stamp: at(1) });
+    assert_eq!(error, RecoverError::Contradiction { sequence: 3, timestamp: at(1) });
     let small = StoreOptions { budget_bytes: 10, ..options };
     let error = recover(small, SlotVector::zeroed(4096), [Record::Prepare(part(1, b""))]).unwrap_err();
     assert!(
@@ -262,10 +267,10 @@ proptest! {
         for record in records {
             let done = match &record {
                 Record::Prepare(part) => store.prepare(part) == Ok(true),
-                Record::Commit(stamp) => store.vote(*stamp).is_some() && store.commit(*stamp) == crate::store::Commit::Now,
-                Record::Refuse(stamp) => store.refuse(*stamp).is_some(),
-                Record::Settle(stamp) => store.settle(*stamp),
-                Record::End(stamp) => store.end(*stamp),
+                Record::Commit(timestamp) => store.vote(*timestamp).is_some() && store.commit(*timestamp) == crate::store::Commit::Now,
+                Record::Refuse(timestamp) => store.refuse(*timestamp).is_some(),
+                Record::Settle(timestamp) => store.settle(*timestamp),
+                Record::End(timestamp) => store.end(*timestamp),
                 Record::Put(_) | Record::Floor(_) => false,
             };
             written.extend(done.then_some(record));

@@ -5,7 +5,7 @@
 //! - Conditions count when the participant votes, and never again: they are in no log, because a
 //!   prepared version says that they held.
 
-use crate::{limits::WRITE_KEYS_MAX, list, stamp::Stamp};
+use crate::{limits::WRITE_KEYS_MAX, list, timestamp::Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Conditions of a part. By default there are none, and the client's clock is not ahead of
@@ -17,8 +17,8 @@ pub struct Preconditions {
     /// which is rightly ahead of all clocks where the client has heard of one that is.
     pub wall_ms: u64,
     /// Items by their positions in the part, ascending, and the timestamp of what must be the
-    /// newest version of each one's key, prepared or committed; [`Stamp::FIRST`] where there must
-    /// be none.
+    /// newest version of each one's key, prepared or committed; [`Timestamp::FIRST`] where there
+    /// must be none.
     #[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")]
-    pub expected: Vec<(u32, Stamp)>,
+    pub expected: Vec<(u32, Timestamp)>,
 }

@@ -9,7 +9,7 @@ use super::Bounded;
 use crate::{
     item::{Key, Oversize},
     limits::{CLOCK_SKEW_MS_MAX, UNSETTLED_MAX},
-    stamp::Stamp,
+    timestamp::Timestamp,
     utc::Utc,
 };
 use serde::{Deserialize, Serialize};
@@ -60,34 +60,36 @@ pub enum Refusal {
         found: u64,
     },
     /// The home has promised, to others who asked, that it will never prepare this transaction.
-    #[error("the transaction {stamp} was given up before it was prepared: begin it again with a new stamp")]
+    #[error(
+        "the transaction {timestamp} was given up before it was prepared: begin it again with a new timestamp"
+    )]
     Promised {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
     },
-    /// As [`Refusal::Promised`], for all transactions up to a stamp.
+    /// As [`Refusal::Promised`], for all transactions up to a timestamp.
     #[error(
-        "the transaction {stamp} is not after {floor}, up to which all unknown ones were given up: begin it again with a newer stamp"
+        "the transaction {timestamp} is not after {floor}, up to which all unknown ones were given up: begin it again with a newer timestamp"
     )]
     Behind {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// Up to which.
-        floor: Stamp,
+        floor: Timestamp,
     },
-    /// Another transaction has this stamp.
-    #[error("another transaction has the stamp {stamp}: give every client an id of its own")]
+    /// Another transaction has this timestamp.
+    #[error("another transaction has the timestamp {timestamp}: give every client an id of its own")]
     Collision {
-        /// The stamp.
-        stamp: Stamp,
+        /// The timestamp.
+        timestamp: Timestamp,
     },
     /// The locks are gone.
     #[error(
-        "the transaction {stamp} does not hold the lock of {key}: the home was started anew; begin it again"
+        "the transaction {timestamp} does not hold the lock of {key}: the home was started anew; begin it again"
     )]
     NotLocked {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The first key that is not locked.
         key: Key,
     },
@@ -106,16 +108,16 @@ pub enum Refusal {
     /// A key has a version that is as new, or newer: the write would be lost behind it. With a
     /// newer timestamp the same may be prepared.
     #[error(
-        "the timestamp {stamp} is not newer than {newest}, which is the newest one of the keys that it writes, {key} among them: \
+        "the timestamp {timestamp} is not newer than {newest}, which is the newest one of the keys that it writes, {key} among them: \
          write again with a newer timestamp"
     )]
     Outdated {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// A key that has a version as new as this transaction, or newer.
         key: Key,
         /// The newest timestamp of all keys of the part.
-        newest: Stamp,
+        newest: Timestamp,
     },
     /// A key has another newest version than the one that the write is conditional on.
     #[error(
@@ -125,10 +127,10 @@ pub enum Refusal {
     Conflict {
         /// The first key of which that is so.
         key: Key,
-        /// The timestamp of the version that was expected; [`Stamp::FIRST`] for none.
-        expected: Stamp,
+        /// The timestamp of the version that was expected; [`Timestamp::FIRST`] for none.
+        expected: Timestamp,
         /// The timestamp of the newest version.
-        found: Stamp,
+        found: Timestamp,
         /// Whether that version is committed. If not, it may yet be aborted.
         committed: bool,
     },
@@ -148,11 +150,11 @@ pub enum Refusal {
     },
     /// A timestamp that no clock has led to: it would leave too few newer ones.
     #[error(
-        "the timestamp {stamp} is beyond {limit}, expected an earlier one: the client's timestamps are wrong; start it again"
+        "the timestamp {timestamp} is beyond {limit}, expected an earlier one: the client's timestamps are wrong; start it again"
     )]
     BeyondHorizon {
         /// The transaction.
-        stamp: Stamp,
+        timestamp: Timestamp,
         /// The last time that a timestamp may have here now.
         limit: u64,
     },
@@ -184,7 +186,7 @@ pub enum Refusal {
 impl Refusal {
     /// If a newer timestamp helps: the timestamp that it must be newer than.
     #[must_use]
-    pub fn newest(&self) -> Option<Stamp> {
+    pub fn newest(&self) -> Option<Timestamp> {
         match self {
             Self::Outdated { newest, .. } => Some(*newest),
             Self::Behind { floor, .. } => Some(*floor),

@@ -9,7 +9,7 @@
 use super::{Part, Preconditions, Request};
 use crate::{
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// What bytes that clones share take beside themselves: two counts, and what an allocator adds.
@@ -19,18 +19,18 @@ impl Request {
     /// What it takes in memory, with all that it holds, in bytes, about.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let stamps = |stamps: &Vec<Stamp>| stamps.capacity() * size_of::<Stamp>();
+        let timestamps = |timestamps: &Vec<Timestamp>| timestamps.capacity() * size_of::<Timestamp>();
         let keys =
             |keys: &Vec<Key>| keys.capacity() * size_of::<Key>() + keys.iter().map(shared).sum::<usize>();
         let held = match self {
-            Self::Get { keys: wanted, .. } | Self::Stamps { keys: wanted, .. } => keys(wanted),
-            Self::Among { keys: wanted, stamps: among, .. } => keys(wanted) + stamps(among),
+            Self::Get { keys: wanted, .. } | Self::Timestamps { keys: wanted, .. } => keys(wanted),
+            Self::Among { keys: wanted, timestamps: among, .. } => keys(wanted) + timestamps(among),
             Self::Scan { range, .. } => range.prefix.capacity() + range.after.as_ref().map_or(0, shared),
             Self::Prepare { part, settled, preconditions } => {
-                part.memory_bytes() + stamps(settled) + preconditions.memory_bytes()
+                part.memory_bytes() + timestamps(settled) + preconditions.memory_bytes()
             }
             Self::Put { part, preconditions } => part.memory_bytes() + preconditions.memory_bytes(),
-            Self::Settled { stamps: ended } | Self::Ended { stamps: ended } => stamps(ended),
+            Self::Settled { timestamps: ended } | Self::Ended { timestamps: ended } => timestamps(ended),
             Self::Lock { wanted, .. } => {
                 size_of_val(wanted.as_slice()) + wanted.iter().map(|(key, _)| shared(key)).sum::<usize>()
             }
@@ -49,7 +49,7 @@ impl Request {
 
 impl Preconditions {
     fn memory_bytes(&self) -> usize {
-        self.expected.capacity() * size_of::<(u32, Stamp)>()
+        self.expected.capacity() * size_of::<(u32, Timestamp)>()
     }
 }
 
@@ -73,10 +73,10 @@ mod tests {
     use crate::{
         item::{Fingerprint, Metadata},
         message::{Guard, HomeId, KeyRange, LeaseId, Mode},
-        stamp::ClientId,
+        timestamp::ClientId,
     };
 
-    const STAMP: Stamp = Stamp { time: 7, client: ClientId(3) };
+    const TIMESTAMP: Timestamp = Timestamp { time: 7, client: ClientId(3) };
 
     /// What a request takes more than one of the same kind with as good as nothing in it.
     fn more(request: impl Fn(usize) -> Request) -> usize {
@@ -87,24 +87,27 @@ mod tests {
     fn every_list_of_a_request_counts() {
         let key = Key::new(b"a").unwrap();
         let (lease, keys) = (LeaseId::default(), |count| vec![key.clone(); count]);
-        let stamps = |count| vec![STAMP; count];
+        let timestamps = |count| vec![TIMESTAMP; count];
         let part = |homes, noted, items| {
             let metadata = Metadata::WriteSet(vec![Fingerprint(1); noted]);
             let items = vec![(key.clone(), Value::new(&[7; 100]).unwrap()); items];
-            Part { stamp: STAMP, homes: vec![HomeId(1); homes], guard: Guard::Open, metadata, items }
+            Part { timestamp: TIMESTAMP, homes: vec![HomeId(1); homes], guard: Guard::Open, metadata, items }
         };
-        let (of_key, of_stamp) = (57 * 1000, 16 * 1000);
+        let (of_key, of_timestamp) = (57 * 1000, 16 * 1000);
         assert_eq!(more(|count| Request::Get { lease, keys: keys(count) }), of_key);
-        assert_eq!(more(|count| Request::Stamps { lease, keys: keys(count) }), of_key);
-        assert_eq!(more(|count| Request::Among { lease, keys: keys(count), stamps: vec![] }), of_key);
-        assert_eq!(more(|count| Request::Among { lease, keys: vec![], stamps: stamps(count) }), of_stamp);
-        assert_eq!(more(|count| Request::Settled { stamps: stamps(count) }), of_stamp);
-        assert_eq!(more(|count| Request::Ended { stamps: stamps(count) }), of_stamp);
+        assert_eq!(more(|count| Request::Timestamps { lease, keys: keys(count) }), of_key);
+        assert_eq!(more(|count| Request::Among { lease, keys: keys(count), timestamps: vec![] }), of_key);
+        assert_eq!(
+            more(|count| Request::Among { lease, keys: vec![], timestamps: timestamps(count) }),
+            of_timestamp
+        );
+        assert_eq!(more(|count| Request::Settled { timestamps: timestamps(count) }), of_timestamp);
+        assert_eq!(more(|count| Request::Ended { timestamps: timestamps(count) }), of_timestamp);
         let none = Preconditions::default;
         let prepare =
             |settled, preconditions| Request::Prepare { part: part(0, 0, 0), settled, preconditions };
-        assert_eq!(more(|count| prepare(stamps(count), none())), of_stamp);
-        let expected = |count| Preconditions { expected: vec![(0, STAMP); count], ..none() };
+        assert_eq!(more(|count| prepare(timestamps(count), none())), of_timestamp);
+        let expected = |count| Preconditions { expected: vec![(0, TIMESTAMP); count], ..none() };
         assert_eq!(more(|count| prepare(vec![], expected(count))), 24 * 1000);
         let put = |part, preconditions| Request::Put { part, preconditions };
         assert_eq!(more(|count| put(part(0, 0, 0), expected(count))), 24 * 1000);
@@ -112,7 +115,7 @@ mod tests {
         assert_eq!(more(|count| put(part(0, count, 0), none())), 8 * 1000);
         assert_eq!(more(|count| put(part(0, 0, count), none())), of_key + (16 + 32 + 100) * 1000);
         let wanted = |count| vec![(key.clone(), Mode::Shared); count];
-        assert!(more(|count| Request::Lock { owner: STAMP, wanted: wanted(count) }) > of_key);
+        assert!(more(|count| Request::Lock { owner: TIMESTAMP, wanted: wanted(count) }) > of_key);
         let range = |count| KeyRange { prefix: vec![0; count], ..KeyRange::default() };
         assert_eq!(more(|count| Request::Scan { lease, range: range(count) }), 1000);
     }

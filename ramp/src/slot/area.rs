@@ -203,7 +203,7 @@ mod tests {
     use crate::{
         item::{Metadata, Value},
         slot::{SlotFault, decode},
-        stamp::{ClientId, Stamp},
+        timestamp::{ClientId, Timestamp},
     };
 
     fn key(text: &str) -> Key {
@@ -212,8 +212,8 @@ mod tests {
 
     fn version(time: u64, bytes: usize) -> Version {
         let value = vec![u8::try_from(time % 251).unwrap(); bytes];
-        let stamp = Stamp { time, client: ClientId(1) };
-        Version { stamp, metadata: Metadata::Stamp, value: Value::new(&value).unwrap() }
+        let timestamp = Timestamp { time, client: ClientId(1) };
+        Version { timestamp, metadata: Metadata::Timestamp, value: Value::new(&value).unwrap() }
     }
 
     fn read(area: &SlotArea<SlotVector>, place: Place, key: &Key) -> Result<Version, SlotFault> {

@@ -7,7 +7,7 @@
 //! | 8..16 | the version that is valid: that of the image, or 0: what is prepared here is newer, or the slot was given up |
 //! | 16..20 | bytes of key, metadata and value together |
 //! | 20..24 | CRC-32C of the version, bytes 16..20, and all from 24 to the end of the padding |
-//! | 24..36 | stamp: time, client |
+//! | 24..36 | timestamp: time, client |
 //! | 36..38 | bytes of the key |
 //! | 38 | kind of the metadata |
 //! | 39 | 0: a value; 1: deleted |
@@ -31,15 +31,15 @@ use crate::{
     bytes::{Cursor, length_u16, length_u32},
     item::{Fingerprint, Key, Metadata, MetadataFault, Value, Version},
     limits::{SLOT_BYTES_MAX, SLOT_HEADER_BYTES},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 const VERSION_AT: usize = 0;
 pub(super) const VALID_AT: usize = VERSION_AT + 8;
 pub(super) const LENGTH_AT: usize = VALID_AT + 8;
 const CHECKSUM_AT: usize = LENGTH_AT + 4;
-const STAMP_AT: usize = CHECKSUM_AT + 4;
-const KEY_BYTES_AT: usize = STAMP_AT + Stamp::ENCODED_BYTES;
+const TIMESTAMP_AT: usize = CHECKSUM_AT + 4;
+const KEY_BYTES_AT: usize = TIMESTAMP_AT + Timestamp::ENCODED_BYTES;
 const METADATA_KIND_AT: usize = KEY_BYTES_AT + 2;
 const VALUE_KIND_AT: usize = METADATA_KIND_AT + 1;
 const FINGERPRINT_AT: usize = VALUE_KIND_AT + 1;
@@ -47,7 +47,7 @@ const METADATA_BYTES_AT: usize = FINGERPRINT_AT + 8;
 const ZEROES_AT: usize = METADATA_BYTES_AT + 4;
 const LIFE_AT: usize = ZEROES_AT + 4;
 
-const _: () = assert!(STAMP_AT == 24 && FINGERPRINT_AT == 40 && LIFE_AT + 8 == SLOT_HEADER_BYTES);
+const _: () = assert!(TIMESTAMP_AT == 24 && FINGERPRINT_AT == 40 && LIFE_AT + 8 == SLOT_HEADER_BYTES);
 // Words that are stored by themselves are whole words.
 const _: () = assert!(VALID_AT.is_multiple_of(8) && LENGTH_AT.is_multiple_of(8));
 // Half of the smallest slot is not wasted on what a small key needs anyway.
@@ -166,7 +166,7 @@ pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
     bytes.extend_from_slice(&number.to_le_bytes());
     bytes.extend_from_slice(&length_u32(payload).to_le_bytes());
     bytes.extend_from_slice(&[0; 4]);
-    bytes.extend_from_slice(&version.stamp.to_bytes());
+    bytes.extend_from_slice(&version.timestamp.to_bytes());
     bytes.extend_from_slice(&length_u16(key.bytes().len()).to_le_bytes());
     bytes.push(version.metadata.kind());
     bytes.push(u8::from(version.value.bytes().is_none()));
@@ -179,7 +179,7 @@ pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
     bytes.extend_from_slice(version.value.bytes().unwrap_or_default());
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     let checksum = checksum(&bytes);
-    bytes[CHECKSUM_AT..STAMP_AT].copy_from_slice(&checksum.to_le_bytes());
+    bytes[CHECKSUM_AT..TIMESTAMP_AT].copy_from_slice(&checksum.to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
     bytes
 }
@@ -188,7 +188,7 @@ pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
 fn checksum(image: &[u8]) -> u32 {
     let version = crc32c::crc32c(&image[VERSION_AT..VALID_AT]);
     let length = crc32c::crc32c_append(version, &image[LENGTH_AT..CHECKSUM_AT]);
-    crc32c::crc32c_append(length, &image[STAMP_AT..])
+    crc32c::crc32c_append(length, &image[TIMESTAMP_AT..])
 }
 
 /// The committed version of `key` in `bytes`: a private copy of what was in a slot of a home in
@@ -223,16 +223,16 @@ pub fn decode(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> 
     if found != expected {
         return Err(SlotFault::Checksum { found, expected });
     }
-    whole(&bytes[STAMP_AT..SLOT_HEADER_BYTES + payload_bytes], key, life)
+    whole(&bytes[TIMESTAMP_AT..SLOT_HEADER_BYTES + payload_bytes], key, life)
 }
 
-/// What is in an image that is whole, from its stamp on: is it what was wanted?
+/// What is in an image that is whole, from its timestamp on: is it what was wanted?
 fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
-    let (header, payload) = bytes.split_at(SLOT_HEADER_BYTES - STAMP_AT);
+    let (header, payload) = bytes.split_at(SLOT_HEADER_BYTES - TIMESTAMP_AT);
     let mut header = Cursor::over(header);
     let parts = |found| SlotFault::Parts { found, most: payload.len() };
     let field = || parts(usize::MAX);
-    let stamp = header.stamp().ok_or_else(field)?;
+    let timestamp = header.timestamp().ok_or_else(field)?;
     let key_bytes = usize::from(header.u16().ok_or_else(field)?);
     let metadata_kind = header.u8().ok_or_else(field)?;
     let value_kind = header.u8().ok_or_else(field)?;
@@ -254,13 +254,13 @@ fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
     let value = if value_kind == 0 { Value::new(rest) } else { Ok(Value::DELETED) };
     // A slot is far smaller than the longest value.
     let value = value.map_err(|_| parts(rest.len()))?;
-    Ok(Version { stamp, metadata, value })
+    Ok(Version { timestamp, metadata, value })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stamp::ClientId;
+    use crate::timestamp::ClientId;
     use proptest::prelude::*;
 
     fn key(text: &str) -> Key {
@@ -270,8 +270,8 @@ mod tests {
     fn version(time: u64, siblings: &[&str], value: &[u8]) -> Version {
         let mut set: Vec<Fingerprint> = siblings.iter().map(|name| key(name).fingerprint()).collect();
         set.sort_unstable();
-        let stamp = Stamp { time, client: ClientId(0xC11E) };
-        Version { stamp, metadata: Metadata::WriteSet(set), value: Value::new(value).unwrap() }
+        let timestamp = Timestamp { time, client: ClientId(0xC11E) };
+        Version { timestamp, metadata: Metadata::WriteSet(set), value: Value::new(value).unwrap() }
     }
 
     fn image(key: &Key, version: &Version, number: u64) -> Vec<u8> {

@@ -6,7 +6,7 @@
 use super::{Slot, SlotArea, SlotMemory, decode};
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use proptest::{prelude::*, test_runner::Config};
 
@@ -74,7 +74,11 @@ fn version(time: u64, bytes: usize) -> Version {
     // Values that resemble each other: a mixed one has a better chance to pass.
     let value: Vec<u8> = (0..bytes).map(|at| u8::from(at % 7 == 0) * u8::try_from(time).unwrap()).collect();
     let metadata = Metadata::WriteSet(vec![Fingerprint(time), Fingerprint(time + 1)]);
-    Version { stamp: Stamp { time, client: ClientId(1) }, metadata, value: Value::new(&value).unwrap() }
+    Version {
+        timestamp: Timestamp { time, client: ClientId(1) },
+        metadata,
+        value: Value::new(&value).unwrap(),
+    }
 }
 
 /// When a version became the valid one of a key, and when it no longer was: positions in the

@@ -14,7 +14,7 @@ use crate::{
     limits::{TIME_MAX, TIME_STEP_MAX},
     message::{Part, Refusal},
     slot::SlotMemory,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 impl<M: SlotMemory> Store<M> {
@@ -24,23 +24,23 @@ impl<M: SlotMemory> Store<M> {
     /// # Errors
     /// [`Refusal::BeyondHorizon`], [`Refusal::NoSuchItem`], [`Refusal::Conflict`] and
     /// [`Refusal::Outdated`].
-    pub fn admit(&self, part: &Part, expected: &[(u32, Stamp)]) -> Result<(), Refusal> {
-        let stamp = part.stamp;
+    pub fn admit(&self, part: &Part, expected: &[(u32, Timestamp)]) -> Result<(), Refusal> {
+        let timestamp = part.timestamp;
         let limit = TIME_MAX.max(self.newest.time.saturating_add(TIME_STEP_MAX));
-        if stamp.time > limit {
-            return Err(Refusal::BeyondHorizon { stamp, limit });
+        if timestamp.time > limit {
+            return Err(Refusal::BeyondHorizon { timestamp, limit });
         }
         let (mut conditions, mut outdated) = (expected.iter().peekable(), None);
         for (position, (key, _)) in (0_u32..).zip(&part.items) {
             let newest = self.chains.get(key).and_then(Chain::newest);
-            let (found, committed) = newest.unwrap_or((Stamp::FIRST, true));
+            let (found, committed) = newest.unwrap_or((Timestamp::FIRST, true));
             if let Some((_, expected)) = conditions.next_if(|(item, _)| *item == position)
                 && *expected != found
             {
                 let (key, expected) = (key.clone(), *expected);
                 return Err(Refusal::Conflict { key, expected, found, committed });
             }
-            if found >= stamp && outdated.as_ref().is_none_or(|(_, newest)| found > *newest) {
+            if found >= timestamp && outdated.as_ref().is_none_or(|(_, newest)| found > *newest) {
                 outdated = Some((key, found));
             }
         }
@@ -48,7 +48,7 @@ impl<M: SlotMemory> Store<M> {
             return Err(Refusal::NoSuchItem { item: *item, items: part.items.len() as u64 });
         }
         match outdated {
-            Some((key, newest)) => Err(Refusal::Outdated { stamp, key: key.clone(), newest }),
+            Some((key, newest)) => Err(Refusal::Outdated { timestamp, key: key.clone(), newest }),
             None => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
 //! Which versions are there of one key?
 //!
 //! Invariants
-//! - Versions are in the order of their stamps, each stamp once.
+//! - Versions are in the order of their timestamps, each timestamp once.
 //! - The latest committed version is never removed, but under a prefix that is emptied. Every other
 //!   committed one was superseded, by it or by one that it superseded.
 //! - The slot holds the image of the version `published`, if that is any.
@@ -10,7 +10,7 @@ use crate::{
     item::{Key, Metadata, Value, Version},
     limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
     slot::{Place, Slot, SlotArea, SlotMemory},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Held {
 pub(super) struct Chain {
     versions: Vec<Held>,
     slot: Option<Slot>,
-    published: Stamp,
+    published: Timestamp,
 }
 
 /// Bytes that a version takes.
@@ -42,20 +42,20 @@ impl Chain {
         self.versions.is_empty()
     }
 
-    fn position(&self, stamp: Stamp) -> Result<usize, usize> {
-        self.versions.binary_search_by_key(&stamp, |held| held.version.stamp)
+    fn position(&self, timestamp: Timestamp) -> Result<usize, usize> {
+        self.versions.binary_search_by_key(&timestamp, |held| held.version.timestamp)
     }
 
     fn latest_position(&self) -> Option<usize> {
         self.versions.iter().rposition(|held| held.committed)
     }
 
-    pub(super) fn has(&self, stamp: Stamp) -> bool {
-        self.position(stamp).is_ok()
+    pub(super) fn has(&self, timestamp: Timestamp) -> bool {
+        self.position(timestamp).is_ok()
     }
 
-    pub(super) fn at(&self, stamp: Stamp) -> Option<&Version> {
-        self.position(stamp).ok().map(|position| &self.versions[position].version)
+    pub(super) fn at(&self, timestamp: Timestamp) -> Option<&Version> {
+        self.position(timestamp).ok().map(|position| &self.versions[position].version)
     }
 
     /// The newest committed version.
@@ -64,13 +64,13 @@ impl Chain {
     }
 
     /// The timestamp of the newest version, prepared or committed, and whether it is committed.
-    pub(super) fn newest(&self) -> Option<(Stamp, bool)> {
-        self.versions.last().map(|held| (held.version.stamp, held.committed))
+    pub(super) fn newest(&self) -> Option<(Timestamp, bool)> {
+        self.versions.last().map(|held| (held.version.timestamp, held.committed))
     }
 
-    /// The versions after a stamp, ascending.
-    pub(super) fn newer(&self, stamp: Stamp) -> impl DoubleEndedIterator<Item = &Version> {
-        let from = self.versions.partition_point(|held| held.version.stamp <= stamp);
+    /// The versions after a timestamp, ascending.
+    pub(super) fn newer(&self, timestamp: Timestamp) -> impl DoubleEndedIterator<Item = &Version> {
+        let from = self.versions.partition_point(|held| held.version.timestamp <= timestamp);
         self.versions[from..].iter().map(|held| &held.version)
     }
 
@@ -79,25 +79,26 @@ impl Chain {
         self.slot.as_ref().map(Slot::place)
     }
 
-    /// Adds a version whose stamp is not there yet.
+    /// Adds a version whose timestamp is not there yet.
     pub(super) fn prepare(&mut self, version: Version) {
-        if let Err(position) = self.position(version.stamp) {
+        if let Err(position) = self.position(version.timestamp) {
             self.versions.insert(position, Held { version, committed: false });
         }
     }
 
     /// Commits a prepared version. Which version is superseded by that, and its bytes: the one that
     /// was the latest, or the new one.
-    pub(super) fn commit(&mut self, stamp: Stamp) -> Option<(Stamp, usize)> {
-        let position = self.position(stamp).ok().filter(|position| !self.versions[*position].committed)?;
+    pub(super) fn commit(&mut self, timestamp: Timestamp) -> Option<(Timestamp, usize)> {
+        let position =
+            self.position(timestamp).ok().filter(|position| !self.versions[*position].committed)?;
         let before = self.latest_position();
         self.versions[position].committed = true;
         let superseded = &self.versions[before?.min(position)].version;
-        Some((superseded.stamp, version_bytes(&superseded.metadata, &superseded.value)))
+        Some((superseded.timestamp, version_bytes(&superseded.metadata, &superseded.value)))
     }
 
-    pub(super) fn remove(&mut self, stamp: Stamp) -> Option<Version> {
-        self.position(stamp).ok().map(|position| self.versions.remove(position).version)
+    pub(super) fn remove(&mut self, timestamp: Timestamp) -> Option<Version> {
+        self.position(timestamp).ok().map(|position| self.versions.remove(position).version)
     }
 
     /// Leaves its slot to other keys.
@@ -114,11 +115,11 @@ impl Chain {
         let latest = &self.versions[latest].version;
         match &mut self.slot {
             Some(slot) if !newest => area.invalidate(slot),
-            Some(slot) if self.published == latest.stamp => area.revalidate(slot),
+            Some(slot) if self.published == latest.timestamp => area.revalidate(slot),
             _ if !newest => {}
             _ => {
                 self.slot = area.publish(self.slot.take(), key, latest);
-                self.published = latest.stamp;
+                self.published = latest.timestamp;
             }
         }
     }

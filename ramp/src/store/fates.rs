@@ -19,7 +19,7 @@ use crate::{
     item::Key,
     limits::{ENDED_MAX, REFUSALS_MAX, UNSETTLED_MAX},
     message::{Guard, HomeId, Refusal, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,49 +39,49 @@ pub struct Transaction {
 /// All that a home knows of the ends of transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Fates {
-    known: BTreeMap<Stamp, Transaction>,
+    known: BTreeMap<Timestamp, Transaction>,
     /// How many of them are not known to be committed.
     in_doubt: usize,
-    refused: BTreeSet<Stamp>,
-    ended: BTreeSet<Stamp>,
-    floor: Stamp,
+    refused: BTreeSet<Timestamp>,
+    ended: BTreeSet<Timestamp>,
+    floor: Timestamp,
 }
 
 impl Fates {
-    pub(crate) fn get(&self, stamp: Stamp) -> Option<&Transaction> {
-        self.known.get(&stamp)
+    pub(crate) fn get(&self, timestamp: Timestamp) -> Option<&Transaction> {
+        self.known.get(&timestamp)
     }
 
     pub(crate) fn in_doubt(&self) -> usize {
         self.in_doubt
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
-        self.known.iter().map(|(stamp, transaction)| (*stamp, transaction))
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Timestamp, &Transaction)> {
+        self.known.iter().map(|(timestamp, transaction)| (*timestamp, transaction))
     }
 
-    pub(crate) fn refused(&self) -> impl Iterator<Item = Stamp> {
+    pub(crate) fn refused(&self) -> impl Iterator<Item = Timestamp> {
         self.refused.iter().copied()
     }
 
-    pub(crate) fn ended(&self) -> impl Iterator<Item = Stamp> {
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Timestamp> {
         self.ended.iter().copied()
     }
 
-    pub(crate) fn floor(&self) -> Stamp {
+    pub(crate) fn floor(&self) -> Timestamp {
         self.floor
     }
 
     /// Whether an unknown transaction may be prepared.
-    pub(crate) fn may_prepare(&self, stamp: Stamp) -> Result<(), Refusal> {
-        if self.refused.contains(&stamp) {
-            return Err(Refusal::Promised { stamp });
+    pub(crate) fn may_prepare(&self, timestamp: Timestamp) -> Result<(), Refusal> {
+        if self.refused.contains(&timestamp) {
+            return Err(Refusal::Promised { timestamp });
         }
-        if self.ended.contains(&stamp) {
-            return Err(Refusal::Collision { stamp });
+        if self.ended.contains(&timestamp) {
+            return Err(Refusal::Collision { timestamp });
         }
-        if stamp <= self.floor {
-            return Err(Refusal::Behind { stamp, floor: self.floor });
+        if timestamp <= self.floor {
+            return Err(Refusal::Behind { timestamp, floor: self.floor });
         }
         if self.known.len() >= UNSETTLED_MAX {
             return Err(Refusal::Unsettled { found: self.known.len() as u64 });
@@ -89,26 +89,26 @@ impl Fates {
         Ok(())
     }
 
-    pub(crate) fn insert(&mut self, stamp: Stamp, transaction: Transaction) {
+    pub(crate) fn insert(&mut self, timestamp: Timestamp, transaction: Transaction) {
         self.in_doubt += usize::from(!transaction.committed);
-        let replaced = self.known.insert(stamp, transaction);
+        let replaced = self.known.insert(timestamp, transaction);
         self.in_doubt -= usize::from(replaced.is_some_and(|replaced| !replaced.committed));
     }
 
     /// Marks a prepared transaction as committed; its keys, if it was prepared until now.
-    pub(crate) fn commit(&mut self, stamp: Stamp) -> Option<Vec<Key>> {
-        let transaction = self.known.get_mut(&stamp).filter(|transaction| !transaction.committed)?;
+    pub(crate) fn commit(&mut self, timestamp: Timestamp) -> Option<Vec<Key>> {
+        let transaction = self.known.get_mut(&timestamp).filter(|transaction| !transaction.committed)?;
         transaction.committed = true;
         self.in_doubt -= 1;
         Some(std::mem::take(&mut transaction.keys))
     }
 
     /// Promises never to prepare it; what it had prepared is taken back.
-    pub(crate) fn refuse(&mut self, stamp: Stamp) -> Option<Transaction> {
-        let prepared = self.known.remove(&stamp);
+    pub(crate) fn refuse(&mut self, timestamp: Timestamp) -> Option<Transaction> {
+        let prepared = self.known.remove(&timestamp);
         self.in_doubt -= usize::from(prepared.as_ref().is_some_and(|prepared| !prepared.committed));
-        if stamp > self.floor {
-            self.refused.insert(stamp);
+        if timestamp > self.floor {
+            self.refused.insert(timestamp);
         }
         while self.refused.len() > REFUSALS_MAX {
             self.raise(self.refused.first().copied().unwrap_or_default());
@@ -118,35 +118,35 @@ impl Fates {
 
     /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came
     /// after it.
-    pub(crate) fn raise(&mut self, floor: Stamp) {
+    pub(crate) fn raise(&mut self, floor: Timestamp) {
         self.floor = self.floor.max(floor);
-        for stamps in [&mut self.refused, &mut self.ended] {
-            while stamps.first().is_some_and(|first| *first <= self.floor) {
-                stamps.pop_first();
+        for timestamps in [&mut self.refused, &mut self.ended] {
+            while timestamps.first().is_some_and(|first| *first <= self.floor) {
+                timestamps.pop_first();
             }
         }
     }
 
     /// Forgets a committed transaction; whether there was one.
-    pub(crate) fn settle(&mut self, stamp: Stamp) -> bool {
-        let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
-        committed && self.known.remove(&stamp).is_some() || self.ended.remove(&stamp)
+    pub(crate) fn settle(&mut self, timestamp: Timestamp) -> bool {
+        let committed = self.known.get(&timestamp).is_some_and(|transaction| transaction.committed);
+        committed && self.known.remove(&timestamp).is_some() || self.ended.remove(&timestamp)
     }
 
     /// Remembers of a committed transaction only that it is; whether more was known.
-    pub(crate) fn end(&mut self, stamp: Stamp) -> bool {
-        let committed = self.known.get(&stamp).is_some_and(|transaction| transaction.committed);
+    pub(crate) fn end(&mut self, timestamp: Timestamp) -> bool {
+        let committed = self.known.get(&timestamp).is_some_and(|transaction| transaction.committed);
         if committed {
-            self.known.remove(&stamp);
-            self.remember_ended(stamp);
+            self.known.remove(&timestamp);
+            self.remember_ended(timestamp);
         }
         committed
     }
 
     /// It is committed in all of its homes.
-    pub(crate) fn remember_ended(&mut self, stamp: Stamp) {
-        if stamp > self.floor {
-            self.ended.insert(stamp);
+    pub(crate) fn remember_ended(&mut self, timestamp: Timestamp) {
+        if timestamp > self.floor {
+            self.ended.insert(timestamp);
         }
         while self.ended.len() > ENDED_MAX {
             self.raise(self.ended.first().copied().unwrap_or_default());
@@ -154,13 +154,13 @@ impl Fates {
     }
 
     /// The vote that was given; `None` if none was.
-    pub(crate) fn vote(&self, stamp: Stamp) -> Option<Vote> {
-        match self.known.get(&stamp) {
+    pub(crate) fn vote(&self, timestamp: Timestamp) -> Option<Vote> {
+        match self.known.get(&timestamp) {
             Some(transaction) if transaction.committed => Some(Vote::Committed),
             Some(_) => Some(Vote::Prepared),
-            None if self.ended.contains(&stamp) => Some(Vote::Committed),
-            None if self.refused.contains(&stamp) => Some(Vote::Refused),
-            None => (stamp <= self.floor).then_some(Vote::Forgotten),
+            None if self.ended.contains(&timestamp) => Some(Vote::Committed),
+            None if self.refused.contains(&timestamp) => Some(Vote::Refused),
+            None => (timestamp <= self.floor).then_some(Vote::Forgotten),
         }
     }
 }
@@ -168,10 +168,10 @@ impl Fates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stamp::ClientId;
+    use crate::timestamp::ClientId;
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     #[test]
@@ -180,10 +180,13 @@ mod tests {
         (1..=REFUSALS_MAX as u64 + 2).for_each(|time| drop(fates.refuse(at(10 * time))));
         assert_eq!((fates.refused().count(), fates.floor()), (REFUSALS_MAX, at(20)));
         for time in [5, 10, 20] {
-            assert_eq!(fates.may_prepare(at(time)), Err(Refusal::Behind { stamp: at(time), floor: at(20) }));
+            assert_eq!(
+                fates.may_prepare(at(time)),
+                Err(Refusal::Behind { timestamp: at(time), floor: at(20) })
+            );
             assert_eq!(fates.vote(at(time)), Some(Vote::Forgotten));
         }
-        assert_eq!(fates.may_prepare(at(30)), Err(Refusal::Promised { stamp: at(30) }));
+        assert_eq!(fates.may_prepare(at(30)), Err(Refusal::Promised { timestamp: at(30) }));
         assert_eq!((fates.may_prepare(at(31)), fates.vote(at(31))), (Ok(()), None));
     }
 
@@ -200,7 +203,7 @@ mod tests {
         }
         let votes = [1, 2, 3].map(|time| fates.vote(at(time)));
         assert_eq!(votes, [Some(Vote::Forgotten), Some(Vote::Committed), Some(Vote::Committed)]);
-        assert_eq!(fates.may_prepare(at(2)), Err(Refusal::Collision { stamp: at(2) }));
+        assert_eq!(fates.may_prepare(at(2)), Err(Refusal::Collision { timestamp: at(2) }));
         assert!(fates.settle(at(2)));
         assert_eq!(fates.vote(at(2)), None);
     }

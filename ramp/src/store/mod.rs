@@ -1,7 +1,7 @@
 //! Which versions does a home keep of its keys, and which may whom see?
 //!
 //! ```text
-//! key -> chain of versions, by stamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
+//! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
 //! - `admission`: what may be prepared. `fates`: how transactions ended. - `readers`: which
@@ -9,8 +9,8 @@
 //!   a log must begin with.
 //!
 //! Invariants
-//! - What is committed of a key only moves forward: a commit with an older stamp adds a superseded
-//!   version.
+//! - What is committed of a key only moves forward: a commit with an older timestamp adds a
+//!   superseded version.
 //! - A slot is valid if and only if it holds the newest committed version and nothing newer is
 //!   prepared.
 //! - Preparing is all or nothing: a refusal leaves the store as it was.
@@ -35,7 +35,7 @@ use crate::{
     limits::{BESIDE_BYTES_MAX, BESIDE_VERSIONS_MAX, CLOSING_BYTES_MAX},
     message::{Epoch, Found, LeaseId, Part, Refusal, Vote},
     slot::{SlotArea, SlotMemory},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use chain::{Chain, version_bytes};
 use fates::Fates;
@@ -68,7 +68,7 @@ pub struct StoreStatus {
     pub versions: usize,
     /// Bytes of values.
     pub value_bytes: usize,
-    /// Bytes of stamps, write sets and filters.
+    /// Bytes of timestamps, write sets and filters.
     pub metadata_bytes: usize,
     /// All bytes that count against the budget.
     pub used_bytes: usize,
@@ -94,7 +94,7 @@ pub enum Commit {
 struct Superseded {
     epoch: Epoch,
     key: Key,
-    stamp: Stamp,
+    timestamp: Timestamp,
 }
 
 /// The versions of one home.
@@ -108,7 +108,7 @@ pub struct Store<M> {
     readers: Readers,
     superseded: VecDeque<Superseded>,
     closings: Closings,
-    newest: Stamp,
+    newest: Timestamp,
     budget_bytes: usize,
     status: StoreStatus,
 }
@@ -124,7 +124,7 @@ impl<M: SlotMemory> Store<M> {
             readers: Readers::new(options.life),
             superseded: VecDeque::new(),
             closings: Closings::default(),
-            newest: Stamp::FIRST,
+            newest: Timestamp::FIRST,
             budget_bytes: options.budget_bytes,
             status: StoreStatus::default(),
         }
@@ -140,9 +140,9 @@ impl<M: SlotMemory> Store<M> {
         &mut self.area
     }
 
-    /// The highest stamp that anything was written with.
+    /// The highest timestamp that anything was written with.
     #[must_use]
-    pub fn newest(&self) -> Stamp {
+    pub fn newest(&self) -> Timestamp {
         self.newest
     }
 
@@ -160,15 +160,15 @@ impl<M: SlotMemory> Store<M> {
     /// Why it is refused; nothing was changed.
     pub fn prepare(&mut self, part: &Part) -> Result<bool, Refusal> {
         part.check()?;
-        let stamp = part.stamp;
-        if let Some(known) = self.fates.get(stamp) {
+        let timestamp = part.timestamp;
+        if let Some(known) = self.fates.get(timestamp) {
             let same = known.committed || known.keys.iter().eq(part.items.iter().map(|(key, _)| key));
-            return if same { Ok(false) } else { Err(Refusal::Collision { stamp }) };
+            return if same { Ok(false) } else { Err(Refusal::Collision { timestamp }) };
         }
-        self.fates.may_prepare(stamp)?;
-        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(stamp));
-        if stamp == Stamp::FIRST || part.items.iter().any(taken) {
-            return Err(Refusal::Collision { stamp });
+        self.fates.may_prepare(timestamp)?;
+        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(timestamp));
+        if timestamp == Timestamp::FIRST || part.items.iter().any(taken) {
+            return Err(Refusal::Collision { timestamp });
         }
         self.make_room(part)?;
         self.insert(part);
@@ -216,14 +216,14 @@ impl<M: SlotMemory> Store<M> {
     }
 
     /// Makes a transaction visible that all of its homes have prepared.
-    pub fn commit(&mut self, stamp: Stamp) -> Commit {
-        let Some(keys) = self.fates.commit(stamp) else { return Commit::Before };
+    pub fn commit(&mut self, timestamp: Timestamp) -> Commit {
+        let Some(keys) = self.fates.commit(timestamp) else { return Commit::Before };
         for key in keys {
             let Some(chain) = self.chains.get_mut(&key) else { continue };
-            if let Some((stamp, bytes)) = chain.commit(stamp) {
+            if let Some((timestamp, bytes)) = chain.commit(timestamp) {
                 let epoch = self.readers.supersede();
                 self.status.superseded_bytes += bytes;
-                self.superseded.push_back(Superseded { epoch, key: key.clone(), stamp });
+                self.superseded.push_back(Superseded { epoch, key: key.clone(), timestamp });
             }
             chain.refresh(&key, &mut self.area);
             if let Some(prefix) = prefix_of(&key) {
@@ -251,7 +251,7 @@ impl<M: SlotMemory> Store<M> {
             let Some(latest) = self.chains.get(key).and_then(Chain::latest) else { continue };
             let epoch = self.readers.supersede();
             self.status.superseded_bytes += version_bytes(&latest.metadata, &latest.value);
-            self.superseded.push_back(Superseded { epoch, key: key.clone(), stamp: latest.stamp });
+            self.superseded.push_back(Superseded { epoch, key: key.clone(), timestamp: latest.timestamp });
         }
     }
 
@@ -272,85 +272,85 @@ impl<M: SlotMemory> Store<M> {
     /// Why it is refused; nothing was changed.
     pub fn put(&mut self, part: &Part) -> Result<(), Refusal> {
         part.check()?;
-        let stamp = part.stamp;
-        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(stamp));
-        if self.fates.get(stamp).is_some() || part.items.iter().any(taken) {
-            return Err(Refusal::Collision { stamp });
+        let timestamp = part.timestamp;
+        let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(timestamp));
+        if self.fates.get(timestamp).is_some() || part.items.iter().any(taken) {
+            return Err(Refusal::Collision { timestamp });
         }
         self.make_room(part)?;
         self.insert(part);
-        self.commit(stamp);
+        self.commit(timestamp);
         if part.homes.is_empty() {
-            self.fates.settle(stamp);
+            self.fates.settle(timestamp);
         }
         Ok(())
     }
 
     fn insert(&mut self, part: &Part) {
-        let stamp = part.stamp;
-        self.newest = self.newest.max(stamp);
+        let timestamp = part.timestamp;
+        self.newest = self.newest.max(timestamp);
         for (key, value) in &part.items {
-            let version = Version { stamp, metadata: part.metadata.clone(), value: value.clone() };
+            let version = Version { timestamp, metadata: part.metadata.clone(), value: value.clone() };
             self.add(key, version);
         }
         let keys = part.items.iter().map(|(key, _)| key.clone()).collect();
         let transaction =
             Transaction { homes: part.homes.clone(), keys, guard: part.guard, committed: false };
-        self.fates.insert(stamp, transaction);
+        self.fates.insert(timestamp, transaction);
     }
 
     /// Promises never to prepare a transaction, or takes back what was prepared of it, because one
     /// of its homes has refused it. `None` if it is committed: then whoever asked is wrong.
-    pub fn refuse(&mut self, stamp: Stamp) -> Option<Vote> {
-        if self.fates.vote(stamp) == Some(Vote::Committed) {
+    pub fn refuse(&mut self, timestamp: Timestamp) -> Option<Vote> {
+        if self.fates.vote(timestamp) == Some(Vote::Committed) {
             return None;
         }
-        let keys = self.fates.refuse(stamp).map(|transaction| transaction.keys).unwrap_or_default();
+        let keys = self.fates.refuse(timestamp).map(|transaction| transaction.keys).unwrap_or_default();
         for key in keys {
-            self.remove(&key, stamp);
+            self.remove(&key, timestamp);
         }
         Some(Vote::Refused)
     }
 
     /// The vote on a transaction; `None` if there is none yet.
     #[must_use]
-    pub fn vote(&self, stamp: Stamp) -> Option<Vote> {
-        self.fates.vote(stamp)
+    pub fn vote(&self, timestamp: Timestamp) -> Option<Vote> {
+        self.fates.vote(timestamp)
     }
 
     /// What is known of a transaction that was prepared or committed here, and that may not have
     /// ended elsewhere.
     #[must_use]
-    pub fn transaction(&self, stamp: Stamp) -> Option<&Transaction> {
-        self.fates.get(stamp)
+    pub fn transaction(&self, timestamp: Timestamp) -> Option<&Transaction> {
+        self.fates.get(timestamp)
     }
 
     /// Refuses all unknown transactions up to `floor`.
-    pub fn raise_floor(&mut self, floor: Stamp) {
+    pub fn raise_floor(&mut self, floor: Timestamp) {
         self.fates.raise(floor);
     }
 
     /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether
     /// it was committed here and known.
-    pub fn settle(&mut self, stamp: Stamp) -> bool {
-        self.fates.settle(stamp)
+    pub fn settle(&mut self, timestamp: Timestamp) -> bool {
+        self.fates.settle(timestamp)
     }
 
     /// What was prepared here and may have ended elsewhere, and what was committed here and may not
-    /// have ended elsewhere, by stamp.
-    pub fn unsettled(&self) -> impl Iterator<Item = (Stamp, &Transaction)> {
+    /// have ended elsewhere, by timestamp.
+    pub fn unsettled(&self) -> impl Iterator<Item = (Timestamp, &Transaction)> {
         self.fates.all()
     }
 
     /// Remembers of a committed transaction only that it is, because all of its homes know. Whether
     /// more was known.
-    pub fn end(&mut self, stamp: Stamp) -> bool {
-        self.fates.end(stamp)
+    pub fn end(&mut self, timestamp: Timestamp) -> bool {
+        self.fates.end(timestamp)
     }
 
     /// A transaction is committed in all of its homes.
-    pub fn remember_ended(&mut self, stamp: Stamp) {
-        self.fates.remember_ended(stamp);
+    pub fn remember_ended(&mut self, timestamp: Timestamp) {
+        self.fates.remember_ended(timestamp);
     }
 
     /// The newest committed version of a key, and what lies beside it.
@@ -361,7 +361,7 @@ impl<M: SlotMemory> Store<M> {
         };
         let version = chain.latest().cloned().unwrap_or_else(Version::first);
         let mut bytes = 0;
-        let newest = chain.newer(version.stamp).rev().take(BESIDE_VERSIONS_MAX);
+        let newest = chain.newer(version.timestamp).rev().take(BESIDE_VERSIONS_MAX);
         let mut beside: Vec<Version> = newest
             .take_while(|version| {
                 bytes += version.value.len();
@@ -373,21 +373,21 @@ impl<M: SlotMemory> Store<M> {
         Found { version, beside, place: chain.place() }
     }
 
-    /// The stamp of the newest committed version of a key.
+    /// The timestamp of the newest committed version of a key.
     #[must_use]
-    pub fn latest(&self, key: &Key) -> Stamp {
+    pub fn latest(&self, key: &Key) -> Timestamp {
         let latest = self.chains.get(key).and_then(Chain::latest);
-        latest.map_or(Stamp::FIRST, |version| version.stamp)
+        latest.map_or(Timestamp::FIRST, |version| version.timestamp)
     }
 
     /// The newest version of a key, prepared or committed, of one of the transactions.
     #[must_use]
-    pub fn among(&self, key: &Key, stamps: &[Stamp]) -> Option<Version> {
+    pub fn among(&self, key: &Key, timestamps: &[Timestamp]) -> Option<Version> {
         self.chains
             .get(key)?
-            .newer(Stamp::FIRST)
+            .newer(Timestamp::FIRST)
             .rev()
-            .find(|version| stamps.contains(&version.stamp))
+            .find(|version| timestamps.contains(&version.timestamp))
             .cloned()
     }
 
@@ -411,7 +411,7 @@ impl<M: SlotMemory> Store<M> {
         keys.take_while(move |key| key.bytes().starts_with(prefix)).filter_map(|key| {
             let chain = self.chains.get(key)?;
             let version = chain.latest().cloned().unwrap_or_else(Version::first);
-            let beside = chain.newer(version.stamp).cloned().collect();
+            let beside = chain.newer(version.timestamp).cloned().collect();
             Some((key.clone(), Found { version, beside, place: chain.place() }))
         })
     }
@@ -451,16 +451,16 @@ impl<M: SlotMemory> Store<M> {
         while dropped < versions_max
             && let Some(next) = self.superseded.pop_front_if(|next| next.epoch <= oldest)
         {
-            self.status.superseded_bytes -= self.remove(&next.key, next.stamp);
+            self.status.superseded_bytes -= self.remove(&next.key, next.timestamp);
             dropped += 1;
         }
         dropped
     }
 
     /// Removes a version; the bytes that it took.
-    fn remove(&mut self, key: &Key, stamp: Stamp) -> usize {
+    fn remove(&mut self, key: &Key, timestamp: Timestamp) -> usize {
         let Some(chain) = self.chains.get_mut(key) else { return 0 };
-        let Some(version) = chain.remove(stamp) else { return 0 };
+        let Some(version) = chain.remove(timestamp) else { return 0 };
         let bytes = version_bytes(&version.metadata, &version.value);
         self.status.versions -= 1;
         self.status.value_bytes -= version.value.len();

@@ -1,13 +1,13 @@
 //! Which superseded versions may a reader yet ask for?
 //!
-//! A reader asks for a version by its stamp after it has met a sibling. Then it has looked at the
-//! key before, and found something older: so the version was superseded after the reader began. A
-//! version that was superseded before every present reader began is asked for by nobody.
+//! A reader asks for a version by its timestamp after it has met a sibling. Then it has looked at
+//! the key before, and found something older: so the version was superseded after the reader began.
+//! A version that was superseded before every present reader began is asked for by nobody.
 //!
-//! "Before" is counted by the home, not by stamps: the clock of a reader may be ahead of that of a
-//! slow writer whose transaction supersedes another one only now. A home counts what it supersedes
-//! ([`Epoch`]), a lease is pinned at a count, and its holder moves it on to a count that it was
-//! told before its oldest read began.
+//! "Before" is counted by the home, not by timestamps: the clock of a reader may be ahead of that
+//! of a slow writer whose transaction supersedes another one only now. A home counts what it
+//! supersedes ([`Epoch`]), a lease is pinned at a count, and its holder moves it on to a count that
+//! it was told before its oldest read began.
 //!
 //! Invariants
 //! - What was superseded after the count of any lease stays, however long that takes. Time has no

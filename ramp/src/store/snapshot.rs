@@ -5,18 +5,18 @@ use crate::{
     item::{Key, Metadata, Version},
     message::{Guard, Part},
     slot::SlotMemory,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// A store as a list of what must be done to make it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// All unknown transactions up to here are refused.
-    pub floor: Stamp,
+    pub floor: Timestamp,
     /// These are refused, too.
-    pub refused: Vec<Stamp>,
+    pub refused: Vec<Timestamp>,
     /// These are committed in all of their homes.
-    pub ended: Vec<Stamp>,
+    pub ended: Vec<Timestamp>,
     /// Committed versions, and without items the transactions that may not have ended elsewhere.
     pub committed: Vec<Part>,
     /// Transactions in doubt.
@@ -35,14 +35,15 @@ impl<M: SlotMemory> Store<M> {
             committed.extend(latest.map(|version| settled(key, version)));
         }
         let mut prepared = Vec::new();
-        for (stamp, transaction) in self.fates.all() {
+        for (timestamp, transaction) in self.fates.all() {
             let versions =
-                transaction.keys.iter().filter_map(|key| Some((key, self.chains.get(key)?.at(stamp)?)));
+                transaction.keys.iter().filter_map(|key| Some((key, self.chains.get(key)?.at(timestamp)?)));
             let versions: Vec<(&Key, &Version)> = versions.collect();
-            let metadata = versions.first().map_or(Metadata::Stamp, |(_, version)| version.metadata.clone());
+            let metadata =
+                versions.first().map_or(Metadata::Timestamp, |(_, version)| version.metadata.clone());
             let items = versions.into_iter().map(|(key, version)| (key.clone(), version.value.clone()));
             let (homes, guard) = (transaction.homes.clone(), transaction.guard);
-            let part = Part { stamp, homes, guard, metadata, items: items.collect() };
+            let part = Part { timestamp, homes, guard, metadata, items: items.collect() };
             if transaction.committed { committed.push(part) } else { prepared.push(part) }
         }
         let (refused, ended) = (self.fates.refused().collect(), self.fates.ended().collect());
@@ -53,6 +54,6 @@ impl<M: SlotMemory> Store<M> {
 /// A version of which nobody will ask whether it is committed.
 fn settled(key: &Key, version: &Version) -> Part {
     let items = vec![(key.clone(), version.value.clone())];
-    let (stamp, metadata) = (version.stamp, version.metadata.clone());
-    Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items }
+    let (timestamp, metadata) = (version.timestamp, version.metadata.clone());
+    Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items }
 }

@@ -7,12 +7,12 @@ use crate::{
     limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
     message::{Bounded, Epoch, Guard, HomeId, Part, Refusal, Vote},
     slot::{SlotFault, SlotVector, decode},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use proptest::prelude::*;
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn key(text: &str) -> Key {
@@ -28,7 +28,7 @@ fn part(time: u64, keys: &[&str]) -> Part {
     set.sort_unstable();
     let items = keys.iter().map(|name| (key(name), value(&format!("{name}{time}")))).collect();
     let (homes, metadata) = (vec![HomeId(0), HomeId(1)], Metadata::WriteSet(set));
-    Part { stamp: at(time), homes, guard: Guard::Open, metadata, items }
+    Part { timestamp: at(time), homes, guard: Guard::Open, metadata, items }
 }
 
 fn store() -> Store<SlotVector> {
@@ -48,21 +48,21 @@ fn slot(store: &Store<SlotVector>, name: &str) -> Result<Version, SlotFault> {
 }
 
 #[test]
-fn a_prepared_version_is_seen_by_its_stamp_only() {
+fn a_prepared_version_is_seen_by_its_timestamp_only() {
     let mut store = store();
     committed(&mut store, 10, &["a"]);
     store.prepare(&part(20, &["a", "b"])).unwrap();
     let found = store.get(&key("a"));
-    assert_eq!((found.version.stamp, store.latest(&key("a"))), (at(10), at(10)));
+    assert_eq!((found.version.timestamp, store.latest(&key("a"))), (at(10), at(10)));
     assert_eq!(
-        found.beside.iter().map(|version| version.stamp).collect::<Vec<_>>(),
+        found.beside.iter().map(|version| version.timestamp).collect::<Vec<_>>(),
         [at(20)],
         "it lies beside"
     );
     assert_eq!(store.get(&key("b")).version, Version::first());
     assert_eq!(store.among(&key("b"), &[at(20)]).unwrap().value, value("b20"));
     assert_eq!(
-        store.among(&key("a"), &[at(10), at(20), at(30)]).unwrap().stamp,
+        store.among(&key("a"), &[at(10), at(20), at(30)]).unwrap().timestamp,
         at(20),
         "the newest of them"
     );
@@ -91,7 +91,7 @@ fn commits_never_go_backwards() {
     store.prepare(&part(10, &["a"])).unwrap();
     committed(&mut store, 20, &["a"]);
     assert_eq!(store.commit(at(10)), Commit::Now);
-    assert_eq!((store.latest(&key("a")), slot(&store, "a").unwrap().stamp), (at(20), at(20)));
+    assert_eq!((store.latest(&key("a")), slot(&store, "a").unwrap().timestamp), (at(20), at(20)));
     assert_eq!(store.commit(at(10)), Commit::Before);
     assert_eq!(store.commit(at(99)), Commit::Before, "nobody commits what not all have prepared");
 }
@@ -108,7 +108,7 @@ fn a_superseded_version_stays_for_those_who_began_before() {
     committed(&mut store, 40, &["a"]);
     store.advance_lease(lease, told);
     assert_eq!(store.collect(100), 2, "10 and 20");
-    assert_eq!(store.among(&key("a"), &[at(10), at(20), at(30)]).unwrap().stamp, at(30));
+    assert_eq!(store.among(&key("a"), &[at(10), at(20), at(30)]).unwrap().timestamp, at(30));
     store.close_lease(lease);
     assert_eq!((store.collect(100), store.among(&key("a"), &[at(30)])), (1, None));
     assert_eq!(store.status().versions, 1);
@@ -124,7 +124,7 @@ fn a_version_that_is_superseded_as_it_is_committed_stays_as_well() {
     committed(&mut store, 1000, &["a"]);
     store.commit(at(10));
     assert_eq!(store.collect(100), 0);
-    assert_eq!(store.among(&key("a"), &[at(10)]).unwrap().stamp, at(10));
+    assert_eq!(store.among(&key("a"), &[at(10)]).unwrap().timestamp, at(10));
     store.advance_lease(lease, Epoch(u64::MAX));
     assert_eq!(store.collect(100), 2);
 }
@@ -154,7 +154,7 @@ fn a_full_store_refuses_says_who_holds_what_and_goes_on_when_it_may() {
 fn what_was_promised_to_be_refused_is_refused() {
     let mut store = store();
     assert_eq!((store.vote(at(10)), store.refuse(at(10))), (None, Some(Vote::Refused)));
-    assert_eq!(store.prepare(&part(10, &["a"])), Err(Refusal::Promised { stamp: at(10) }));
+    assert_eq!(store.prepare(&part(10, &["a"])), Err(Refusal::Promised { timestamp: at(10) }));
     committed(&mut store, 20, &["a"]);
     assert_eq!(store.refuse(at(20)), None, "it is committed");
     store.prepare(&part(30, &["a", "b"])).unwrap();
@@ -166,14 +166,14 @@ fn what_was_promised_to_be_refused_is_refused() {
 }
 
 #[test]
-fn two_transactions_of_one_stamp_are_told_apart() {
+fn two_transactions_of_one_timestamp_are_told_apart() {
     let mut store = store();
     assert_eq!(store.prepare(&part(10, &["a"])), Ok(true));
     assert_eq!(store.prepare(&part(10, &["a"])), Ok(false), "said twice");
-    assert_eq!(store.prepare(&part(10, &["b"])), Err(Refusal::Collision { stamp: at(10) }));
+    assert_eq!(store.prepare(&part(10, &["b"])), Err(Refusal::Collision { timestamp: at(10) }));
     store.commit(at(10));
     store.settle(at(10));
-    assert_eq!(store.prepare(&part(10, &["a"])), Err(Refusal::Collision { stamp: at(10) }));
+    assert_eq!(store.prepare(&part(10, &["a"])), Err(Refusal::Collision { timestamp: at(10) }));
 }
 
 #[test]
@@ -206,10 +206,10 @@ fn a_snapshot_makes_the_same_store_again() {
     let mut again = Store::new(StoreOptions { budget_bytes: 1 << 20, life: 4 }, SlotVector::zeroed(1 << 16));
     snapshot.committed.iter().for_each(|part| again.put(part).unwrap());
     snapshot.prepared.iter().for_each(|part| assert_eq!(again.prepare(part), Ok(true)));
-    for stamp in &snapshot.refused {
-        again.refuse(*stamp);
+    for timestamp in &snapshot.refused {
+        again.refuse(*timestamp);
     }
-    snapshot.ended.iter().for_each(|stamp| again.remember_ended(*stamp));
+    snapshot.ended.iter().for_each(|timestamp| again.remember_ended(*timestamp));
     again.raise_floor(snapshot.floor);
     assert_eq!(again.snapshot(), snapshot);
     assert_eq!(again.newest(), at(50), "a client that begins again is told to go on after it");
@@ -224,7 +224,7 @@ fn a_snapshot_makes_the_same_store_again() {
     assert_eq!(["a", "b", "c"].map(|name| again.latest(&key(name))), [at(30), at(20), at(30)]);
 }
 
-/// What is done to a store, with small stamps so that orders cross.
+/// What is done to a store, with small timestamps so that orders cross.
 #[derive(Clone, Debug)]
 enum Act {
     Prepare(u64, bool, bool),
@@ -253,7 +253,7 @@ proptest! {
         // Leases, and which versions each is promised: those that were there, superseded or not, at
         // its epoch or came later.
         let mut leases = Vec::new();
-        let mut newest = [Stamp::FIRST; 2];
+        let mut newest = [Timestamp::FIRST; 2];
         for act in acts {
             match act {
                 Act::Prepare(time, a, b) => {
@@ -285,13 +285,13 @@ proptest! {
                 prop_assert!(latest >= newest[place], "{} went back to {}", name, latest);
                 newest[place] = latest;
                 let found = store.get(&key(name));
-                if latest > Stamp::FIRST {
+                if latest > Timestamp::FIRST {
                     let seen = found.place.and_then(|_| slot(&store, name).ok());
-                    prop_assert_eq!(seen.map(|version| version.stamp), found.beside.is_empty().then_some(latest));
+                    prop_assert_eq!(seen.map(|version| version.timestamp), found.beside.is_empty().then_some(latest));
                 }
                 for (_, _, promised) in &leases {
                     let there = store.among(&key(name), &[promised[place]]).is_some();
-                    prop_assert!(there || promised[place] == Stamp::FIRST, "{} of {} is gone", promised[place], name);
+                    prop_assert!(there || promised[place] == Timestamp::FIRST, "{} of {} is gone", promised[place], name);
                 }
             }
         }
@@ -299,14 +299,14 @@ proptest! {
         store.collect(usize::MAX);
         let status = store.status();
         prop_assert_eq!(status.superseded_bytes, 0);
-        let unsettled: Vec<u64> = store.unsettled().filter(|(_, of)| !of.committed).map(|(stamp, _)| stamp.time).collect();
+        let unsettled: Vec<u64> = store.unsettled().filter(|(_, of)| !of.committed).map(|(timestamp, _)| timestamp.time).collect();
         for time in unsettled {
             store.refuse(at(time));
         }
-        prop_assert_eq!(store.status().versions, newest.iter().filter(|stamp| **stamp > Stamp::FIRST).count());
+        prop_assert_eq!(store.status().versions, newest.iter().filter(|timestamp| **timestamp > Timestamp::FIRST).count());
         prop_assert_eq!(store.status().keys, store.status().versions);
         let left: Vec<Version> = ["a", "b"].iter().map(|name| store.get(&key(name)).version).collect();
-        let left = left.iter().filter(|version| version.stamp > Stamp::FIRST);
+        let left = left.iter().filter(|version| version.timestamp > Timestamp::FIRST);
         let sums = left.fold([0; 3], |[values, metadata, used], version| {
             let all = VERSION_OVERHEAD_BYTES + KEY_OVERHEAD_BYTES + 1 + version.value.len() + version.metadata.len();
             [values + version.value.len(), metadata + version.metadata_bytes(), used + all]
@@ -327,10 +327,10 @@ fn a_scan_finds_keys_of_a_prefix_in_order_and_goes_on_behind_any_of_them() {
         let found = store.scan(prefix.as_bytes(), after.as_ref()).collect::<Vec<_>>();
         found
             .into_iter()
-            .map(|(key, found)| (key, found.version.stamp, found.beside.len()))
+            .map(|(key, found)| (key, found.version.timestamp, found.beside.len()))
             .collect::<Vec<_>>()
     };
-    let all = [(key("a1"), at(10), 0), (key("a2"), at(10), 1), (key("a3"), Stamp::FIRST, 1)];
+    let all = [(key("a1"), at(10), 0), (key("a2"), at(10), 1), (key("a3"), Timestamp::FIRST, 1)];
     assert_eq!(names("a", None), all);
     assert_eq!(names("a", Some("a1")), all[1..]);
     assert_eq!(names("a", Some("A")), all, "a place before the prefix");

@@ -7,7 +7,7 @@ use rackscan_ramp::{
     item::{Key, Value, Version},
     message::{Epoch, HomeId, LeaseId},
     slot::Place,
-    stamp::{ClientId, Clock, Stamp},
+    timestamp::{ClientId, Clock, Timestamp},
 };
 use std::collections::BTreeMap;
 
@@ -28,11 +28,11 @@ pub(crate) struct Link {
 pub(crate) struct Running {
     pub(crate) number: u64,
     pub(crate) coordinator: Coordinator,
-    pub(crate) stamp: Stamp,
+    pub(crate) timestamp: Timestamp,
     /// What it writes; nothing, if it reads.
     pub(crate) writes: Vec<u32>,
     /// The versions that it is conditional on.
-    pub(crate) expected: Vec<(u32, Stamp)>,
+    pub(crate) expected: Vec<(u32, Timestamp)>,
     /// What it writes after it has read it.
     pub(crate) then: Vec<u32>,
     pub(crate) attempts: u32,
@@ -52,12 +52,12 @@ pub(crate) struct Client {
     pub(crate) running: Option<Running>,
     pub(crate) numbers: u64,
     /// Transactions that ended in all of their homes.
-    pub(crate) settled: Vec<Stamp>,
+    pub(crate) settled: Vec<Timestamp>,
 }
 
 impl Client {
     pub(crate) fn new(session: u32, id: u32, nodes: usize) -> Self {
-        let clock = Clock::after(ClientId(id), Stamp::FIRST);
+        let clock = Clock::after(ClientId(id), Timestamp::FIRST);
         let (links, places) = (vec![Link::default(); nodes], BTreeMap::new());
         let (alive, running, numbers, settled) = (true, None, 0, Vec::new());
         Self { alive, session, clock, skew: 0, slowness: 1, links, places, running, numbers, settled }
@@ -92,13 +92,13 @@ pub(crate) fn number_of(key: &Key) -> u32 {
 }
 
 /// A value that says, in every part of it, who wrote it.
-pub(crate) fn value_of(stamp: Stamp, copies: usize) -> Value {
-    Value::new(&stamp.to_bytes().repeat(copies)).expect("a value")
+pub(crate) fn value_of(timestamp: Timestamp, copies: usize) -> Value {
+    Value::new(&timestamp.to_bytes().repeat(copies)).expect("a value")
 }
 
 /// Who wrote what was found; nobody, if its parts were written by several.
-pub(crate) fn origin(version: &Version) -> Stamp {
-    let Some(bytes) = version.value.bytes() else { return version.stamp };
-    let whole = version.stamp.to_bytes().repeat(bytes.len() / Stamp::ENCODED_BYTES) == bytes;
-    if whole { version.stamp } else { Stamp { time: u64::MAX, client: ClientId(u32::MAX) } }
+pub(crate) fn origin(version: &Version) -> Timestamp {
+    let Some(bytes) = version.value.bytes() else { return version.timestamp };
+    let whole = version.timestamp.to_bytes().repeat(bytes.len() / Timestamp::ENCODED_BYTES) == bytes;
+    if whole { version.timestamp } else { Timestamp { time: u64::MAX, client: ClientId(u32::MAX) } }
 }

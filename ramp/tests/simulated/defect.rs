@@ -9,7 +9,7 @@ pub(crate) enum Defect {
     /// Clients send COMMIT together with PREPARE.
     EarlyCommit,
     /// All clients have one id.
-    CollidingStamps,
+    CollidingTimestamps,
     /// Leases are moved on by a timer, whatever their readers do.
     TimedCollection,
     /// Readers take what they copied for whole, unless a flag says that it is given up.

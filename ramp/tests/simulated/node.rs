@@ -9,9 +9,9 @@ use rackscan_ramp::{
     limits::LOG_HEADER_BYTES,
     log::{Batch, LogWriter, Record, Tail, read, recover, snapshot_records},
     message::{LeaseId, Reply, Request},
-    stamp::Stamp,
     store::StoreOptions,
     termination::Termination,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -61,7 +61,7 @@ pub(crate) struct Node {
     /// Waits until what was written to memory has been seen.
     pub(crate) inbox: VecDeque<(Peer, Request)>,
     pub(crate) outbox: Vec<(Peer, Reply)>,
-    pub(crate) endings: BTreeMap<Stamp, Termination>,
+    pub(crate) endings: BTreeMap<Timestamp, Termination>,
     /// Leases that it gave, for a defect.
     pub(crate) leases: Vec<LeaseId>,
     /// How wrong its clock is, in milliseconds.
@@ -159,7 +159,7 @@ impl Node {
         if home.store_mut().prepare(part) == Ok(true) {
             home.log_mut().append(&Record::Prepare(part.clone()));
             if part.is_whole() {
-                home.store_mut().commit(part.stamp);
+                home.store_mut().commit(part.timestamp);
             }
         }
     }

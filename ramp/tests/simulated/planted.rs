@@ -86,8 +86,8 @@ fn a_commit_before_all_have_prepared_is_noticed() {
 }
 
 #[test]
-fn stamps_that_collide_are_noticed() {
-    assert_noticed(case(Some(Defect::CollidingStamps)), "collision");
+fn timestamps_that_collide_are_noticed() {
+    assert_noticed(case(Some(Defect::CollidingTimestamps)), "collision");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use rackscan_ramp::{
     home::Peer,
     item::Key,
     message::{Reply, Request},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -86,7 +86,7 @@ pub(crate) struct Tally {
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     Client { client: usize, transaction: u64 },
-    Node { node: usize, life: u64, stamp: Stamp },
+    Node { node: usize, life: u64, timestamp: Timestamp },
 }
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ enum Event {
         node: usize,
         life: u64,
         from: usize,
-        stamp: Stamp,
+        timestamp: Timestamp,
         reply: Reply,
     },
     Settle {
@@ -231,7 +231,9 @@ impl World {
                     self.reply(client, node, transaction, reply);
                 }
             }
-            Event::Told { node, life, from, stamp, reply } => self.told(node, life, from, stamp, &reply),
+            Event::Told { node, life, from, timestamp, reply } => {
+                self.told(node, life, from, timestamp, &reply)
+            }
             Event::Settle { node, life }
                 if self.nodes[node].life == life && self.nodes[node].home.is_some() =>
             {

@@ -38,7 +38,7 @@ pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
 }
 
 /// Puts the time a request took into its answer, and tells how many bytes it was about.
-pub(super) fn stamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
+pub(super) fn timestamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
     match outcome {
         Ok(Answer::Fetched { cost, .. } | Answer::Transferred { cost, .. }) => {
             cost.elapsed_us = us;

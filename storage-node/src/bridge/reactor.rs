@@ -29,7 +29,7 @@ use super::{
     admission::refusal,
     core::Core,
     intake::{Incoming, Intake},
-    outcome::{Refused, encoded, fits_a_box, stamp},
+    outcome::{Refused, encoded, fits_a_box, timestamp},
 };
 use crate::{
     limits::{
@@ -428,7 +428,7 @@ impl Reactor {
     fn finish(&mut self, index: TaskIndex, mut outcome: Result<Answer, Refusal>) {
         let Some(task) = self.tasks.remove(index) else { return };
         let us = u64::try_from(task.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let bytes = stamp(&mut outcome, us);
+        let bytes = timestamp(&mut outcome, us);
         let entered = task.span.enter();
         task.span.record("us", us);
         task.span.record("bytes", bytes);

@@ -9,9 +9,9 @@ use std::{sync::atomic::Ordering::SeqCst, time::Instant};
 use rackscan_ramp::{
     message::{HomeId, Reply, Request},
     slot::SlotMemory,
-    stamp::{ClientId, Stamp},
     store::Store,
     termination::Message,
+    timestamp::{ClientId, Timestamp},
 };
 
 use super::{
@@ -28,8 +28,8 @@ use crate::{
 /// That of no client.
 const OWN: ConnectionId = ConnectionId(u64::MAX);
 
-fn standing<M: SlotMemory>(store: &Store<M>) -> impl Fn(Stamp) -> Standing + Copy {
-    move |stamp| match store.transaction(stamp) {
+fn standing<M: SlotMemory>(store: &Store<M>) -> impl Fn(Timestamp) -> Standing + Copy {
+    move |timestamp| match store.transaction(timestamp) {
         Some(transaction) if transaction.committed => Standing::Committed,
         Some(_) => Standing::InDoubt,
         None => Standing::Over,
@@ -41,8 +41,10 @@ impl HomeService {
     pub(super) fn end_those_of(&mut self, client: ClientId) {
         let store = self.home.store();
         let standing = standing(store);
-        for (stamp, transaction) in store.unsettled().filter(|(stamp, _)| stamp.client == client) {
-            self.endings.add(stamp, transaction.homes.clone(), |stamp| standing(stamp) != Standing::Over);
+        for (timestamp, transaction) in store.unsettled().filter(|(timestamp, _)| timestamp.client == client)
+        {
+            self.endings
+                .add(timestamp, transaction.homes.clone(), |timestamp| standing(timestamp) != Standing::Over);
         }
     }
 
@@ -67,7 +69,7 @@ impl HomeService {
             PeerReport::Tick => {
                 self.look_at_copies();
                 let store = self.home.store();
-                let unsettled = store.unsettled().map(|(stamp, of)| (stamp, of.homes.as_slice()));
+                let unsettled = store.unsettled().map(|(timestamp, of)| (timestamp, of.homes.as_slice()));
                 self.endings.look_for_old(Instant::now(), unsettled, standing(store));
                 self.endings.tick(standing(store))
             }
@@ -77,31 +79,31 @@ impl HomeService {
 
     /// The home has answered the ending with this number.
     pub(super) fn heard_here(&mut self, ending: u64, reply: &Reply) {
-        if let Some(stamp) = self.endings.stamp_of(ending) {
-            self.heard_of(stamp, self.id, reply);
+        if let Some(timestamp) = self.endings.timestamp_of(ending) {
+            self.heard_of(timestamp, self.id, reply);
         }
     }
 
-    fn heard_of(&mut self, stamp: Stamp, from: HomeId, reply: &Reply) {
-        let (sayings, decided) = self.endings.heard(stamp, from, reply);
-        if decided && standing(self.home.store())(stamp) == Standing::InDoubt {
+    fn heard_of(&mut self, timestamp: Timestamp, from: HomeId, reply: &Reply) {
+        let (sayings, decided) = self.endings.heard(timestamp, from, reply);
+        if decided && standing(self.home.store())(timestamp) == Standing::InDoubt {
             add(&self.shared.gauges.ended_by_asking, 1);
         }
         self.say(sayings);
     }
 
     fn say(&mut self, sayings: Vec<Saying>) {
-        for Saying { ending, stamp, message: Message { to, request } } in sayings {
+        for Saying { ending, timestamp, message: Message { to, request } } in sayings {
             if to == self.id {
                 if matches!(request, Request::Commit { .. })
-                    && standing(self.home.store())(stamp) == Standing::InDoubt
+                    && standing(self.home.store())(timestamp) == Standing::InDoubt
                 {
                     add(&self.shared.gauges.committed, 1);
                 }
                 let (caller, messages) = (Caller::of_ending(ending), vec![request]);
                 self.ask(Asked { caller, connection: OWN, messages });
             } else if let Some(peers) = &self.peers {
-                peers.send(Errand { about: stamp, to, request });
+                peers.send(Errand { about: timestamp, to, request });
             }
         }
     }

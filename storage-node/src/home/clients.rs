@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use rackscan_ramp::stamp::ClientId;
+use rackscan_ramp::timestamp::ClientId;
 
 use crate::{limits::CLIENTS_PER_CONNECTION_MAX, store::ConnectionId};
 

@@ -23,8 +23,8 @@ use std::{
 
 use rackscan_ramp::{
     message::{HomeId, Reply},
-    stamp::Stamp,
     termination::{Message, Termination},
+    timestamp::Timestamp,
 };
 
 use super::orphans::Orphans;
@@ -47,7 +47,7 @@ pub(super) struct Saying {
     /// The number of its ending, which is never used again.
     pub(super) ending: u64,
     /// Which one.
-    pub(super) stamp: Stamp,
+    pub(super) timestamp: Timestamp,
     /// To whom, and what.
     pub(super) message: Message,
 }
@@ -67,10 +67,10 @@ struct Ending {
 pub(super) struct Endings {
     own: HomeId,
     orphans: Orphans,
-    active: BTreeMap<Stamp, Ending>,
+    active: BTreeMap<Timestamp, Ending>,
     next: u64,
     /// What was unsettled when that was last looked at.
-    seen: BTreeSet<Stamp>,
+    seen: BTreeSet<Timestamp>,
     seen_at: Instant,
 }
 
@@ -82,13 +82,18 @@ impl Endings {
     }
 
     /// One more is to be ended. `is_open` as in [`Orphans::add`].
-    pub(super) fn add(&mut self, stamp: Stamp, mut homes: Vec<HomeId>, is_open: impl Fn(Stamp) -> bool) {
+    pub(super) fn add(
+        &mut self,
+        timestamp: Timestamp,
+        mut homes: Vec<HomeId>,
+        is_open: impl Fn(Timestamp) -> bool,
+    ) {
         // Who leaves its home out is not believed: it is prepared here.
         if !homes.contains(&self.own) {
             homes.push(self.own);
         }
-        if !self.active.contains_key(&stamp) {
-            self.orphans.add(stamp, homes, is_open);
+        if !self.active.contains_key(&timestamp) {
+            self.orphans.add(timestamp, homes, is_open);
         }
     }
 
@@ -98,41 +103,41 @@ impl Endings {
     }
 
     /// Begins with as many as may be ended at a time.
-    pub(super) fn begin(&mut self, standing: impl Fn(Stamp) -> Standing) -> Vec<Saying> {
+    pub(super) fn begin(&mut self, standing: impl Fn(Timestamp) -> Standing) -> Vec<Saying> {
         let mut sayings = Vec::new();
         while self.active.len() < ENDINGS_MAX {
-            let Some((stamp, homes)) = self.orphans.take() else { break };
-            let (termination, messages) = match standing(stamp) {
-                Standing::InDoubt => Termination::begin(stamp, &homes),
-                Standing::Committed => Termination::settle(stamp, &homes),
+            let Some((timestamp, homes)) = self.orphans.take() else { break };
+            let (termination, messages) = match standing(timestamp) {
+                Standing::InDoubt => Termination::begin(timestamp, &homes),
+                Standing::Committed => Termination::settle(timestamp, &homes),
                 Standing::Over => continue,
             };
             self.next += 1;
             let number = self.next;
-            sayings.extend(messages.into_iter().map(|message| Saying { ending: number, stamp, message }));
-            self.active.insert(stamp, Ending { number, homes, termination, moves: true });
+            sayings.extend(messages.into_iter().map(|message| Saying { ending: number, timestamp, message }));
+            self.active.insert(timestamp, Ending { number, homes, termination, moves: true });
         }
         sayings
     }
 
     /// Of which transaction this ending is.
-    pub(super) fn stamp_of(&self, number: u64) -> Option<Stamp> {
-        self.active.iter().find(|(_, ending)| ending.number == number).map(|(stamp, _)| *stamp)
+    pub(super) fn timestamp_of(&self, number: u64) -> Option<Timestamp> {
+        self.active.iter().find(|(_, ending)| ending.number == number).map(|(timestamp, _)| *timestamp)
     }
 
     /// A home has answered; what is to be said then, and whether that has decided how the
     /// transaction ends.
-    pub(super) fn heard(&mut self, stamp: Stamp, from: HomeId, reply: &Reply) -> (Vec<Saying>, bool) {
-        let Some(ending) = self.active.get_mut(&stamp) else { return (Vec::new(), false) };
+    pub(super) fn heard(&mut self, timestamp: Timestamp, from: HomeId, reply: &Reply) -> (Vec<Saying>, bool) {
+        let Some(ending) = self.active.get_mut(&timestamp) else { return (Vec::new(), false) };
         let before = ending.termination.decision();
         let messages = ending.termination.heard(from, reply);
         ending.moves = true;
         let number = ending.number;
         let decided = before.is_none() && ending.termination.decision().is_some();
         if ending.termination.ended() {
-            self.active.remove(&stamp);
+            self.active.remove(&timestamp);
         }
-        let saying = |message| Saying { ending: number, stamp, message };
+        let saying = |message| Saying { ending: number, timestamp, message };
         (messages.into_iter().map(saying).collect(), decided)
     }
 
@@ -143,14 +148,14 @@ impl Endings {
 
     /// Some time has gone by: those that did not get further make room for others, those that did
     /// are asked about again where that may have been lost.
-    pub(super) fn tick(&mut self, standing: impl Fn(Stamp) -> Standing) -> Vec<Saying> {
-        let stuck: Vec<Stamp> =
-            self.active.iter().filter(|(_, ending)| !ending.moves).map(|(stamp, _)| *stamp).collect();
-        for stamp in stuck {
-            if let Some(ending) = self.active.remove(&stamp)
-                && standing(stamp) != Standing::Over
+    pub(super) fn tick(&mut self, standing: impl Fn(Timestamp) -> Standing) -> Vec<Saying> {
+        let stuck: Vec<Timestamp> =
+            self.active.iter().filter(|(_, ending)| !ending.moves).map(|(timestamp, _)| *timestamp).collect();
+        for timestamp in stuck {
+            if let Some(ending) = self.active.remove(&timestamp)
+                && standing(timestamp) != Standing::Over
             {
-                self.orphans.add(stamp, ending.homes, |stamp| standing(stamp) != Standing::Over);
+                self.orphans.add(timestamp, ending.homes, |timestamp| standing(timestamp) != Standing::Over);
             }
         }
         self.active.values_mut().for_each(|ending| ending.moves = false);
@@ -160,8 +165,8 @@ impl Endings {
     }
 
     fn again(&self, to: impl Fn(HomeId) -> bool) -> Vec<Saying> {
-        let sayings = self.active.iter().flat_map(|(stamp, ending)| {
-            let saying = |message| Saying { ending: ending.number, stamp: *stamp, message };
+        let sayings = self.active.iter().flat_map(|(timestamp, ending)| {
+            let saying = |message| Saying { ending: ending.number, timestamp: *timestamp, message };
             ending.termination.again().into_iter().map(saying)
         });
         sayings.filter(|saying| to(saying.message.to)).collect()
@@ -171,8 +176,8 @@ impl Endings {
     pub(super) fn look_for_old<'t>(
         &mut self,
         now: Instant,
-        unsettled: impl Iterator<Item = (Stamp, &'t [HomeId])>,
-        standing: impl Fn(Stamp) -> Standing,
+        unsettled: impl Iterator<Item = (Timestamp, &'t [HomeId])>,
+        standing: impl Fn(Timestamp) -> Standing,
     ) {
         if now.saturating_duration_since(self.seen_at) < IN_DOUBT_TIME_MAX {
             return;
@@ -180,10 +185,10 @@ impl Endings {
         self.seen_at = now;
         let before = std::mem::take(&mut self.seen);
         let mut seen = BTreeSet::new();
-        for (stamp, homes) in unsettled {
-            seen.insert(stamp);
-            if before.contains(&stamp) {
-                self.add(stamp, homes.to_vec(), |stamp| standing(stamp) != Standing::Over);
+        for (timestamp, homes) in unsettled {
+            seen.insert(timestamp);
+            if before.contains(&timestamp) {
+                self.add(timestamp, homes.to_vec(), |timestamp| standing(timestamp) != Standing::Over);
             }
         }
         self.seen = seen;
@@ -195,13 +200,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use rackscan_ramp::{message::Request, message::Vote, stamp::ClientId};
+    use rackscan_ramp::{message::Request, message::Vote, timestamp::ClientId};
 
     const OWN: HomeId = HomeId(1);
     const OTHER: HomeId = HomeId(2);
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     fn endings(count: u64) -> Endings {
@@ -211,7 +216,7 @@ mod tests {
     }
 
     fn about(sayings: &[Saying]) -> BTreeSet<u64> {
-        sayings.iter().map(|saying| saying.stamp.time).collect()
+        sayings.iter().map(|saying| saying.timestamp.time).collect()
     }
 
     #[test]
@@ -233,14 +238,14 @@ mod tests {
     #[test]
     fn what_is_over_is_left_alone_and_what_is_committed_is_told_to_the_others() {
         let mut endings = endings(3);
-        let standing = |stamp: Stamp| match stamp.time {
+        let standing = |timestamp: Timestamp| match timestamp.time {
             1 => Standing::Over,
             2 => Standing::Committed,
             _ => Standing::InDoubt,
         };
         let asked: Vec<Request> =
             endings.begin(standing).into_iter().map(|saying| saying.message.request).collect();
-        let (commit, inquire) = (Request::Commit { stamp: at(2) }, Request::Inquire { stamp: at(3) });
+        let (commit, inquire) = (Request::Commit { timestamp: at(2) }, Request::Inquire { timestamp: at(3) });
         assert_eq!(asked, [commit.clone(), commit, inquire.clone(), inquire]);
         let (told, decided) = endings.heard(at(2), OTHER, &Reply::Committed);
         assert_eq!((told, decided), (vec![], false), "that was known");
@@ -260,8 +265,8 @@ mod tests {
         endings.begin(|_| Standing::InDoubt);
         let asked = endings.back(OTHER);
         assert_eq!(asked.len(), 1);
-        assert_eq!(asked[0].message, Message { to: OTHER, request: Request::Inquire { stamp: at(1) } });
-        assert_eq!(endings.stamp_of(asked[0].ending), Some(at(1)));
+        assert_eq!(asked[0].message, Message { to: OTHER, request: Request::Inquire { timestamp: at(1) } });
+        assert_eq!(endings.timestamp_of(asked[0].ending), Some(at(1)));
     }
 
     #[test]

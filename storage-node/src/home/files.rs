@@ -439,7 +439,7 @@ mod tests {
         item::{Key, Metadata, Value},
         log::Record,
         message::{Guard, Part},
-        stamp::{ClientId, Stamp},
+        timestamp::{ClientId, Timestamp},
     };
 
     use super::*;
@@ -450,12 +450,12 @@ mod tests {
         let mut writer = LogWriter::after(start);
         let mut before = start;
         for time in 1..=5 {
-            let stamp = Stamp { time, client: ClientId(1) };
+            let timestamp = Timestamp { time, client: ClientId(1) };
             let items = vec![(Key::new(b"key").unwrap(), Value::new(&[1; 100]).unwrap())];
-            let (guard, metadata) = (Guard::Open, Metadata::Stamp);
-            writer.append(&Record::Put(Part { stamp, homes: vec![], guard, metadata, items }));
+            let (guard, metadata) = (Guard::Open, Metadata::Timestamp);
+            writer.append(&Record::Put(Part { timestamp, homes: vec![], guard, metadata, items }));
             before = writer.tail();
-            writer.append(&Record::Commit(stamp));
+            writer.append(&Record::Commit(timestamp));
         }
         ([&header[..], &writer.take_batch().unwrap().bytes].concat(), before)
     }

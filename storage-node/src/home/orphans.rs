@@ -6,27 +6,32 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use rackscan_ramp::{message::HomeId, stamp::Stamp};
+use rackscan_ramp::{message::HomeId, timestamp::Timestamp};
 
 use crate::limits::ORPHANS_MAX;
 
 /// Transactions with all of their homes.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    waiting: BTreeMap<Stamp, Vec<HomeId>>,
+    waiting: BTreeMap<Timestamp, Vec<HomeId>>,
     /// The last one that was taken.
-    taken: Option<Stamp>,
+    taken: Option<Timestamp>,
 }
 
 impl Orphans {
     /// Adds one. `is_open` tells whether one still is: where there are too many, those that have
     /// ended meanwhile go.
-    pub(crate) fn add(&mut self, stamp: Stamp, homes: Vec<HomeId>, is_open: impl Fn(Stamp) -> bool) {
+    pub(crate) fn add(
+        &mut self,
+        timestamp: Timestamp,
+        homes: Vec<HomeId>,
+        is_open: impl Fn(Timestamp) -> bool,
+    ) {
         if self.waiting.len() >= ORPHANS_MAX {
-            self.waiting.retain(|stamp, _| is_open(*stamp));
+            self.waiting.retain(|timestamp, _| is_open(*timestamp));
         }
         if self.waiting.len() < ORPHANS_MAX {
-            self.waiting.insert(stamp, homes);
+            self.waiting.insert(timestamp, homes);
         }
     }
 
@@ -36,10 +41,10 @@ impl Orphans {
     }
 
     /// Takes the next one: the oldest after the last one that was taken, or the oldest.
-    pub(crate) fn take(&mut self) -> Option<(Stamp, Vec<HomeId>)> {
+    pub(crate) fn take(&mut self) -> Option<(Timestamp, Vec<HomeId>)> {
         let behind = self.taken.map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.waiting.range((behind, Bound::Unbounded)).next().map(|(stamp, _)| *stamp);
-        let next = next.or_else(|| self.waiting.first_key_value().map(|(stamp, _)| *stamp))?;
+        let next = self.waiting.range((behind, Bound::Unbounded)).next().map(|(timestamp, _)| *timestamp);
+        let next = next.or_else(|| self.waiting.first_key_value().map(|(timestamp, _)| *timestamp))?;
         self.taken = Some(next);
         self.waiting.remove(&next).map(|homes| (next, homes))
     }
@@ -48,10 +53,10 @@ impl Orphans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackscan_ramp::stamp::ClientId;
+    use rackscan_ramp::timestamp::ClientId;
 
-    fn at(time: u64) -> Stamp {
-        Stamp { time, client: ClientId(1) }
+    fn at(time: u64) -> Timestamp {
+        Timestamp { time, client: ClientId(1) }
     }
 
     #[test]
@@ -62,14 +67,16 @@ mod tests {
         }
         assert_eq!(orphans.take(), Some((at(3), vec![HomeId(1)])));
         orphans.add(at(3), vec![HomeId(1)], |_| true);
-        let taken: Vec<u64> = std::iter::from_fn(|| orphans.take()).map(|(stamp, _)| stamp.time).collect();
+        let taken: Vec<u64> =
+            std::iter::from_fn(|| orphans.take()).map(|(timestamp, _)| timestamp.time).collect();
         assert_eq!(taken, [4, 5, 3], "who comes again is last");
     }
 
     #[test]
     fn those_that_have_ended_make_room() {
         let mut orphans = Orphans::default();
-        (0..ORPHANS_MAX as u64 + 1).for_each(|time| orphans.add(at(time), vec![], |stamp| stamp.time > 9));
+        (0..ORPHANS_MAX as u64 + 1)
+            .for_each(|time| orphans.add(at(time), vec![], |timestamp| timestamp.time > 9));
         assert_eq!(orphans.len(), ORPHANS_MAX + 1 - 10);
         assert_eq!(orphans.take(), Some((at(10), vec![])));
     }

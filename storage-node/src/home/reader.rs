@@ -127,19 +127,19 @@ mod tests {
         item::{Key, Metadata, Value},
         log::LogWriter,
         message::{Guard, Part},
-        stamp::{ClientId, Stamp},
+        timestamp::{ClientId, Timestamp},
     };
 
     /// Records of many lengths, among them lengths whose first byte is zero, with zeroes in them.
     fn log() -> (Vec<u8>, usize) {
         let mut writer = LogWriter::after(Tail::START);
         for time in 1..200_u64 {
-            let stamp = Stamp { time, client: ClientId(0) };
+            let timestamp = Timestamp { time, client: ClientId(0) };
             let value = Value::new(&vec![0; usize::try_from(time * 7 % 400).unwrap()]).unwrap();
             let items = vec![(Key::new(b"key").unwrap(), value)];
-            let (guard, metadata) = (Guard::Open, Metadata::Stamp);
-            writer.append(&Record::Put(Part { stamp, homes: vec![], guard, metadata, items }));
-            writer.append(&Record::Commit(stamp));
+            let (guard, metadata) = (Guard::Open, Metadata::Timestamp);
+            writer.append(&Record::Put(Part { timestamp, homes: vec![], guard, metadata, items }));
+            writer.append(&Record::Commit(timestamp));
         }
         (writer.take_batch().unwrap().bytes, 398)
     }

@@ -121,9 +121,9 @@ impl HomeService {
         gauges.log_replicas.store(copies as u64, Relaxed);
         gauges.log_replicas_min.store(log_replicas_min as u64, Relaxed);
         let mut endings = Endings::new(id, Instant::now());
-        for (stamp, transaction) in home.store().unsettled() {
+        for (timestamp, transaction) in home.store().unsettled() {
             // Their coordinators may live: whoever ends them asks the other homes first.
-            endings.add(stamp, transaction.homes.clone(), |_| true);
+            endings.add(timestamp, transaction.homes.clone(), |_| true);
         }
         Self {
             home,
@@ -222,7 +222,7 @@ impl HomeService {
                     );
                     continue;
                 }
-                Request::Prepare { part, .. } => self.clients.acts(part.stamp.client, connection),
+                Request::Prepare { part, .. } => self.clients.acts(part.timestamp.client, connection),
                 Request::Lock { owner, .. } => self.clients.acts(owner.client, connection),
                 _ => {}
             }
@@ -468,7 +468,7 @@ fn may_record(message: &Request) -> bool {
             | Request::Advance { .. }
             | Request::Close { .. }
             | Request::Get { .. }
-            | Request::Stamps { .. }
+            | Request::Timestamps { .. }
             | Request::Among { .. }
             | Request::Scan { .. }
             | Request::Mark

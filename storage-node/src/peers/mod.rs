@@ -36,7 +36,7 @@ use rackscan_format::{ids::NodeId, message::LogGeneration};
 use rackscan_ramp::{
     log::{Batch, Tail},
     message::{HomeId, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -57,7 +57,7 @@ use thread::PeersThread;
 #[derive(Debug)]
 pub(crate) struct Errand {
     /// About which transaction.
-    pub(crate) about: Stamp,
+    pub(crate) about: Timestamp,
     /// To whom.
     pub(crate) to: HomeId,
     /// What.
@@ -70,7 +70,7 @@ pub(crate) enum PeerReport {
     /// Another home has answered.
     Heard {
         /// About which transaction it was asked.
-        about: Stamp,
+        about: Timestamp,
         /// Who.
         from: HomeId,
         /// What it says.

@@ -23,7 +23,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     message::{HomeId, Reply},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{Errand, PeerReport, SharedBell, copier::Copier, outlet::Outlet};
@@ -105,7 +105,7 @@ struct Talking<'t> {
     lines: Lines,
     homes: Vec<HomeId>,
     /// What was asked and not answered: at which node, and about what.
-    asked: HashMap<u64, (usize, Stamp)>,
+    asked: HashMap<u64, (usize, Timestamp)>,
     tags: u64,
     tick_at: Instant,
     copier: Copier,
@@ -162,7 +162,7 @@ impl<'t> Talking<'t> {
 
     fn carry(&mut self, Errand { about, to, request }: Errand) {
         let Some(node) = self.homes.iter().position(|home| *home == to) else {
-            tracing::warn!(stamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
+            tracing::warn!(timestamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
             return;
         };
         let Some((_, memory)) = self.lines.memory(node) else { return };
@@ -219,7 +219,7 @@ impl<'t> Talking<'t> {
         }
     }
 
-    fn replied(&mut self, node: usize, about: Stamp, bytes: &[u8]) {
+    fn replied(&mut self, node: usize, about: Timestamp, bytes: &[u8]) {
         let replies: Vec<Reply> = match codec::decode("answers", bytes) {
             Ok(replies) => replies,
             Err(error) => return self.lines.hang_up(node, &error.to_string()),

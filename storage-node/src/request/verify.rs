@@ -1,10 +1,10 @@
 //! Are the bytes of a stripe set here what they were?
 //!
 //! Read from the devices, whatever the cache has; neighbours in one read. Nothing is sent but which
-//! places are rotten.
+//! places are corrupt.
 //!
 //! Invariants
-//! - A place that cannot be read is rotten, unless the device is lost: then the node stops, as it
+//! - A place that cannot be read is corrupt, unless the device is lost: then the node stops, as it
 //!   does with any read.
 //! - A request that waits holds no memory that others wait for.
 
@@ -63,7 +63,7 @@ pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refus
     }
     let next = wanted.from + places.len() as u64;
     let next = (next < count && !places.is_empty()).then_some(next);
-    let found = Verified { next, places: places.len() as u64, bytes, rotten: Vec::new() };
+    let found = Verified { next, places: places.len() as u64, bytes, corrupt: Vec::new() };
     places.sort_unstable_by_key(|(_, place)| (place.extent.device, place.extent.offset_bytes));
     let runs = runs(&places);
     Ok(Box::new(Verify {
@@ -139,8 +139,8 @@ impl Verify {
         for (number, place) in &self.places[run] {
             let length = place.extent.length_bytes as usize;
             if let Err(reason) = place.check(bytes.get(offset..offset + length).unwrap_or_default()) {
-                tracing::warn!(set = %self.set.id(), place = number, reason, "bytes on a device are rotten");
-                self.found.rotten.push(*number);
+                tracing::warn!(set = %self.set.id(), place = number, reason, "bytes on a device are corrupt");
+                self.found.corrupt.push(*number);
             }
             offset += length;
         }
@@ -155,7 +155,7 @@ impl Verify {
             run.rev().for_each(|at| self.runs.push_front(at..at + 1));
         } else {
             tracing::warn!(reason = refusal.text, "bytes on a device cannot be read");
-            self.found.rotten.extend(self.places[run].iter().map(|(number, _)| *number));
+            self.found.corrupt.extend(self.places[run].iter().map(|(number, _)| *number));
         }
     }
 }
@@ -175,10 +175,10 @@ impl Work for Verify {
         if !self.runs.is_empty() {
             return Progress::Starved;
         }
-        self.found.rotten.sort_unstable();
+        self.found.corrupt.sort_unstable();
         self.set.verified(self.from, &self.found);
-        let rotten = std::mem::take(&mut self.found.rotten);
-        Progress::Finished(Ok(Answer::Verified(Verified { rotten, ..self.found.clone() })))
+        let corrupt = std::mem::take(&mut self.found.corrupt);
+        Progress::Finished(Ok(Answer::Verified(Verified { corrupt, ..self.found.clone() })))
     }
 
     fn device_done(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Parity    cells that a load reserved                        -> checksums of the load                    (loads/parity)
-//! Rebuild   places of a set that this node has adopted and    -> rotten or whole, as they verify
+//! Rebuild   places of a set that this node has adopted and    -> corrupt or whole, as they verify
 //!           of which nobody has found since that it is whole
 //! ```
 //!
@@ -113,7 +113,7 @@ impl HeldSet {
         let mut lost = self.lost();
         let Some(known) = lost.as_mut() else { return };
         known.claims.retain(|claim| claim.strong_count() > 0);
-        if !known.claims.is_empty() || !found.rotten.is_empty() {
+        if !known.claims.is_empty() || !found.corrupt.is_empty() {
             known.whole_to = 0;
         } else if from <= known.whole_to {
             known.whole_to = known.whole_to.max(from + found.places);
@@ -230,7 +230,7 @@ impl Store {
         let Some(known) = lost.as_mut() else {
             return Err(malformed(format!(
                 "set {set} was not adopted since this node started, or has been found whole since: its places take only their bytes; mend those that are \
-                 rotten"
+                 corrupt"
             )));
         };
         let expected = kept.iter().map(|extents| known.expected(extents));

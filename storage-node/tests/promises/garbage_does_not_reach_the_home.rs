@@ -9,7 +9,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     message::{LeaseId, Reply, Request},
-    stamp::ClientId,
+    timestamp::ClientId,
 };
 use rackscan_storage_node::ByteSize;
 
@@ -33,8 +33,8 @@ fn lists_that_break_a_rule_are_refused_whole() {
     let node = home.start_with_keys();
     for (wire, mut client) in node.both() {
         let close = Request::Close { lease: LeaseId::default() };
-        let commit = |time| Request::Commit { stamp: at(time, 1) };
-        let long = Request::Settled { stamps: vec![at(1, 1); 257] };
+        let commit = |time| Request::Commit { timestamp: at(time, 1) };
+        let long = Request::Settled { timestamps: vec![at(1, 1); 257] };
         let lists = [
             vec![close.clone(); 65],
             vec![prepare(at(1, 1), &[("a", b"value")]), commit(1)],

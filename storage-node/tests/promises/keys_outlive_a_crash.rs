@@ -22,7 +22,10 @@ fn what_was_acknowledged_is_there_after_a_crash() {
         client.commit(at(time, 1), &[("a", &time.to_le_bytes()), ("b", &vec![7; 2000])]);
     }
     assert_eq!(client.transact(prepare(at(30, 1), &[("a", b"in doubt")])), Reply::Prepared);
-    assert_eq!(client.transact(Request::Inquire { stamp: at(31, 1) }), Reply::Voted { vote: Vote::Refused });
+    assert_eq!(
+        client.transact(Request::Inquire { timestamp: at(31, 1) }),
+        Reply::Voted { vote: Vote::Refused }
+    );
     let crashed = home.copy_with_keys();
     node.stop();
     for lives in 1..=2 {
@@ -32,14 +35,14 @@ fn what_was_acknowledged_is_there_after_a_crash() {
         assert_eq!(lease.life, before.life + lives, "a life is lived once");
         assert_eq!(client.transact(Request::Get { lease: before, keys: vec![] }), Reply::Unleased);
         assert_eq!(client.value(lease, "a"), Some(20_u64.to_le_bytes().to_vec()));
-        let votes = [at(30, 1), at(31, 1)].map(|stamp| client.transact(Request::Inquire { stamp }));
+        let votes = [at(30, 1), at(31, 1)].map(|timestamp| client.transact(Request::Inquire { timestamp }));
         assert_eq!(votes, [Vote::Prepared, Vote::Refused].map(|vote| Reply::Voted { vote }));
         assert_eq!(client.status().home.in_doubt, 1);
         node.stop();
     }
     let node = crashed.start_with_keys();
     let mut client = node.shm();
-    assert_eq!(client.transact(Request::Commit { stamp: at(30, 1) }), Reply::Committed);
+    assert_eq!(client.transact(Request::Commit { timestamp: at(30, 1) }), Reply::Committed);
     let lease = client.lease(1);
     assert_eq!(client.value(lease, "a"), Some(b"in doubt".to_vec()));
     node.stop();

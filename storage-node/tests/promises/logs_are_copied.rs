@@ -20,7 +20,7 @@ use rackscan_format::{
 use rackscan_ramp::{
     log::{Record, Tail, read},
     message::{HomeId, Part, Reply, Request, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use rackscan_storage_node::{ClusterId, Config, Node};
 
@@ -92,8 +92,8 @@ fn value_of(time: u64) -> Vec<u8> {
 }
 
 /// Writes in the only home that a client talks to.
-fn commit(client: &mut Client, stamp: Stamp, homes: Vec<HomeId>, items: &[(&str, &[u8])]) {
-    let part = Part { homes, ..part(stamp, items) };
+fn commit(client: &mut Client, timestamp: Timestamp, homes: Vec<HomeId>, items: &[(&str, &[u8])]) {
+    let part = Part { homes, ..part(timestamp, items) };
     // No other home has a vote.
     assert_eq!(
         client.transact(Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }),
@@ -156,7 +156,7 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         let mut client = cluster.ready(1);
         has(&mut client, 8);
         has_copies(&cluster, 1, 2);
-        let vote = client.transact(Request::Inquire { stamp: at(20, 1) });
+        let vote = client.transact(Request::Inquire { timestamp: at(20, 1) });
         assert_eq!(vote, Reply::Voted { vote: Vote::Prepared }, "{wire:?}");
         assert!(client.lease(1).life.abs_diff(life) > 2, "a life is lived once");
         // It goes on as before.

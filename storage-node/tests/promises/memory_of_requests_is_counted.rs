@@ -7,7 +7,7 @@
 use rackscan_format::message::RefusalCode;
 use rackscan_ramp::{
     message::{LeaseId, Mode, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use rackscan_storage_node::ByteSize;
 
@@ -26,7 +26,7 @@ fn least(home: &Home) -> Running {
 }
 
 /// Keys of five bytes, of which the first is the same.
-fn lock(owner: Stamp, count: u32) -> Request {
+fn lock(owner: Timestamp, count: u32) -> Request {
     let name = |number: u32| key(&format!("{number:05}"));
     Request::Lock { owner, wanted: (0..count).map(|number| (name(number), Mode::Exclusive)).collect() }
 }
@@ -37,8 +37,8 @@ fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
     let node = least(&home);
     for (wire, mut client) in node.both() {
         let lease = LeaseId::default();
-        let among = Request::Among { lease, keys: vec![key("a"); 4096], stamps: vec![at(1, 1); 4096] };
-        let settled = Request::Settled { stamps: vec![at(1, 1); 256] };
+        let among = Request::Among { lease, keys: vec![key("a"); 4096], timestamps: vec![at(1, 1); 4096] };
+        let settled = Request::Settled { timestamps: vec![at(1, 1); 256] };
         let all = [vec![settled; 63], vec![among.clone()]].concat();
         let bytes = rackscan_format::codec::encode(&all).expect("messages are encoded").len();
         assert!(2 * bytes < TRANSIT_BYTES / 4, "{bytes} bytes: they do not show it");
@@ -61,7 +61,7 @@ fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
         let holder = client.transact(lock(first, 1));
         assert!(matches!(holder, Reply::Locked { .. }), "{wire}: {holder:?}");
         let before = client.status().home.requests;
-        let owners: Vec<Stamp> = (1..=LOCKERS).map(|number| at(u64::from(number), number)).collect();
+        let owners: Vec<Timestamp> = (1..=LOCKERS).map(|number| at(u64::from(number), number)).collect();
         let asked: Vec<u64> = owners
             .iter()
             .map(|owner| {

@@ -115,10 +115,10 @@ fn ask_for(client: &mut Client, request: ReserveParity) -> Result<Vec<Extent>, R
     }
 }
 
-fn rotten(client: &mut Client) -> (u64, Vec<u64>) {
+fn corrupt(client: &mut Client) -> (u64, Vec<u64>) {
     let verify = Verify { set: SET, from: 0, bytes_max: u64::MAX };
     match client.ask(Request::Verify(verify)) {
-        Ok(Answer::Verified(found)) if found.next.is_none() => (found.places, found.rotten),
+        Ok(Answer::Verified(found)) if found.next.is_none() => (found.places, found.corrupt),
         other => panic!("{other:?}"),
     }
 }
@@ -155,7 +155,7 @@ fn stripes_bring_the_parity_for_which_there_is_room_and_the_table_has_it_after_a
     let pair = Pair::start([Home::new(), Home::new()]);
     loaded(&pair);
     let pair = pair.restarted();
-    assert_eq!(rotten(&mut pair.client()).1, [0_u64; 0]);
+    assert_eq!(corrupt(&mut pair.client()).1, [0_u64; 0]);
     let late = pair.relay(&parity(0), &cell(0)).unwrap_err();
     assert!(late.contains("load 7 was aborted"), "{late}");
     pair.stop();
@@ -250,7 +250,7 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
     assert_eq!(keep_map(&mut client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
     assert_eq!(client.ask(Request::Adopt(Adopt { table: LOAD })), Ok(Answer::Done));
     let all: Vec<u64> = (0..places.len() as u64).collect();
-    assert_eq!(rotten(&mut client), (all.len() as u64, all.clone()));
+    assert_eq!(corrupt(&mut client), (all.len() as u64, all.clone()));
     let refused = pair.relay(&rebuild(last.0), &cell(77)).unwrap_err();
     assert!(refused.contains("is not its parity"), "{refused}");
     let beside = Extent { offset_bytes: last.0.offset_bytes + (8 << 20), ..last.0 };
@@ -264,10 +264,10 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
     }
     // Nobody has looked yet.
     pair.relay(&rebuild(first.0), &first.1).expect("it is stored");
-    assert_eq!(rotten(&mut client), (all.len() as u64, Vec::new()));
+    assert_eq!(corrupt(&mut client), (all.len() as u64, Vec::new()));
     let refused = pair.relay(&rebuild(first.0), &vec![1; first.1.len()]).unwrap_err();
     assert!(refused.contains("has been found whole since"), "{refused}");
-    assert_eq!(rotten(&mut client).1, [0_u64; 0]);
+    assert_eq!(corrupt(&mut client).1, [0_u64; 0]);
     drop(client);
     pair.stop();
 }

@@ -62,13 +62,13 @@ fn verify(client: &mut Client, from: u64, bytes_max: u64) -> Result<Verified, Re
     }
 }
 
-/// All rotten places, asked for in pieces.
-fn rotten(client: &mut Client, count: u64, bytes_max: u64) -> Vec<u64> {
-    let (mut rotten, mut from, mut places) = (Vec::new(), 0, 0);
+/// All corrupt places, asked for in pieces.
+fn corrupt(client: &mut Client, count: u64, bytes_max: u64) -> Vec<u64> {
+    let (mut corrupt, mut from, mut places) = (Vec::new(), 0, 0);
     loop {
         let found = verify(client, from, bytes_max).expect("the set is here");
         assert!(found.places >= 1 && (found.bytes <= bytes_max || found.places == 1), "{found:?}");
-        rotten.extend(&found.rotten);
+        corrupt.extend(&found.corrupt);
         places += found.places;
         match found.next {
             Some(next) => from = next,
@@ -76,7 +76,7 @@ fn rotten(client: &mut Client, count: u64, bytes_max: u64) -> Vec<u64> {
         }
     }
     assert_eq!(places, count);
-    rotten
+    corrupt
 }
 
 fn mend(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, Refusal> {
@@ -86,7 +86,7 @@ fn mend(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, Ref
 }
 
 #[test]
-fn rotten_places_are_named_and_take_nothing_but_their_bytes() {
+fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
     let home = Home::new();
     let node = home.start();
     let (_, _, places) = loaded(&home, &mut node.shm());
@@ -95,12 +95,12 @@ fn rotten_places_are_named_and_take_nothing_but_their_bytes() {
     let (page, other, cell) = (2_u64, 5_u64, count - 1);
     let of = |place: u64| &places[usize::try_from(place).expect("few")];
     for (wire, mut client) in node.both() {
-        assert_eq!(rotten(&mut client, count, 1 << 20), [0_u64; 0], "{wire}");
+        assert_eq!(corrupt(&mut client, count, 1 << 20), [0_u64; 0], "{wire}");
         spoil(&home, &of(page).0, 100);
         spoil(&home, &of(cell).0, u64::from(CELL) - 1);
         let spoiled: Vec<Vec<u8>> = places.iter().map(|(extent, _)| bytes(&home, extent)).collect();
         for bytes_max in [0, 20_000, 1 << 20, u64::MAX] {
-            assert_eq!(rotten(&mut client, count, bytes_max), [page, cell], "{wire}");
+            assert_eq!(corrupt(&mut client, count, bytes_max), [page, cell], "{wire}");
         }
         let whole = |place: u64| of(place).1.clone();
         let flipped = |place: u64, at: usize| {
@@ -110,12 +110,12 @@ fn rotten_places_are_named_and_take_nothing_but_their_bytes() {
         };
         let (long, short) = ([&whole(page)[..], &[0; 512]].concat(), whole(page)[512..].to_vec());
         let wrongs = [
-            ("rot", vec![page], flipped(page, 700)),
+            ("a corrupt page", vec![page], flipped(page, 700)),
             ("another header", vec![page], flipped(page, 20)),
             ("another page, which is right", vec![page], whole(other)),
             ("a page for a cell", vec![cell], whole(page)),
             ("another cell", vec![cell], whole(cell - 1)),
-            ("rot of a cell", vec![cell], flipped(cell, 0)),
+            ("a corrupt cell", vec![cell], flipped(cell, 0)),
             ("zeros", vec![page], vec![0; whole(page).len()]),
             ("too much", vec![page], long),
             ("too little", vec![page], short),
@@ -136,7 +136,7 @@ fn rotten_places_are_named_and_take_nothing_but_their_bytes() {
         for (extent, before) in &places {
             assert!(bytes(&home, extent) == *before, "{wire}");
         }
-        assert_eq!(rotten(&mut client, count, 4096), [0_u64; 0], "{wire}");
+        assert_eq!(corrupt(&mut client, count, 4096), [0_u64; 0], "{wire}");
         assert_eq!(mend(&mut client, &[page], &whole(page)), Ok(Answer::Done), "{wire}: again");
     }
     let mut client = node.shm();
@@ -160,14 +160,14 @@ fn a_mended_page_is_what_a_scan_finds_and_it_is_durable() {
     for (extent, _) in &places {
         spoil(&home, extent, 64);
     }
-    assert_eq!(rotten(&mut client, all.len() as u64, 1 << 20), all);
+    assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     for (place, (_, whole)) in (0..).zip(&places) {
         assert_eq!(mend(&mut client, &[place], whole), Ok(Answer::Done));
     }
     drop(client);
     node.stop();
     let node = home.start();
-    assert_eq!(rotten(&mut node.shm(), all.len() as u64, 1 << 20), [0_u64; 0]);
+    assert_eq!(corrupt(&mut node.shm(), all.len() as u64, 1 << 20), [0_u64; 0]);
     node.stop();
 }
 
@@ -206,10 +206,10 @@ fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
     let mut client = node.shm();
     assert_eq!((used_bytes(&node), client.catalog(1 << 20).tables), (used, before));
     let all: Vec<u64> = (0..places.len() as u64).collect();
-    assert_eq!(rotten(&mut client, all.len() as u64, 1 << 20), all);
+    assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     let whole: Vec<u8> = places.iter().flat_map(|(_, whole)| whole.clone()).collect();
     assert_eq!(mend(&mut client, &all, &whole), Ok(Answer::Done));
-    assert_eq!(rotten(&mut client, all.len() as u64, 1 << 20), [0_u64; 0]);
+    assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), [0_u64; 0]);
     drop(client);
     node.stop();
 }

@@ -11,7 +11,7 @@ use rackscan_fabric::{
 use rackscan_format::message::{Answer, RefusalCode, Request as NodeRequest};
 use rackscan_ramp::{
     message::{Reply, Request, Vote},
-    stamp::ClientId,
+    timestamp::ClientId,
 };
 
 use crate::support::{
@@ -56,14 +56,14 @@ fn what_comes_in_a_box_is_answered_in_that_box() {
         assert_eq!(index, Some(0), "{wire}");
         let value = vec![7; 1000];
         for round in 1..20_u64 {
-            let stamp = at(later(number, round), number);
-            let (replies, index) = posting.ask(&[prepare(stamp, &[("a", &value)])]);
+            let timestamp = at(later(number, round), number);
+            let (replies, index) = posting.ask(&[prepare(timestamp, &[("a", &value)])]);
             assert_eq!(replies, [Reply::Prepared]);
             assert_eq!(index.map(|index| index as u64), Some((3 * round - 2) % 4), "{wire}");
-            assert_eq!(posting.ask(&[Request::Commit { stamp }]).0, [Reply::Committed]);
+            assert_eq!(posting.ask(&[Request::Commit { timestamp }]).0, [Reply::Committed]);
             let (replies, _) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
             let [Reply::Found { items, .. }] = &replies[..] else { panic!("{replies:?}") };
-            assert_eq!(items[0].1.version.stamp, stamp);
+            assert_eq!(items[0].1.version.timestamp, timestamp);
         }
         assert_eq!(posted(&mut posting.client), before + 1 + 19 * 3, "{wire}: all came in boxes");
         // What is not answered is answered with nothing.
@@ -79,8 +79,8 @@ fn what_is_too_long_for_its_box_or_lies_elsewhere_is_answered_by_a_message_and_t
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let lease = posting.client.lease(number);
         for (time, length) in [(1, 20_000), (2, 200_000)] {
-            let stamp = at(later(number, time), number);
-            posting.client.commit(stamp, &[("a", &vec![7; length])]);
+            let timestamp = at(later(number, time), number);
+            posting.client.commit(timestamp, &[("a", &vec![7; length])]);
             for _ in 0..5 {
                 let (replies, index) = posting.ask(&[Request::Get { lease, keys: vec![key("a")] }]);
                 let [Reply::Found { items, .. }] = &replies[..] else { panic!("{replies:?}") };
@@ -101,16 +101,16 @@ fn a_message_that_is_sent_behind_a_box_is_served_after_it() {
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         let _others = others(&node);
         for round in 1..2000_u64 {
-            let stamp = at(later(number, round), number);
-            let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
-            let inquire = posting.client.transact_request(&[Request::Inquire { stamp }]);
+            let timestamp = at(later(number, round), number);
+            let by_post = posting.post(&[prepare(timestamp, &[("a", b"value")])]);
+            let inquire = posting.client.transact_request(&[Request::Inquire { timestamp }]);
             let by_message = posting.client.send(inquire);
             let (reply, index) = posting.wait(by_post);
             assert!(index.is_some(), "{wire}");
             assert_eq!(posting.client.replies(reply.outcome), [Reply::Prepared], "{wire}, round {round}");
             let (reply, _) = posting.wait(by_message);
             assert_eq!(posting.client.replies(reply.outcome), PREPARED, "{wire}, round {round}");
-            assert_eq!(posting.client.transact(Request::Commit { stamp }), Reply::Committed);
+            assert_eq!(posting.client.transact(Request::Commit { timestamp }), Reply::Committed);
         }
     }
     node.stop();
@@ -129,16 +129,16 @@ fn a_message_does_not_overtake_a_box_while_the_node_serves_others() {
     let slow = busy.transact_request(&[Request::Get { lease, keys: vec![key("a"); 4096] }]);
     for (number, (wire, mut posting)) in (1_u32..).zip(both(&node)) {
         for round in 1..=20_u64 {
-            let stamp = at(later(number, round), number);
-            let inquire = posting.client.transact_request(&[Request::Inquire { stamp }]);
+            let timestamp = at(later(number, round), number);
+            let inquire = posting.client.transact_request(&[Request::Inquire { timestamp }]);
             let meanwhile: Vec<u64> = (0..SLOW).map(|_| busy.send(slow.clone())).collect();
-            let by_post = posting.post(&[prepare(stamp, &[("a", b"value")])]);
+            let by_post = posting.post(&[prepare(timestamp, &[("a", b"value")])]);
             let by_message = posting.client.send(inquire);
             let (reply, _) = posting.wait(by_post);
             assert_eq!(posting.client.replies(reply.outcome), [Reply::Prepared], "{wire}, round {round}");
             let (reply, _) = posting.wait(by_message);
             assert_eq!(posting.client.replies(reply.outcome), PREPARED, "{wire}, round {round}");
-            assert_eq!(posting.client.transact(Request::Commit { stamp }), Reply::Committed);
+            assert_eq!(posting.client.transact(Request::Commit { timestamp }), Reply::Committed);
             meanwhile.into_iter().for_each(|id| assert!(busy.wait(id).outcome.is_ok()));
         }
     }

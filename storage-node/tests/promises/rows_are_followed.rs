@@ -23,7 +23,7 @@ use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
     item::{Key, Value},
     message::HomeId,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::support::cluster::Cluster;
@@ -59,7 +59,7 @@ pub(crate) fn stored(row: u32) -> RowIdentity {
 }
 
 /// All rows that the transaction writes. They have many homes.
-fn rows_of(by: Stamp) -> impl Iterator<Item = RowIdentity> {
+fn rows_of(by: Timestamp) -> impl Iterator<Item = RowIdentity> {
     let inserted = (0..INSERTED).map(move |number| RowIdentity::Inserted { by, number });
     (0..STORED).map(stored).chain(inserted)
 }
@@ -69,27 +69,27 @@ pub(crate) fn item(row: RowIdentity, bytes: &[u8]) -> (Key, Value) {
 }
 
 /// Long enough that scans have several pages.
-pub(crate) fn bytes_of(stamp: Stamp) -> Vec<u8> {
-    stamp.to_bytes().repeat(50)
+pub(crate) fn bytes_of(timestamp: Timestamp) -> Vec<u8> {
+    timestamp.to_bytes().repeat(50)
 }
 
-pub(crate) fn write(session: &mut Session) -> Stamp {
-    let make = |stamp: Stamp| {
-        let items = rows_of(stamp).map(|row| item(row, &bytes_of(stamp)));
+pub(crate) fn write(session: &mut Session) -> Timestamp {
+    let make = |timestamp: Timestamp| {
+        let items = rows_of(timestamp).map(|row| item(row, &bytes_of(timestamp)));
         Ok::<_, TransactionError>(items.collect())
     };
-    let written = session.write_stamped(make).expect("all nodes are up");
+    let written = session.write_with_timestamp(make).expect("all nodes are up");
     assert_eq!(written.untold, []);
-    written.stamp
+    written.timestamp
 }
 
 /// Inserts rows only: they have one home.
-fn insert(session: &mut Session) -> Stamp {
-    let make = |stamp: Stamp| {
-        let inserted = (0..INSERTED).map(|number| RowIdentity::Inserted { by: stamp, number });
-        Ok::<_, TransactionError>(inserted.map(|row| item(row, &bytes_of(stamp))).collect())
+fn insert(session: &mut Session) -> Timestamp {
+    let make = |timestamp: Timestamp| {
+        let inserted = (0..INSERTED).map(|number| RowIdentity::Inserted { by: timestamp, number });
+        Ok::<_, TransactionError>(inserted.map(|row| item(row, &bytes_of(timestamp))).collect())
     };
-    session.write_stamped(make).expect("all nodes are up").stamp
+    session.write_with_timestamp(make).expect("all nodes are up").timestamp
 }
 
 /// Catches up as soon as all nodes are there.
@@ -107,20 +107,20 @@ pub(crate) fn catch_up_when_back(follower: &mut Follower, replica: &mut Replica)
 }
 
 /// Every transaction is there wholly or not at all, and these are. How many there are.
-pub(crate) fn check(replica: &Replica, acknowledged: &[Stamp]) -> usize {
-    let mut inserted: BTreeMap<Stamp, u32> = BTreeMap::new();
-    let mut updated: BTreeMap<Stamp, u32> = BTreeMap::new();
+pub(crate) fn check(replica: &Replica, acknowledged: &[Timestamp]) -> usize {
+    let mut inserted: BTreeMap<Timestamp, u32> = BTreeMap::new();
+    let mut updated: BTreeMap<Timestamp, u32> = BTreeMap::new();
     for (row, version) in replica.table(TABLE).into_iter().flat_map(|rows| rows.rows()) {
-        assert_eq!(version.value.bytes(), Some(&bytes_of(version.stamp)[..]), "{row}");
+        assert_eq!(version.value.bytes(), Some(&bytes_of(version.timestamp)[..]), "{row}");
         let counts = if matches!(row, RowIdentity::Stored { .. }) { &mut updated } else { &mut inserted };
-        *counts.entry(version.stamp).or_default() += 1;
+        *counts.entry(version.timestamp).or_default() += 1;
     }
     assert!(inserted.values().all(|rows| *rows == INSERTED), "a part of a transaction: {inserted:?}");
     // Everybody writes all of these, so they are the newest transaction's.
-    let newest = inserted.keys().last().map(|stamp| (*stamp, STORED));
+    let newest = inserted.keys().last().map(|timestamp| (*timestamp, STORED));
     assert_eq!(updated.into_iter().collect::<Vec<_>>(), newest.into_iter().collect::<Vec<_>>());
-    for stamp in acknowledged {
-        assert!(inserted.contains_key(stamp), "{stamp} was acknowledged");
+    for timestamp in acknowledged {
+        assert!(inserted.contains_key(timestamp), "{timestamp} was acknowledged");
     }
     inserted.len()
 }
@@ -154,12 +154,12 @@ fn what_has_one_home_is_told_by_one_record_as_soon_as_it_is_acknowledged() {
         follower.catch_up(&mut replica).unwrap();
         let (mut session, mut known) = (session(&cluster), 0);
         for number in 1..=20 {
-            let stamp = insert(&mut session);
+            let timestamp = insert(&mut session);
             let caught = follower.catch_up(&mut replica).unwrap();
             assert_eq!((caught.records, caught.began_anew), (1, false), "{wire:?} {number}");
             let rows = replica.table(TABLE).map_or(0, |rows| rows.rows().count());
             let of_this = replica.table(TABLE).into_iter().flat_map(|rows| rows.rows());
-            let of_this = of_this.filter(|(_, version)| version.stamp == stamp).count();
+            let of_this = of_this.filter(|(_, version)| version.timestamp == timestamp).count();
             assert_eq!((rows - known, of_this), (INSERTED as usize, INSERTED as usize), "{wire:?}");
             known = rows;
         }
@@ -186,8 +186,8 @@ fn transactions_over_four_nodes_are_seen_wholly_or_not_at_all_while_others_write
                             || pictures.load(SeqCst) <= PICTURES && Instant::now() < deadline
                     };
                     for _ in (0..).take_while(|written| is_wanted(*written)) {
-                        let stamp = write(&mut session);
-                        acknowledged.lock().expect("nobody panicked").push(stamp);
+                        let timestamp = write(&mut session);
+                        acknowledged.lock().expect("nobody panicked").push(timestamp);
                     }
                     at_work.fetch_sub(1, SeqCst);
                 });

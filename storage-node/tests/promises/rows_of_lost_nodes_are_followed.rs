@@ -11,7 +11,7 @@ use rackscan_delta::{identity::ROW_PREFIX, replica::Replica};
 use rackscan_fabric::Wire;
 use rackscan_ramp::{
     message::{Guard, HomeId, Part, Reply, Request},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use crate::{
@@ -93,9 +93,9 @@ fn more_nodes_than_may_be_away_are_named() {
 }
 
 /// Rows of a transaction that writes one at node 1 and one at node 2.
-fn part_of(stamp: Stamp, row: u32) -> Part {
-    let items = vec![item(stored(row), &bytes_of(stamp))];
-    Part { homes: homes(&[1, 2]), guard: Guard::Open, items, ..part(stamp, &[]) }
+fn part_of(timestamp: Timestamp, row: u32) -> Part {
+    let items = vec![item(stored(row), &bytes_of(timestamp))];
+    Part { homes: homes(&[1, 2]), guard: Guard::Open, items, ..part(timestamp, &[]) }
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
         // Committed at node 2, where nothing tells of it any more; at node 1 nobody has said so.
         assert_eq!(first.transact(prepare(part_of(committed, 0))), Reply::Prepared);
         assert_eq!(second.transact(prepare(part_of(committed, 1))), Reply::Prepared);
-        assert_eq!(second.transact(Request::Commit { stamp: committed }), Reply::Committed);
+        assert_eq!(second.transact(Request::Commit { timestamp: committed }), Reply::Committed);
         let alone = Part { homes: homes(&[2]), ..part_of(superseding, 1) };
         assert_eq!(second.transact(prepare(alone)), Reply::Committed);
         // All have prepared it, so it is committed, and somebody may know.
@@ -121,8 +121,8 @@ fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
         let (mut follower, mut replica) = (follower(&cluster, 1), Replica::new());
         follower.catch_up(&mut replica).unwrap();
         let rows = replica.table(TABLE).expect("there are rows");
-        let stamp_of = |row| rows.row(stored(row)).map(|version| version.stamp);
-        let found: Vec<_> = (0..5).map(stamp_of).collect();
+        let timestamp_of = |row| rows.row(stored(row)).map(|version| version.timestamp);
+        let found: Vec<_> = (0..5).map(timestamp_of).collect();
         assert_eq!(found, [Some(committed), Some(superseding), Some(open), Some(open), None], "{wire:?}");
         cluster.stop_all();
     }
@@ -134,12 +134,12 @@ fn a_log_that_was_made_shorter_tells_as_much() {
     cluster.log_bytes_max = Some(2 << 20);
     cluster.start_all();
     let mut session = Session::open(SessionOptions::new(cluster.lines())).unwrap();
-    let written: Vec<Stamp> = (0..40)
+    let written: Vec<Timestamp> = (0..40)
         .map(|number: u32| {
             // Other people's keys are there, too.
             let mut items: Vec<_> = (0..6).map(|row| item(stored(row), &vec![7; 40_000])).collect();
             items.push((crate::support::keys::key(&number.to_string()), crate::support::keys::value(b"x")));
-            session.write(items).unwrap().stamp
+            session.write(items).unwrap().timestamp
         })
         .collect();
     drop(session);
@@ -150,7 +150,7 @@ fn a_log_that_was_made_shorter_tells_as_much() {
     follower.catch_up(&mut replica).unwrap();
     let rows = replica.table(TABLE).expect("there are rows");
     assert_eq!(rows.rows().count(), 6);
-    assert!(rows.rows().all(|(_, version)| Some(&version.stamp) == written.last()));
+    assert!(rows.rows().all(|(_, version)| Some(&version.timestamp) == written.last()));
     cluster.stop_all();
 }
 

@@ -30,10 +30,10 @@ fn what_is_committed_is_found_over_every_wire_and_what_is_prepared_lies_beside_i
         let next = at(10 + u64::from(number), number);
         assert_eq!(client.transact(prepare(next, &[("a", b"three")])), Reply::Prepared);
         let found = client.get(lease, &["a"]).remove(0).1;
-        assert_eq!((found.version.stamp, found.beside[0].stamp), (at(number.into(), number), next));
-        assert_eq!(client.transact(Request::Abort { stamp: next }), Reply::Aborted);
+        assert_eq!((found.version.timestamp, found.beside[0].timestamp), (at(number.into(), number), next));
+        assert_eq!(client.transact(Request::Abort { timestamp: next }), Reply::Aborted);
         assert_eq!(client.tell(&[Request::Close { lease }]), []);
-        let settled = Request::Settled { stamps: vec![at(number.into(), number)] };
+        let settled = Request::Settled { timestamps: vec![at(number.into(), number)] };
         assert_eq!(client.tell(&[settled, Request::Get { lease, keys: vec![] }]), [Reply::Unleased]);
     }
     let status = node.shm().status().home;
@@ -83,12 +83,12 @@ fn a_slot_read_one_sidedly_says_what_a_message_says() {
             assert_eq!(decode(&slot, &key, region.life), Ok(found.version), "{wire}");
             assert!(decode(&slot, &key, region.life + 1).is_err(), "another life");
         }
-        let stamp = at(u64::from(number) * 10 + 1, number);
+        let timestamp = at(u64::from(number) * 10 + 1, number);
         let place = client.get(lease, &["a"]).remove(0).1.place.unwrap();
-        assert_eq!(client.transact(prepare(stamp, &[("a", b"newer")])), Reply::Prepared);
+        assert_eq!(client.transact(prepare(timestamp, &[("a", b"newer")])), Reply::Prepared);
         let slot = read_slot(&mut client, &slots, place);
         assert!(decode(&slot, &key("a"), region.life).is_err(), "{wire}: something newer is prepared");
-        assert_eq!(client.transact(Request::Abort { stamp }), Reply::Aborted);
+        assert_eq!(client.transact(Request::Abort { timestamp }), Reply::Aborted);
     }
     node.stop();
 }
@@ -149,13 +149,13 @@ fn every_reactor_reaches_the_home() {
         // Connections are dealt among the reactors in turn.
         let mut clients: Vec<Client> = (0..8).map(|number| node.small(number % 2)).collect();
         for (number, client) in (1_u32..).zip(&mut clients) {
-            let stamp = at(number.into(), number);
+            let timestamp = at(number.into(), number);
             let request = |message: Request| NodeRequest::Transact {
                 messages: Parcel::Here(rackscan_format::codec::encode(&vec![message]).unwrap()),
                 target: client.target(0, 4096),
             };
             let (first, second) =
-                (request(prepare(stamp, &[("a", b"value")])), request(Request::Commit { stamp }));
+                (request(prepare(timestamp, &[("a", b"value")])), request(Request::Commit { timestamp }));
             let Ok(Answer::Transacted { messages: Parcel::Here(prepared) }) = client.ask(first) else {
                 panic!("{bridge:?}: not prepared")
             };
@@ -164,7 +164,7 @@ fn every_reactor_reaches_the_home() {
         }
         let mut reader = node.shm();
         let lease = reader.lease(99);
-        assert_eq!(reader.get(lease, &["a"]).remove(0).1.version.stamp, at(8, 8), "{bridge:?}");
+        assert_eq!(reader.get(lease, &["a"]).remove(0).1.version.timestamp, at(8, 8), "{bridge:?}");
         assert_eq!(reader.status().home.committed, 8);
         assert_eq!(reader.open_home().life, lease.life);
         drop(clients);

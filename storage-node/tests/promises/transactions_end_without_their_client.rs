@@ -7,7 +7,7 @@
 use rackscan_fabric::Wire;
 use rackscan_ramp::{
     message::{Guard, Mode, Part, Reply, Request, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use rackscan_storage_node::ClusterId;
 
@@ -18,11 +18,11 @@ use crate::support::{
 };
 
 const WIRES: [Wire; 2] = [Wire::Shm, Wire::Tcp];
-const STAMP: Stamp = Stamp { time: 5, client: rackscan_ramp::stamp::ClientId(1) };
+const TIMESTAMP: Timestamp = Timestamp { time: 5, client: rackscan_ramp::timestamp::ClientId(1) };
 
 /// What a transaction of nodes 1 and 2 writes in either.
 fn prepare(guard: Guard) -> Request {
-    let part = Part { homes: homes(&[1, 2]), guard, ..part(STAMP, &[("a", b"value")]) };
+    let part = Part { homes: homes(&[1, 2]), guard, ..part(TIMESTAMP, &[("a", b"value")]) };
     Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
 }
 
@@ -82,7 +82,7 @@ fn what_is_committed_at_one_home_is_committed_at_the_other() {
         let (mut first, mut second) = (cluster.client(1), cluster.client(2));
         assert_eq!(first.transact(prepare(Guard::Open)), Reply::Prepared);
         assert_eq!(second.transact(prepare(Guard::Open)), Reply::Prepared);
-        assert_eq!(first.transact(Request::Commit { stamp: STAMP }), Reply::Committed);
+        assert_eq!(first.transact(Request::Commit { timestamp: TIMESTAMP }), Reply::Committed);
         drop(first);
         let home = cluster.settles(2, |home| home.in_doubt == 0);
         assert_eq!(home.ended_by_asking, 0, "it was told: {home:?}");
@@ -95,10 +95,10 @@ fn what_is_committed_at_one_home_is_committed_at_the_other() {
 fn locks_are_free_when_their_transaction_has_ended_without_its_client() {
     let mut cluster = Cluster::new(2, Wire::Shm);
     cluster.start_all();
-    let lock = |stamp| Request::Lock { owner: stamp, wanted: vec![(key("a"), Mode::Exclusive)] };
+    let lock = |timestamp| Request::Lock { owner: timestamp, wanted: vec![(key("a"), Mode::Exclusive)] };
     let mut clients = [1, 2].map(|id| cluster.client(id));
     for client in &mut clients {
-        assert!(matches!(client.transact(lock(STAMP)), Reply::Locked { .. }));
+        assert!(matches!(client.transact(lock(TIMESTAMP)), Reply::Locked { .. }));
         assert_eq!(client.transact(prepare(Guard::Locked)), Reply::Prepared);
     }
     // Who waits for the lock gets it when the transaction has ended, and not before.
@@ -106,7 +106,7 @@ fn locks_are_free_when_their_transaction_has_ended_without_its_client() {
     let request = other.transact_request(&[lock(at(9, 2))]);
     let waits = other.send(request);
     assert!(matches!(
-        other.transact(Request::Inquire { stamp: STAMP }),
+        other.transact(Request::Inquire { timestamp: TIMESTAMP }),
         Reply::Voted { vote: Vote::Prepared }
     ));
     drop(clients);
@@ -218,11 +218,14 @@ fn a_node_that_knows_no_others_leaves_it_in_doubt() {
     let home = crate::support::node::Home::new();
     let node = home.start_with_keys();
     let mut gone = node.shm();
-    assert_eq!(gone.transact(crate::support::keys::prepare(STAMP, &[("a", b"value")])), Reply::Prepared);
+    assert_eq!(gone.transact(crate::support::keys::prepare(TIMESTAMP, &[("a", b"value")])), Reply::Prepared);
     drop(gone);
     let mut client = node.shm();
     // By then its connection is seen to be gone.
     client.commit(at(6, 2), &[("b", b"other")]);
-    assert_eq!(client.transact(Request::Inquire { stamp: STAMP }), Reply::Voted { vote: Vote::Prepared });
+    assert_eq!(
+        client.transact(Request::Inquire { timestamp: TIMESTAMP }),
+        Reply::Voted { vote: Vote::Prepared }
+    );
     node.stop();
 }

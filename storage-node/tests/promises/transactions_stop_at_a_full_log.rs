@@ -18,7 +18,7 @@ fn start(home: &Home) -> Running {
     home.start_with(config).expect("the node starts")
 }
 
-/// Prepares until the log is full; the stamps of what is in doubt then.
+/// Prepares until the log is full; the timestamps of what is in doubt then.
 fn fill(client: &mut Client) -> Vec<u64> {
     let mut prepared = Vec::new();
     for time in 1..100 {
@@ -45,9 +45,9 @@ fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
     assert!(prepared.len() >= 9, "{prepared:?}");
     assert!(client.status().home.log_full);
     let (kept, aborted) = prepared.split_at(1);
-    assert_eq!(client.transact(Request::Commit { stamp: at(kept[0], 1) }), Reply::Committed);
+    assert_eq!(client.transact(Request::Commit { timestamp: at(kept[0], 1) }), Reply::Committed);
     for time in aborted {
-        assert_eq!(client.transact(Request::Abort { stamp: at(*time, 1) }), Reply::Aborted);
+        assert_eq!(client.transact(Request::Abort { timestamp: at(*time, 1) }), Reply::Aborted);
     }
     let deadline = Instant::now() + Duration::from_secs(60);
     while client.status().home.log_full {
@@ -100,7 +100,7 @@ fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged(
     let lease = client.lease(9);
     for number in 1..=3 {
         let found = client.get(lease, &[&format!("key{number}")]).remove(0).1;
-        assert_eq!(found.version.stamp, at(150, number));
+        assert_eq!(found.version.timestamp, at(150, number));
     }
     node.stop();
 }

@@ -36,7 +36,7 @@ use rackscan_ramp::{
     limits::{LOG_HEADER_BYTES, RECORD_BYTES_MAX},
     log::{Damage, Record, Tail, read},
     message::{Found, HomeId, Part, Reply, Request as Question, Vote},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 use super::{CaughtUp, Ended, Follower, Purpose, Stop, TransactionError};
@@ -61,7 +61,7 @@ pub(super) struct AwayHome {
     /// Bytes behind it that are no whole record yet.
     rest: Vec<u8>,
     /// Transactions that are prepared there and of which the log tells no end, and their homes.
-    doubtful: BTreeMap<Stamp, Vec<HomeId>>,
+    doubtful: BTreeMap<Timestamp, Vec<HomeId>>,
 }
 
 impl AwayHome {
@@ -110,21 +110,21 @@ impl AwayHome {
             }
             caught.records += 1;
             if is_committed && part.homes.is_empty() {
-                let Part { stamp, metadata, items, .. } = part;
+                let Part { timestamp, metadata, items, .. } = part;
                 let found = |value| Found {
-                    version: Version { stamp, value, metadata: metadata.clone() },
+                    version: Version { timestamp, value, metadata: metadata.clone() },
                     beside: Vec::new(),
                     place: None,
                 };
                 return follow
                     .scanned(home, items.into_iter().map(|(key, value)| (key, found(value))).collect());
             }
-            let stamp = part.stamp;
+            let timestamp = part.timestamp;
             if !is_committed {
-                self.doubtful.insert(stamp, part.homes.clone());
+                self.doubtful.insert(timestamp, part.homes.clone());
             }
             follow.record(home, Record::Prepare(part))?;
-            if is_committed { follow.record(home, Record::Commit(stamp)) } else { Ok(()) }
+            if is_committed { follow.record(home, Record::Commit(timestamp)) } else { Ok(()) }
         };
         match record {
             Record::Prepare(part) => {
@@ -132,7 +132,9 @@ impl AwayHome {
                 part_told(part, is_whole)
             }
             Record::Put(part) => part_told(part, true),
-            Record::Commit(stamp) | Record::Refuse(stamp) if self.doubtful.remove(&stamp).is_some() => {
+            Record::Commit(timestamp) | Record::Refuse(timestamp)
+                if self.doubtful.remove(&timestamp).is_some() =>
+            {
                 follow.record(home, record)
             }
             _ => Ok(()),
@@ -190,13 +192,13 @@ impl Follower {
             self.read_copy(number, &cluster, follow, deadline, caught)?;
         }
         let doubtful = self.away.iter().flat_map(|away| away.doubtful.iter());
-        let doubtful: BTreeMap<Stamp, Vec<HomeId>> =
-            doubtful.map(|(stamp, homes)| (*stamp, homes.clone())).collect();
-        for (stamp, homes) in doubtful {
-            if self.is_committed(stamp, &homes, deadline)? {
+        let doubtful: BTreeMap<Timestamp, Vec<HomeId>> =
+            doubtful.map(|(timestamp, homes)| (*timestamp, homes.clone())).collect();
+        for (timestamp, homes) in doubtful {
+            if self.is_committed(timestamp, &homes, deadline)? {
                 let home = self.away[0].home;
-                self.away.iter_mut().for_each(|away| drop(away.doubtful.remove(&stamp)));
-                follow.record(home, Record::Commit(stamp)).map_err(Ended::Fault)?;
+                self.away.iter_mut().for_each(|away| drop(away.doubtful.remove(&timestamp)));
+                follow.record(home, Record::Commit(timestamp)).map_err(Ended::Fault)?;
                 caught.records += 1;
             }
         }
@@ -256,9 +258,14 @@ impl Follower {
     }
 
     /// Whether a transaction is committed that a home which is away has prepared.
-    fn is_committed(&mut self, stamp: Stamp, homes: &[HomeId], deadline: Instant) -> Result<bool, Stop> {
+    fn is_committed(
+        &mut self,
+        timestamp: Timestamp,
+        homes: &[HomeId],
+        deadline: Instant,
+    ) -> Result<bool, Stop> {
         let prepared = |home: &HomeId| {
-            self.away.iter().any(|away| away.home == *home && away.doubtful.contains_key(&stamp))
+            self.away.iter().any(|away| away.home == *home && away.doubtful.contains_key(&timestamp))
         };
         let asked: BTreeSet<usize> = homes
             .iter()
@@ -268,7 +275,7 @@ impl Follower {
         let all_away_have = homes.iter().filter(|home| self.away.iter().any(|away| away.home == **home));
         let mut all_have = all_away_have.into_iter().all(prepared);
         for at in &asked {
-            self.session.ask(*at, Purpose::Follow(self.attempt), Question::Inquire { stamp });
+            self.session.ask(*at, Purpose::Follow(self.attempt), Question::Inquire { timestamp });
         }
         let mut any_committed = false;
         for _ in &asked {

@@ -16,7 +16,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -70,8 +70,8 @@ pub(super) struct Changes {
     table: TableDefinition,
     derived: Derived,
     /// The newest version of each row that was acknowledged, and its transaction.
-    known: BTreeMap<RowIdentity, (Stamp, Row)>,
-    open: BTreeMap<Stamp, Vec<(RowIdentity, Row)>>,
+    known: BTreeMap<RowIdentity, (Timestamp, Row)>,
+    open: BTreeMap<Timestamp, Vec<(RowIdentity, Row)>>,
     /// What a reader saw last, whom writers believe: rows beside segments, and what those of
     /// segments have taken away.
     seen: (BTreeMap<RowIdentity, Row>, Option<TakenAway>),
@@ -79,7 +79,7 @@ pub(super) struct Changes {
 
 impl Changes {
     pub(super) fn new(derived: Derived) -> Self {
-        let row = |row| (RowIdentity::Stored { segment: SegmentId(0), row }, (Stamp::FIRST, None));
+        let row = |row| (RowIdentity::Stored { segment: SegmentId(0), row }, (Timestamp::FIRST, None));
         let known = (0..STORED).map(row).collect();
         let (open, seen) = (BTreeMap::new(), (BTreeMap::new(), None));
         Self { table: table(&lines()), derived, known, open, seen }
@@ -169,7 +169,7 @@ impl Changes {
 }
 
 impl Workload for Changes {
-    fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)> {
+    fn begin(&mut self, random: &mut Rng, timestamp: Timestamp) -> Vec<(Key, Value)> {
         let mut changed: BTreeMap<RowIdentity, Row> = BTreeMap::new();
         let all: Vec<RowIdentity> = self.known.keys().copied().collect();
         for _ in 0..random.usize(1..4) {
@@ -177,7 +177,7 @@ impl Workload for Changes {
             changed.insert(row, (random.u8(0..4) > 0).then(|| values(random, 1)));
         }
         for number in 0..random.u32(0..3) {
-            changed.insert(RowIdentity::Inserted { by: stamp, number }, Some(values(random, 2)));
+            changed.insert(RowIdentity::Inserted { by: timestamp, number }, Some(values(random, 2)));
         }
         let mut items = Vec::new();
         for (row, after) in &changed {
@@ -197,7 +197,7 @@ impl Workload for Changes {
             let change = RowChange { row: *row, before, after: after.as_deref() };
             items.extend(self.derived.maintain(&self.table, &[change], taken.as_ref()).unwrap());
         }
-        self.open.insert(stamp, changed.into_iter().collect());
+        self.open.insert(timestamp, changed.into_iter().collect());
         items
     }
 
@@ -219,15 +219,15 @@ impl Workload for Changes {
         keys
     }
 
-    fn aborted(&mut self, stamp: Stamp) {
-        self.open.remove(&stamp);
+    fn aborted(&mut self, timestamp: Timestamp) {
+        self.open.remove(&timestamp);
     }
 
-    fn ended(&mut self, stamp: Stamp) {
-        for (row, values) in self.open.remove(&stamp).unwrap() {
+    fn ended(&mut self, timestamp: Timestamp) {
+        for (row, values) in self.open.remove(&timestamp).unwrap() {
             let known = self.known.entry(row).or_default();
-            if known.0 < stamp {
-                *known = (stamp, values);
+            if known.0 < timestamp {
+                *known = (timestamp, values);
             }
         }
     }

@@ -15,7 +15,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ pub(super) struct Families {
     next: i64,
     /// Orders that are acknowledged, and that nobody deletes yet.
     there: Vec<Order>,
-    open: BTreeMap<Stamp, Option<Order>>,
+    open: BTreeMap<Timestamp, Option<Order>>,
 }
 
 impl Families {
@@ -90,15 +90,15 @@ fn all(order: &Order, is_deleted: bool) -> Vec<(Key, Value)> {
 }
 
 impl Workload for Families {
-    fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)> {
+    fn begin(&mut self, random: &mut Rng, timestamp: Timestamp) -> Vec<(Key, Value)> {
         if !self.there.is_empty() && random.u8(0..3) == 0 {
             let order = self.there.swap_remove(random.usize(0..self.there.len()));
-            self.open.insert(stamp, None);
+            self.open.insert(timestamp, None);
             return all(&order, true);
         }
         self.next += 1;
         let (key, count) = (Datum::Integer(self.next), random.u32(1..5));
-        let inserted = |number| RowIdentity::Inserted { by: stamp, number };
+        let inserted = |number| RowIdentity::Inserted { by: timestamp, number };
         let line = |number| {
             let rest = [1, 100, 0, 0].map(Datum::Integer);
             (inserted(number), [&[key.clone()][..], &rest].concat())
@@ -108,17 +108,17 @@ impl Workload for Families {
             children: (0..count).map(line).collect(),
         };
         let items = all(&order, false);
-        self.open.insert(stamp, Some(order));
+        self.open.insert(timestamp, Some(order));
         items
     }
 
-    fn aborted(&mut self, stamp: Stamp) {
+    fn aborted(&mut self, timestamp: Timestamp) {
         // What it was to delete stays for ever.
-        self.open.remove(&stamp);
+        self.open.remove(&timestamp);
     }
 
-    fn ended(&mut self, stamp: Stamp) {
-        self.there.extend(self.open.remove(&stamp).unwrap());
+    fn ended(&mut self, timestamp: Timestamp) {
+        self.there.extend(self.open.remove(&timestamp).unwrap());
     }
 
     fn check(&mut self, seen: &Replica) -> Result<(), String> {

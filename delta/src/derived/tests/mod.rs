@@ -27,7 +27,7 @@ use rackscan_ramp::{
     item::{Key, Metadata, Value},
     log::Record,
     message::{Guard, HomeId, Part},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 use std::ops::Bound;
 use world::{Homes, all_is_well_by_ramp, runs};
@@ -170,9 +170,9 @@ struct Seen {
 
 impl Seen {
     fn put(&mut self, time: u64, items: Vec<(Key, Value)>) {
-        let stamp = Stamp { time, client: ClientId(1) };
-        let metadata = Metadata::Stamp;
-        let part = Part { stamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
+        let timestamp = Timestamp { time, client: ClientId(1) };
+        let metadata = Metadata::Timestamp;
+        let part = Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
         self.replica.record(HomeId(0), Record::Put(part)).unwrap();
     }
 
@@ -217,7 +217,7 @@ fn a_row_is_found_by_what_it_has_and_no_more_by_what_it_had() {
 #[test]
 fn what_a_change_leaves_behind_is_deleted_and_what_stays_is_written_anew() {
     let values = [line(1, 100, 0, 100), line(2, 200, 0, 100), line(2, 300, 0, 100)];
-    let inserted = RowIdentity::Inserted { by: Stamp::FIRST, number: 0 };
+    let inserted = RowIdentity::Inserted { by: Timestamp::FIRST, number: 0 };
     let maintain = |derived: &Derived, before: usize, after: Option<usize>| {
         let change = RowChange {
             row: inserted,
@@ -290,7 +290,7 @@ fn a_sum_is_exact_and_of_the_rows_in_its_range() {
         vec![Datum::Integer(1), Datum::Integer(1), Datum::Null, Datum::Integer(0), Datum::Integer(100)],
     ];
     for (number, after) in (0_u32..).zip(&rows) {
-        let row = RowIdentity::Inserted { by: Stamp::FIRST, number };
+        let row = RowIdentity::Inserted { by: Timestamp::FIRST, number };
         seen.change(&revenue(), RowChange { row, before: Before::Beside(None), after: Some(after) });
     }
     let sum = 2_116_823 * 96 + 999_999_999_999_999 * 90;
@@ -306,7 +306,7 @@ fn what_does_not_fit_128_bits_is_a_fault_and_no_sum() {
     let (table, derived) = sum_of(vec![Factor::Column(ColumnId(0)); 3]);
     let mut values = line(1, 0, 0, 100);
     values[0] = Datum::Integer(i64::MAX);
-    let inserted = RowIdentity::Inserted { by: Stamp::FIRST, number: 0 };
+    let inserted = RowIdentity::Inserted { by: Timestamp::FIRST, number: 0 };
     let change = RowChange { row: inserted, before: Before::Beside(None), after: Some(&values) };
     let error = derived.maintain(&table, &[change], None).unwrap_err();
     assert!(matches!(error, DerivedFault::Overflow { .. }), "{error}");
@@ -314,7 +314,7 @@ fn what_does_not_fit_128_bits_is_a_fault_and_no_sum() {
     let (_, derived) = sum_of(vec![Factor::Column(ColumnId(0)); 2]);
     let mut seen = Seen::default();
     for number in 0..3 {
-        let row = RowIdentity::Inserted { by: Stamp::FIRST, number };
+        let row = RowIdentity::Inserted { by: Timestamp::FIRST, number };
         seen.change(&derived, RowChange { row, ..change });
     }
     let error = seen.replica.derived().sums_in(&derived, Bound::Unbounded, Bound::Unbounded).unwrap_err();
@@ -416,7 +416,7 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
     let of_lines = lines().id;
     let neighbour = TableId(of_lines.0 + 1);
     let values = line(1, 500, 0, 100);
-    let inserted = RowIdentity::Inserted { by: Stamp::FIRST, number: 0 };
+    let inserted = RowIdentity::Inserted { by: Timestamp::FIRST, number: 0 };
     let change = RowChange { row: inserted, before: Before::Beside(None), after: Some(&values) };
     let items = |id| {
         let of = TableDefinition { id, ..table(&lines()) };
@@ -454,7 +454,7 @@ fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one
     let values = line(1, 500, 0, 100);
     let value = Value::new(&encode(&lines, &values).unwrap()).unwrap();
     let items = |of: &TableDefinition, number| {
-        let row = RowIdentity::Inserted { by: Stamp::FIRST, number };
+        let row = RowIdentity::Inserted { by: Timestamp::FIRST, number };
         let change = RowChange { row, before: Before::Beside(None), after: Some(&values) };
         let mut items = vec![(row.key(of.id).unwrap(), value.clone())];
         for derived in Derived::all_of(of) {
@@ -505,14 +505,19 @@ fn what_is_prepared_of_a_tables_entries_alone_is_open() {
     let change = RowChange { row: row(7), before: Before::Stored(&values), after: Some(&values) };
     for derived in [index(), children(), revenue()] {
         let items = derived.maintain(&table(&lines()), &[change], None).unwrap();
-        let stamp = Stamp { time: 9, client: ClientId(1) };
-        let part =
-            Part { stamp, homes: vec![HomeId(0)], guard: Guard::Open, metadata: Metadata::Stamp, items };
+        let timestamp = Timestamp { time: 9, client: ClientId(1) };
+        let part = Part {
+            timestamp,
+            homes: vec![HomeId(0)],
+            guard: Guard::Open,
+            metadata: Metadata::Timestamp,
+            items,
+        };
         let mut replica = Replica::new();
         replica.record(HomeId(0), Record::Prepare(part)).unwrap();
         assert!(replica.is_open(lines().id) && !replica.is_open(orders().id), "{derived:?}");
         assert!(!replica.has_derived(lines().id), "nobody sees it");
-        replica.record(HomeId(0), Record::Commit(stamp)).unwrap();
+        replica.record(HomeId(0), Record::Commit(timestamp)).unwrap();
         assert!(!replica.is_open(lines().id) && replica.has_derived(lines().id));
     }
 }
@@ -585,7 +590,7 @@ proptest! {
         table in any::<u32>(), at in any::<u16>(), value in value(), role in 0_usize..5, number in any::<u32>(), time in any::<u64>(),
     ) {
         let role = [Role::Indexed, Role::Parent, Role::Child, Role::Stored, Role::Present][role];
-        let inserted = RowIdentity::Inserted { by: Stamp { time, client: ClientId(number) }, number };
+        let inserted = RowIdentity::Inserted { by: Timestamp { time, client: ClientId(number) }, number };
         for row in [row(number), inserted] {
             let by = DerivedId { table: TableId(table), number: at };
             let entry = Entry { by, role, value: value.clone(), row };

@@ -13,8 +13,8 @@ use rackscan_ramp::{
     log::{LogWriter, Tail},
     message::{Found, HomeId, KeyRange, LeaseId, Reply, Request, home_of},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 use std::collections::BTreeSet;
 
@@ -25,16 +25,16 @@ const FLIGHTS: usize = 6;
 /// What is written, and what must hold of what is read.
 pub(super) trait Workload {
     /// All items of the next transaction.
-    fn begin(&mut self, random: &mut Rng, stamp: Stamp) -> Vec<(Key, Value)>;
+    fn begin(&mut self, random: &mut Rng, timestamp: Timestamp) -> Vec<(Key, Value)>;
     /// All keys that this or a later transaction may write for the same rows: whoever reads one of
     /// them reads all.
     fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
         items.iter().map(|(key, _)| key.clone()).collect()
     }
     /// A transaction was aborted: others wrote the same keys with newer timestamps.
-    fn aborted(&mut self, stamp: Stamp);
+    fn aborted(&mut self, timestamp: Timestamp);
     /// A transaction was acknowledged.
-    fn ended(&mut self, stamp: Stamp);
+    fn ended(&mut self, timestamp: Timestamp);
     /// Whether what somebody sees belongs together; if not, what does not.
     fn check(&mut self, seen: &Replica) -> Result<(), String>;
 }
@@ -110,17 +110,17 @@ impl Cluster for Places<'_> {
     }
 }
 
-/// A transaction on its way; `writes` is its stamp if it is no read.
+/// A transaction on its way; `writes` is its timestamp if it is no read.
 struct Flight {
     coordinator: Coordinator,
     to_send: Vec<Message>,
     to_hear: Vec<(HomeId, Reply)>,
-    writes: Option<Stamp>,
+    writes: Option<Timestamp>,
 }
 
 /// Timestamps are counted here, and no clock is looked at.
-fn begun(stamp: Stamp) -> Begun<'static> {
-    Begun { stamp, wall_ms: 0, settled: &[] }
+fn begun(timestamp: Timestamp) -> Begun<'static> {
+    Begun { timestamp, wall_ms: 0, settled: &[] }
 }
 
 struct World<'w, W> {
@@ -138,18 +138,18 @@ struct World<'w, W> {
 impl<W: Workload> World<'_, W> {
     fn begin(&mut self) {
         self.time += 1;
-        let stamp = Stamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
+        let timestamp = Timestamp { time: self.time, client: ClientId(self.random.u32(1..4)) };
         let reads = !self.known.is_empty() && self.random.u8(0..3) == 0;
         let (coordinator, to_send) = if reads {
             let keys: Vec<Key> = self.known.iter().cloned().collect();
-            self.algorithm.begin_read(stamp, &keys, &Places(&self.nodes)).unwrap()
+            self.algorithm.begin_read(timestamp, &keys, &Places(&self.nodes)).unwrap()
         } else {
-            let items = self.workload.begin(&mut self.random, stamp);
+            let items = self.workload.begin(&mut self.random, timestamp);
             self.known.extend(self.workload.keys(&items));
             let items = items.into_iter().map(Write::from).collect();
-            self.algorithm.begin_write(begun(stamp), items, &Places(&self.nodes)).unwrap()
+            self.algorithm.begin_write(begun(timestamp), items, &Places(&self.nodes)).unwrap()
         };
-        let writes = (!reads).then_some(stamp);
+        let writes = (!reads).then_some(timestamp);
         self.flights.push(Flight { coordinator, to_send, to_hear: Vec::new(), writes });
     }
 
@@ -184,13 +184,15 @@ impl<W: Workload> World<'_, W> {
         }
     }
 
-    fn ended(&mut self, writes: Option<Stamp>, outcome: Outcome) {
+    fn ended(&mut self, writes: Option<Timestamp>, outcome: Outcome) {
         match (writes, outcome) {
-            (Some(stamp), Outcome::Committed { .. }) => self.workload.ended(stamp),
+            (Some(timestamp), Outcome::Committed { .. }) => self.workload.ended(timestamp),
             // Without concurrency control: what is missing of it is older than what is there.
-            (Some(stamp), Outcome::Torn { why, .. }) if why.newest().is_some() => self.workload.ended(stamp),
-            (Some(stamp), Outcome::Aborted { why, .. }) if why.newest().is_some() => {
-                self.workload.aborted(stamp)
+            (Some(timestamp), Outcome::Torn { why, .. }) if why.newest().is_some() => {
+                self.workload.ended(timestamp)
+            }
+            (Some(timestamp), Outcome::Aborted { why, .. }) if why.newest().is_some() => {
+                self.workload.aborted(timestamp)
             }
             (None, Outcome::Read { items, rounds }) => {
                 self.stats.reads += 1;
@@ -249,9 +251,9 @@ impl Homes {
     /// Whether a transaction committed; it is followed to its end.
     pub(super) fn write(&mut self, items: Vec<(Key, Value)>) -> bool {
         self.time += 1;
-        let stamp = Stamp { time: self.time, client: ClientId(1) };
+        let timestamp = Timestamp { time: self.time, client: ClientId(1) };
         let items = items.into_iter().map(Write::from).collect();
-        let begun = Algorithm::Fast.begin_write(begun(stamp), items, &Places(&self.nodes));
+        let begun = Algorithm::Fast.begin_write(begun(timestamp), items, &Places(&self.nodes));
         let (mut coordinator, mut to_send) = begun.unwrap();
         let mut outcome = None;
         while let Some(Message { to, request }) = to_send.pop() {
@@ -262,7 +264,7 @@ impl Homes {
             }
         }
         for node in &mut self.nodes {
-            node.ask(Request::Settled { stamps: vec![stamp] });
+            node.ask(Request::Settled { timestamps: vec![timestamp] });
             node.read(&mut self.replica);
         }
         while !self.replica.round_ended().unwrap() {}

@@ -16,7 +16,7 @@ use super::{PENDING, Read, Transaction, Written};
 use crate::{changes::has_sums, error::EngineError, snapshot::TableSnapshot, table::Table};
 use rackscan_delta::{identity::RowIdentity, replica::TableRows};
 use rackscan_format::ids::{SegmentId, TableId};
-use rackscan_ramp::stamp::Stamp;
+use rackscan_ramp::timestamp::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Segments that a table has and did not have before. Numbers alone may have been given twice.
@@ -76,7 +76,7 @@ impl Transaction {
                 moved.stored.insert(to, read.values.clone().ok_or_else(conflict)?);
             }
             moved.rows.insert(to, value.clone());
-            moved.read.insert(to, Read { stamp: Stamp::FIRST, values: read.values.clone() });
+            moved.read.insert(to, Read { timestamp: Timestamp::FIRST, values: read.values.clone() });
         }
         self.written.remove(&id);
         self.followed.insert(now.definition().id, now.clone());
@@ -101,7 +101,7 @@ fn stays(
             .map(|(_, directory)| directory.table)
     };
     let gone = if is_conditional { &now.withheld } else { &*now.sealed };
-    read.stamp == Stamp::FIRST
+    read.timestamp == Timestamp::FIRST
         && written_under(now).is_some_and(|table| written_under(before) == Some(table))
         && gone.get(&segment).is_none_or(|rows| !rows.contains(row))
 }

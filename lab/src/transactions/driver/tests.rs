@@ -10,7 +10,7 @@ use super::*;
 use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value},
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 use std::sync::atomic::AtomicU64;
 
@@ -58,7 +58,7 @@ impl<F: FnMut(&mut ReadDone)> TransactionStore for Through<'_, F> {
         Ok(done)
     }
 
-    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+    fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
         self.inner.write(items)
     }
 }
@@ -178,7 +178,7 @@ fn sessions_that_end_are_opened_again_and_a_cluster_that_stays_away_ends_the_run
                 _ => self.0.read(keys),
             }
         }
-        fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Stamp, WriteFailure> {
+        fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
             self.0.write(items)
         }
     }

@@ -8,8 +8,8 @@ use crate::{
     log::{LogWriter, Tail, read, recover},
     message::{Guard, HomeId, Part, Preconditions, Refusal, Reply, Request},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 
 const OPTIONS: StoreOptions = StoreOptions { budget_bytes: 1 << 20, life: 3 };
@@ -54,8 +54,8 @@ impl Bench {
     }
 }
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn key(name: &str) -> Key {
@@ -79,7 +79,7 @@ fn write_on(kind: Kind, time: u64, names: &[&str], preconditions: Preconditions)
         Kind::Whole => vec![HomeId(0)],
         Kind::Put => vec![],
     };
-    let part = Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items };
+    let part = Part { timestamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Timestamp, items };
     match kind {
         Kind::Put => Request::Put { part, preconditions },
         _ => Request::Prepare { part, settled: Vec::new(), preconditions },
@@ -103,11 +103,11 @@ fn what_is_not_newer_than_every_version_of_its_keys_is_refused_with_the_newest_o
             assert_eq!(bench.ask(write(before, 30, &["b"])), voted(before));
             for time in [10, 21, 29] {
                 let why = bench.refusal(write(kind, time, &["a", "b", "c"]));
-                let outdated = Refusal::Outdated { stamp: at(time), key: key("b"), newest: at(30) };
+                let outdated = Refusal::Outdated { timestamp: at(time), key: key("b"), newest: at(30) };
                 assert_eq!(why, outdated, "{before:?} {kind:?}");
                 assert_eq!(why.newest(), Some(at(30)));
             }
-            assert_eq!(bench.home.store().latest(&key("c")), Stamp::FIRST, "nothing of it was done");
+            assert_eq!(bench.home.store().latest(&key("c")), Timestamp::FIRST, "nothing of it was done");
             assert_eq!(bench.ask(write(kind, 25, &["a", "c"])), voted(kind), "b has another one");
             assert_eq!(bench.ask(write(kind, 31, &["a", "b", "c"])), voted(kind));
         }
@@ -121,8 +121,8 @@ fn an_aborted_version_is_in_nobodys_way_and_a_prepared_one_is_also_after_a_crash
     let mut again = bench.again();
     for bench in [&mut bench, &mut again] {
         let why = bench.refusal(write(Kind::Whole, 10, &["a"]));
-        assert_eq!(why, Refusal::Outdated { stamp: at(10), key: key("a"), newest: at(20) });
-        assert_eq!(bench.ask(Request::Abort { stamp: at(20) }), Reply::Aborted);
+        assert_eq!(why, Refusal::Outdated { timestamp: at(10), key: key("a"), newest: at(20) });
+        assert_eq!(bench.ask(Request::Abort { timestamp: at(20) }), Reply::Aborted);
         assert_eq!(bench.ask(write(Kind::Whole, 11, &["a"])), Reply::Committed);
     }
 }
@@ -130,10 +130,10 @@ fn an_aborted_version_is_in_nobodys_way_and_a_prepared_one_is_also_after_a_crash
 #[test]
 fn a_log_in_which_an_older_version_was_written_later_is_read_as_before() {
     let part = |time| Part {
-        stamp: at(time),
+        timestamp: at(time),
         homes: vec![HomeId(0)],
         guard: Guard::Open,
-        metadata: Metadata::Stamp,
+        metadata: Metadata::Timestamp,
         items: vec![(key("a"), Value::DELETED)],
     };
     let records = [20, 10].map(|time| crate::log::Record::Prepare(part(time)));
@@ -177,7 +177,7 @@ fn what_was_written_by_a_clock_that_was_ahead_is_overwritten_by_a_right_one_also
     let right = || Preconditions { wall_ms: NOON_MS, ..Preconditions::default() };
     // Here the timestamp was never seen: it is what the client has heard elsewhere.
     assert_eq!(bench.ask(write_on(Kind::OfTwo, ahead + 1, &["a", "b"], right())), Reply::Prepared);
-    assert_eq!(bench.ask(Request::Commit { stamp: at(ahead + 1) }), Reply::Committed);
+    assert_eq!(bench.ask(Request::Commit { timestamp: at(ahead + 1) }), Reply::Committed);
     let why = bench.refusal(write_on(Kind::Whole, NOON_MS << 16, &["a"], right()));
     assert_eq!(why.newest(), Some(at(ahead + 1)));
     assert_eq!(bench.ask(write_on(Kind::Whole, ahead + 2, &["a"], right())), Reply::Committed);
@@ -188,12 +188,12 @@ fn no_client_takes_the_last_timestamps_and_a_key_beyond_the_horizon_can_still_be
     let mut bench = Bench::new();
     for time in [u64::MAX, TIME_MAX + 1] {
         let why = bench.refusal(write(Kind::Whole, time, &["a"]));
-        assert_eq!(why, Refusal::BeyondHorizon { stamp: at(time), limit: TIME_MAX });
+        assert_eq!(why, Refusal::BeyondHorizon { timestamp: at(time), limit: TIME_MAX });
     }
     assert_eq!(bench.ask(write(Kind::Whole, TIME_MAX, &["a"])), Reply::Committed);
     let limit = TIME_MAX + TIME_STEP_MAX;
     let why = bench.refusal(write(Kind::Whole, limit + 1, &["a"]));
-    assert_eq!(why, Refusal::BeyondHorizon { stamp: at(limit + 1), limit });
+    assert_eq!(why, Refusal::BeyondHorizon { timestamp: at(limit + 1), limit });
     assert_eq!(bench.ask(write(Kind::Whole, TIME_MAX + 1, &["a"])), Reply::Committed);
 }
 
@@ -203,7 +203,7 @@ fn a_write_on_a_condition_is_prepared_if_the_newest_version_is_the_expected_one(
         expected: expected.iter().map(|(item, time)| (*item, at(*time))).collect(),
         wall_ms: 0,
     };
-    let nothing = |item| Preconditions { expected: vec![(item, Stamp::FIRST)], wall_ms: 0 };
+    let nothing = |item| Preconditions { expected: vec![(item, Timestamp::FIRST)], wall_ms: 0 };
     let conflict =
         |name, expected, found, committed| Refusal::Conflict { key: key(name), expected, found, committed };
     for kind in KINDS {
@@ -211,9 +211,9 @@ fn a_write_on_a_condition_is_prepared_if_the_newest_version_is_the_expected_one(
         let mut bench = Bench::new();
         assert_eq!(bench.ask(write_on(kind, 10, &["a", "b"], nothing(1))), voted(kind));
         let why = bench.refusal(write_on(kind, 20, &["b"], nothing(0)));
-        assert_eq!(why, conflict("b", Stamp::FIRST, at(10), is_committed));
+        assert_eq!(why, conflict("b", Timestamp::FIRST, at(10), is_committed));
         let why = bench.refusal(write_on(kind, 20, &["c"], on(&[(0, 10)])));
-        assert_eq!(why, conflict("c", at(10), Stamp::FIRST, true), "there is none");
+        assert_eq!(why, conflict("c", at(10), Timestamp::FIRST, true), "there is none");
         assert_eq!(bench.ask(write_on(kind, 20, &["a", "b"], on(&[(1, 10)]))), voted(kind));
         for expected in [10, 15, 30] {
             let why = bench.refusal(write_on(kind, 30, &["a", "b"], on(&[(0, 20), (1, expected)])));
@@ -238,7 +238,7 @@ fn of_two_writes_on_one_condition_the_second_is_refused_also_after_a_crash_until
         let why = bench.refusal(write_on(Kind::OfTwo, 30, &["a"], on()));
         let (key, expected, found) = (key("a"), at(10), at(20));
         assert_eq!(why, Refusal::Conflict { key, expected, found, committed: false });
-        assert_eq!(bench.ask(Request::Abort { stamp: at(20) }), Reply::Aborted);
+        assert_eq!(bench.ask(Request::Abort { timestamp: at(20) }), Reply::Aborted);
         assert_eq!(bench.ask(write_on(Kind::OfTwo, 31, &["a"], on())), Reply::Prepared);
     }
 }
@@ -246,7 +246,9 @@ fn of_two_writes_on_one_condition_the_second_is_refused_also_after_a_crash_until
 #[test]
 fn conditions_on_no_item_of_the_part_are_refused() {
     let mut bench = Bench::new();
-    for expected in [vec![(1, at(1))], vec![(u32::MAX, at(1))], vec![(0, Stamp::FIRST), (0, Stamp::FIRST)]] {
+    for expected in
+        [vec![(1, at(1))], vec![(u32::MAX, at(1))], vec![(0, Timestamp::FIRST), (0, Timestamp::FIRST)]]
+    {
         let item = expected.last().unwrap().0;
         let preconditions = Preconditions { expected, wall_ms: 0 };
         let why = bench.refusal(write_on(Kind::Whole, 10, &["a"], preconditions));

@@ -13,7 +13,7 @@ use rackscan_ramp::{
     item::{Key, Write as Item},
     message::{Found, HomeId, Refusal, Reply, Request},
     slot::decode,
-    stamp::Stamp,
+    timestamp::Timestamp,
 };
 
 /// How often a write is begun with a newer timestamp.
@@ -22,7 +22,7 @@ const ATTEMPTS_MAX: u32 = 8;
 impl World {
     pub(super) fn add_client(&mut self) {
         let session = u32::try_from(self.clients.len()).expect("few clients");
-        let id = if self.case.defect == Some(Defect::CollidingStamps) { 1 } else { session + 1 };
+        let id = if self.case.defect == Some(Defect::CollidingTimestamps) { 1 } else { session + 1 };
         let mut client = Client::new(session, id, self.nodes.len());
         client.skew = self.skew();
         client.slowness = [1, 1, 1, 12][self.random.index(4)];
@@ -73,7 +73,7 @@ impl World {
             Reply::Found { items, epoch } => {
                 link.told = link.told.max(*epoch);
                 for (key, found) in items {
-                    heard = heard.max(Some(found.version.stamp));
+                    heard = heard.max(Some(found.version.timestamp));
                     let place = found.place.map(|place| (link.life, place));
                     if let Some(place) = place {
                         this.places.insert(key.clone(), place);
@@ -82,21 +82,21 @@ impl World {
             }
             Reply::Named { items } => {
                 let versions = items.iter().filter_map(|(_, version)| version.as_ref());
-                heard = versions.map(|version| version.stamp).max();
+                heard = versions.map(|version| version.timestamp).max();
             }
             Reply::Refused { why } => heard = why.newest(),
             _ => {}
         }
-        heard.into_iter().for_each(|stamp| self.hear(client, stamp));
+        heard.into_iter().for_each(|timestamp| self.hear(client, timestamp));
         let from = HomeId(u16::try_from(node).expect("a node"));
         self.step(client, transaction, Happening::Reply { from, reply });
     }
 
-    fn hear(&mut self, client: usize, stamp: Stamp) {
+    fn hear(&mut self, client: usize, timestamp: Timestamp) {
         let wall_ms = self.wall_ms(self.clients[client].skew);
-        let is_far = stamp.milliseconds() > wall_ms + 60_000;
+        let is_far = timestamp.milliseconds() > wall_ms + 60_000;
         if !(is_far && self.case.defect == Some(Defect::CappedClocks)) {
-            self.clients[client].clock.hear(stamp);
+            self.clients[client].clock.hear(timestamp);
         }
     }
 
@@ -137,20 +137,20 @@ impl World {
     }
 
     /// The timestamp of an attempt, and the clock reading behind it.
-    fn stamp(&self, client: usize) -> (Stamp, u64) {
+    fn timestamp(&self, client: usize) -> (Timestamp, u64) {
         let this = &self.clients[client];
         let wall_ms = self.wall_ms(this.skew);
         (this.clock.next(wall_ms).expect("clocks are less than a century wrong"), wall_ms)
     }
 
     fn begin_read(&mut self, client: usize, keys: &[u32], then: Vec<u32>) {
-        let (stamp, _) = self.stamp(client);
+        let (timestamp, _) = self.timestamp(client);
         let keys: Vec<Key> = keys.iter().map(|key| key_of(*key)).collect();
         let cluster = Dealt { links: &self.clients[client].links };
-        let begun = self.case.algorithm.begin_read(stamp, &keys, &cluster).expect("few keys");
+        let begun = self.case.algorithm.begin_read(timestamp, &keys, &cluster).expect("few keys");
         self.set_running(client, begun, |number, coordinator, from| {
             let (writes, expected, attempts) = (Vec::new(), Vec::new(), 1);
-            Running { number, coordinator, stamp, writes, expected, then, attempts, from }
+            Running { number, coordinator, timestamp, writes, expected, then, attempts, from }
         });
     }
 
@@ -159,25 +159,25 @@ impl World {
         &mut self,
         client: usize,
         keys: Vec<u32>,
-        expected: Vec<(u32, Stamp)>,
+        expected: Vec<(u32, Timestamp)>,
         (from, attempts): (u64, u32),
     ) {
-        let (stamp, wall_ms) = self.stamp(client);
+        let (timestamp, wall_ms) = self.timestamp(client);
         let copies: Vec<usize> = keys.iter().map(|_| [1, 2, 8, 40][self.random.index(4)]).collect();
         let items = keys.iter().zip(copies).map(|(key, copies)| Item {
             key: key_of(*key),
-            value: value_of(stamp, copies),
+            value: value_of(timestamp, copies),
             expected: expected.iter().find(|(of, _)| of == key).map(|(_, expected)| *expected),
         });
         let items: Vec<Item> = items.collect();
         let this = &mut self.clients[client];
         let settled = std::mem::take(&mut this.settled);
         let cluster = Dealt { links: &this.links };
-        let begun = Begun { stamp, wall_ms, settled: &settled };
+        let begun = Begun { timestamp, wall_ms, settled: &settled };
         let begun = self.case.algorithm.begin_write(begun, items, &cluster).expect("few keys");
         self.set_running(client, begun, |number, coordinator, _| {
             let then = Vec::new();
-            Running { number, coordinator, stamp, writes: keys, expected, then, attempts, from }
+            Running { number, coordinator, timestamp, writes: keys, expected, then, attempts, from }
         });
     }
 
@@ -202,7 +202,7 @@ impl World {
             let node = usize::from(to.0);
             let early = match &request {
                 Request::Prepare { part, .. } if self.case.defect == Some(Defect::EarlyCommit) => {
-                    Some(part.stamp)
+                    Some(part.timestamp)
                 }
                 _ => None,
             };
@@ -215,7 +215,9 @@ impl World {
                 }
                 request => self.ask_node(client, node, transaction, request),
             }
-            early.into_iter().for_each(|stamp| self.ask_node(client, node, 0, Request::Commit { stamp }));
+            early
+                .into_iter()
+                .for_each(|timestamp| self.ask_node(client, node, 0, Request::Commit { timestamp }));
         }
     }
 
@@ -304,8 +306,8 @@ impl World {
                 self.history.reads.push(Read { found, session, from: running.from, to: self.now });
                 self.move_leases(client);
                 let seen = |key: &u32| items.iter().find(|(of, _)| *of == key_of(*key));
-                let seen = |key: &u32| seen(key).map(|(_, version)| (*key, version.stamp));
-                let expected: Vec<(u32, Stamp)> = running.then.iter().filter_map(seen).collect();
+                let seen = |key: &u32| seen(key).map(|(_, version)| (*key, version.timestamp));
+                let expected: Vec<(u32, Timestamp)> = running.then.iter().filter_map(seen).collect();
                 if !expected.is_empty() {
                     return self.begin_write(client, running.then, expected, (self.now, 1));
                 }
@@ -315,8 +317,8 @@ impl World {
                 self.record_write(client, &running, End::Unknown);
                 self.move_leases(client);
             }
-            Outcome::Committed { stamp } => {
-                self.clients[client].settled.push(stamp);
+            Outcome::Committed { timestamp } => {
+                self.clients[client].settled.push(timestamp);
                 self.tally.conditional += usize::from(!running.expected.is_empty());
                 self.record_write(client, &running, End::Committed);
             }
@@ -362,9 +364,9 @@ impl World {
             End::Unknown => self.tally.unknown += 1,
         }
         self.tally.operations += running.writes.len();
-        let (session, stamp) = (self.clients[client].session, running.stamp);
+        let (session, timestamp) = (self.clients[client].session, running.timestamp);
         let (keys, expected) = (running.writes.clone(), running.expected.clone());
         let (from, to) = (running.from, self.now);
-        self.history.writes.push(Write { stamp, keys, expected, session, from, to, end });
+        self.history.writes.push(Write { timestamp, keys, expected, session, from, to, end });
     }
 }

@@ -6,8 +6,8 @@ use crate::defect::Defect;
 use rackscan_ramp::{
     algorithm::Message,
     message::{HomeId, Reply, Request},
-    stamp::{ClientId, Stamp},
     termination::Termination,
+    timestamp::{ClientId, Timestamp},
 };
 
 impl World {
@@ -85,9 +85,9 @@ impl World {
                     let delay = self.passage(node, 1000 + client, self.clients[client].slowness);
                     self.at(delay, Event::Reply { client, node, life, transaction, reply });
                 }
-                Origin::Node { node: to, life, stamp } => {
+                Origin::Node { node: to, life, timestamp } => {
                     let delay = self.delay();
-                    self.at(delay, Event::Told { node: to, life, from: node, stamp, reply });
+                    self.at(delay, Event::Told { node: to, life, from: node, timestamp, reply });
                 }
             }
         }
@@ -103,9 +103,9 @@ impl World {
         if self.calm_since.is_none() && self.random.below(4) == 0 {
             self.tally.new_logs += usize::from(self.nodes[node].replace_log());
         }
-        let again: Vec<(Stamp, Vec<Message>)> =
-            self.nodes[node].endings.iter().map(|(stamp, ending)| (*stamp, ending.again())).collect();
-        again.into_iter().for_each(|(stamp, messages)| self.tell(node, stamp, messages));
+        let again: Vec<(Timestamp, Vec<Message>)> =
+            self.nodes[node].endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();
+        again.into_iter().for_each(|(timestamp, messages)| self.tell(node, timestamp, messages));
         // Of those whose coordinators may still be there, some.
         self.see_to_endings(node, if self.calm_since.is_some() { 1 } else { 8 });
         if self.case.defect == Some(Defect::TimedCollection) {
@@ -129,42 +129,45 @@ impl World {
     /// Begins to end one in so many of the transactions that may not have ended everywhere.
     fn see_to_endings(&mut self, node: usize, one_in: u64) {
         let Some(home) = self.nodes[node].home.as_ref() else { return };
-        let unsettled: Vec<(Stamp, Vec<HomeId>, bool)> =
-            home.store().unsettled().map(|(stamp, of)| (stamp, of.homes.clone(), of.committed)).collect();
-        for (stamp, homes, committed) in unsettled {
+        let unsettled: Vec<(Timestamp, Vec<HomeId>, bool)> = home
+            .store()
+            .unsettled()
+            .map(|(timestamp, of)| (timestamp, of.homes.clone(), of.committed))
+            .collect();
+        for (timestamp, homes, committed) in unsettled {
             if self.random.below(one_in) == 0 {
-                self.see_to(node, stamp, &homes, committed);
+                self.see_to(node, timestamp, &homes, committed);
             }
         }
     }
 
-    fn see_to(&mut self, node: usize, stamp: Stamp, homes: &[HomeId], committed: bool) {
-        if self.nodes[node].endings.contains_key(&stamp) {
+    fn see_to(&mut self, node: usize, timestamp: Timestamp, homes: &[HomeId], committed: bool) {
+        if self.nodes[node].endings.contains_key(&timestamp) {
             return;
         }
         let begin = if committed { Termination::settle } else { Termination::begin };
-        let (ending, messages) = begin(stamp, homes);
-        self.nodes[node].endings.insert(stamp, ending);
-        self.tell(node, stamp, messages);
+        let (ending, messages) = begin(timestamp, homes);
+        self.nodes[node].endings.insert(timestamp, ending);
+        self.tell(node, timestamp, messages);
     }
 
-    fn tell(&mut self, node: usize, stamp: Stamp, messages: Vec<Message>) {
+    fn tell(&mut self, node: usize, timestamp: Timestamp, messages: Vec<Message>) {
         let life = self.nodes[node].life;
         for Message { to, request } in messages {
-            let peer = self.peer(Origin::Node { node, life, stamp });
+            let peer = self.peer(Origin::Node { node, life, timestamp });
             let delay = self.delay();
             self.at(delay, Event::Request { node: usize::from(to.0), life: None, peer, request });
         }
     }
 
-    pub(super) fn told(&mut self, node: usize, life: u64, from: usize, stamp: Stamp, reply: &Reply) {
+    pub(super) fn told(&mut self, node: usize, life: u64, from: usize, timestamp: Timestamp, reply: &Reply) {
         let this = &mut self.nodes[node];
-        let Some(ending) = this.endings.get_mut(&stamp).filter(|_| this.life == life) else { return };
+        let Some(ending) = this.endings.get_mut(&timestamp).filter(|_| this.life == life) else { return };
         let messages = ending.heard(HomeId(u16::try_from(from).expect("a node")), reply);
         if ending.ended() {
-            this.endings.remove(&stamp);
+            this.endings.remove(&timestamp);
         }
-        self.tell(node, stamp, messages);
+        self.tell(node, timestamp, messages);
     }
 
     pub(super) fn client_lost(&mut self, node: usize, id: ClientId) {
@@ -172,6 +175,6 @@ impl World {
         let in_doubt = home.client_lost(id);
         self.collect(node);
         self.pump(node);
-        in_doubt.into_iter().for_each(|(stamp, homes)| self.see_to(node, stamp, &homes, false));
+        in_doubt.into_iter().for_each(|(timestamp, homes)| self.see_to(node, timestamp, &homes, false));
     }
 }

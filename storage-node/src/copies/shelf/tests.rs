@@ -9,7 +9,7 @@ use rackscan_ramp::{
     item::{Key, Metadata, Value},
     log::{LogWriter, Record},
     message::{Guard, Part as Written},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 
 use super::*;
@@ -22,7 +22,7 @@ fn log(number: u32, before: u64, records: u64) -> (Vec<u8>, Vec<Tail>) {
     let (header, start) = Tail::header(before, number);
     let (mut writer, mut ends) = (LogWriter::after(start), vec![start]);
     for time in 1..=records {
-        writer.append(&Record::Commit(Stamp { time, client: ClientId(number) }));
+        writer.append(&Record::Commit(Timestamp { time, client: ClientId(number) }));
         ends.push(writer.tail());
     }
     let records = writer.take_batch().map_or(Vec::new(), |batch| batch.bytes);
@@ -203,10 +203,11 @@ fn what_is_kept_of_cuts_is_bounded_and_the_newest_one_is_there() {
     let (header, start) = Tail::header(0, NUMBER);
     let mut writer = LogWriter::after(start);
     for time in 1..=9 {
-        let (stamp, value) = (Stamp { time, client: ClientId(1) }, Value::new(&vec![7; 1_000_000]).unwrap());
+        let (timestamp, value) =
+            (Timestamp { time, client: ClientId(1) }, Value::new(&vec![7; 1_000_000]).unwrap());
         let items = vec![(Key::new(b"key").unwrap(), value)];
-        let (guard, metadata) = (Guard::Open, Metadata::Stamp);
-        writer.append(&Record::Put(Written { stamp, homes: vec![], guard, metadata, items }));
+        let (guard, metadata) = (Guard::Open, Metadata::Timestamp);
+        writer.append(&Record::Put(Written { timestamp, homes: vec![], guard, metadata, items }));
     }
     let records = writer.take_batch().unwrap().bytes;
     let mut bench = Bench::new();

@@ -152,7 +152,7 @@ fn follow(follower: &mut Follower, bytes: &[u8], joint: Option<Tail>) -> Result<
 mod tests {
     use rackscan_ramp::{
         log::{LogWriter, Record},
-        stamp::{ClientId, Stamp},
+        timestamp::{ClientId, Timestamp},
     };
 
     use super::*;
@@ -162,7 +162,7 @@ mod tests {
         let mut writer = LogWriter::after(start);
         let mut ends = vec![start];
         for client in clients {
-            writer.append(&Record::Commit(Stamp { time: 1, client: ClientId(client) }));
+            writer.append(&Record::Commit(Timestamp { time: 1, client: ClientId(client) }));
             ends.push(writer.tail());
         }
         (writer.take_batch().unwrap().bytes, ends)

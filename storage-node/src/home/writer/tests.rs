@@ -8,8 +8,8 @@ use rackscan_ramp::{
     log::{Record, read, recover},
     message::{Guard, HomeId, Part, Vote},
     slot::SlotVector,
-    stamp::{ClientId, Stamp},
     store::{Store, StoreOptions},
+    timestamp::{ClientId, Timestamp},
 };
 
 use super::*;
@@ -32,8 +32,8 @@ fn store() -> Store<SlotVector> {
     Store::new(OPTIONS, SlotVector::zeroed(4096))
 }
 
-fn at(time: u64) -> Stamp {
-    Stamp { time, client: ClientId(1) }
+fn at(time: u64) -> Timestamp {
+    Timestamp { time, client: ClientId(1) }
 }
 
 fn part(time: u64, bytes: usize) -> Part {
@@ -41,7 +41,7 @@ fn part(time: u64, bytes: usize) -> Part {
     let items = vec![(key, Value::new(&vec![7; bytes]).unwrap())];
     // Another home has a vote, too: it is committed by a record of its own.
     let homes = vec![HomeId(0), HomeId(1)];
-    Part { stamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Stamp, items }
+    Part { timestamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Timestamp, items }
 }
 
 impl Bench {

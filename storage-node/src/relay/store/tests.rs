@@ -181,7 +181,7 @@ fn lost_places_are_rebuilt_and_those_that_may_be_whole_are_not_touched() {
     assert!(refused.contains("elsewhere than to places of set 7.0"), "{refused}");
     let refused = begin(&mut cells, 2, &rebuild(vec![], kept.clone()), (0, 1)).unwrap_err();
     assert!(refused.contains("places of 2 cells for a stripe of which this node keeps 1"), "{refused}");
-    set.verified(0, &rackscan_format::message::Verified { next: None, places: 5, bytes: 0, rotten: vec![] });
+    set.verified(0, &rackscan_format::message::Verified { next: None, places: 5, bytes: 0, corrupt: vec![] });
     let refused = begin(&mut cells, 2, &to, (1, 2)).unwrap_err();
     assert!(refused.contains("its places take only their bytes"), "{refused}");
 }

@@ -1,7 +1,7 @@
 //! How do places of a stripe set get their bytes again?
 //!
 //! As pages of an append do, each to the place where it lies, and to the devices before the answer.
-//! A crash in between leaves each place rotten, half written, or whole; it is never another one.
+//! A crash in between leaves each place corrupt, half written, or whole; it is never another one.
 //!
 //! Invariant: only what was there is written. Others of the same request may have been.
 

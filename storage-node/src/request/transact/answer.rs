@@ -136,12 +136,12 @@ mod tests {
     use rackscan_ramp::{
         item::{Key, Metadata, Value, Version},
         message::{Epoch, Found},
-        stamp::Stamp,
+        timestamp::Timestamp,
     };
 
     fn reply(bytes: usize) -> Reply {
         let value = Value::new(&vec![7; bytes]).unwrap();
-        let version = Version { stamp: Stamp::FIRST, metadata: Metadata::Stamp, value };
+        let version = Version { timestamp: Timestamp::FIRST, metadata: Metadata::Timestamp, value };
         let found = Found { version, beside: Vec::new(), place: None };
         Reply::Found { items: vec![(Key::new(b"key").unwrap(), found)], epoch: Epoch(300) }
     }

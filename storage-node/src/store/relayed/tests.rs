@@ -93,8 +93,8 @@ fn claim(store: &Store, kept: &[Vec<Extent>]) -> Result<Arc<PlacesClaim>, String
     store.claim_places((TABLE, SET), kept).map_err(|refusal| refusal.text)
 }
 
-fn verified(places: u64, rotten: &[u64]) -> Verified {
-    Verified { next: None, places, bytes: 0, rotten: rotten.to_vec() }
+fn verified(places: u64, corrupt: &[u64]) -> Verified {
+    Verified { next: None, places, bytes: 0, corrupt: corrupt.to_vec() }
 }
 
 #[test]
@@ -159,10 +159,10 @@ fn what_was_not_adopted_or_was_found_whole_takes_no_stripes() {
     let is_lost = || claim(&store, &[vec![extent(0, 4096)]]).is_ok();
     assert_eq!(set.places(), 5);
     let pieces = |pieces: &[(u64, u64, &[u64])]| {
-        pieces.iter().for_each(|(from, places, rotten)| set.verified(*from, &verified(*places, rotten)));
+        pieces.iter().for_each(|(from, places, corrupt)| set.verified(*from, &verified(*places, corrupt)));
     };
     pieces(&[(0, 5, &[2])]);
-    assert!(is_lost(), "one is rotten");
+    assert!(is_lost(), "one is corrupt");
     pieces(&[(0, 2, &[]), (3, 2, &[])]);
     assert!(is_lost(), "one was not looked at");
     pieces(&[(0, 3, &[])]);
@@ -176,7 +176,7 @@ fn what_was_not_adopted_or_was_found_whole_takes_no_stripes() {
     pieces(&[(0, 2, &[]), (2, 2, &[4]), (0, 3, &[]), (3, 2, &[])]);
     assert!(!is_lost(), "all of it is whole");
     pieces(&[(0, 5, &[0])]);
-    assert!(!is_lost(), "and rotten, not lost, from then on");
+    assert!(!is_lost(), "and corrupt, not lost, from then on");
 }
 
 #[test]

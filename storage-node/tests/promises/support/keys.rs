@@ -8,7 +8,7 @@ use rackscan_format::{
 use rackscan_ramp::{
     item::{Key, Metadata, Value},
     message::{Found, Guard, HomeId, LeaseId, Part, Reply, Request},
-    stamp::{ClientId, Stamp},
+    timestamp::{ClientId, Timestamp},
 };
 
 use super::client::Client;
@@ -25,21 +25,21 @@ pub(crate) fn value(bytes: &[u8]) -> Value {
     Value::new(bytes).expect("not too long")
 }
 
-pub(crate) fn at(time: u64, client: u32) -> Stamp {
-    Stamp { time, client: ClientId(client) }
+pub(crate) fn at(time: u64, client: u32) -> Timestamp {
+    Timestamp { time, client: ClientId(client) }
 }
 
 /// What a transaction writes in the one home that there is. It names another one, which has a vote,
 /// too: so what is prepared stays in doubt until it is said how it ends.
-pub(crate) fn part(stamp: Stamp, items: &[(&str, &[u8])]) -> Part {
+pub(crate) fn part(timestamp: Timestamp, items: &[(&str, &[u8])]) -> Part {
     let mut items: Vec<_> = items.iter().map(|(name, bytes)| (key(name), value(bytes))).collect();
     items.sort_by(|(a, _), (b, _)| a.cmp(b));
     let (homes, guard) = (vec![HomeId(3), HomeId(9)], Guard::Open);
-    Part { stamp, homes, guard, metadata: Metadata::Stamp, items }
+    Part { timestamp, homes, guard, metadata: Metadata::Timestamp, items }
 }
 
-pub(crate) fn prepare(stamp: Stamp, items: &[(&str, &[u8])]) -> Request {
-    Request::Prepare { part: part(stamp, items), settled: Vec::new(), preconditions: Default::default() }
+pub(crate) fn prepare(timestamp: Timestamp, items: &[(&str, &[u8])]) -> Request {
+    Request::Prepare { part: part(timestamp, items), settled: Vec::new(), preconditions: Default::default() }
 }
 
 impl Client {
@@ -96,9 +96,9 @@ impl Client {
     }
 
     /// Writes and waits until it is visible.
-    pub(crate) fn commit(&mut self, stamp: Stamp, items: &[(&str, &[u8])]) {
-        assert_eq!(self.transact(prepare(stamp, items)), Reply::Prepared);
-        assert_eq!(self.transact(Request::Commit { stamp }), Reply::Committed);
+    pub(crate) fn commit(&mut self, timestamp: Timestamp, items: &[(&str, &[u8])]) {
+        assert_eq!(self.transact(prepare(timestamp, items)), Reply::Prepared);
+        assert_eq!(self.transact(Request::Commit { timestamp }), Reply::Committed);
     }
 
     pub(crate) fn get(&mut self, lease: LeaseId, names: &[&str]) -> Vec<(Key, Found)> {
@@ -146,8 +146,8 @@ impl Client {
     }
 
     /// Writes without a vote.
-    pub(crate) fn put_small(&mut self, stamp: Stamp, name: &str, bytes: &[u8]) -> Reply {
-        let part = Part { homes: Vec::new(), ..part(stamp, &[(name, bytes)]) };
+    pub(crate) fn put_small(&mut self, timestamp: Timestamp, name: &str, bytes: &[u8]) -> Reply {
+        let part = Part { homes: Vec::new(), ..part(timestamp, &[(name, bytes)]) };
         self.small(Request::Put { part, preconditions: Default::default() })
     }
 }

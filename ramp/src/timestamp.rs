@@ -5,11 +5,12 @@
 //! made it.
 //!
 //! Invariants
-//! - Two stamps are never equal: a client's grow strictly, and clients have different ids.
-//! - A stamp is above every stamp that its client had heard of, however far ahead of the wall clock
-//!   that is: what it writes is newer than what it has seen. Clocks that are wrong are refused
-//!   where they are read ([`crate::message::Preconditions`]), and not where their stamps are heard.
-//! - There is a stamp after each, or an error: none comes twice.
+//! - Two timestamps are never equal: a client's grow strictly, and clients have different ids.
+//! - A timestamp is above every timestamp that its client had heard of, however far ahead of the
+//!   wall clock that is: what it writes is newer than what it has seen. Clocks that are wrong are
+//!   refused where they are read ([`crate::message::Preconditions`]), and not where their
+//!   timestamps are heard.
+//! - There is a timestamp after each, or an error: none comes twice.
 
 use crate::limits::{LOGICAL_BITS, TIME_MAX};
 use serde::{Deserialize, Serialize};
@@ -18,24 +19,24 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Which client made a stamp. Whoever hands ids out never hands one out twice.
+/// Which client made a timestamp. Whoever hands ids out never hands one out twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u32);
 
-/// The place of a transaction among all others. [`Stamp::FIRST`] is before every transaction.
+/// The place of a transaction among all others. [`Timestamp::FIRST`] is before every transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Stamp {
+pub struct Timestamp {
     /// Hybrid time: milliseconds and a count.
     pub time: u64,
     /// Who made it.
     pub client: ClientId,
 }
 
-impl Stamp {
-    /// What nobody has written has this stamp.
+impl Timestamp {
+    /// What nobody has written has this timestamp.
     pub const FIRST: Self = Self { time: 0, client: ClientId(0) };
 
-    /// Bytes of [`Stamp::to_bytes`].
+    /// Bytes of [`Timestamp::to_bytes`].
     pub const ENCODED_BYTES: usize = 12;
 
     /// Little-endian time and client.
@@ -54,7 +55,7 @@ impl Stamp {
     }
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}@{}", self.milliseconds(), self.time & ((1 << LOGICAL_BITS) - 1), self.client.0)
     }
@@ -79,7 +80,7 @@ pub enum ClockError {
     Exhausted,
 }
 
-/// What gives a client its stamps. Threads may share it.
+/// What gives a client its timestamps. Threads may share it.
 #[derive(Debug)]
 pub struct Clock {
     client: ClientId,
@@ -87,11 +88,11 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose stamps are above `heard`: the highest stamp that the stores know of, so that a
-    /// client that begins again with a wall clock that was set back does not write behind what is
-    /// there.
+    /// A clock whose timestamps are above `heard`: the highest timestamp that the stores know of,
+    /// so that a client that begins again with a wall clock that was set back does not write behind
+    /// what is there.
     #[must_use]
-    pub fn after(client: ClientId, heard: Stamp) -> Self {
+    pub fn after(client: ClientId, heard: Timestamp) -> Self {
         Self { client, last: AtomicU64::new(heard.time) }
     }
 
@@ -101,22 +102,22 @@ impl Clock {
         self.client
     }
 
-    /// The next stamp; `wall_ms` is the wall clock, in milliseconds since 1970.
+    /// The next timestamp; `wall_ms` is the wall clock, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`ClockError`]; the clock stays where it was.
-    pub fn next(&self, wall_ms: u64) -> Result<Stamp, ClockError> {
+    pub fn next(&self, wall_ms: u64) -> Result<Timestamp, ClockError> {
         let wall = wall_ms.checked_mul(1 << LOGICAL_BITS).filter(|wall| *wall <= TIME_MAX);
         let wall = wall.ok_or(ClockError::Wall { found_ms: wall_ms })?;
         let after = |last: u64| last.checked_add(1).map(|next| next.max(wall));
         let last = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, after);
         let time = last.ok().and_then(after).ok_or(ClockError::Exhausted)?;
-        Ok(Stamp { time, client: self.client })
+        Ok(Timestamp { time, client: self.client })
     }
 
-    /// Takes note of somebody else's stamp: the next own one is above it.
-    pub fn hear(&self, stamp: Stamp) {
-        self.last.fetch_max(stamp.time, Ordering::AcqRel);
+    /// Takes note of somebody else's timestamp: the next own one is above it.
+    pub fn hear(&self, timestamp: Timestamp) {
+        self.last.fetch_max(timestamp.time, Ordering::AcqRel);
     }
 }
 
@@ -128,14 +129,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn stamps_grow_whatever_the_wall_clock_and_peers_say(
+        fn timestamps_grow_whatever_the_wall_clock_and_peers_say(
             heard in 0_u64..1 << 60,
             steps in prop::collection::vec((0_u64..1 << 40, 0_u64..1 << 60), 1..50),
         ) {
-            let clock = Clock::after(ClientId(7), Stamp { time: heard, client: ClientId(9) });
-            let mut last = Stamp { time: heard, client: ClientId(9) };
+            let clock = Clock::after(ClientId(7), Timestamp { time: heard, client: ClientId(9) });
+            let mut last = Timestamp { time: heard, client: ClientId(9) };
             for (wall_ms, time) in steps {
-                let peers = Stamp { time, client: ClientId(1) };
+                let peers = Timestamp { time, client: ClientId(1) };
                 clock.hear(peers);
                 let next = clock.next(wall_ms).unwrap();
                 prop_assert!(next > last, "{next} after {last}");
@@ -146,27 +147,28 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_share_a_clock_never_get_the_same_stamp() {
-        let clock = Arc::new(Clock::after(ClientId(3), Stamp::FIRST));
+    fn threads_that_share_a_clock_never_get_the_same_timestamp() {
+        let clock = Arc::new(Clock::after(ClientId(3), Timestamp::FIRST));
         let threads = (0..4).map(|_| {
             let clock = Arc::clone(&clock);
             thread::spawn(move || (0..10_000).map(|_| clock.next(1).unwrap()).collect::<Vec<_>>())
         });
         let threads: Vec<_> = threads.collect();
-        let stamps: Vec<Stamp> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
-        assert_eq!(stamps.iter().collect::<BTreeSet<_>>().len(), 40_000);
+        let timestamps: Vec<Timestamp> =
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(timestamps.iter().collect::<BTreeSet<_>>().len(), 40_000);
     }
 
     #[test]
     fn a_wall_clock_beyond_the_horizon_and_the_last_timestamp_give_errors_and_no_timestamp_twice() {
-        let clock = Clock::after(ClientId(1), Stamp::FIRST);
+        let clock = Clock::after(ClientId(1), Timestamp::FIRST);
         let last_ms = TIME_MAX >> LOGICAL_BITS;
         for found_ms in [last_ms + 1, 1 << 48, u64::MAX] {
             assert_eq!(clock.next(found_ms), Err(ClockError::Wall { found_ms }));
         }
         assert_eq!(clock.next(5).unwrap().milliseconds(), 5, "it stayed where it was");
         assert_eq!(clock.next(last_ms).unwrap().milliseconds(), last_ms);
-        clock.hear(Stamp { time: u64::MAX - 1, client: ClientId(2) });
+        clock.hear(Timestamp { time: u64::MAX - 1, client: ClientId(2) });
         assert_eq!(clock.next(5).unwrap().time, u64::MAX);
         assert_eq!(clock.next(5), Err(ClockError::Exhausted));
     }

@@ -1,7 +1,7 @@
 //! Which bytes of a stripe set cannot be used to reconstruct others?
 //!
-//! Invariant: a node is lost for a range of a stripe if any of its cells there is rotten within
-//! that range. That is more than is rotten, and never less.
+//! Invariant: a node is lost for a range of a stripe if any of its cells there is corrupt within
+//! that range. That is more than is corrupt, and never less.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use rackscan_stripe::Cell;
 
 use super::stripes::{Spot, Stripes};
 
-/// What is rotten at one node.
+/// What is corrupt at one node.
 #[derive(Debug, Default)]
 struct AtNode {
     /// Bytes of its stream: ends by beginnings. They do not overlap.
@@ -21,20 +21,20 @@ struct AtNode {
     parity: BTreeSet<u64>,
 }
 
-/// What is known to be rotten, and which nodes have nothing at all.
+/// What is known to be corrupt, and which nodes have nothing at all.
 #[derive(Debug, Default)]
-pub(super) struct Rotten {
+pub(super) struct Corrupt {
     nodes: BTreeMap<usize, AtNode>,
     gone: BTreeSet<usize>,
 }
 
-impl Rotten {
+impl Corrupt {
     /// Nothing but that these nodes are gone.
     pub(super) fn without(gone: BTreeSet<usize>) -> Self {
         Self { nodes: BTreeMap::new(), gone }
     }
 
-    /// A place of a node is rotten.
+    /// A place of a node is corrupt.
     pub(super) fn add(&mut self, stripes: &Stripes, node: usize, place: u64) {
         let at = self.nodes.entry(node).or_default();
         match stripes.spot(node, place) {
@@ -73,7 +73,7 @@ impl Rotten {
         hit.chain(self.gone.iter().copied()).collect()
     }
 
-    /// Whether anything of a stripe is rotten or gone.
+    /// Whether anything of a stripe is corrupt or gone.
     pub(super) fn touches(&self, stripes: &Stripes, stripe: u64) -> bool {
         !self.lost(stripes, stripe, &(0..stripes.cell_bytes())).is_empty()
     }

@@ -27,7 +27,7 @@ type Came = (PageBuffer, Option<Instant>);
 
 impl Cluster {
     /// Pages that a node has refused, from others; or the refusal, if it is not about what is
-    /// rotten or lost there.
+    /// corrupt or lost there.
     pub(crate) async fn refused_pages(
         &self,
         node: NodeId,
@@ -51,7 +51,7 @@ impl Cluster {
                 error => error,
             });
         }
-        if !refused.is_rotten() {
+        if !refused.is_corrupt() {
             return Err(refused);
         }
         let mut came = Vec::with_capacity(pages.len());
@@ -62,7 +62,7 @@ impl Cluster {
                 _ => self.request_pages(node, (table, segment), one, None, fetched).await,
             };
             came.extend(match asked {
-                Err(error) if error.is_rotten() => {
+                Err(error) if error.is_corrupt() => {
                     self.others_give(node, (table, segment), one, (error, true), fetched).await?
                 }
                 asked => asked?,
@@ -86,13 +86,13 @@ impl Cluster {
         fetched: &mut FetchedPages,
     ) -> Result<Vec<PageBuffer>, ClientError> {
         let mut found: Vec<Option<PageBuffer>> = pages.into_iter().map(Some).collect();
-        self.replace_rotten(node, (table, segment), wanted, &mut found, fetched).await?;
+        self.replace_corrupt(node, (table, segment), wanted, &mut found, fetched).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
     /// Puts what others have in the place of pages of a protected table that did not arrive as they
     /// were stored.
-    pub(crate) async fn replace_rotten(
+    pub(crate) async fn replace_corrupt(
         &self,
         node: NodeId,
         (table, segment): (TableId, SegmentId),
@@ -106,10 +106,10 @@ impl Cluster {
         for (page, found) in wanted.iter().zip(pages) {
             let identity = PageIdentity { table, segment, column: page.column, page: page.page };
             let Some(Err(fault)) = found.as_mut().map(|found| found.verify(&identity)) else { continue };
-            let rotten = Refusal::new(RefusalCode::Storage, format!("{identity} as fetched: {fault}"));
-            let rotten = ClientError::Refused { node, during: "fetch", refusal: Box::new(rotten) };
+            let corrupt = Refusal::new(RefusalCode::Storage, format!("{identity} as fetched: {fault}"));
+            let corrupt = ClientError::Refused { node, during: "fetch", refusal: Box::new(corrupt) };
             let one = std::slice::from_ref(page);
-            let mut came = self.others_give(node, (table, segment), one, (rotten, true), fetched).await?;
+            let mut came = self.others_give(node, (table, segment), one, (corrupt, true), fetched).await?;
             *found = came.pop().map(|(page, _)| page);
         }
         Ok(())
