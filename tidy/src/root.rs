@@ -4,10 +4,11 @@ use crate::Violation;
 
 /// Everything that belongs in the root. Whatever else turns up there is a leftover until it is
 /// listed.
-pub const ROOT_ENTRIES: [&str; 32] = [
+pub const ROOT_ENTRIES: [&str; 33] = [
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",
