@@ -2,20 +2,22 @@
 //!
 //! DataFusion's build the texts of a batch of rows before it asks for their memory:
 //! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Over a window they return
-//! each row's longer result, which nobody accounts for.
+//! each row's longer result, which nobody accounts for. Texts are views, so that a join repeats
+//! none as a copy.
 
 use std::sync::Arc;
 
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, AsArray, BooleanArray},
+        compute::cast,
         datatypes::{DataType, FieldRef},
     },
     common::{Result, exec_err},
     functions_aggregate::{array_agg::array_agg_udaf, string_agg::string_agg_udaf},
     logical_expr::{
-        Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue, Documentation, EmitTo, GroupsAccumulator,
-        ReversedUDAF, Signature,
+        Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
+        Signature,
         function::{AccumulatorArgs, StateFieldsArgs},
         utils::AggregateOrderSensitivity,
     },
@@ -23,7 +25,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::long_text::{joined_bytes, within_bounds};
+use super::is_kept;
 use crate::limits::TEXT_BYTES_MAX;
 
 /// One of these aggregates.
@@ -42,8 +44,18 @@ pub(super) fn long_aggregates() -> [Arc<AggregateUDF>; 2] {
 
 impl LongAggregate {
     fn measure(&self, arguments: &AccumulatorArgs<'_>) -> Measure {
+        let (is_text, is_distinct) = (self.is_text, arguments.is_distinct);
         let name = self.inner.name().to_owned();
-        Measure { name, is_text: self.is_text, delimiter_bytes: delimiter_bytes(arguments) }
+        Measure { name, is_text, is_distinct, delimiter_bytes: delimiter_bytes(arguments) }
+    }
+
+    /// With the type that DataFusion's own returns.
+    fn of_inner<'a>(&self, mut arguments: AccumulatorArgs<'a>) -> AccumulatorArgs<'a> {
+        if self.is_text {
+            let field = arguments.return_field.as_ref().clone().with_data_type(DataType::LargeUtf8);
+            arguments.return_field = Arc::new(field);
+        }
+        arguments
     }
 }
 
@@ -57,7 +69,7 @@ impl AggregateUDFImpl for LongAggregate {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        self.inner.return_type(arguments)
+        if self.is_text { Ok(DataType::Utf8View) } else { self.inner.return_type(arguments) }
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -66,7 +78,7 @@ impl AggregateUDFImpl for LongAggregate {
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         let measure = self.measure(&arguments);
-        let inner = self.inner.accumulator(arguments)?;
+        let inner = self.inner.accumulator(self.of_inner(arguments))?;
         Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0, made_bytes: 0 }))
     }
 
@@ -79,7 +91,7 @@ impl AggregateUDFImpl for LongAggregate {
         arguments: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
         let measure = self.measure(&arguments);
-        let inner = self.inner.create_groups_accumulator(arguments)?;
+        let inner = self.inner.create_groups_accumulator(self.of_inner(arguments))?;
         Ok(if self.is_text { Box::new(MeasuredTexts { inner, measure }) } else { inner })
     }
 
@@ -126,32 +138,34 @@ fn delimiter_bytes(arguments: &AccumulatorArgs<'_>) -> u64 {
 struct Measure {
     name: String,
     is_text: bool,
+    is_distinct: bool,
     delimiter_bytes: u64,
 }
 
 impl Measure {
-    /// Bytes of the texts of these rows, or of the states of groups, with a delimiter for each.
-    fn bytes(&self, values: &ArrayRef) -> Result<u64> {
+    /// Bytes of the texts of rows that a filter keeps, or of the states of groups, with a delimiter
+    /// for each. Of DISTINCT the delimiters alone: who keeps its texts accounts for them.
+    fn bytes(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<u64> {
         if !self.is_text {
             return Ok(0);
         }
         let texts = match values.data_type() {
-            DataType::List(_) => Arc::clone(values.as_list::<i32>().values()),
-            _ => Arc::clone(values),
+            DataType::List(_) => values.as_list::<i32>().values(),
+            _ => values,
         };
-        let delimiters = self.delimiter_bytes.saturating_mul(texts.len() as u64);
-        Ok(joined_bytes(&[ColumnarValue::Array(texts)])?.saturating_add(delimiters))
+        let texts = cast(texts, &DataType::Utf8View)?;
+        let texts = texts.as_string_view().iter().enumerate();
+        let kept = texts.filter(|(row, _)| is_kept(filter, *row)).filter_map(|(_, text)| text);
+        let of_text = |text: &str| if self.is_distinct { 0 } else { text.len() as u64 };
+        let bytes = kept.map(|text| of_text(text).saturating_add(self.delimiter_bytes));
+        Ok(bytes.fold(0, u64::saturating_add))
     }
 
-    fn check(&self, bytes: u64, rows: usize) -> Result<()> {
-        within_bounds(bytes, rows, &format!("{}()", self.name))
-    }
-
-    fn check_value(&self, bytes: u64) -> Result<()> {
+    fn check(&self, bytes: u64) -> Result<()> {
         if bytes > TEXT_BYTES_MAX {
             return exec_err!(
-                "requested length too large: {}() makes {bytes} bytes or more of the rows of one group or \
-                 window, expected at most {TEXT_BYTES_MAX}",
+                "requested length too large: {}() makes {bytes} bytes or more of the rows of a group, a window, \
+                 or a batch, expected at most {TEXT_BYTES_MAX}",
                 self.name
             );
         }
@@ -170,8 +184,8 @@ struct MeasuredValue {
 
 impl MeasuredValue {
     fn add(&mut self, values: &ArrayRef) -> Result<()> {
-        self.read_bytes = self.read_bytes.saturating_add(self.measure.bytes(values)?);
-        self.measure.check_value(self.read_bytes)
+        self.read_bytes = self.read_bytes.saturating_add(self.measure.bytes(values, None)?);
+        self.measure.check(self.read_bytes)
     }
 }
 
@@ -187,7 +201,7 @@ impl Accumulator for MeasuredValue {
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.read_bytes = self.read_bytes.saturating_sub(self.measure.bytes(&values[0])?);
+        self.read_bytes = self.read_bytes.saturating_sub(self.measure.bytes(&values[0], None)?);
         self.inner.retract_batch(values)
     }
 
@@ -198,12 +212,19 @@ impl Accumulator for MeasuredValue {
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let value = self.inner.evaluate()?;
         let bytes = match &value {
-            ScalarValue::List(list) => list.values().len() * size_of::<u128>(),
+            ScalarValue::List(list) => {
+                // Texts are views of 16 bytes.
+                let width = list.value_type().primitive_width().unwrap_or(size_of::<u128>());
+                list.values().len() * width
+            }
             other => other.try_as_str().flatten().map_or(0, str::len),
         };
         self.made_bytes = self.made_bytes.saturating_add(bytes as u64);
-        self.measure.check_value(self.made_bytes)?;
-        Ok(value)
+        self.measure.check(self.made_bytes)?;
+        Ok(match value {
+            ScalarValue::LargeUtf8(text) => ScalarValue::Utf8View(text),
+            other => other,
+        })
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -222,8 +243,8 @@ struct MeasuredTexts {
 }
 
 impl MeasuredTexts {
-    fn check(&self, values: &ArrayRef) -> Result<()> {
-        self.measure.check(self.measure.bytes(values)?, values.len())
+    fn check(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<()> {
+        self.measure.check(self.measure.bytes(values, filter)?)
     }
 }
 
@@ -235,19 +256,19 @@ impl GroupsAccumulator for MeasuredTexts {
         filter: Option<&BooleanArray>,
         total_groups: usize,
     ) -> Result<()> {
-        self.check(&values[0])?;
+        self.check(&values[0], filter)?;
         self.inner.update_batch(values, groups, filter, total_groups)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
         // The texts of states are in memory, and accounted for.
-        let delimiters = self.measure.delimiter_bytes.saturating_mul(groups.len() as u64);
-        self.measure.check(delimiters, groups.len())?;
+        let known = groups.len() - states[0].null_count();
+        self.measure.check(self.measure.delimiter_bytes.saturating_mul(known as u64))?;
         self.inner.merge_batch(states, groups, total_groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        self.inner.evaluate(emit_to)
+        Ok(cast(&self.inner.evaluate(emit_to)?, &DataType::Utf8View)?)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
@@ -255,7 +276,7 @@ impl GroupsAccumulator for MeasuredTexts {
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.check(&values[0])?;
+        self.check(&values[0], filter)?;
         self.inner.convert_to_state(values, filter)
     }
 

@@ -11,7 +11,8 @@ use datafusion::{
     common::{
         DFSchema,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult},
+        not_impl_err,
+        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
     logical_expr::{
@@ -41,6 +42,11 @@ impl Default for Texts {
 
 impl AnalyzerRule for Texts {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut has_recursion = false;
+        plan.apply_with_subqueries(|plan| {
+            has_recursion |= matches!(plan, LogicalPlan::RecursiveQuery(_));
+            Ok(TreeNodeRecursion::Continue)
+        })?;
         let plan = rewritten(plan, |mut expression, schema| {
             let changed = match &mut expression {
                 Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
@@ -48,15 +54,17 @@ impl AnalyzerRule for Texts {
                 {
                     written(expr, &self.text, false, schema)
                 }
-                // A view of the text, not a copy.
-                Expr::Cast(Cast { field, .. }) if *field.data_type() == DataType::Binary => {
+                // A view of the text, not a copy; a step of WITH RECURSIVE has the planned type.
+                Expr::Cast(Cast { field, .. })
+                    if *field.data_type() == DataType::Binary && !has_recursion =>
+                {
                     *field = Arc::new(field.as_ref().clone().with_data_type(DataType::BinaryView));
                     true
                 }
                 Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                     let is_left_written = written(left, &self.text, false, schema);
                     let is_written = written(right, &self.text, false, schema) || is_left_written;
-                    match self.concat_of(left, right, schema) {
+                    match self.concat_of(left, right, schema)? {
                         Some(call) => {
                             expression = call;
                             true
@@ -97,23 +105,26 @@ fn recursion_of_one_type(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> 
 
 impl Texts {
     /// One call for two operands of `||` of which one is a text; operands of operands are its own.
-    fn concat_of(&self, left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> Option<Expr> {
+    fn concat_of(&self, left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         let [of_left, of_right] = [&*left, &*right].map(|operand| match operand {
             Expr::ScalarFunction(call) if call.func == self.concat => Some(DataType::Utf8View),
             other => other.get_type(schema).ok(),
         });
-        let (of_left, of_right) = (of_left?, of_right?);
+        let (Some(of_left), Some(of_right)) = (of_left, of_right) else { return Ok(None) };
+        if of_left.is_nested() || of_right.is_nested() {
+            return not_impl_err!("arrays are not supported by ||");
+        }
         let is_value = |found: &DataType| {
             found.is_string() || found.is_null() || found.is_primitive() || *found == DataType::Boolean
         };
         let is_text =
             (of_left.is_string() || of_right.is_string()) && is_value(&of_left) && is_value(&of_right);
         if !is_text {
-            return None;
+            return Ok(None);
         }
         let mut operands = self.operands(left, &of_left);
         operands.append(&mut self.operands(right, &of_right));
-        Some(self.concat.call(operands))
+        Ok(Some(self.concat.call(operands)))
     }
 
     /// The texts that an operand of `||` is made of.
