@@ -34,12 +34,12 @@ pub(crate) fn segment_page_bytes(partition_bytes: usize, in_flight: usize) -> us
 
 /// Bytes of texts that one call of a function makes of a batch: they are outside of the memory that
 /// queries share.
-pub(crate) const TEXTS_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const BATCH_TEXT_BYTES_MAX: u64 = 256 << 20;
 // Arrow counts the bytes of a batch's texts in 31 bits.
-const _: () = assert!(TEXTS_BYTES_MAX < 1 << 31, "texts fit an array");
+const _: () = assert!(BATCH_TEXT_BYTES_MAX < 1 << 31, "texts fit an array");
 
 /// Bytes of the texts that an aggregate makes of the rows of a group or window: as in PostgreSQL.
-pub(crate) const TEXT_BYTES_MAX: u64 = (1 << 30) - 1;
+pub(crate) const COLLECTED_BYTES_MAX: u64 = (1 << 30) - 1;
 
 /// Rows of a LIMIT with its OFFSET that a sort keeps without being able to write them to disk.
 pub(crate) const TOP_ROWS_MAX: usize = 1 << 15;

@@ -1,9 +1,9 @@
-//! `string_agg()` and `array_agg()`: how long their results become is looked at before.
+//! `string_agg()` and `array_agg()` with a bound on the length of their results.
 //!
-//! DataFusion's build the texts of a batch of rows before it asks for their memory:
-//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Over a window they return
-//! each row's longer result, which nobody accounts for. Texts are views, so that a join repeats
-//! none as a copy.
+//! DataFusion's aggregates build the texts of a whole batch before they reserve memory for them:
+//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Over a window they return a
+//! longer result for each row, and reserve no memory for it. Ours check the lengths first. They
+//! return text views, so that a join does not copy a long text.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use datafusion::{
 };
 
 use super::is_kept;
-use crate::limits::TEXT_BYTES_MAX;
+use crate::limits::COLLECTED_BYTES_MAX;
 
 /// One of these aggregates.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -133,7 +133,7 @@ fn delimiter_bytes(arguments: &AccumulatorArgs<'_>) -> u64 {
     text.map_or(0, |text| text.len() as u64)
 }
 
-/// What one of them adds up.
+/// How the bytes of one aggregate are counted.
 #[derive(Debug)]
 struct Measure {
     name: String,
@@ -143,8 +143,8 @@ struct Measure {
 }
 
 impl Measure {
-    /// Bytes of the texts of rows that a filter keeps, or of the states of groups, with a delimiter
-    /// for each. Of DISTINCT the delimiters alone: who keeps its texts accounts for them.
+    /// Bytes of the texts of the rows that a filter keeps, or of the states of groups, with a
+    /// delimiter for each. DISTINCT keeps few of its texts, so only its delimiters count.
     fn bytes(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<u64> {
         if !self.is_text {
             return Ok(0);
@@ -162,10 +162,10 @@ impl Measure {
     }
 
     fn check(&self, bytes: u64) -> Result<()> {
-        if bytes > TEXT_BYTES_MAX {
+        if bytes > COLLECTED_BYTES_MAX {
             return exec_err!(
                 "requested length too large: {}() makes {bytes} bytes or more of the rows of a group, a window, \
-                 or a batch, expected at most {TEXT_BYTES_MAX}",
+                 or a batch, expected at most {COLLECTED_BYTES_MAX}",
                 self.name
             );
         }

@@ -1,9 +1,10 @@
-//! Functions that make texts: how long these become is looked at before.
+//! Functions that make texts, with a bound on the length of their results.
 //!
-//! DataFusion's build them first, outside of the memory that queries share: `lpad('x', 2000000000)`
-//! took a minute, and a column of such texts all memory of the host. Functions whose results are
-//! about as long as their arguments are here, too: a join repeats a long text as a view of it, and
-//! `upper` makes as many copies. Results are views, so that a join repeats none as a copy.
+//! DataFusion's functions reserve no memory for what they make: `lpad('x', 2000000000)` took a
+//! minute, and a column of such texts all memory of the host. Ours compute the length first. This
+//! includes functions whose results are about as long as their arguments: a join repeats a long
+//! text as a view, and `upper` then makes a copy for each row. Results are views, so that a join
+//! does not copy them.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use crate::limits::TEXTS_BYTES_MAX;
+use crate::limits::BATCH_TEXT_BYTES_MAX;
 
 /// One of these functions.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -131,20 +132,20 @@ impl ScalarUDFImpl for LongText {
     }
 }
 
-/// Bytes of the texts that come of joining these of each row.
+/// Bytes of the texts of all arguments, row by row.
 pub(super) fn joined_bytes(arguments: &[ColumnarValue]) -> Result<u64> {
     Growth::Joined.bytes(arguments)
 }
 
-/// That texts of a batch of rows fit in memory.
+/// Checks the bytes of texts that an operation makes of a batch of rows.
 ///
 /// # Errors
-/// They do not.
+/// More than [`BATCH_TEXT_BYTES_MAX`].
 pub(super) fn within_bounds(bytes: u64, rows: usize, operation: &str) -> Result<()> {
-    if bytes > TEXTS_BYTES_MAX {
+    if bytes > BATCH_TEXT_BYTES_MAX {
         return exec_err!(
             "requested length too large: {operation} makes {bytes} bytes of text of {rows} rows, expected at \
-             most {TEXTS_BYTES_MAX}"
+             most {BATCH_TEXT_BYTES_MAX}"
         );
     }
     Ok(())
@@ -173,11 +174,11 @@ fn not_negative(length: &mut ColumnarValue) -> Result<()> {
     Ok(())
 }
 
-/// Rows of what is not the same for all rows.
+/// Rows of the arguments: 1 if all are constants.
 fn rows(arguments: &[ColumnarValue]) -> usize {
-    let rows = arguments.iter().map(|argument| match argument {
-        ColumnarValue::Array(array) => array.len(),
-        ColumnarValue::Scalar(_) => 1,
+    let rows = arguments.iter().filter_map(|argument| match argument {
+        ColumnarValue::Array(array) => Some(array.len()),
+        ColumnarValue::Scalar(_) => None,
     });
     rows.max().unwrap_or(1)
 }
@@ -257,6 +258,7 @@ mod tests {
             (Growth::Matched, vec![texts.clone(), text(""), text("12"), text("g")], 24),
             (Growth::Repeated, vec![text("ab"), count(i64::MAX)], u64::MAX - 1),
             (Growth::Joined, vec![texts.clone(), text("12"), texts.clone()], 18),
+            (Growth::Joined, vec![ColumnarValue::Array(Arc::new(StringArray::new_null(0))), text("12")], 0),
             (Growth::Separated, vec![text("--"), texts.clone(), texts], 36),
         ] {
             assert_eq!(growth.bytes(&arguments).unwrap(), expected, "{growth:?}");

@@ -1,7 +1,7 @@
-//! `||` of texts: NULL beside NULL. How long the results become is looked at before.
+//! `||` of texts, with a bound on the length of its results. One NULL operand makes the result NULL.
 //!
-//! DataFusion's operator builds them first, one operand after the other: a query whose WITH doubles
-//! a text at each step (`s || s`) takes all memory of the host in a few steps.
+//! DataFusion's operator reserves no memory: a query whose WITH doubles a text at each step
+//! (`s || s`) takes all memory of the host in a few steps. Ours computes the length first.
 
 use std::sync::Arc;
 

@@ -209,8 +209,8 @@ impl QueryStream {
     }
 }
 
-/// What planning or reading returns, or an error if it panics: a fault of DataFusion's operators
-/// ends the query, not the process with the transactions of others.
+/// What planning or reading returns, or an error if it panics: a fault in an operator of DataFusion
+/// ends the query, and not the process with its open transactions.
 pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, EngineError> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| EngineError::of_panic(panic.as_ref()))
 }
