@@ -1,4 +1,4 @@
-//! `||` of texts, with a bound on the length of its results. One NULL operand makes the result NULL.
+//! `||` of texts, with a bound on the length of its results. A NULL operand makes the result NULL.
 //!
 //! DataFusion's operator reserves no memory: a query whose WITH doubles a text at each step
 //! (`s || s`) takes all memory of the host in a few steps. Ours computes the length first.
