@@ -38,6 +38,9 @@ pub(crate) const BATCH_TEXT_BYTES_MAX: u64 = 256 << 20;
 // Arrow counts the bytes of a batch's texts in 31 bits.
 const _: () = assert!(BATCH_TEXT_BYTES_MAX < 1 << 31, "texts fit an array");
 
+/// Bytes of texts in a batch of rows that an operator copies before it reserves memory for them.
+pub(crate) const BATCH_COPY_BYTES_MAX: usize = 64 << 20;
+
 /// Bytes of the texts that an aggregate makes of the rows of a group or window: as in PostgreSQL.
 pub(crate) const COLLECTED_BYTES_MAX: u64 = (1 << 30) - 1;
 

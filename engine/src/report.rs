@@ -457,7 +457,4 @@ pub struct QueryReport {
     pub elapsed: Duration,
     /// What it took above the scans.
     pub memory: MemoryFigures,
-    /// Why rows that have changed lately may be missing: a node that is away, of which the engine
-    /// had heard before.
-    pub unheard: Option<String>,
 }

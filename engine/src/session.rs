@@ -212,13 +212,13 @@ impl Engine {
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
     pub async fn refresh(&self) -> Result<(), EngineError> {
-        self.changes.renew(&self.tables).await.map(drop)
+        self.changes.renew(&self.tables).await
     }
 
     /// All tables with everything that was acknowledged before this was called.
     async fn now(&self) -> Result<Seen, EngineError> {
-        let unheard = self.changes.catch_up(&self.tables).await?;
-        Ok(Seen { unheard, ..Seen::of(self.tables.view()) })
+        self.changes.catch_up(&self.tables).await?;
+        Ok(Seen::of(self.tables.view()))
     }
 
     /// The cluster that is queried.
@@ -361,7 +361,6 @@ impl Engine {
         let policy = self.policy();
         let query = self.queries.fetch_add(1, Ordering::Relaxed);
         let span = tracing::info_span!("query", query, %policy);
-        let unheard = seen.unheard.clone();
         let time = seen.time;
         let mut told = self.state_for(policy, time, &span, Bounds::Told);
         let mut held = None;
@@ -392,7 +391,7 @@ impl Engine {
         let (plan, state, logical) = contained(planning).await??;
         let again = Again::new(logical, &state, self.options.memory_bytes, is_deep);
         let (planning, memory) = (started.elapsed(), self.memory.of_query());
-        Ok(Planned { plan, state, span, started, planning, unheard, held, memory, again })
+        Ok(Planned { plan, state, span, started, planning, held, memory, again })
     }
 
     fn state_for(

@@ -5,9 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::cpu_share::{CgroupVersion, ControlGroup};
 
-/// The bytes of this host's memory, or of the control group that this process is in.
+/// The bytes of this host's memory, of the control group that this process is in, or of the
+/// addresses that it may use (`ulimit -v`): the least of them.
 ///
 /// # Errors
 /// Files of `/proc` that cannot be read; the error names the file.
@@ -19,7 +22,8 @@ pub fn available_memory() -> io::Result<u64> {
     let host = total.ok_or_else(|| io::Error::other("/proc/meminfo: no MemTotal"))?;
     let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
     let group = ControlGroup::of_controller("memory", &mounts, &groups);
-    Ok(group.and_then(|group| limit_of(&group)).map_or(host, |limit| limit.min(host)))
+    let limits = [group.and_then(|group| limit_of(&group)), getrlimit(Resource::As).current];
+    Ok(limits.into_iter().flatten().fold(host, u64::min))
 }
 
 fn total_of(meminfo: &str) -> Option<u64> {

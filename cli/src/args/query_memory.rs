@@ -10,8 +10,8 @@ use std::{ffi::OsString, path::PathBuf};
 pub(crate) struct QueryMemory {
     /// Memory for queries and loads (`1GiB`): what operators hold, pages of scans, and answers of
     /// nodes; sorts, groupings and joins write to disk what does not fit, other operators fail, and
-    /// loads close segments early [default: 60 % of what this host or its control group has, less
-    /// what nodes on this host take]
+    /// loads close segments early [default: 60 % of what this host, its control group or
+    /// `ulimit -v` has, less what nodes on this host take]
     #[arg(long, global = true, value_name = "SIZE", env = "RACKSCAN_MEMORY", value_parser = query_memory)]
     pub(crate) memory: Option<u64>,
     /// Where queries write what does not fit into memory [default: spill beside the cluster file]

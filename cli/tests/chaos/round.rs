@@ -96,9 +96,11 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
     let quiet = || {
         until_quiet(
             || {
-                reach
-                    .run(&["cluster".into(), "status".into(), "--format".into(), "ndjson".into()], None, None)
-                    .out
+                reach.run(
+                    &["cluster".into(), "status".into(), "--format".into(), "ndjson".into()],
+                    None,
+                    None,
+                )
             },
             running.cluster.nodes.len(),
         )
@@ -141,10 +143,10 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
 }
 
 /// Waits until all nodes are up, have all log replicas, and nothing in doubt.
-fn until_quiet(status: impl Fn() -> String, nodes: usize) -> Result<(), String> {
+fn until_quiet(status: impl Fn() -> Ran, nodes: usize) -> Result<(), String> {
     let deadline = Instant::now() + SETTLED_AFTER_MAX;
     loop {
-        let out = status();
+        let Ran { out, err, .. } = status();
         let rows: Vec<serde_json::Value> =
             out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         // Two nodes may lose everything when all others know which replicas count.
@@ -162,7 +164,9 @@ fn until_quiet(status: impl Fn() -> String, nodes: usize) -> Result<(), String> 
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(format!("all nodes run, and after {SETTLED_AFTER_MAX:?} this is their state: {out}"));
+            return Err(format!(
+                "all nodes run, and after {SETTLED_AFTER_MAX:?} this is their state: {out}{err}"
+            ));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -181,7 +185,13 @@ fn look(world: &World, run: &impl Fn(&str) -> Ran) -> Result<(Read, Vec<Cell>), 
     let (mut kept, mut present) = (Vec::new(), Vec::new());
     let tables: Vec<Table> = world.state().tables.clone();
     for mut table in tables {
-        let ran = run(&format!("sql|--format|ndjson|select k, v from {}", table.name));
+        let read = || run(&format!("sql|--format|ndjson|select k, v from {}", table.name));
+        let mut ran = read();
+        // A drop that failed may have begun. The error says to repeat it.
+        if !table.is_there && ran.err.contains("is incomplete") && ran.err.contains("drop it") {
+            run(&format!("drop|{}", table.name));
+            ran = read();
+        }
         match ran.exit {
             Exit::Code(0) => {
                 found.extend(answers::rows(&ran.out, &table, None)?);

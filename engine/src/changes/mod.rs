@@ -76,8 +76,6 @@ pub(crate) struct Changes {
 struct Followed {
     follower: Option<Follower>,
     replica: Replica,
-    /// Whether all that was acknowledged was known here once.
-    was_whole: bool,
     /// Nodes of this cluster keep no changed rows.
     is_unchangeable: bool,
     /// Nothing counts any more of what tables were told.
@@ -100,15 +98,14 @@ enum Agreement {
 /// Tables, and what rows beside their segments change of sums, at one moment.
 pub(crate) type OneMoment = (Arc<Moment>, Arc<Sums>);
 
-/// What was heard of the homes.
-#[derive(Debug, Default)]
-struct Heard {
-    /// If a node is away of which this has heard before, why what that one has written since may be
-    /// missing.
-    unheard: Option<String>,
+/// What the catalog is worth that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Tables know all that homes say.
+    Whole,
     /// The catalog does not fit what the homes say, and tables are as they were; or it may not be
     /// the newest.
-    is_stale: bool,
+    Stale,
 }
 
 impl Changes {
@@ -118,33 +115,19 @@ impl Changes {
         Self { cluster: cluster.clone(), lines, followed: Mutex::default(), writer: Mutex::default() }
     }
 
-    /// Lets `tables` know of everything that was acknowledged before this was called. If a node is
-    /// away of which this has heard before, says why what that one has written since may be
-    /// missing.
-    pub(crate) async fn catch_up(
-        self: &Arc<Self>,
-        tables: &Arc<Tables>,
-    ) -> Result<Option<String>, EngineError> {
-        let heard = self.follow(tables, None).await?;
-        if !heard.is_stale {
-            return Ok(heard.unheard);
+    /// Lets `tables` know of everything that was acknowledged before this was called.
+    ///
+    /// # Errors
+    /// A node that is away, if no replica of its log is proved to have all of it.
+    pub(crate) async fn catch_up(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
+        match self.follow(tables, None).await? {
+            Heard::Whole => Ok(()),
+            Heard::Stale => self.renew(tables).await,
         }
-        match self.renew(tables).await {
-            // Where homes are heard, following has said so before.
-            Err(EngineError::Catalog(error)) if error.is_node_lost() && self.is_unchangeable() => {
-                tracing::warn!(%error, "tables that were loaded or dropped meanwhile are not known");
-                Ok(Some(error.to_string()))
-            }
-            renewed => renewed,
-        }
-    }
-
-    fn is_unchangeable(&self) -> bool {
-        lock(&self.followed).is_unchangeable
     }
 
     /// The same, and of all tables that were loaded, dropped or sealed before.
-    pub(crate) async fn renew(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<Option<String>, EngineError> {
+    pub(crate) async fn renew(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
         if lock(&self.followed).follower.is_none() {
             // What homes have is looked at before the catalog is read, so that it needs not be read
             // twice.
@@ -153,9 +136,8 @@ impl Changes {
         for _ in 0..RENEWALS_MAX {
             let reading = lock(&self.followed).catalogs.begin_reading();
             let catalog = self.cluster.catalog().await.map_err(EngineError::Catalog)?;
-            let heard = self.follow(tables, Some(reading.ended(catalog))).await?;
-            if !heard.is_stale {
-                return Ok(heard.unheard);
+            if self.follow(tables, Some(reading.ended(catalog))).await? == Heard::Whole {
+                return Ok(());
             }
         }
         let why = format!(
@@ -189,7 +171,6 @@ impl Changes {
         };
         match follower.catch_up(&mut followed.replica) {
             Ok(caught_up) => {
-                followed.was_whole = true;
                 if caught_up.began_anew {
                     followed.is_anew = true;
                     followed.catalogs.homes_were_scanned();
@@ -199,13 +180,6 @@ impl Changes {
             Err(FollowError::Home(TransactionError::KeepsNoKeys { .. })) => {
                 followed.is_unchangeable = true;
                 Ok(followed.take_unchangeable(tables, read))
-            }
-            Err(error @ FollowError::Home(TransactionError::NodeDown { .. })) if followed.was_whole => {
-                followed.agreement = Agreement::Unheard(error.to_string());
-                // Where it matters, scans cannot do without the node either. Its devices may be
-                // read here without it.
-                tracing::warn!(%error, "what was written since this engine last heard of all homes is not seen");
-                Ok(Heard { unheard: Some(error.to_string()), is_stale: false })
             }
             Err(error) => {
                 followed.agreement = Agreement::Unheard(error.to_string());
@@ -224,10 +198,7 @@ impl Changes {
     ) -> Result<Option<TableRows>, EngineError> {
         let deadline = Instant::now() + wait;
         loop {
-            let heard = self.follow(tables, None).await?;
-            if let Some(why) = heard.unheard {
-                return Err(EngineError::Changes(why));
-            }
+            self.follow(tables, None).await?;
             {
                 let followed = lock(&self.followed);
                 if followed.replica.is_emptied(table) {
@@ -266,9 +237,7 @@ impl Changes {
                 return Ok(both);
             }
             // Somebody has heard what tables do not know yet, or could not hear all.
-            if let Some(why) = self.catch_up(tables).await? {
-                return Ok((tables.moment(), Arc::new(Sums { unknown: Some(why), ..Sums::default() })));
-            }
+            self.catch_up(tables).await?;
         }
         Err(EngineError::Sealed)
     }
@@ -430,7 +399,7 @@ impl Followed {
         let read = read.filter(|read| self.catalogs.is_newer(read));
         if !self.catalogs.fits(&self.replica, read.as_ref()) {
             self.agreement = Agreement::Untold;
-            return Heard { unheard: None, is_stale: true };
+            return Heard::Stale;
         }
         self.agreement = Agreement::Whole;
         let anew = std::mem::take(&mut self.is_anew);
@@ -438,7 +407,7 @@ impl Followed {
             Some(read) => tables.renew(&self.catalogs.taken(read), &mut self.replica, anew),
             None => tables.change(&mut self.replica, anew),
         }
-        Heard { unheard: None, is_stale: !is_read && self.catalogs.have_closed(&self.replica) }
+        if !is_read && self.catalogs.have_closed(&self.replica) { Heard::Stale } else { Heard::Whole }
     }
 
     /// The same where no homes say that tables were replaced: whoever wants to know reads the
@@ -446,7 +415,7 @@ impl Followed {
     fn take_unchangeable(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
         let is_read = read.is_some();
         let heard = self.take(tables, read);
-        Heard { is_stale: heard.is_stale || !is_read, ..heard }
+        if is_read { heard } else { Heard::Stale }
     }
 }
 

@@ -10,7 +10,6 @@ mod extreme;
 mod float_window;
 mod interval;
 mod interval_product;
-mod long_aggregate;
 mod long_text;
 mod named_cast;
 mod now;
@@ -18,9 +17,12 @@ mod nullable;
 mod nullif;
 mod rounding;
 mod single_row;
+mod string_agg;
 mod sum;
 mod text;
 mod text_concat;
+mod text_window;
+mod window_results;
 
 use std::sync::Arc;
 
@@ -43,6 +45,7 @@ pub(crate) use rounding::{rounded, whole_numbers};
 pub(crate) use single_row::single_row;
 pub(crate) use text::{short_text, text};
 pub(crate) use text_concat::text_concat;
+pub(crate) use window_results::{WindowResults, metered};
 
 /// They take the places of DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -67,8 +70,9 @@ pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
         Arc::new(AggregateUDF::from(sum::Sum::default())),
         Arc::new(AggregateUDF::from(extreme::Least::default())),
         Arc::new(AggregateUDF::from(extreme::Largest::default())),
+        string_agg::string_agg(),
     ];
-    ours.into_iter().chain(long_aggregate::long_aggregates()).collect()
+    ours.into()
 }
 
 /// The values of rows that a filter keeps: NULL elsewhere. For states of rows that become groups of
@@ -79,6 +83,13 @@ fn kept(nulls: Option<&NullBuffer>, filter: Option<&BooleanArray>) -> Option<Nul
         None => NullBuffer::new(filter.values().clone()),
     });
     NullBuffer::union(nulls, filter.as_ref())
+}
+
+/// The length of a text of an array of views: the low 32 bits of its view (Arrow, "Variable-size
+/// Binary View Layout").
+#[expect(clippy::cast_possible_truncation, reason = "the low bits")]
+pub(crate) fn view_bytes(view: &u128) -> usize {
+    *view as u32 as usize
 }
 
 /// Whether a filter keeps a row.

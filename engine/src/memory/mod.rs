@@ -4,9 +4,11 @@
 //! even shares of what the others leave; those that cannot fail by name when it is full.
 
 mod large_limits;
+mod long_rows;
 mod pool;
 mod spill_folder;
 mod window;
+mod wrapper;
 
 use std::{
     io::ErrorKind,
@@ -27,6 +29,7 @@ use datafusion::{
 };
 
 pub(crate) use large_limits::LargeLimits;
+pub(crate) use long_rows::{BatchRows, LongRows};
 pub(crate) use window::MeteredWindows;
 
 use crate::{error::EngineError, limits::GIVEN_BACK_WAIT};

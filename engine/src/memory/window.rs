@@ -4,9 +4,8 @@
 //! that counts the rows which have come in and not gone out, and fails when they are too many.
 
 use std::{
-    fmt,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
@@ -14,7 +13,7 @@ use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNode},
         utils::memory::RecordBatchMemoryCounter,
     },
     error::Result,
@@ -22,18 +21,16 @@ use datafusion::{
         RecordBatchStream, SendableRecordBatchStream, TaskContext,
         memory_pool::{MemoryConsumer, MemoryReservation},
     },
-    physical_expr::PhysicalExpr,
     physical_optimizer::PhysicalOptimizerRule,
     physical_plan::{
-        ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-        PlanProperties, ReplaceChildrenOptions,
-        metrics::MetricsSet,
+        ExecutionPlan, ExecutionPlanProperties,
         windows::{BoundedWindowAggExec, WindowAggExec},
     },
 };
 use futures::{Stream, StreamExt};
 
-const ANEW: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+use super::wrapper::{StreamWrapper, WrapperExec, with_like_children};
+use crate::functions::WindowResults;
 
 /// Rows are held as they came, and once more in one piece.
 const COPIES: usize = 2;
@@ -50,7 +47,7 @@ impl PhysicalOptimizerRule for MeteredWindows {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
             if plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>() {
-                return Ok(Transformed::yes(Arc::new(MeteredWindowExec::new(plan)?)));
+                return metered(plan).map(Transformed::yes);
             }
             Ok(Transformed::no(plan))
         })
@@ -64,6 +61,26 @@ impl PhysicalOptimizerRule for MeteredWindows {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// The operator with what it holds counted.
+fn metered(window: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let input = Arc::clone(window.children()[0]);
+    let partitions = input.output_partitioning().partition_count();
+    let meters = Arc::new(Mutex::new(vec![None; partitions]));
+    let input = WrapperExec::new(input, Arc::new(WindowInput { meters: Arc::clone(&meters) }));
+    let columns = input.schema().fields().len();
+    let functions = match window.downcast_ref::<WindowAggExec>() {
+        Some(window) => window.window_expr(),
+        None => window.downcast_ref::<BoundedWindowAggExec>().map_or(&[][..], |window| window.window_expr()),
+    };
+    let results = functions
+        .iter()
+        .enumerate()
+        .filter_map(|(function, window)| Some((columns + function, WindowResults::of(window.as_ref())?)));
+    let results = results.collect();
+    let window = with_like_children(window, vec![Arc::new(input)])?;
+    Ok(Arc::new(WrapperExec::new(window, Arc::new(WindowOutput { meters, results }))))
 }
 
 /// What a partition of a window operator holds.
@@ -87,136 +104,58 @@ impl Held {
 }
 
 type Meter = Arc<Mutex<Held>>;
+/// By partition, from when the operator starts until its input does.
+type Meters = Arc<Mutex<Vec<Option<Meter>>>>;
 
-fn held(meter: &Meter) -> std::sync::MutexGuard<'_, Held> {
+fn held(meter: &Meter) -> MutexGuard<'_, Held> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A window operator whose rows are counted.
-struct MeteredWindowExec {
-    /// Over an [`InputExec`] for each partition's meter.
-    window: Arc<dyn ExecutionPlan>,
-    input: Arc<InputExec>,
+/// Counts the rows that leave.
+#[derive(Debug)]
+struct WindowOutput {
+    meters: Meters,
+    /// Of functions whose values have no fixed size, with their columns.
+    results: Vec<(usize, Arc<WindowResults>)>,
 }
 
-/// What the operator reads.
-struct InputExec {
-    input: Arc<dyn ExecutionPlan>,
-    /// By partition, once it runs.
-    meters: Mutex<Vec<Option<Meter>>>,
+/// Counts the rows that enter.
+#[derive(Debug)]
+struct WindowInput {
+    meters: Meters,
 }
 
-impl MeteredWindowExec {
-    fn new(window: Arc<dyn ExecutionPlan>) -> Result<Self> {
-        let input = Arc::clone(window.children()[0]);
-        let partitions = input.output_partitioning().partition_count();
-        let input = Arc::new(InputExec { input, meters: Mutex::new(vec![None; partitions]) });
-        let window = window.replace_children(vec![Arc::clone(&input) as _], ANEW)?;
-        Ok(Self { window, input })
-    }
-}
-
-/// Both operators do with properties and rows what another one does.
-macro_rules! like_another {
-    ($exec:ident, $of:ident) => {
-        impl fmt::Debug for $exec {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($exec)).field("of", &self.$of.name()).finish_non_exhaustive()
-            }
-        }
-
-        impl DisplayAs for $exec {
-            fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.$of.fmt_as(format, f)
-            }
-        }
-    };
-}
-like_another!(MeteredWindowExec, window);
-like_another!(InputExec, input);
-
-impl ExecutionPlan for MeteredWindowExec {
-    fn name(&self) -> &str {
-        self.window.name()
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.window.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input.input]
-    }
-
-    fn maintains_input_order(&self) -> Vec<bool> {
-        self.window.maintains_input_order()
-    }
-
-    fn apply_expressions(
+impl StreamWrapper for WindowOutput {
+    fn execute(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.window.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(Arc::clone(&self.window).replace_children(children, ANEW)?)?))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        self.window.metrics()
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let memory = MemoryConsumer::new(self.name()).register(context.memory_pool());
-        let meter = Arc::new(Mutex::new(Held {
-            rows: 0,
-            came: (0, 0),
-            counter: RecordBatchMemoryCounter::new(),
-            memory,
-        }));
-        self.input.meters.lock().unwrap_or_else(PoisonError::into_inner)[partition] =
-            Some(Arc::clone(&meter));
-        let stream = self.window.execute(partition, context)?;
-        Ok(Box::pin(MeteredStream { stream, meter: Some(meter), is_input: false }))
+        window: &dyn ExecutionPlan,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let memory = MemoryConsumer::new(window.name()).register(context.memory_pool());
+        let counter = RecordBatchMemoryCounter::new();
+        let meter = Arc::new(Mutex::new(Held { rows: 0, came: (0, 0), counter, memory }));
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner)[partition] = Some(Arc::clone(&meter));
+        let results = self
+            .results
+            .iter()
+            .map(|(column, results)| (*column, Arc::clone(results), results.begin(window.name(), &context)));
+        let results = results.collect();
+        let stream = window.execute(partition, context)?;
+        Ok(Box::pin(MeteredStream { stream, meter: Some(meter), results, is_input: false }))
     }
 }
 
-impl ExecutionPlan for InputExec {
-    fn name(&self) -> &str {
-        self.input.name()
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.input.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
+impl StreamWrapper for WindowInput {
+    fn execute(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        // The operator around it is made anew by the one around that.
-        Ok(children.pop().expect("an input has one child"))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        input: &dyn ExecutionPlan,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let meter = self.meters.lock().unwrap_or_else(PoisonError::into_inner)[partition].take();
-        let stream = self.input.execute(partition, context)?;
-        Ok(Box::pin(MeteredStream { stream, meter, is_input: true }))
+        let stream = input.execute(partition, context)?;
+        Ok(Box::pin(MeteredStream { stream, meter, results: Vec::new(), is_input: true }))
     }
 }
 
@@ -224,11 +163,16 @@ impl ExecutionPlan for InputExec {
 struct MeteredStream {
     stream: SendableRecordBatchStream,
     meter: Option<Meter>,
+    /// What leaves with these columns.
+    results: Vec<(usize, Arc<WindowResults>, Arc<MemoryReservation>)>,
     is_input: bool,
 }
 
 impl MeteredStream {
     fn counted(&self, batch: RecordBatch) -> Result<RecordBatch> {
+        for (column, results, memory) in &self.results {
+            results.remove(batch.column(*column), memory);
+        }
         if let Some(meter) = &self.meter {
             let held = &mut *held(meter);
             if self.is_input {

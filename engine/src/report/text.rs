@@ -9,8 +9,6 @@ impl QueryReport {
     /// disk, 1.2 KB on the wire`.
     #[must_use]
     pub fn summary(&self) -> String {
-        let unheard = self.unheard.as_ref();
-        let unheard = unheard.map_or_else(String::new, |why| format!("; changes may be missing: {why}"));
         let total = &self.total;
         let counts: Vec<String> = Placement::ALL
             .into_iter()
@@ -19,10 +17,10 @@ impl QueryReport {
             .map(|(placement, count)| format!("{count} {} {placement}", plural(count, "segment")))
             .collect();
         if counts.is_empty() {
-            return format!("scans: none{unheard}");
+            return "scans: none".to_owned();
         }
         format!(
-            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire{unheard}",
+            "scans: {} ({} {}), {} bounced; {} from disk, {} on the wire",
             counts.join(", "),
             total.nodes,
             plural(total.nodes, "node"),

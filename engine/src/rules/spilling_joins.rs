@@ -29,7 +29,7 @@ use datafusion::{
 const TEXT_BYTES: usize = 32;
 
 /// Makes merges of hash joins.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct SpillingJoins {
     /// Sides of at most so many bytes, by estimate, are still held in memory.
     pub(crate) held_bytes_max: usize,

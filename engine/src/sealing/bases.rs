@@ -73,9 +73,7 @@ impl Sealer {
         }
         let before = succession.table.definition();
         // Tables know all that was heard, and so do sums.
-        if let Some(why) = self.changes.catch_up(&self.tables).await? {
-            return Err(EngineError::Changes(why));
-        }
+        self.changes.catch_up(&self.tables).await?;
         let (moment, changes) = self.changes.sums(&self.tables, None).await?;
         let table = moment.view.get(&before.name).map(Known::whole).transpose()?;
         let table = table.filter(|table| table.definition().id == before.id).ok_or(EngineError::Sealed)?;
@@ -117,9 +115,7 @@ impl Sealer {
         }
         // Of a catalog from before it was prepared nobody can tell whether it is about to be
         // published.
-        if self.changes.renew(&self.tables).await?.is_some() {
-            return Ok(());
-        }
+        self.changes.renew(&self.tables).await?;
         let moment = self.tables.moment();
         prepared.retain(|name| moment.is_orphan(name));
         self.cluster.forget_loads(&prepared).await.map(drop).map_err(EngineError::Catalog)

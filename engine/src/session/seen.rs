@@ -24,8 +24,6 @@ pub(super) struct Seen {
     pub(super) is_fixed: bool,
     /// Its time: that of the transaction, if it is in one.
     pub(super) time: DateTime<Utc>,
-    /// Why what has changed lately may be missing.
-    pub(super) unheard: Option<String>,
     /// What changed rows add to views, at the moment of the view; of a statement in no transaction
     /// it is asked for when it is known to need it.
     pub(super) sums: Option<Arc<Sums>>,
@@ -41,7 +39,6 @@ impl Seen {
             placed: None,
             is_fixed: false,
             time: functions::time(),
-            unheard: None,
             sums: None,
             written: BTreeSet::new(),
         }

@@ -10,12 +10,12 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     functions::{aggregates, functions},
     limits::{BATCH_ROW_SHARE, SEGMENTS_IN_FLIGHT_MAX, SORT_MERGE_SHARE},
-    memory::{LargeLimits, MeteredWindows},
+    memory::{LargeLimits, LongRows, MeteredWindows},
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
         DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
-        LiteralLimits, MergedColumns, OperandTypes, PartialAggregateRule, Planner, RoundedCasts,
-        ScalarSubqueries, SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
+        LiteralLimits, MergedColumns, MeteredFunctions, OperandTypes, PartialAggregateRule, Planner,
+        RoundedCasts, ScalarSubqueries, SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
     },
 };
 use datafusion::{
@@ -71,7 +71,8 @@ pub(crate) fn session_state(
         .with_physical_optimizer_rule(Arc::new(PartialAggregateRule::new(options.aggregates)))
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .with_physical_optimizer_rule(Arc::new(LargeLimits))
-        .with_physical_optimizer_rule(Arc::new(MeteredWindows));
+        .with_physical_optimizer_rule(Arc::new(MeteredWindows))
+        .with_physical_optimizer_rule(Arc::new(LongRows));
     with_answers(builder)
 }
 
@@ -99,6 +100,7 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
         Arc::new(GuardedBranches),
         Arc::new(GroupKeys),
         Arc::new(ColumnFirst),
+        Arc::new(MeteredFunctions),
     ];
     rules.extend(Analyzer::new().rules);
     let builder = builder

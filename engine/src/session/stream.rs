@@ -5,7 +5,7 @@ use crate::{
     error::EngineError,
     explain::{explain_plan, total_of},
     limits::HELD_SIDE_SHARE,
-    memory::{QueryMemory, is_out_of_memory},
+    memory::{BatchRows, QueryMemory, is_out_of_memory},
     parsing::OnLargeStack,
     report::{QueryReport, ScanReport},
     rewrite::shown,
@@ -16,6 +16,7 @@ use datafusion::{
         array::{RecordBatch, RecordBatchOptions},
         datatypes::{Field, Schema, SchemaRef},
     },
+    error::DataFusionError,
     execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext},
     logical_expr::LogicalPlan,
     physical_plan::{EmptyRecordBatchStream, ExecutionPlan, empty::EmptyExec, execute_stream},
@@ -36,7 +37,6 @@ pub(super) struct Planned {
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
     pub(super) planning: Duration,
-    pub(super) unheard: Option<String>,
     pub(super) held: Option<HeldLater>,
     pub(super) memory: QueryMemory,
     pub(super) again: Again,
@@ -44,8 +44,9 @@ pub(super) struct Planned {
 
 impl Planned {
     pub(super) fn start(self) -> Result<QueryStream, EngineError> {
-        let Self { plan, state, span, started, planning, unheard, held, memory, again } = self;
-        let stream = started_in(&memory, &state, &plan)?;
+        let Self { plan, state, span, started, planning, held, memory, again } = self;
+        let batch_rows = Arc::new(BatchRows::default());
+        let stream = started_in(&memory, &state, &plan, &batch_rows)?;
         let schema = shown_schema(&plan.schema());
         let is_renamed = !Arc::ptr_eq(&schema, &plan.schema()) && *schema != *plan.schema();
         let _held = held;
@@ -57,8 +58,8 @@ impl Planned {
             span,
             started,
             planning,
-            unheard,
             memory,
+            batch_rows,
             again: Some(again),
             plans: 1,
             _held,
@@ -70,24 +71,28 @@ fn started_in(
     memory: &QueryMemory,
     state: &SessionState,
     plan: &Arc<dyn ExecutionPlan>,
+    batch_rows: &Arc<BatchRows>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
     // DataFusion's hash joins would wait until all partitions have the keys of their build sides,
     // to fill filters that nobody reads (`narrowing`). Where an operator above needs but some of
     // the partitions they would wait for ever (55.2).
-    let mut config = state.config().clone();
+    let mut config = state.config().clone().with_extension(Arc::clone(batch_rows));
     config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
     let context =
         TaskContext::from(state).with_session_config(config).with_runtime(Arc::clone(&memory.runtime));
     execute_stream(Arc::clone(plan), Arc::new(context)).map_err(EngineError::from_datafusion)
 }
 
-/// How a query is planned again whose joins do not fit into memory (decision 0056).
+/// How a query is planned again whose joins do not fit into memory, or whose rows are long
+/// (decision 0056).
 pub(super) struct Again {
     logical: LogicalPlan,
     state: SessionState,
     is_deep: bool,
     /// Bytes of the sides of joins that are still held, of this plan and of the one after it.
     held_bytes: Vec<usize>,
+    /// The joins of this plan.
+    spilling: Option<SpillingJoins>,
 }
 
 impl Again {
@@ -98,14 +103,21 @@ impl Again {
         is_deep: bool,
     ) -> Self {
         let held_bytes = memory_bytes.map_or_else(Vec::new, |bytes| vec![0, bytes / HELD_SIDE_SHARE]);
-        Self { logical, state: state.clone(), is_deep, held_bytes }
+        Self { logical, state: state.clone(), is_deep, held_bytes, spilling: None }
     }
 
-    /// The next plan, with more joins that write to disk; `None` after the last one.
-    async fn plan(&mut self) -> Option<Result<Arc<dyn ExecutionPlan>, EngineError>> {
-        let joins = SpillingJoins { held_bytes_max: self.held_bytes.pop()? };
+    /// The next plan, with so many rows in a batch, or with more joins that write to disk; `None`
+    /// after the last one.
+    async fn plan(&mut self, rows: Option<usize>) -> Option<Result<Arc<dyn ExecutionPlan>, EngineError>> {
+        if let Some(rows) = rows {
+            *self.state.config_mut() = self.state.config().clone().with_batch_size(rows);
+        } else {
+            self.spilling = Some(SpillingJoins { held_bytes_max: self.held_bytes.pop()? });
+        }
         let mut rules = self.state.physical_optimizers().to_vec();
-        rules.insert(0, Arc::new(joins));
+        if let Some(joins) = self.spilling {
+            rules.insert(0, Arc::new(joins));
+        }
         let state = SessionStateBuilder::new_from_existing(self.state.clone())
             .with_physical_optimizer_rules(rules)
             .build();
@@ -125,8 +137,8 @@ pub struct QueryStream {
     pub(super) span: tracing::Span,
     started: Instant,
     planning: Duration,
-    unheard: Option<String>,
     pub(super) memory: QueryMemory,
+    batch_rows: Arc<BatchRows>,
     /// `None` once rows have come out.
     again: Option<Again>,
     /// How often the query was planned.
@@ -149,8 +161,11 @@ impl QueryStream {
         let next = loop {
             let span = self.span.clone();
             match contained(self.stream.try_next().instrument(span)).await.inspect_err(|_| self.end())? {
-                Ok(next) => break next,
-                Err(error) if is_out_of_memory(&error) && self.plan_again().await? => {}
+                Ok(next) => match self.batch_rows.return_rows() {
+                    Some(rows) if self.plan_again(Some(rows)).await? => {}
+                    _ => break next,
+                },
+                Err(error) if self.is_again(&error).await? => {}
                 Err(error) => return Err(EngineError::from_datafusion(error)),
             }
         };
@@ -173,20 +188,28 @@ impl QueryStream {
         self.plan = Arc::new(EmptyExec::new(schema));
     }
 
-    /// Begins anew with joins that need less memory; whether there are such.
-    async fn plan_again(&mut self) -> Result<bool, EngineError> {
+    /// Whether the query begins anew after an error.
+    async fn is_again(&mut self, error: &DataFusionError) -> Result<bool, EngineError> {
+        let rows = self.batch_rows.asked_for();
+        Ok((rows.is_some() || is_out_of_memory(error)) && self.plan_again(rows).await?)
+    }
+
+    /// Begins anew with so many rows in a batch, or with joins that need less memory; whether there
+    /// are such.
+    async fn plan_again(&mut self, rows: Option<usize>) -> Result<bool, EngineError> {
         if self.again.is_none() {
             return Ok(false);
         }
         self.end();
         self.memory.given_back().await;
         let Some(again) = &mut self.again else { return Ok(false) };
-        let planned = contained(again.plan().instrument(self.span.clone())).await?;
+        let planned = contained(again.plan(rows).instrument(self.span.clone())).await?;
         // Who cannot be planned in another way failed for want of memory.
         let Some(Ok(plan)) = planned else { return Ok(false) };
         self.plan = plan;
         self.plans += 1;
-        self.stream = started_in(&self.memory, &again.state, &self.plan)?;
+        self.batch_rows = Arc::new(BatchRows::default());
+        self.stream = started_in(&self.memory, &again.state, &self.plan, &self.batch_rows)?;
         Ok(true)
     }
 
@@ -198,7 +221,6 @@ impl QueryStream {
             planning: self.planning,
             total: total_of(&self.plan),
             memory: self.memory.figures(&self.plan, self.plans),
-            unheard: self.unheard.clone(),
         }
     }
 

@@ -25,10 +25,14 @@ use rackscan_datasets::{
     LoadOptions, TableSpec,
     csv::{self, CsvOptions},
 };
-use rackscan_engine::{Engine, EngineError, SqlSession};
+use rackscan_engine::{Engine, EngineError, EngineOptions, SpillOptions, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
+
+/// For what statements make: some would make more than the host has.
+const MEMORY_BYTES: usize = 1 << 30;
+const SPILL_BYTES_MAX: u64 = 256 << 20;
 
 /// A session of one engine.
 struct Database {
@@ -139,7 +143,10 @@ async fn statements_answer_as_in_postgresql_under_every_placement() {
         // Statements change tables, so each placement begins with tables of its own.
         let cluster = TestCluster::start(2).expect("nodes");
         load_tables(&cluster).await;
-        let engine = Arc::new(cluster.engine(Wire::Shm, options(*policy)).await.expect("an engine"));
+        let spilled = tempfile::tempdir().expect("a folder");
+        let spill = Some(SpillOptions { folder: spilled.path().to_owned(), bytes_max: SPILL_BYTES_MAX });
+        let options = EngineOptions { memory_bytes: Some(MEMORY_BYTES), spill, ..options(*policy) };
+        let engine = Arc::new(cluster.engine(Wire::Shm, options).await.expect("an engine"));
         let (mut problems, mut files_run) = (Vec::new(), 0);
         for (at, path) in files(&folder(), "slt").into_iter().enumerate() {
             let is_wanted = match only.as_deref() {

@@ -1,9 +1,8 @@
-//! `string_agg()` and `array_agg()` with a bound on the length of their results.
+//! `string_agg()` with a bound on the length of its results.
 //!
-//! DataFusion's aggregates build the texts of a whole batch before they reserve memory for them:
-//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Over a window they return a
-//! longer result for each row, and reserve no memory for it. Ours check the lengths first. They
-//! return text views, so that a join does not copy a long text.
+//! DataFusion's builds the texts of a whole batch before it reserves memory for them:
+//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Ours checks the lengths
+//! first. It returns text views, so that a join does not copy a long text.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use datafusion::{
         datatypes::{DataType, FieldRef},
     },
     common::{Result, exec_err},
-    functions_aggregate::{array_agg::array_agg_udaf, string_agg::string_agg_udaf},
+    functions_aggregate::string_agg::string_agg_udaf,
     logical_expr::{
         Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
         Signature,
@@ -25,41 +24,28 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::is_kept;
+use super::{is_kept, text_window::TextWindow};
 use crate::limits::COLLECTED_BYTES_MAX;
 
-/// One of these aggregates.
+/// DataFusion's, bounded.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct LongAggregate {
+struct StringAgg {
     inner: AggregateUDF,
-    is_text: bool,
 }
 
-/// Both, under DataFusion's names.
-pub(super) fn long_aggregates() -> [Arc<AggregateUDF>; 2] {
-    [(string_agg_udaf(), true), (array_agg_udaf(), false)].map(|(inner, is_text)| {
-        Arc::new(AggregateUDF::from(LongAggregate { inner: inner.as_ref().clone(), is_text }))
-    })
+/// It takes the place of DataFusion's.
+pub(super) fn string_agg() -> Arc<AggregateUDF> {
+    Arc::new(AggregateUDF::from(StringAgg { inner: string_agg_udaf().as_ref().clone() }))
 }
 
-impl LongAggregate {
-    fn measure(&self, arguments: &AccumulatorArgs<'_>) -> Measure {
-        let (is_text, is_distinct) = (self.is_text, arguments.is_distinct);
-        let name = self.inner.name().to_owned();
-        Measure { name, is_text, is_distinct, delimiter_bytes: delimiter_bytes(arguments) }
-    }
-
-    /// With the type that DataFusion's own returns.
-    fn of_inner<'a>(&self, mut arguments: AccumulatorArgs<'a>) -> AccumulatorArgs<'a> {
-        if self.is_text {
-            let field = arguments.return_field.as_ref().clone().with_data_type(DataType::LargeUtf8);
-            arguments.return_field = Arc::new(field);
-        }
-        arguments
-    }
+/// The arguments with the type that DataFusion's returns.
+fn of_inner(mut arguments: AccumulatorArgs<'_>) -> AccumulatorArgs<'_> {
+    let field = arguments.return_field.as_ref().clone().with_data_type(DataType::LargeUtf8);
+    arguments.return_field = Arc::new(field);
+    arguments
 }
 
-impl AggregateUDFImpl for LongAggregate {
+impl AggregateUDFImpl for StringAgg {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -68,8 +54,8 @@ impl AggregateUDFImpl for LongAggregate {
         self.inner.signature()
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
-        if self.is_text { Ok(DataType::Utf8View) } else { self.inner.return_type(arguments) }
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -77,9 +63,18 @@ impl AggregateUDFImpl for LongAggregate {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let measure = self.measure(&arguments);
-        let inner = self.inner.accumulator(self.of_inner(arguments))?;
-        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0, made_bytes: 0 }))
+        let measure = Measure::new(&arguments);
+        let inner = self.inner.accumulator(of_inner(arguments))?;
+        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0 }))
+    }
+
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if arguments.is_distinct {
+            return self.accumulator(arguments);
+        }
+        let measure = Measure::new(&arguments);
+        let inner = Box::new(TextWindow::new(delimiter(&arguments).to_owned()));
+        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0 }))
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
@@ -90,9 +85,9 @@ impl AggregateUDFImpl for LongAggregate {
         &self,
         arguments: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        let measure = self.measure(&arguments);
-        let inner = self.inner.create_groups_accumulator(self.of_inner(arguments))?;
-        Ok(if self.is_text { Box::new(MeasuredTexts { inner, measure }) } else { inner })
+        let measure = Measure::new(&arguments);
+        let inner = self.inner.create_groups_accumulator(of_inner(arguments))?;
+        Ok(Box::new(MeasuredTexts { inner, measure }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -104,13 +99,13 @@ impl AggregateUDFImpl for LongAggregate {
         is_beneficial: bool,
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         let inner = self.inner.clone().with_beneficial_ordering(is_beneficial)?;
-        Ok(inner.map(|inner| Arc::new(Self { inner, is_text: self.is_text }) as _))
+        Ok(inner.map(|inner| Arc::new(Self { inner }) as _))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
         match self.inner.reverse_udf() {
             ReversedUDAF::Reversed(inner) => {
-                let reversed = Self { inner: inner.as_ref().clone(), is_text: self.is_text };
+                let reversed = Self { inner: inner.as_ref().clone() };
                 ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(reversed)))
             }
             other => other,
@@ -126,29 +121,28 @@ impl AggregateUDFImpl for LongAggregate {
     }
 }
 
-/// Bytes of the constant between two texts; DataFusion refuses others.
-fn delimiter_bytes(arguments: &AccumulatorArgs<'_>) -> u64 {
+/// The constant between two texts; DataFusion refuses others.
+fn delimiter<'a>(arguments: &AccumulatorArgs<'a>) -> &'a str {
     let literal = arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
-    let text = literal.and_then(|literal| literal.value().try_as_str().flatten());
-    text.map_or(0, |text| text.len() as u64)
+    literal.and_then(|literal| literal.value().try_as_str().flatten()).unwrap_or_default()
 }
 
 /// How the bytes of one aggregate are counted.
 #[derive(Debug)]
 struct Measure {
-    name: String,
-    is_text: bool,
     is_distinct: bool,
     delimiter_bytes: u64,
 }
 
 impl Measure {
+    fn new(arguments: &AccumulatorArgs<'_>) -> Self {
+        let delimiter_bytes = delimiter(arguments).len() as u64;
+        Self { is_distinct: arguments.is_distinct, delimiter_bytes }
+    }
+
     /// Bytes of the texts of the rows that a filter keeps, or of the states of groups, with a
     /// delimiter for each. DISTINCT keeps few of its texts, so only its delimiters count.
     fn bytes(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<u64> {
-        if !self.is_text {
-            return Ok(0);
-        }
         let texts = match values.data_type() {
             DataType::List(_) => values.as_list::<i32>().values(),
             _ => values,
@@ -164,9 +158,8 @@ impl Measure {
     fn check(&self, bytes: u64) -> Result<()> {
         if bytes > COLLECTED_BYTES_MAX {
             return exec_err!(
-                "requested length too large: {}() makes {bytes} bytes or more of the rows of a group, a window, \
-                 or a batch, expected at most {COLLECTED_BYTES_MAX}",
-                self.name
+                "requested length too large: string_agg() makes {bytes} bytes or more of the rows of a group, \
+                 a window, or a batch, expected at most {COLLECTED_BYTES_MAX}"
             );
         }
         Ok(())
@@ -179,7 +172,6 @@ struct MeasuredValue {
     inner: Box<dyn Accumulator>,
     measure: Measure,
     read_bytes: u64,
-    made_bytes: u64,
 }
 
 impl MeasuredValue {
@@ -210,18 +202,7 @@ impl Accumulator for MeasuredValue {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let value = self.inner.evaluate()?;
-        let bytes = match &value {
-            ScalarValue::List(list) => {
-                // Texts are views of 16 bytes.
-                let width = list.value_type().primitive_width().unwrap_or(size_of::<u128>());
-                list.values().len() * width
-            }
-            other => other.try_as_str().flatten().map_or(0, str::len),
-        };
-        self.made_bytes = self.made_bytes.saturating_add(bytes as u64);
-        self.measure.check(self.made_bytes)?;
-        Ok(match value {
+        Ok(match self.inner.evaluate()? {
             ScalarValue::LargeUtf8(text) => ScalarValue::Utf8View(text),
             other => other,
         })

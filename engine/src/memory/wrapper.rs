@@ -1,0 +1,113 @@
+//! An operator around another operator that sees the rows as they pass.
+//!
+//! It shows itself as the other operator: in plans, to rules that look for operators of a type, and
+//! in figures.
+
+use std::{fmt, sync::Arc};
+
+use datafusion::{
+    common::tree_node::TreeNodeRecursion,
+    error::Result,
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_expr::PhysicalExpr,
+    physical_plan::{
+        ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
+        ReplaceChildrenOptions, metrics::MetricsSet,
+    },
+};
+
+/// Starts an operator, and follows its rows.
+pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
+    /// The rows of a partition of `inner`.
+    fn execute(
+        &self,
+        inner: &dyn ExecutionPlan,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream>;
+}
+
+/// The operator and its wrapper.
+#[derive(Debug)]
+pub(super) struct WrapperExec {
+    inner: Arc<dyn ExecutionPlan>,
+    wrapper: Arc<dyn StreamWrapper>,
+}
+
+impl WrapperExec {
+    pub(super) fn new(inner: Arc<dyn ExecutionPlan>, wrapper: Arc<dyn StreamWrapper>) -> Self {
+        Self { inner, wrapper }
+    }
+}
+
+/// The operator over other children that have the same properties.
+pub(super) fn with_like_children(
+    plan: Arc<dyn ExecutionPlan>,
+    children: Vec<Arc<dyn ExecutionPlan>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))
+}
+
+impl DisplayAs for WrapperExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for WrapperExec {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(self.inner.as_ref())
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.inner.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.inner.children()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.inner.maintains_input_order()
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.inner.apply_expressions(f)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+        options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let inner = Arc::clone(&self.inner).replace_children(children, options)?;
+        Ok(Arc::new(Self::new(inner, Arc::clone(&self.wrapper))))
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let inner = Arc::clone(&self.inner).reset_state()?;
+        Ok(Arc::new(Self::new(inner, Arc::clone(&self.wrapper))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.inner.metrics()
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.wrapper.execute(self.inner.as_ref(), partition, context)
+    }
+}
