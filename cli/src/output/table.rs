@@ -105,7 +105,7 @@ impl TextTable {
 
     /// A table of a query's rows.
     pub(crate) fn of_schema(schema: &SchemaRef) -> Self {
-        let headers = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let headers = schema.fields().iter().map(|field| visible(field.name())).collect();
         Self { headers, rows: Vec::new(), bytes: 0, rows_left_out: 0, counts_rows: true }
     }
 
@@ -155,7 +155,7 @@ impl TextTable {
                 break;
             }
             let cells = formatters.iter().zip(batch.columns()).map(|(formatter, column)| {
-                let text = shortened(formatter.value(row).try_to_string()?.replace('\n', "\\n"));
+                let text = shortened(visible(&formatter.value(row).try_to_string()?));
                 self.bytes += text.len();
                 Ok(if column.data_type().is_numeric() { Cell::Number(text) } else { Cell::Text(text) })
             });
@@ -164,6 +164,23 @@ impl TextTable {
         }
         Ok(())
     }
+}
+
+/// A text without characters that would change the terminal or the lines of the table.
+fn visible(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' => visible.push_str("\\n"),
+            '\r' => visible.push_str("\\r"),
+            '\t' => visible.push_str("\\t"),
+            control if control.is_control() => {
+                visible.push_str(&format!("\\x{:02x}", u32::from(control)));
+            }
+            other => visible.push(other),
+        }
+    }
+    visible
 }
 
 /// A value as a cell shows it.
@@ -272,6 +289,11 @@ mod tests {
         let shown = format!("{}... (100,000 characters; --format csv prints all)", "\u{e9}".repeat(4096));
         assert!(text.lines().nth(2).is_some_and(|row| row.starts_with(&shown) && row.ends_with(&shown)));
         assert!(text.ends_with("(2 rows)\n"));
+    }
+
+    #[test]
+    fn texts_do_not_change_the_terminal_or_the_lines_of_a_table() {
+        assert_eq!(visible("a\tb\r\n\u{1b}[2J\u{7}\u{9b}"), "a\\tb\\r\\n\\x1b[2J\\x07\\x9b");
     }
 
     #[test]

@@ -48,6 +48,13 @@ impl ExprPlanner for TextOperands {
         let of_right = value(&binary.right, &binary.op, &binary.left, schema);
         binary.left = of_left.unwrap_or(binary.left);
         binary.right = of_right.unwrap_or(binary.right);
+        if binary.op == BinaryOperator::StringConcat {
+            let text = |operand: Expr| match operand.get_type(schema) {
+                Ok(DataType::Null) => cast(operand, DataType::Utf8),
+                _ => operand,
+            };
+            (binary.left, binary.right) = (text(binary.left), text(binary.right));
+        }
         if binary.op == BinaryOperator::Minus {
             // As nanoseconds, which DataFusion makes of both, few years fit.
             let is = |operand: &Expr, date: bool| match operand.get_type(schema) {
