@@ -101,6 +101,10 @@ impl Dial {
         let has_cache = self.reads_cache && status.cache.budget_bytes > 0;
         let cache = if has_cache { self.open_cache(&mut connection, deadline)? } else { None };
         let posts = if self.posts { self.open_posts(&mut connection, deadline)? } else { None };
+        // The end may have come with the last answer, and is polled once.
+        if let Some(ending) = connection.ended() {
+            return Err(self.unreachable(ending.to_string(), "see the node's log"));
+        }
         tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
         Ok(Line { connection, target, status, cache, posts })
     }

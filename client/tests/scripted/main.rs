@@ -4,4 +4,5 @@
 
 mod answers;
 mod fake_node;
+mod greetings;
 mod loads;
