@@ -107,9 +107,10 @@ impl WindowResults {
     /// memory is free when the operator ends.
     pub(crate) fn remove(&self, values: &ArrayRef, memory: &MemoryReservation) {
         if !self.is_constant {
-            // Of values that share their texts, less was reserved.
+            // Of values that share their texts, less was reserved. Another partition may give back
+            // memory between the look and the shrinking.
             let bytes = array_bytes(values).saturating_mul(COPIES);
-            memory.shrink(bytes.min(memory.size()));
+            while memory.try_shrink(bytes.min(memory.size())).is_err() {}
         }
     }
 }
