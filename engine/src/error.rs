@@ -232,7 +232,7 @@ impl EngineError {
 
     /// Finds the cause that a user can act on.
     pub(crate) fn from_datafusion(error: DataFusionError) -> Self {
-        if let Some(cause) = scan_error(&error) {
+        if let Some(cause) = inner_error::<ScanError>(&error) {
             return match cause {
                 ScanError::Placement(error) => Self::Placement(error.clone()),
                 other => Self::Scan(other.clone()),
@@ -318,11 +318,11 @@ fn without_report(message: &str) -> String {
     plain.replace("Internal error: ", "")
 }
 
-/// The scan's own error inside DataFusion's, however deep.
-fn scan_error(error: &DataFusionError) -> Option<&ScanError> {
+/// An error of ours inside DataFusion's, however deep.
+pub(crate) fn inner_error<E: Error + 'static>(error: &DataFusionError) -> Option<&E> {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref::<ScanError>() {
+        if let Some(found) = error.downcast_ref::<E>() {
             return Some(found);
         }
         cause = match error.downcast_ref::<DataFusionError>() {

@@ -42,7 +42,7 @@ const _: () = assert!(BATCH_TEXT_BYTES_MAX < 1 << 31, "texts fit an array");
 pub(crate) const BATCH_COPY_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the texts that an aggregate makes of the rows of a group or window: as in PostgreSQL.
-pub(crate) const COLLECTED_BYTES_MAX: u64 = (1 << 30) - 1;
+pub(crate) const COLLECTED_BYTES_MAX: usize = (1 << 30) - 1;
 
 /// Rows of a LIMIT with its OFFSET that a sort keeps without being able to write them to disk.
 pub(crate) const TOP_ROWS_MAX: usize = 1 << 15;

@@ -14,7 +14,7 @@ use datafusion::{
         compute::cast,
         datatypes::{DataType, FieldRef, Int64Type},
     },
-    common::{Result, exec_err},
+    common::{DataFusionError, Result},
     functions::{core, datetime, encoding, regex, string, unicode},
     logical_expr::{
         ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
@@ -23,7 +23,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use crate::limits::BATCH_TEXT_BYTES_MAX;
+use crate::limits::{BATCH_COPY_BYTES_MAX, BATCH_TEXT_BYTES_MAX};
 
 /// One of these functions.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -143,12 +143,32 @@ pub(super) fn joined_bytes(arguments: &[ColumnarValue]) -> Result<u64> {
 /// More than [`BATCH_TEXT_BYTES_MAX`].
 pub(super) fn within_bounds(bytes: u64, rows: usize, operation: &str) -> Result<()> {
     if bytes > BATCH_TEXT_BYTES_MAX {
-        return exec_err!(
-            "requested length too large: {operation} makes {bytes} bytes of text of {rows} rows, expected at \
-             most {BATCH_TEXT_BYTES_MAX}"
-        );
+        let long = LongBatch { operation: operation.to_owned(), bytes, rows };
+        return Err(DataFusionError::External(Box::new(long)));
     }
     Ok(())
+}
+
+/// A batch of rows makes too much text. The query can be planned again with fewer rows in each.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "requested length too large: {operation} makes {bytes} bytes of text of {rows} rows, expected at most \
+     {BATCH_TEXT_BYTES_MAX}"
+)]
+pub(crate) struct LongBatch {
+    operation: String,
+    bytes: u64,
+    rows: usize,
+}
+
+impl LongBatch {
+    /// How many rows make less; 0 if one makes too much.
+    pub(crate) fn fewer_rows(&self) -> u64 {
+        match self.rows as u64 {
+            0 | 1 => 0,
+            rows => (BATCH_COPY_BYTES_MAX as u64 / (self.bytes / rows).max(1)).max(1),
+        }
+    }
 }
 
 /// The type of views of texts or bytes of such a type.

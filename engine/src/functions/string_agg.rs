@@ -1,48 +1,54 @@
-//! `string_agg()` with a bound on the length of its results.
+//! `string_agg()` whose memory is counted before it is taken, and whose results have a bound.
 //!
-//! DataFusion's builds the texts of a whole batch before it reserves memory for them:
-//! `string_agg(s, repeat('y', 100000000))` took all memory of the host. Ours checks the lengths
-//! first. It returns text views, so that a join does not copy a long text.
+//! DataFusion's takes memory before it reserves any: a `String` that grows takes twice its length,
+//! and `string_agg(s, repeat('y', 100000000))` took all memory of the host. Ours stores the texts
+//! in parts, and reserves what the whole text will take before it is made. It returns text views,
+//! so that a join does not copy a long text. With DISTINCT or ORDER BY, DataFusion's `array_agg()`
+//! collects the texts.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use datafusion::{
     arrow::{
-        array::{Array, ArrayRef, AsArray, BooleanArray},
-        compute::cast,
-        datatypes::{DataType, FieldRef},
+        array::{Array, ArrayRef, AsArray, BooleanArray, StringViewBuilder},
+        buffer::Buffer,
+        compute::{cast, nullif},
+        datatypes::{DataType, Field, FieldRef},
     },
-    common::{Result, exec_err},
-    functions_aggregate::string_agg::string_agg_udaf,
+    common::{Result, internal_err},
+    functions_aggregate::{array_agg::array_agg_udaf, string_agg::string_agg_udaf},
     logical_expr::{
         Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
         Signature,
         function::{AccumulatorArgs, StateFieldsArgs},
-        utils::AggregateOrderSensitivity,
+        utils::{AggregateOrderSensitivity, format_state_name},
     },
     physical_expr::expressions::Literal,
     scalar::ScalarValue,
 };
 
-use super::{is_kept, text_window::TextWindow};
-use crate::limits::COLLECTED_BYTES_MAX;
+use super::{
+    is_kept,
+    joined_text::{JoinedText, check_length},
+    text_window::TextWindow,
+};
 
-/// DataFusion's, bounded.
+/// DataFusion makes a value of a text, and an array of the value.
+const COPIES: usize = 2;
+/// Bytes of a text from which on it is a block of its array, and not copied into one.
+const BLOCK_BYTES_MIN: usize = 64 << 10;
+/// Bytes that a text of a list takes at least: those of its view.
+const LISTED_BYTES_MIN: usize = size_of::<u128>();
+
+/// Ours.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct StringAgg {
-    inner: AggregateUDF,
+    inner: Arc<AggregateUDF>,
 }
 
 /// It takes the place of DataFusion's.
 pub(super) fn string_agg() -> Arc<AggregateUDF> {
-    Arc::new(AggregateUDF::from(StringAgg { inner: string_agg_udaf().as_ref().clone() }))
-}
-
-/// The arguments with the type that DataFusion's returns.
-fn of_inner(mut arguments: AccumulatorArgs<'_>) -> AccumulatorArgs<'_> {
-    let field = arguments.return_field.as_ref().clone().with_data_type(DataType::LargeUtf8);
-    arguments.return_field = Arc::new(field);
-    arguments
+    Arc::new(AggregateUDF::from(StringAgg { inner: string_agg_udaf() }))
 }
 
 impl AggregateUDFImpl for StringAgg {
@@ -59,61 +65,46 @@ impl AggregateUDFImpl for StringAgg {
     }
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        self.inner.state_fields(arguments)
+        if arguments.is_distinct || !arguments.ordering_fields.is_empty() {
+            return array_agg_udaf().state_fields(arguments);
+        }
+        let name = format_state_name(arguments.name, self.name());
+        Ok(vec![Arc::new(Field::new(name, DataType::Utf8View, true))])
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let measure = Measure::new(&arguments);
-        let inner = self.inner.accumulator(of_inner(arguments))?;
-        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0 }))
+        let delimiter = delimiter(&arguments).to_owned();
+        if is_plain(&arguments) {
+            return Ok(Box::new(TextOfAll { delimiter, joined: JoinedText::default() }));
+        }
+        Ok(Box::new(TextOfList { delimiter, list: list(arguments)?, read_texts: 0 }))
     }
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         if arguments.is_distinct {
             return self.accumulator(arguments);
         }
-        let measure = Measure::new(&arguments);
-        let inner = Box::new(TextWindow::new(delimiter(&arguments).to_owned()));
-        Ok(Box::new(MeasuredValue { inner, measure, read_bytes: 0 }))
+        Ok(Box::new(TextWindow::new(delimiter(&arguments).to_owned())))
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
-        self.inner.groups_accumulator_supported(arguments)
+        is_plain(&arguments)
     }
 
     fn create_groups_accumulator(
         &self,
         arguments: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        let measure = Measure::new(&arguments);
-        let inner = self.inner.create_groups_accumulator(of_inner(arguments))?;
-        Ok(Box::new(MeasuredTexts { inner, measure }))
+        let delimiter = delimiter(&arguments).to_owned();
+        Ok(Box::new(TextsOfGroups { delimiter, groups: Vec::new(), stored_bytes: 0, longest: 0 }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         self.inner.order_sensitivity()
     }
 
-    fn with_beneficial_ordering(
-        self: Arc<Self>,
-        is_beneficial: bool,
-    ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
-        let inner = self.inner.clone().with_beneficial_ordering(is_beneficial)?;
-        Ok(inner.map(|inner| Arc::new(Self { inner }) as _))
-    }
-
     fn reverse_expr(&self) -> ReversedUDAF {
-        match self.inner.reverse_udf() {
-            ReversedUDAF::Reversed(inner) => {
-                let reversed = Self { inner: inner.as_ref().clone() };
-                ReversedUDAF::Reversed(Arc::new(AggregateUDF::from(reversed)))
-            }
-            other => other,
-        }
-    }
-
-    fn supports_null_handling_clause(&self) -> bool {
-        self.inner.supports_null_handling_clause()
+        ReversedUDAF::Reversed(string_agg())
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -121,115 +112,117 @@ impl AggregateUDFImpl for StringAgg {
     }
 }
 
-/// The constant between two texts; DataFusion refuses others.
+/// The constant between two texts.
 fn delimiter<'a>(arguments: &AccumulatorArgs<'a>) -> &'a str {
     let literal = arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
     literal.and_then(|literal| literal.value().try_as_str().flatten()).unwrap_or_default()
 }
 
-/// How the bytes of one aggregate are counted.
+/// Whether the texts are joined as they come.
+fn is_plain(arguments: &AccumulatorArgs<'_>) -> bool {
+    !arguments.is_distinct && arguments.order_bys.is_empty()
+}
+
+/// Collects the texts, without the delimiter.
+fn list(mut arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+    let (exprs, fields) = (arguments.exprs, arguments.expr_fields);
+    let of = DataType::new_list(fields[0].data_type().clone(), true);
+    arguments.return_field = Arc::new(Field::new(arguments.name, of, true));
+    arguments.exprs = &exprs[..1];
+    arguments.expr_fields = &fields[..1];
+    array_agg_udaf().accumulator(arguments)
+}
+
+/// The text of all rows.
 #[derive(Debug)]
-struct Measure {
-    is_distinct: bool,
-    delimiter_bytes: u64,
+struct TextOfAll {
+    delimiter: String,
+    joined: JoinedText,
 }
 
-impl Measure {
-    fn new(arguments: &AccumulatorArgs<'_>) -> Self {
-        let delimiter_bytes = delimiter(arguments).len() as u64;
-        Self { is_distinct: arguments.is_distinct, delimiter_bytes }
-    }
-
-    /// Bytes of the texts of the rows that a filter keeps, or of the states of groups, with a
-    /// delimiter for each. DISTINCT keeps few of its texts, so only its delimiters count.
-    fn bytes(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<u64> {
-        let texts = match values.data_type() {
-            DataType::List(_) => values.as_list::<i32>().values(),
-            _ => values,
-        };
-        let texts = cast(texts, &DataType::Utf8View)?;
-        let texts = texts.as_string_view().iter().enumerate();
-        let kept = texts.filter(|(row, _)| is_kept(filter, *row)).filter_map(|(_, text)| text);
-        let of_text = |text: &str| if self.is_distinct { 0 } else { text.len() as u64 };
-        let bytes = kept.map(|text| of_text(text).saturating_add(self.delimiter_bytes));
-        Ok(bytes.fold(0, u64::saturating_add))
-    }
-
-    fn check(&self, bytes: u64) -> Result<()> {
-        if bytes > COLLECTED_BYTES_MAX {
-            return exec_err!(
-                "requested length too large: string_agg() makes {bytes} bytes or more of the rows of a group, \
-                 a window, or a batch, expected at most {COLLECTED_BYTES_MAX}"
-            );
-        }
-        Ok(())
-    }
-}
-
-/// The value of one group, or those of a window.
-#[derive(Debug)]
-struct MeasuredValue {
-    inner: Box<dyn Accumulator>,
-    measure: Measure,
-    read_bytes: u64,
-}
-
-impl MeasuredValue {
-    fn add(&mut self, values: &ArrayRef) -> Result<()> {
-        self.read_bytes = self.read_bytes.saturating_add(self.measure.bytes(values, None)?);
-        self.measure.check(self.read_bytes)
-    }
-}
-
-impl Accumulator for MeasuredValue {
+impl Accumulator for TextOfAll {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.add(&values[0])?;
-        self.inner.update_batch(values)
+        for text in cast(&values[0], &DataType::Utf8View)?.as_string_view().iter().flatten() {
+            self.joined.push(text);
+        }
+        check_length(self.joined.len(&self.delimiter))
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.add(&states[0])?;
-        self.inner.merge_batch(states)
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.read_bytes = self.read_bytes.saturating_sub(self.measure.bytes(&values[0], None)?);
-        self.inner.retract_batch(values)
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        self.inner.supports_retract_batch()
+        self.update_batch(states)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(match self.inner.evaluate()? {
-            ScalarValue::LargeUtf8(text) => ScalarValue::Utf8View(text),
-            other => other,
-        })
+        Ok(ScalarValue::Utf8View(self.joined.text(&self.delimiter)))
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.inner.state()
+        let joined = mem::take(&mut self.joined);
+        Ok(vec![ScalarValue::Utf8View(joined.into_text(&self.delimiter))])
     }
 
     fn size(&self) -> usize {
-        self.inner.size()
+        let text = self.joined.len(&self.delimiter);
+        self.joined.size().saturating_add(text.saturating_mul(COPIES))
+    }
+}
+
+/// The texts of one group in an order, or each once.
+#[derive(Debug)]
+struct TextOfList {
+    delimiter: String,
+    list: Box<dyn Accumulator>,
+    read_texts: usize,
+}
+
+impl Accumulator for TextOfList {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.read_texts += values[0].len();
+        // The delimiter is left out; what the texts are ordered by follows it.
+        let (text, order) = (&values[..1], values.get(2..).unwrap_or_default());
+        self.list.update_batch(&[text, order].concat())
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.read_texts += states[0].as_list::<i32>().values().len();
+        self.list.merge_batch(states)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let ScalarValue::List(list) = self.list.evaluate()? else {
+            return internal_err!("array_agg() makes a list");
+        };
+        let texts = cast(list.values(), &DataType::Utf8View)?;
+        let texts: Vec<&str> = texts.as_string_view().iter().flatten().collect();
+        let delimiters = self.delimiter.len().saturating_mul(texts.len().saturating_sub(1));
+        let bytes = texts.iter().fold(delimiters, |bytes, text| bytes.saturating_add(text.len()));
+        check_length(bytes)?;
+        Ok(ScalarValue::Utf8View((!texts.is_empty()).then(|| texts.join(&self.delimiter))))
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.list.state()
+    }
+
+    fn size(&self) -> usize {
+        let list = self.list.size();
+        let texts = self.read_texts.min(list / LISTED_BYTES_MIN);
+        let delimiters = self.delimiter.len().saturating_mul(texts);
+        list.saturating_add(list.saturating_add(delimiters).saturating_mul(COPIES))
     }
 }
 
 /// The texts of groups.
-struct MeasuredTexts {
-    inner: Box<dyn GroupsAccumulator>,
-    measure: Measure,
+struct TextsOfGroups {
+    delimiter: String,
+    groups: Vec<JoinedText>,
+    /// Bytes of memory of their texts.
+    stored_bytes: usize,
+    /// Bytes of the longest text.
+    longest: usize,
 }
 
-impl MeasuredTexts {
-    fn check(&self, values: &ArrayRef, filter: Option<&BooleanArray>) -> Result<()> {
-        self.measure.check(self.measure.bytes(values, filter)?)
-    }
-}
-
-impl GroupsAccumulator for MeasuredTexts {
+impl GroupsAccumulator for TextsOfGroups {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -237,31 +230,56 @@ impl GroupsAccumulator for MeasuredTexts {
         filter: Option<&BooleanArray>,
         total_groups: usize,
     ) -> Result<()> {
-        self.check(&values[0], filter)?;
-        self.inner.update_batch(values, groups, filter, total_groups)
+        self.groups.resize_with(total_groups, JoinedText::default);
+        let texts = cast(&values[0], &DataType::Utf8View)?;
+        for ((row, text), group) in texts.as_string_view().iter().enumerate().zip(groups) {
+            let Some(text) = text.filter(|_| is_kept(filter, row)) else { continue };
+            let joined = &mut self.groups[*group];
+            self.stored_bytes += joined.push(text);
+            self.longest = self.longest.max(joined.len(&self.delimiter));
+        }
+        check_length(self.longest)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], total_groups: usize) -> Result<()> {
-        // The texts of states are in memory, and accounted for.
-        let known = groups.len() - states[0].null_count();
-        self.measure.check(self.measure.delimiter_bytes.saturating_mul(known as u64))?;
-        self.inner.merge_batch(states, groups, total_groups)
+        self.update_batch(states, groups, None, total_groups)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        Ok(cast(&self.inner.evaluate(emit_to)?, &DataType::Utf8View)?)
+        let groups = emit_to.take_needed(&mut self.groups);
+        let mut texts = StringViewBuilder::with_capacity(groups.len());
+        for joined in groups {
+            self.stored_bytes -= joined.size();
+            append(&mut texts, joined.into_text(&self.delimiter))?;
+        }
+        Ok(Arc::new(texts.finish()))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.inner.state(emit_to)
+        Ok(vec![self.evaluate(emit_to)?])
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.check(&values[0], filter)?;
-        self.inner.convert_to_state(values, filter)
+        let texts = cast(&values[0], &DataType::Utf8View)?;
+        let is_left_out = (0..texts.len()).map(|row| Some(!is_kept(filter, row)));
+        Ok(vec![nullif(&texts, &is_left_out.collect())?])
     }
 
     fn size(&self) -> usize {
-        self.inner.size()
+        let groups = self.groups.capacity() * size_of::<JoinedText>();
+        self.stored_bytes.saturating_add(self.longest.saturating_mul(COPIES)).saturating_add(groups)
     }
+}
+
+/// Adds a text to those of groups, without a copy if it is long.
+fn append(texts: &mut StringViewBuilder, text: Option<String>) -> Result<()> {
+    match text {
+        Some(text) if text.len() >= BLOCK_BYTES_MIN => {
+            let bytes = u32::try_from(text.len()).expect("a result is bounded");
+            let block = texts.append_block(Buffer::from_vec(text.into_bytes()));
+            texts.try_append_view(block, 0, bytes)?;
+        }
+        text => texts.append_option(text),
+    }
+    Ok(())
 }

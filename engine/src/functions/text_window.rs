@@ -15,6 +15,8 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
+use super::joined_text::check_length;
+
 /// The texts of a frame, without NULLs.
 #[derive(Debug)]
 pub(super) struct TextWindow {
@@ -35,7 +37,8 @@ impl Accumulator for TextWindow {
             self.bytes += text.len();
             self.texts.push_back(text.to_owned());
         }
-        Ok(())
+        let delimiters = self.texts.len().saturating_sub(1).saturating_mul(self.delimiter.len());
+        check_length(self.bytes.saturating_add(delimiters))
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {

@@ -1,10 +1,11 @@
-//! What happens to rows with long texts?
+//! What happens to rows with long texts or lists?
 //!
 //! A join or a page repeats a long text as a view of 16 bytes, and operators that keep or collect
 //! rows copy the text for each of them: 8,192 rows of a text of 1 MB were 8 GB before any operator
 //! asked for memory. When an operator meets such a batch before the first row of the answer, the
 //! query is planned again with fewer rows in each batch (`session::stream`). Batches that have
-//! too many rows all the same, such as those of scans, are sliced.
+//! too many rows all the same, such as those of scans, are sliced. A join copies a list for each of
+//! its rows, so its inputs are watched for those.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +17,7 @@ use std::{
 
 use datafusion::{
     arrow::{
-        array::{Array, AsArray, RecordBatch},
+        array::{Array, ArrayRef, AsArray, RecordBatch},
         datatypes::{DataType, SchemaRef},
     },
     common::{
@@ -30,8 +31,11 @@ use datafusion::{
         ExecutionPlan,
         aggregates::AggregateExec,
         filter::FilterExec,
+        joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec},
         repartition::RepartitionExec,
+        scalar_subquery::ScalarSubqueryExec,
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
+        unnest::UnnestExec,
         windows::{BoundedWindowAggExec, WindowAggExec},
     },
 };
@@ -105,15 +109,27 @@ impl PhysicalOptimizerRule for LongRows {
         _config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|plan| {
-            if !copies_texts(&plan) {
+            let (is_watched, watch) = if repeats_rows(&plan) {
+                (is_list as fn(&DataType) -> bool, Watch::Repeated)
+            } else if copies_texts(&plan) {
+                (is_long as fn(&DataType) -> bool, Watch::Copied)
+            } else {
+                return Ok(Transformed::no(plan));
+            };
+            let mut inputs: Vec<_> = plan.children().into_iter().cloned().collect();
+            let mut changed = false;
+            // The first input of this one is what the values of the others are for.
+            let first = usize::from(plan.is::<ScalarSubqueryExec>());
+            for input in inputs.iter_mut().skip(first) {
+                if input.schema().fields().iter().any(|field| is_watched(field.data_type())) {
+                    *input = Arc::new(WrapperExec::new(Arc::clone(input), Arc::new(watch)));
+                    changed = true;
+                }
+            }
+            if !changed {
                 return Ok(Transformed::no(plan));
             }
-            let input = plan.children()[0];
-            if !input.schema().fields().iter().any(|field| is_view(field.data_type())) {
-                return Ok(Transformed::no(plan));
-            }
-            let sliced = WrapperExec::new(Arc::clone(input), Arc::new(Slicer));
-            with_like_children(plan, vec![Arc::new(sliced)]).map(Transformed::yes)
+            with_like_children(plan, inputs).map(Transformed::yes)
         })
         .data()
     }
@@ -134,28 +150,48 @@ fn copies_texts(plan: &Arc<dyn ExecutionPlan>) -> bool {
     sorts || windows || collects || plan.is::<AggregateExec>()
 }
 
-fn is_view(of: &DataType) -> bool {
-    matches!(of, DataType::Utf8View | DataType::BinaryView)
+/// Whether a row of an input can be in many rows that come out: lists are copied for each of them,
+/// and texts are not.
+fn repeats_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let joins = plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>() || plan.is::<NestedLoopJoinExec>();
+    let repeated = plan.is::<UnnestExec>() || plan.is::<ScalarSubqueryExec>();
+    joins || plan.is::<SortMergeJoinExec>() || repeated
 }
 
-#[derive(Debug)]
-struct Slicer;
+fn is_list(of: &DataType) -> bool {
+    matches!(of, DataType::List(_))
+}
 
-impl StreamWrapper for Slicer {
+/// Whether values have no fixed length.
+fn is_long(of: &DataType) -> bool {
+    matches!(of, DataType::Utf8View | DataType::BinaryView) || is_list(of)
+}
+
+/// What an operator does with the rows that are watched.
+#[derive(Clone, Copy, Debug)]
+enum Watch {
+    /// It copies their texts and lists.
+    Copied,
+    /// It repeats their lists.
+    Repeated,
+}
+
+impl StreamWrapper for Watch {
     fn execute(
         &self,
-        inner: &dyn ExecutionPlan,
+        inner: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let config = context.session_config();
         let (batch_rows, rows_max) = (config.get_extension::<BatchRows>(), config.batch_size());
         let stream = inner.execute(partition, context)?;
-        Ok(Box::pin(SlicedStream { stream, batch_rows, rows_max, slices: VecDeque::new() }))
+        Ok(Box::pin(SlicedStream { watch: *self, stream, batch_rows, rows_max, slices: VecDeque::new() }))
     }
 }
 
 struct SlicedStream {
+    watch: Watch,
     stream: SendableRecordBatchStream,
     /// Absent if the query cannot be planned again.
     batch_rows: Option<Arc<BatchRows>>,
@@ -165,27 +201,55 @@ struct SlicedStream {
 }
 
 impl SlicedStream {
+    fn check(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        match self.watch {
+            Watch::Copied => self.slice(batch),
+            Watch::Repeated => self.check_repeated(&batch).map(|()| batch),
+        }
+    }
+
     /// The batch in parts that an operator may copy.
     ///
     /// # Errors
     /// When the query is planned again.
     fn slice(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
-        let lengths = Lengths::new(&batch);
+        let lengths = Lengths::new(&batch, is_long);
         let bytes = lengths.sum();
         if bytes <= BATCH_COPY_BYTES_MAX {
             return Ok(batch);
         }
         // Half of it, so that rows which are a bit longer do not begin it again.
         let rows = (BATCH_COPY_BYTES_MAX / 2 / bytes.div_ceil(batch.num_rows())).max(1);
-        if rows < self.rows_max && self.batch_rows.as_ref().is_some_and(|batches| batches.ask_for(rows)) {
+        if self.is_planned_again(rows) {
             let message =
                 format!("{bytes} bytes of texts in a batch; planned again with {rows} rows in each");
-            return Err(DataFusionError::ResourcesExhausted(message));
+            return Err(DataFusionError::Execution(message));
         }
         let mut slices = lengths.slices(BATCH_COPY_BYTES_MAX).into_iter();
         let first = slices.next().expect("the batch has a row");
         self.slices.extend(slices.map(|rows| batch.slice(rows.start, rows.len())));
         Ok(batch.slice(first.start, first.len()))
+    }
+
+    /// Checks that a batch of rows with the longest list takes little memory, or has a row.
+    ///
+    /// # Errors
+    /// When the query is planned again, or when it takes much and the answer has begun.
+    fn check_repeated(&self, batch: &RecordBatch) -> Result<()> {
+        let bytes = Lengths::new(batch, is_list).longest();
+        if self.rows_max == 1 || bytes.saturating_mul(self.rows_max) <= BATCH_COPY_BYTES_MAX {
+            return Ok(());
+        }
+        let rows = (BATCH_COPY_BYTES_MAX / bytes).max(1);
+        let what = if self.is_planned_again(rows) { "planned again" } else { "the answer has begun" };
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "a list of {bytes} bytes is repeated in batches of {} rows, expected at most {rows}; {what}",
+            self.rows_max
+        )))
+    }
+
+    fn is_planned_again(&self, rows: usize) -> bool {
+        rows < self.rows_max && self.batch_rows.as_ref().is_some_and(|batches| batches.ask_for(rows))
     }
 }
 
@@ -197,7 +261,7 @@ impl Stream for SlicedStream {
             return Poll::Ready(Some(Ok(slice)));
         }
         let next = ready!(self.stream.poll_next_unpin(context));
-        Poll::Ready(next.map(|batch| batch.and_then(|batch| self.slice(batch))))
+        Poll::Ready(next.map(|batch| batch.and_then(|batch| self.check(batch))))
     }
 }
 
@@ -207,25 +271,63 @@ impl RecordBatchStream for SlicedStream {
     }
 }
 
-/// Bytes of the texts of a batch.
+/// Bytes of the texts and lists of a batch.
 struct Lengths<'a> {
-    /// Of each column of texts.
-    views: Vec<&'a [u128]>,
+    columns: Vec<Values<'a>>,
     rows: usize,
 }
 
+/// The values of a column, or those of its lists.
+enum Values<'a> {
+    /// Texts.
+    Views(&'a [u128]),
+    /// Where the lists begin and end among their values.
+    Lists(&'a [i32], Box<Values<'a>>),
+    /// Values of so many bytes each.
+    OfWidth(usize),
+}
+
+impl<'a> Values<'a> {
+    fn new(array: &'a ArrayRef) -> Self {
+        match array.data_type() {
+            DataType::Utf8View => Self::Views(array.as_string_view().views()),
+            DataType::BinaryView => Self::Views(array.as_binary_view().views()),
+            DataType::List(_) => {
+                let lists = array.as_list::<i32>();
+                Self::Lists(lists.value_offsets(), Box::new(Self::new(lists.values())))
+            }
+            of => Self::OfWidth(of.primitive_width().unwrap_or(size_of::<u128>())),
+        }
+    }
+
+    fn bytes(&self, rows: Range<usize>) -> usize {
+        match self {
+            Self::Views(views) => views[rows].iter().map(view_bytes).sum(),
+            Self::Lists(offsets, values) => {
+                values.bytes(offsets[rows.start] as usize..offsets[rows.end] as usize)
+            }
+            Self::OfWidth(width) => width * rows.len(),
+        }
+    }
+}
+
 impl<'a> Lengths<'a> {
-    fn new(batch: &'a RecordBatch) -> Self {
-        let views = batch.columns().iter().filter_map(|column| match column.data_type() {
-            DataType::Utf8View => Some(&column.as_string_view().views()[..]),
-            DataType::BinaryView => Some(&column.as_binary_view().views()[..]),
-            _ => None,
-        });
-        Self { views: views.collect(), rows: batch.num_rows() }
+    fn new(batch: &'a RecordBatch, is_counted: fn(&DataType) -> bool) -> Self {
+        let columns = batch.columns().iter().filter(|column| is_counted(column.data_type()));
+        Self { columns: columns.map(Values::new).collect(), rows: batch.num_rows() }
+    }
+
+    fn bytes(&self, rows: &Range<usize>) -> usize {
+        self.columns.iter().map(|column| column.bytes(rows.clone())).sum()
     }
 
     fn sum(&self) -> usize {
-        self.views.iter().flat_map(|views| views.iter()).map(view_bytes).sum()
+        self.bytes(&(0..self.rows))
+    }
+
+    /// The bytes of the longest row.
+    fn longest(&self) -> usize {
+        (0..self.rows).map(|row| self.bytes(&(row..row + 1))).max().unwrap_or(0)
     }
 
     /// Ranges of rows whose texts have at most so many bytes, or of one row.
@@ -233,7 +335,7 @@ impl<'a> Lengths<'a> {
         let mut slices = Vec::new();
         let (mut begin, mut bytes) = (0, 0);
         for row in 0..self.rows {
-            let of_row: usize = self.views.iter().map(|views| view_bytes(&views[row])).sum();
+            let of_row = self.bytes(&(row..row + 1));
             if row > begin && bytes + of_row > bytes_max {
                 slices.push(begin..row);
                 (begin, bytes) = (row, 0);
@@ -248,17 +350,37 @@ impl<'a> Lengths<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use datafusion::arrow::array::{ArrayRef, StringViewArray};
+    use datafusion::arrow::{
+        array::{ListArray, StringViewArray},
+        buffer::OffsetBuffer,
+        datatypes::{Field, Int64Type},
+    };
 
     #[test]
     fn slices_hold_few_texts_and_all_rows() {
         let texts = ["a", "bcd", "", "efghijklmnopqrstuvwxyz", "ab", "c"];
         let column: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts));
         let batch = RecordBatch::try_from_iter([("s", column)]).unwrap();
-        let lengths = Lengths::new(&batch);
+        let lengths = Lengths::new(&batch, is_long);
         assert_eq!(lengths.sum(), 29);
         assert_eq!(lengths.slices(4), [0..3, 3..4, 4..6]);
         assert_eq!(lengths.slices(1 << 20), vec![0..6]);
+    }
+
+    #[test]
+    fn lists_are_as_long_as_what_they_hold() {
+        let numbers = [vec![Some(1); 2], vec![], vec![Some(2); 5], vec![None]];
+        let numbers: ArrayRef =
+            Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(numbers.map(Some)));
+        let texts = StringViewArray::from_iter_values(["a", "bcd", "efghijklmnopqrstuvwxyz"]);
+        let offsets = OffsetBuffer::from_lengths([1, 0, 2, 0]);
+        let field = Arc::new(Field::new_list_field(DataType::Utf8View, true));
+        let texts: ArrayRef = Arc::new(ListArray::new(field, offsets, Arc::new(texts), None));
+        let batch = RecordBatch::try_from_iter([("numbers", numbers), ("texts", texts)]).unwrap();
+        assert_eq!(Lengths::new(&batch, is_long).sum(), 8 * 8 + 26);
+        assert_eq!(Lengths::new(&batch.slice(1, 2), is_long).sum(), 5 * 8 + 25);
+        assert_eq!(Lengths::new(&batch, is_long).slices(40), [0..2, 2..3, 3..4]);
+        assert_eq!(Lengths::new(&batch, is_list).longest(), 5 * 8 + 25);
     }
 
     #[test]

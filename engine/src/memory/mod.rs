@@ -5,6 +5,7 @@
 
 mod large_limits;
 mod long_rows;
+mod nested_loops;
 mod pool;
 mod spill_folder;
 mod window;
@@ -30,6 +31,7 @@ use datafusion::{
 
 pub(crate) use large_limits::LargeLimits;
 pub(crate) use long_rows::{BatchRows, LongRows};
+pub(crate) use nested_loops::{NESTED_LOOPS, NestedLoops, SpillingNestedLoops};
 pub(crate) use window::MeteredWindows;
 
 use crate::{error::EngineError, limits::GIVEN_BACK_WAIT};

@@ -128,7 +128,7 @@ struct WindowInput {
 impl StreamWrapper for WindowOutput {
     fn execute(
         &self,
-        window: &dyn ExecutionPlan,
+        window: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
@@ -149,7 +149,7 @@ impl StreamWrapper for WindowOutput {
 impl StreamWrapper for WindowInput {
     fn execute(
         &self,
-        input: &dyn ExecutionPlan,
+        input: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {

@@ -21,7 +21,7 @@ pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
     /// The rows of a partition of `inner`.
     fn execute(
         &self,
-        inner: &dyn ExecutionPlan,
+        inner: &Arc<dyn ExecutionPlan>,
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
@@ -108,6 +108,6 @@ impl ExecutionPlan for WrapperExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.wrapper.execute(self.inner.as_ref(), partition, context)
+        self.wrapper.execute(&self.inner, partition, context)
     }
 }

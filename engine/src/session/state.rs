@@ -10,7 +10,7 @@ use crate::{
     exec::{Bounds, Loads, QueryContext},
     functions::{aggregates, functions},
     limits::{BATCH_ROW_SHARE, SEGMENTS_IN_FLIGHT_MAX, SORT_MERGE_SHARE},
-    memory::{LargeLimits, LongRows, MeteredWindows},
+    memory::{LargeLimits, LongRows, MeteredWindows, NestedLoops},
     rules::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
         DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
@@ -72,7 +72,8 @@ pub(crate) fn session_state(
         .with_physical_optimizer_rule(Arc::new(KeyFilterRule::new(options.narrowed_rows_min)))
         .with_physical_optimizer_rule(Arc::new(LargeLimits))
         .with_physical_optimizer_rule(Arc::new(MeteredWindows))
-        .with_physical_optimizer_rule(Arc::new(LongRows));
+        .with_physical_optimizer_rule(Arc::new(LongRows))
+        .with_physical_optimizer_rule(Arc::new(NestedLoops));
     with_answers(builder)
 }
 

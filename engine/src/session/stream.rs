@@ -2,10 +2,11 @@
 
 use super::holding::HeldLater;
 use crate::{
-    error::EngineError,
+    error::{EngineError, inner_error},
     explain::{explain_plan, total_of},
+    functions::LongBatch,
     limits::HELD_SIDE_SHARE,
-    memory::{BatchRows, QueryMemory, is_out_of_memory},
+    memory::{BatchRows, NESTED_LOOPS, QueryMemory, SpillingNestedLoops, is_out_of_memory},
     parsing::OnLargeStack,
     report::{QueryReport, ScanReport},
     rewrite::shown,
@@ -117,6 +118,8 @@ impl Again {
         let mut rules = self.state.physical_optimizers().to_vec();
         if let Some(joins) = self.spilling {
             rules.insert(0, Arc::new(joins));
+            let last = rules.iter().position(|rule| rule.name() == NESTED_LOOPS).expect("of every state");
+            rules.insert(last, Arc::new(SpillingNestedLoops));
         }
         let state = SessionStateBuilder::new_from_existing(self.state.clone())
             .with_physical_optimizer_rules(rules)
@@ -190,8 +193,15 @@ impl QueryStream {
 
     /// Whether the query begins anew after an error.
     async fn is_again(&mut self, error: &DataFusionError) -> Result<bool, EngineError> {
-        let rows = self.batch_rows.asked_for();
+        let rows = self.batch_rows.asked_for().or_else(|| self.fewer_rows(error));
         Ok((rows.is_some() || is_out_of_memory(error)) && self.plan_again(rows).await?)
+    }
+
+    /// With how many rows in a batch its texts are not too long, if that is the error.
+    fn fewer_rows(&self, error: &DataFusionError) -> Option<usize> {
+        let rows = usize::try_from(inner_error::<LongBatch>(error)?.fewer_rows()).ok()?;
+        let planned = self.again.as_ref()?.state.config().batch_size();
+        (1..planned).contains(&rows).then_some(rows)
     }
 
     /// Begins anew with so many rows in a batch, or with joins that need less memory; whether there

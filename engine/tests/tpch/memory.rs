@@ -95,6 +95,42 @@ async fn every_kind_of_join_that_does_not_fit_into_memory_gives_the_same_rows_as
     Ok(())
 }
 
+/// DataFusion's fallback returned rows of LEFT JOIN without a partner once for each partition, and
+/// panicked where the left side had been repartitioned.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nested_loop_joins_that_do_not_fit_into_memory_give_the_same_rows_as_those_that_do() -> Outcome<()> {
+    let cluster = TestCluster::start(2)?;
+    cluster.load(SHAPE).await?;
+    let place = Place::new()?;
+    let little = cluster.engine(Wire::Shm, place.options(LEAST, 1 << 30)).await?;
+    let plenty = cluster.engine(Wire::Shm, options(Policy::Auto)).await?;
+    let mut planned_again = 0;
+    let one = "(SELECT x FROM generate_series(1, 300000) g(x)) a";
+    let repartitioned = "(SELECT 3 * g.x - h.y AS x FROM generate_series(1, 100000) g(x), generate_series(0, 2) h(y) \
+                         WHERE (g.x + h.y) % 1000000 > 0) a";
+    let few = "(SELECT y FROM generate_series(1, 100000) g(y) WHERE y % 30000 < 4) b";
+    for many in [one, repartitioned] {
+        for from in [
+            format!("{many} JOIN {few} ON a.x * 1000 < b.y"),
+            format!("{many} LEFT JOIN {few} ON a.x * 1000 < b.y"),
+            format!("{few} LEFT JOIN {many} ON a.x * 1000 < b.y"),
+            format!("{many} FULL JOIN {few} ON a.x * 1000 < b.y"),
+            format!("{many} LEFT SEMI JOIN {few} ON a.x * 1000 < b.y"),
+            format!("{many} LEFT ANTI JOIN {few} ON a.x * 1000 < b.y"),
+            format!("{many} WHERE EXISTS (SELECT 1 FROM {few} WHERE a.x * 1000 < b.y) OR x > 299990"),
+            format!("{few} WHERE EXISTS (SELECT 1 FROM {many} WHERE a.x * 1000 < b.y) OR y < 3"),
+        ] {
+            let sql = format!("SELECT count(*), count(DISTINCT s) FROM (SELECT *, 1 AS s FROM {from}) q");
+            let found = little.sql(&sql).await.map_err(|error| format!("{sql}: {error}"))?;
+            let expected = plenty.sql(&sql).await?;
+            assert_eq!(found.batches, expected.batches, "{sql}");
+            planned_again += u32::from(found.report.memory.plans > 1);
+        }
+    }
+    assert!(planned_again >= 6, "{planned_again} were planned again");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_write_to_disk_fails_by_name_and_the_next_query_is_answered() -> Outcome<()> {
     let cluster = TestCluster::start(2)?;
