@@ -61,7 +61,7 @@ use serde::{Deserialize, Serialize};
 /// The version of everything in this file and of the programs and directories inside. It stands in
 /// front of each message, so a peer of another one is told apart from one that speaks garbage,
 /// before anything is parsed.
-pub const PROTOCOL_VERSION: u16 = 17;
+pub const PROTOCOL_VERSION: u16 = 18;
 
 /// Registered memory of the requester, named as the fabric names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@
 //! ```text
 //! check   before anything is opened: cluster, node, member list, place, and whether a peer has found it outdated
 //! begin   when the store has been opened: one start more, durable before the node listens
-//! saw     when a peer was connected to: its start, durable
+//! saw     when a peer was connected to, and before a part of its log is kept: its start, durable
 //! ```
 //!
 //! Invariants
@@ -27,7 +27,7 @@ use std::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{FolderIdentity, SeenStart, Start, StartHistory},
+    message::{FolderIdentity, Refusal, RefusalCode, SeenStart, Start, StartHistory},
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -308,10 +308,40 @@ impl Identity {
         }
         if let Some(start) = told.history.last() {
             file.saw(peer, start)?;
-            let told = file.told();
-            *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
+            self.tell(&file);
         }
         Ok(Met::Current)
+    }
+
+    /// A peer writes to this node over this start of its folder, which is durable here when this
+    /// returns: a folder that is restored afterwards lacks it, however soon that is.
+    ///
+    /// # Errors
+    /// The peer's folder is older than the one that this node has seen, or the disk has failed.
+    pub(crate) fn serves(&self, peer: NodeId, start: Start) -> Result<(), Refusal> {
+        if start.lineage == 0 {
+            return Ok(());
+        }
+        let mut file = self.file();
+        let seen = file.told().seen_of(peer).filter(|seen| seen.lineage == start.lineage);
+        if let Some(seen) = seen
+            && (seen.number > start.number || seen.number == start.number && seen.id != start.id)
+        {
+            let text = format!(
+                "node {peer} writes over start {} of its folder, and another start {} was seen here: its data \
+                 folder is outdated; `rackscan rebuild {peer}` brings it up to date",
+                start.number, seen.number
+            );
+            return Err(Refusal::new(RefusalCode::Replaced, text));
+        }
+        let saw = file.saw(peer, start);
+        saw.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?;
+        self.tell(&file);
+        Ok(())
+    }
+
+    fn tell(&self, file: &IdentityFile) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = file.told();
     }
 
     fn file(&self) -> MutexGuard<'_, IdentityFile> {

@@ -329,7 +329,8 @@ fn start_keeping(
     opened: Option<&home::Opened>,
 ) -> Result<Option<Keeping>, StartError> {
     let Some(opened) = opened else { return Ok(None) };
-    let started = Keeping::start(config, opened.copies_bytes() / 2, &handle.lifecycle)?;
+    let started =
+        Keeping::start(config, opened.copies_bytes() / 2, &handle.lifecycle, Arc::clone(&handle.identity))?;
     let (keeping, thread) = started.unzip();
     handle.others.extend(thread);
     Ok(keeping)

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Parcel, Target};
+use super::{Parcel, Start, Target};
 use crate::ids::NodeId;
 
 /// Behind a whole record of a log; 0, 0, 0 before all of it.
@@ -43,6 +43,9 @@ pub struct LogGeneration {
 pub struct KeepLog {
     /// Whose log.
     pub origin: NodeId,
+    /// The present start of the origin's folder. The keeper remembers it durably before it answers:
+    /// a folder that is restored afterwards lacks it. Of lineage 0 nothing is remembered.
+    pub start: Start,
     /// The number that tells it from other logs. Those of one row of logs, of which each replaces
     /// the one before, have the upper half in common.
     pub log: u32,

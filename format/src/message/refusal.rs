@@ -36,7 +36,7 @@ pub enum RefusalCode {
     /// The node is stopping.
     Stopping,
     /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one
-    /// that is there.
+    /// that is there. Or the data folder over which a node writes is not the newest one of it.
     Replaced,
     /// The node has as many connections as it may have, and the one that this is said on ends: try
     /// again later.

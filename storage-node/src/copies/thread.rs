@@ -3,9 +3,11 @@
 //! Invariants
 //! - One flush serves all that was asked for since the one before.
 //! - What waits is bounded in number and in bytes; one more is told so.
+//! - The start of an origin's folder is remembered durably before a part of its log is answered.
 //! - A disk that fails ends the node, as it does below its own log.
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{
         Arc,
@@ -17,7 +19,7 @@ use std::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{CopyHeld, LogGeneration, LogKept, LogPoint, Refusal, RefusalCode},
+    message::{CopyHeld, LogGeneration, LogKept, LogPoint, Refusal, RefusalCode, Start},
 };
 
 use super::{
@@ -27,6 +29,7 @@ use super::{
 use crate::{
     config::Config,
     error::StartError,
+    identity::Identity,
     lifecycle::{self, Lifecycle},
     limits::KEEPING_QUEUE_MAX,
     mailbox::ReplyTo,
@@ -92,6 +95,7 @@ impl Drop for RoomTaken {
 enum Job {
     Keep {
         origin: NodeId,
+        start: Start,
         log: u32,
         offset_bytes: u64,
         cut: Option<LogPoint>,
@@ -126,6 +130,7 @@ impl Keeping {
         config: &Config,
         room_bytes: u64,
         lifecycle: &Arc<Lifecycle>,
+        identity: Arc<Identity>,
     ) -> Result<Option<(Self, JoinHandle<()>)>, StartError> {
         let all = || config.peers.iter().map(|peer| peer.node).chain([config.node]);
         let is_origin = |node: &NodeId| keepers(*node, all()).contains(&config.node);
@@ -141,7 +146,8 @@ impl Keeping {
         let run = move || {
             let _guard = guarded.guard("the thread of copies of logs");
             lifecycle::be_nice(nice);
-            work(Shelves::new(folder), &orders, &guarded);
+            let starts = Starts { identity, known: BTreeMap::new() };
+            work(Shelves::new(folder), starts, &orders, &guarded);
         };
         let thread = std::thread::Builder::new().name(format!("n{}-copies", config.node)).spawn(run);
         let thread = thread
@@ -170,9 +176,21 @@ impl Keeping {
         room: RoomTaken,
         reply_to: ReplyTo<Outcome>,
     ) -> Result<(), Refusal> {
-        let rackscan_format::message::KeepLog { origin, log, offset_bytes, cut, is_whole, .. } = *request;
+        let rackscan_format::message::KeepLog { origin, start, log, offset_bytes, cut, is_whole, .. } =
+            *request;
         let generation = request.generation.clone();
-        self.ask(Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, generation, room, reply_to })
+        self.ask(Job::Keep {
+            origin,
+            start,
+            log,
+            offset_bytes,
+            cut,
+            is_whole,
+            bytes,
+            generation,
+            room,
+            reply_to,
+        })
     }
 
     /// Reads a part of a copy.
@@ -198,15 +216,29 @@ impl Keeping {
 }
 
 /// Does what is asked for until nobody can ask any more.
-fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
+fn work(mut shelves: Shelves, mut starts: Starts, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
     let mut kept: Vec<(ReplyTo<Outcome>, Outcome)> = Vec::new();
     while let Ok(first) = jobs.recv() {
         let more = jobs.try_iter().take(KEEPING_QUEUE_MAX);
         for job in std::iter::once(first).chain(more) {
             match job {
-                Job::Keep { origin, log, offset_bytes, cut, is_whole, bytes, generation, room, reply_to } => {
+                Job::Keep {
+                    origin,
+                    start,
+                    log,
+                    offset_bytes,
+                    cut,
+                    is_whole,
+                    bytes,
+                    generation,
+                    room,
+                    reply_to,
+                } => {
                     let part = Part { log, offset_bytes, cut, is_whole, bytes: &bytes };
-                    let outcome = keep(&mut shelves, origin, &part, generation.as_ref()).map(Kept::Log);
+                    let outcome = starts
+                        .remember(origin, start)
+                        .and_then(|()| keep(&mut shelves, origin, &part, generation.as_ref()))
+                        .map(Kept::Log);
                     kept.push((reply_to, outcome.map_err(|trouble| refusal(trouble, lifecycle))));
                     drop(room);
                 }
@@ -224,6 +256,24 @@ fn work(mut shelves: Shelves, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
         for (reply_to, outcome) in kept.drain(..) {
             reply_to.send(synced.clone().and(outcome));
         }
+    }
+}
+
+/// Over which starts of their folders other nodes write here.
+struct Starts {
+    identity: Arc<Identity>,
+    /// Those that are remembered durably.
+    known: BTreeMap<NodeId, Start>,
+}
+
+impl Starts {
+    /// Remembers the start of an origin, before anything of its log is kept.
+    fn remember(&mut self, origin: NodeId, start: Start) -> Result<(), Trouble> {
+        if self.known.get(&origin) != Some(&start) {
+            self.identity.serves(origin, start).map_err(Trouble::Refused)?;
+            self.known.insert(origin, start);
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,8 @@ use rackscan_format::{
     ids::NodeId,
     limits::{KEPT_BYTES_MAX, TRANSACT_BYTES_MAX},
     message::{
-        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, RefusalCode, Request, Target,
+        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, RefusalCode, Request, Start,
+        Target,
     },
 };
 use rackscan_ramp::log::Follower;
@@ -97,6 +98,7 @@ struct Witness {
 #[derive(Debug)]
 pub(super) struct Copier {
     origin: NodeId,
+    start: Start,
     outlet: Arc<Outlet>,
     keepers: Vec<Keeper>,
     witnesses: Vec<Witness>,
@@ -106,10 +108,10 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Of the log of this node, for the keepers and the other nodes with these numbers among the
+    /// Of the log of this node over this start of its folder, for the keepers and the other nodes with these numbers among the
     /// lines.
     pub(super) fn new(
-        origin: NodeId,
+        (origin, start): (NodeId, Start),
         outlet: Arc<Outlet>,
         (keepers, witnesses): (&[usize], &[usize]),
     ) -> Self {
@@ -129,6 +131,7 @@ impl Copier {
         let witnesses = witnesses.iter().map(witness).collect();
         Self {
             origin,
+            start,
             outlet,
             keepers,
             witnesses,
@@ -161,7 +164,7 @@ impl Copier {
             let Some((request, asked)) = next else { continue };
             (self.keepers[copy].turn, self.keepers[copy].looks) = (!asked.ahead, false);
             *tags += 1;
-            let request = KeepLog { generation: generation.clone(), ..request };
+            let request = KeepLog { start: self.start, generation: generation.clone(), ..request };
             let sent = lines.send(node, *tags, Request::KeepLog(request));
             match sent {
                 Ok(()) => self.keepers[copy].asked = Some(Asked { tag: *tags, told, ..asked }),
@@ -190,7 +193,8 @@ impl Copier {
             let told = generation.number;
             let asked =
                 Asked { tag: *tags, log, through: None, cuts: false, ends: false, ahead: false, told };
-            let request = KeepLog { generation: Some(generation.clone()), ..nothing(self.origin, log) };
+            let generation = Some(generation.clone());
+            let request = KeepLog { start: self.start, generation, ..nothing(self.origin, log) };
             match lines.send(witness.node, *tags, Request::KeepLog(request)) {
                 Ok(()) => witness.asked = Some(asked),
                 Err(error) => {
@@ -451,7 +455,8 @@ impl Copier {
 /// A request by which nothing is kept.
 fn nothing(origin: NodeId, log: u32) -> KeepLog {
     let bytes = Parcel::Here(Vec::new());
-    KeepLog { origin, log, offset_bytes: 0, cut: None, is_whole: false, bytes, generation: None }
+    let start = Start::default();
+    KeepLog { origin, start, log, offset_bytes: 0, cut: None, is_whole: false, bytes, generation: None }
 }
 
 /// What a node has, if it says so.

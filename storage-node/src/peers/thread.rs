@@ -119,7 +119,8 @@ impl<'t> Talking<'t> {
         let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
         let position = |keeper: &NodeId| nodes.iter().position(|node| node.id == *keeper);
         let others: Vec<usize> = with.others.iter().filter_map(position).collect();
-        let copier = Copier::new(with.node, Arc::clone(&with.outlet), others.split_at(with.keepers));
+        let start = with.identity.told().history.last().unwrap_or_default();
+        let copier = Copier::new((with.node, start), Arc::clone(&with.outlet), others.split_at(with.keepers));
         let tick_at = Instant::now() + PEERS_TICK;
         Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier, is_outdated: false }
     }

@@ -15,7 +15,7 @@ use std::{
 use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, CopyOfLog, KeepLog, LogKept, Parcel, RefusalCode, Request as NodeRequest},
+    message::{Answer, CopyOfLog, KeepLog, LogKept, Parcel, RefusalCode, Request as NodeRequest, Start},
 };
 use rackscan_ramp::{
     log::{Record, Tail, read},
@@ -475,7 +475,8 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     let keep = |origin: u16, log, offset_bytes, bytes: Parcel| {
         let origin = NodeId(origin);
         let generation = None;
-        let part = KeepLog { origin, log, offset_bytes, cut: None, is_whole: true, bytes, generation };
+        let start = Start::default();
+        let part = KeepLog { origin, start, log, offset_bytes, cut: None, is_whole: true, bytes, generation };
         NodeRequest::KeepLog(part)
     };
     let unknown = client.ask(keep(9, 1, 0, Parcel::Here(vec![7; 100]))).unwrap_err();
@@ -505,5 +506,53 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     assert!(copy(&cluster, 2, 1) == (number, records));
     write(&mut cluster.client(1), 6..=7);
     has_copies(&cluster, 1, 2);
+    cluster.stop_all();
+}
+
+/// A folder was restored whose last start had written for less than a second: its peers had kept
+/// what it wrote, and had not connected to it yet. It cut that off their replicas.
+#[test]
+fn a_keeper_remembers_over_which_start_of_a_folder_it_keeps_a_log_before_it_answers() {
+    let mut cluster = Cluster::new(3, Wire::Tcp);
+    cluster.start_all();
+    write(&mut cluster.client(1), 1..=5);
+    has_copies(&cluster, 1, 2);
+    let mut client = cluster.client(2);
+    let (log, records) = copy(&cluster, 2, 1);
+    let seen = |client: &mut Client| client.status().identity.seen_of(NodeId(1)).expect("node 1 was seen");
+    let start = seen(&mut client);
+    let mut keep = |start| {
+        let (origin, bytes) = (NodeId(1), Parcel::Here(Vec::new()));
+        let nothing = KeepLog {
+            origin,
+            start,
+            log,
+            offset_bytes: 0,
+            cut: None,
+            is_whole: false,
+            bytes,
+            generation: None,
+        };
+        let outcome = client.ask(NodeRequest::KeepLog(nothing));
+        (outcome, seen(&mut client))
+    };
+    let next = Start { number: start.number + 1, id: 7, ..start };
+    let (kept, seen) = keep(next);
+    assert!(matches!(kept, Ok(Answer::LogKept(_))), "{kept:?}");
+    assert_eq!(seen, next);
+    let identity = fs::read_to_string(cluster.path(2, "data/identity.toml")).expect("it is there");
+    assert!(identity.contains("0000000000000007"), "{identity}");
+    // The same start again, and those of a folder that was restored.
+    assert!(keep(next).0.is_ok());
+    for restored in [start, Start { id: 8, ..next }] {
+        let (refused, seen) = keep(restored);
+        let refused = refused.expect_err("another start was seen");
+        assert!(refused.text.contains("its data folder is outdated"), "{refused:?}");
+        assert_eq!(seen, next);
+    }
+    // A folder that was rebuilt begins another lineage.
+    let rebuilt = Start { lineage: start.lineage ^ 1, number: 1, id: 9 };
+    assert!(keep(rebuilt).0.is_ok());
+    assert_eq!(copy(&cluster, 2, 1), (log, records));
     cluster.stop_all();
 }
