@@ -40,7 +40,7 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "narrowing", instead: "runtime filter", left: 93 },
     RetiredWord { word: "nice", instead: "priority", left: 92 },
     RetiredWord { word: "pace", instead: "speed of a node", left: 226 },
-    RetiredWord { word: "parcel", instead: "payload", left: 169 },
+    RetiredWord { word: "parcel", instead: "payload", left: 168 },
     RetiredWord { word: "rot", instead: "corruption", left: 0 },
     RetiredWord { word: "rotten", instead: "corrupt", left: 0 },
     RetiredWord { word: "stamp", instead: "timestamp", left: 0 },

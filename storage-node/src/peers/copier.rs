@@ -108,8 +108,8 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Of the log of this node over this start of its folder, for the keepers and the other nodes with these numbers among the
-    /// lines.
+    /// Of the log of this node over this start of its folder, for the keepers and the other nodes
+    /// with these numbers among the lines.
     pub(super) fn new(
         (origin, start): (NodeId, Start),
         outlet: Arc<Outlet>,

@@ -479,7 +479,8 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
         let part = KeepLog { origin, start, log, offset_bytes, cut: None, is_whole: true, bytes, generation };
         NodeRequest::KeepLog(part)
     };
-    let unknown = client.ask(keep(9, 1, 0, Parcel::Here(vec![7; 100]))).unwrap_err();
+    let sevens = || Parcel::Here(vec![7; 100]);
+    let unknown = client.ask(keep(9, 1, 0, sevens())).unwrap_err();
     assert!(unknown.code == RefusalCode::NotFound && unknown.text.contains("node 9"), "{unknown:?}");
     let Ok(Answer::LogKept(kept)) = client.ask(keep(1, number, 0, Parcel::Here(Vec::new()))) else {
         panic!("what there is was expected")
@@ -487,7 +488,7 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     assert!(kept.is_whole && kept.end.sequence == records.len() as u64, "{kept:?}");
     let outside = client.target(client.region.bytes() as u64, 4096);
     for (bytes, offset) in [
-        (Parcel::Here(vec![7; 100]), 0),
+        (sevens(), 0),
         (Parcel::Here(vec![0; 1000]), kept.through_bytes),
         (Parcel::Here(vec![0xff; 1000]), kept.through_bytes),
         (Parcel::Beside(client.target(0, 1 << 20)), kept.through_bytes),
@@ -496,7 +497,7 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
         let refused = client.ask(keep(1, number, offset, bytes));
         assert!(refused.is_err(), "{refused:?}");
     }
-    let gap = client.ask(keep(1, number, u64::MAX, Parcel::Here(vec![7; 100])));
+    let gap = client.ask(keep(1, number, u64::MAX, sevens()));
     assert!(
         matches!(gap, Ok(Answer::LogKept(LogKept { through_bytes, .. })) if through_bytes == kept.through_bytes)
     );
@@ -512,7 +513,7 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
 /// A folder was restored whose last start had written for less than a second: its peers had kept
 /// what it wrote, and had not connected to it yet. It cut that off their replicas.
 #[test]
-fn a_keeper_remembers_over_which_start_of_a_folder_it_keeps_a_log_before_it_answers() {
+fn a_node_knows_the_start_of_a_folder_before_it_answers_that_it_keeps_a_part_of_its_log() {
     let mut cluster = Cluster::new(3, Wire::Tcp);
     cluster.start_all();
     write(&mut cluster.client(1), 1..=5);
