@@ -19,6 +19,7 @@ mod ordering;
 mod own_expressions;
 mod patterns;
 mod precedence;
+mod recursion;
 mod regexes;
 mod row_sets;
 mod rows;
@@ -91,6 +92,7 @@ impl VisitorMut for Rewriter {
 
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
         unions::rewrite(&mut query.body);
+        recursion::rewrite(query);
         let written = values::rewrite(&mut query.body)
             .and_then(|()| windows::rewrite(&mut query.body, query.order_by.as_mut()))
             .and_then(|()| merge_columns(&mut query.body, query.order_by.as_mut()));

@@ -22,7 +22,7 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 
-use super::expressions::rewritten;
+use super::{expressions::rewritten, recursion::check_final_types};
 use crate::functions::{short_text, text, text_concat};
 
 /// Writes values as PostgreSQL does.
@@ -95,6 +95,7 @@ impl AnalyzerRule for Texts {
 fn recursion_of_one_type(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::RecursiveQuery(mut query) => {
+            check_final_types(&query)?;
             let step = Arc::unwrap_or_clone(query.recursive_term);
             query.recursive_term = Arc::new(coerce_plan_expr_for_schema(step, &query.schema)?);
             Ok(Transformed::yes(LogicalPlan::RecursiveQuery(query)))

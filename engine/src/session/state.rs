@@ -15,7 +15,8 @@ use crate::{
         CanonicalDoubles, CheckedIntegers, ColumnFirst, CommonAggregateRule, CommonTables, CommonTypes,
         DecimalDivision, Decorrelate, GroupKeys, GuardedBranches, InSubqueries, Intervals, KeyFilterRule,
         LiteralLimits, MergedColumns, MeteredFunctions, OperandTypes, PartialAggregateRule, Planner,
-        RoundedCasts, ScalarSubqueries, SetOperation, TextOperands, Texts, TotalOrderRule, WindowOffsets,
+        Recursion, RoundedCasts, ScalarSubqueries, SetOperation, TextOperands, Texts, TotalOrderRule,
+        WindowOffsets,
     },
 };
 use datafusion::{
@@ -84,6 +85,7 @@ pub(crate) fn session_state(
 /// Functions that cannot be registered.
 pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, EngineError> {
     let mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>> = vec![
+        Arc::new(Recursion),
         Arc::new(CommonTables),
         Arc::new(OperandTypes),
         Arc::new(LiteralLimits),
