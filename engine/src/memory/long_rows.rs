@@ -188,6 +188,10 @@ impl StreamWrapper for Watch {
         let stream = inner.execute(partition, context)?;
         Ok(Box::pin(SlicedStream { watch: *self, stream, batch_rows, rows_max, slices: VecDeque::new() }))
     }
+
+    fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper> {
+        self
+    }
 }
 
 struct SlicedStream {

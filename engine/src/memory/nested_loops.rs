@@ -138,4 +138,8 @@ impl StreamWrapper for LeftSide {
         }
         reset_plan_states(Arc::clone(inner))?.execute(partition, context)
     }
+
+    fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper> {
+        Arc::new(Self { can_spill: self.can_spill, is_started: AtomicBool::default() })
+    }
 }

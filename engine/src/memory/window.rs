@@ -144,6 +144,10 @@ impl StreamWrapper for WindowOutput {
         let stream = window.execute(partition, context)?;
         Ok(Box::pin(MeteredStream { stream, meter: Some(meter), results, is_input: false }))
     }
+
+    fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper> {
+        self
+    }
 }
 
 impl StreamWrapper for WindowInput {
@@ -156,6 +160,10 @@ impl StreamWrapper for WindowInput {
         let meter = self.meters.lock().unwrap_or_else(PoisonError::into_inner)[partition].take();
         let stream = input.execute(partition, context)?;
         Ok(Box::pin(MeteredStream { stream, meter, results: Vec::new(), is_input: true }))
+    }
+
+    fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper> {
+        self
     }
 }
 

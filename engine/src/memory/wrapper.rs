@@ -25,6 +25,9 @@ pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
+
+    /// As it was before the operator started: a step of WITH RECURSIVE starts again and again.
+    fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper>;
 }
 
 /// The operator and its wrapper.
@@ -100,7 +103,7 @@ impl ExecutionPlan for WrapperExec {
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         let inner = Arc::clone(&self.inner).reset_state()?;
-        Ok(Arc::new(Self::new(inner, Arc::clone(&self.wrapper))))
+        Ok(Arc::new(Self::new(inner, Arc::clone(&self.wrapper).reset())))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

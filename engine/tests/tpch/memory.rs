@@ -128,6 +128,12 @@ async fn nested_loop_joins_that_do_not_fit_into_memory_give_the_same_rows_as_tho
         }
     }
     assert!(planned_again >= 6, "{planned_again} were planned again");
+    // Each step of WITH RECURSIVE starts the left side again.
+    let steps = format!(
+        "WITH RECURSIVE r(n, s) AS (SELECT 1, 1 UNION ALL SELECT r.n + 1, max(r.s + b.y) FROM r LEFT JOIN {few} \
+         ON r.n < b.y WHERE r.n < 4 GROUP BY r.n) SELECT n, s FROM r"
+    );
+    assert_eq!(plenty.sql(&steps).await?.rows(), 4);
     Ok(())
 }
 
