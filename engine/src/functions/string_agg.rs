@@ -15,7 +15,7 @@ use datafusion::{
         compute::{cast, nullif},
         datatypes::{DataType, Field, FieldRef},
     },
-    common::{Result, internal_err},
+    common::{Result, internal_err, not_impl_err},
     functions_aggregate::{array_agg::array_agg_udaf, string_agg::string_agg_udaf},
     logical_expr::{
         Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, ReversedUDAF,
@@ -73,7 +73,7 @@ impl AggregateUDFImpl for StringAgg {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let delimiter = delimiter(&arguments).to_owned();
+        let delimiter = delimiter(&arguments)?;
         if is_plain(&arguments) {
             return Ok(Box::new(TextOfAll { delimiter, joined: JoinedText::default() }));
         }
@@ -84,7 +84,7 @@ impl AggregateUDFImpl for StringAgg {
         if arguments.is_distinct {
             return self.accumulator(arguments);
         }
-        Ok(Box::new(TextWindow::new(delimiter(&arguments).to_owned())))
+        Ok(Box::new(TextWindow::new(delimiter(&arguments)?)))
     }
 
     fn groups_accumulator_supported(&self, arguments: AccumulatorArgs<'_>) -> bool {
@@ -95,7 +95,7 @@ impl AggregateUDFImpl for StringAgg {
         &self,
         arguments: AccumulatorArgs<'_>,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        let delimiter = delimiter(&arguments).to_owned();
+        let delimiter = delimiter(&arguments)?;
         Ok(Box::new(TextsOfGroups { delimiter, groups: Vec::new(), stored_bytes: 0, longest: 0 }))
     }
 
@@ -112,10 +112,12 @@ impl AggregateUDFImpl for StringAgg {
     }
 }
 
-/// The constant between two texts.
-fn delimiter<'a>(arguments: &AccumulatorArgs<'a>) -> &'a str {
-    let literal = arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>());
-    literal.and_then(|literal| literal.value().try_as_str().flatten()).unwrap_or_default()
+/// The constant between two texts; nothing if it is NULL.
+fn delimiter(arguments: &AccumulatorArgs<'_>) -> Result<String> {
+    match arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>()) {
+        Some(constant) => Ok(constant.value().try_as_str().flatten().unwrap_or_default().to_owned()),
+        None => not_impl_err!("a delimiter of string_agg() that is not a constant"),
+    }
 }
 
 /// Whether the texts are joined as they come.

@@ -3,7 +3,7 @@
 //! It shows itself as the other operator: in plans, to rules that look for operators of a type, and
 //! in figures.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use datafusion::{
     common::tree_node::TreeNodeRecursion,
@@ -99,6 +99,12 @@ impl ExecutionPlan for WrapperExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    /// What WITH RECURSIVE tells the operator that reads the rows of the step before.
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        let inner = self.inner.with_new_state(state)?;
+        Some(Arc::new(Self::new(inner, Arc::clone(&self.wrapper))))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
