@@ -167,7 +167,7 @@ impl EngineError {
     pub(crate) fn may_be_of_another_time(&self) -> bool {
         match self {
             Self::Scan(ScanError::Client(ClientError::Refused { refusal, .. })) => {
-                refusal.code == RefusalCode::NotFound
+                matches!(refusal.code, RefusalCode::NotFound | RefusalCode::Storage)
             }
             // Where pages of another table lie now.
             Self::Scan(ScanError::Scan { .. } | ScanError::Local(_)) => true,

@@ -134,8 +134,8 @@ pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
 /// How long a transaction tries to commit over a table that is being closed, before it hears of
 /// that: a closing whose writer died is ended by the participants in that time.
 pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);
-/// How often a query is begun whose tables become others while it runs.
-pub(crate) const QUERY_ATTEMPTS_MAX: usize = 3;
+/// How often a query is run again whose tables are replaced while it runs.
+pub(crate) const QUERY_ATTEMPTS_MAX: usize = 8;
 /// How often a statement is begun again because another transaction has changed its rows.
 pub(crate) const CONFLICT_ATTEMPTS_MAX: u32 = 256;
 /// The longest pause before that. It is drawn, so that two do not meet again and again.

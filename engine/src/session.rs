@@ -17,6 +17,7 @@ mod changing;
 mod committing;
 mod deriving;
 mod holding;
+mod reading;
 mod sealed;
 mod seen;
 mod state;
@@ -64,7 +65,7 @@ use std::{
 use tracing::Instrument;
 
 pub use changing::{OneStatement, SqlSession};
-use holding::HeldLater;
+use holding::QueryHold;
 use seen::{Seen, is_missing, views_among};
 use state::context;
 pub(crate) use state::session_state;
@@ -293,9 +294,9 @@ impl Engine {
     /// As [`Engine::sql`].
     pub async fn explain(&self, sql: &str, mode: ExplainMode) -> Result<Explanation, EngineError> {
         match self.statement(sql)? {
-            Parsed::Query(statement) => self.explain_statement(*statement, mode, self.now().await?).await,
+            Parsed::Query(statement) => self.explained(&mut SqlSession::default(), *statement, mode).await,
             Parsed::Explain(statement, inner, _) => {
-                self.explain_statement(*statement, mode.max(inner), self.now().await?).await
+                self.explained(&mut SqlSession::default(), *statement, mode.max(inner)).await
             }
             _ => Err(EngineError::Statement {
                 found: "an explanation of a statement that is no query".to_owned(),
@@ -366,9 +367,13 @@ impl Engine {
         let mut held = None;
         let is_deep = is_deep(&statement);
         let planning = async {
-            let (is_fixed, (logical, tables)) =
-                (seen.is_fixed, self.logical_plan(&mut told, statement, seen).await?);
-            held = (!is_fixed).then(|| HeldLater::of(&self.cluster, tables));
+            let (is_fixed, is_held) = (seen.is_fixed, seen.is_held);
+            let (logical, tables) = self.logical_plan(&mut told, statement, seen).await?;
+            held = match (is_fixed, is_held) {
+                (true, _) => None,
+                (false, true) => Some(QueryHold::now(&self.cluster, &tables).await),
+                (false, false) => Some(QueryHold::later(&self.cluster, tables)),
+            };
             // An INSERT is planned as the rows that it is about.
             let logical = match logical {
                 LogicalPlan::Dml(insert) => {

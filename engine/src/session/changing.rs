@@ -15,17 +15,18 @@ use super::{
     answers::{counted, formatted, lines, said},
     committing::pause_after,
     holding::held,
+    reading::Attempts,
     statement::{Parsed, classify},
 };
 use crate::{
-    catalog::{Known, View},
+    catalog::Known,
     changes::{
         Care, ChangeStatement, FoundRow, Isolation, Row, RowWriter, Transaction, Verb, encoded, has_sums,
         old_columns, quoted,
     },
     error::EngineError,
-    limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, QUERY_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
-    parsing::{parse, with_stack_for},
+    limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
+    parsing::parse,
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
@@ -132,8 +133,7 @@ impl Engine {
         match classify(statement.0)? {
             Parsed::Query(statement) => self.query(session, *statement, started).await,
             Parsed::Explain(statement, mode, format) => {
-                let seen = self.seen(session).await?;
-                let explanation = self.explain_statement(*statement, mode, seen).await?;
+                let explanation = self.explained(session, *statement, mode).await?;
                 Ok(lines(&formatted(&explanation, &format)?, started))
             }
             Parsed::Change(change) => match &mut session.open {
@@ -174,15 +174,15 @@ impl Engine {
         if keys.is_empty() {
             return Ok(BTreeMap::new());
         }
-        for _ in 1..QUERY_ATTEMPTS_MAX {
-            let seen = self.now().await?;
+        let mut attempts = Attempts::default();
+        loop {
+            let seen = attempts.holding(self.now().await?);
             let view = Arc::clone(&seen.view);
             match self.rows_with_keys_in(seen, table, column, keys).await {
-                Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {}
+                Err(error) if self.begins_again(&error, &view, &mut attempts).await => {}
                 found => return found,
             }
         }
-        self.rows_with_keys_in(self.now().await?, table, column, keys).await
     }
 
     async fn rows_with_keys_in(
@@ -250,49 +250,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Answers a query. One that takes so long that segments of its tables are gone meanwhile is
-    /// run again, over what there is then.
-    async fn query(
-        &self,
-        session: &mut SqlSession,
-        statement: Statement,
-        started: Instant,
-    ) -> Result<QueryOutcome, EngineError> {
-        for _ in 1..QUERY_ATTEMPTS_MAX {
-            let seen = self.seen_by_query(session, &statement).await?;
-            let (view, is_fixed) = (Arc::clone(&seen.view), seen.is_fixed);
-            match self.collect(with_stack_for(&statement, Statement::clone), started, seen).await {
-                Err(error) if error.may_be_of_another_time() && self.has_moved(&view).await => {
-                    tracing::info!(%error, "a table was sealed or loaded anew while it was scanned");
-                    if is_fixed {
-                        return Err(self.why_not(&statement, &view));
-                    }
-                }
-                done => return done,
-            }
-        }
-        let seen = self.seen_by_query(session, &statement).await?;
-        self.collect(statement, started, seen).await
-    }
-
-    /// What a query sees. Nodes are asked for changes only if it refers to a table.
-    async fn seen_by_query(&self, session: &mut SqlSession, query: &Statement) -> Result<Seen, EngineError> {
-        let tables = with_stack_for(query, |query| self.state.resolve_table_references(query));
-        if !session.is_open() && tables.is_ok_and(|tables| tables.is_empty()) {
-            return Ok(Seen::of(self.tables.view()));
-        }
-        self.seen(session).await
-    }
-
-    /// Whether a table is another one by now.
-    async fn has_moved(&self, before: &View) -> bool {
-        let is_known = self.refresh().await.is_ok();
-        let moment = self.tables.moment();
-        is_known && before.iter().any(|(name, known)| known.id() != moment.id(name))
-    }
-
     /// What the next statement sees.
-    async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
+    pub(super) async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
         match &mut session.open {
             Some(open) => Ok(seen_by(open)),
             None => self.now().await,
@@ -317,7 +276,9 @@ impl Engine {
             let guards = if change.inserts_what_it_reads() { self.changes.guards() } else { BTreeMap::new() };
             let care = Care { isolation, outlives_flushes: false, guards };
             let (moment, sums) = self.changes.sums(&self.tables, Some(relations)).await?;
-            let mut alone = Transaction::at(Arc::clone(&moment), sums, care);
+            // As `Attempts` does.
+            let hold = if flushes > 0 { held(&self.cluster, &moment.definitions()).await } else { None };
+            let mut alone = Transaction::at(Arc::clone(&moment), sums, care).holding(hold);
             let outcome = match self.change(&mut alone, change, started).await {
                 Err(error) if error.may_be_of_another_time() && self.has_moved(&moment.view).await => {
                     flushes += 1;

@@ -22,14 +22,24 @@ pub(super) async fn held(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> 
     }
 }
 
-/// Holds tables if it lives for long enough. Dropping it lets them go.
-pub(super) struct HeldLater(tokio::task::JoinHandle<()>);
+/// The hold of a query. Dropping it lets the tables go.
+pub(super) enum QueryHold {
+    /// From the beginning; the tables that were replaced before are not held.
+    Now(#[expect(dead_code, reason = "it is there to be dropped")] Option<TablesHold>),
+    /// When the query has run for a while.
+    Later(tokio::task::JoinHandle<()>),
+}
 
-impl HeldLater {
-    /// Of these tables, from [`HOLD_AFTER`] on.
-    pub(super) fn of(cluster: &Cluster, tables: Vec<Arc<TableDefinition>>) -> Self {
+impl QueryHold {
+    /// Before anything is read.
+    pub(super) async fn now(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> Self {
+        Self::Now(held(cluster, tables).await)
+    }
+
+    /// From [`HOLD_AFTER`] on.
+    pub(super) fn later(cluster: &Cluster, tables: Vec<Arc<TableDefinition>>) -> Self {
         let cluster = cluster.clone();
-        Self(tokio::spawn(async move {
+        Self::Later(tokio::spawn(async move {
             tokio::time::sleep(HOLD_AFTER).await;
             let _hold = held(&cluster, &tables).await;
             std::future::pending::<()>().await;
@@ -37,8 +47,10 @@ impl HeldLater {
     }
 }
 
-impl Drop for HeldLater {
+impl Drop for QueryHold {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Self::Later(holding) = self {
+            holding.abort();
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Seen {
     pub(super) placed: Option<String>,
     /// Whether it sees these and no newer ones: they are those of a transaction.
     pub(super) is_fixed: bool,
+    /// Whether nodes keep its tables before it reads them, and not only if it runs for long.
+    pub(super) is_held: bool,
     /// Its time: that of the transaction, if it is in one.
     pub(super) time: DateTime<Utc>,
     /// What changed rows add to views, at the moment of the view; of a statement in no transaction
@@ -38,6 +40,7 @@ impl Seen {
             view,
             placed: None,
             is_fixed: false,
+            is_held: false,
             time: functions::time(),
             sums: None,
             written: BTreeSet::new(),

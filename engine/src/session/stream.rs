@@ -1,6 +1,6 @@
 //! How does a planned query run, and how do its rows come?
 
-use super::holding::HeldLater;
+use super::holding::QueryHold;
 use crate::{
     error::{EngineError, inner_error},
     explain::{explain_plan, total_of},
@@ -38,7 +38,7 @@ pub(super) struct Planned {
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
     pub(super) planning: Duration,
-    pub(super) held: Option<HeldLater>,
+    pub(super) held: Option<QueryHold>,
     pub(super) memory: QueryMemory,
     pub(super) again: Again,
 }
@@ -146,7 +146,7 @@ pub struct QueryStream {
     again: Option<Again>,
     /// How often the query was planned.
     plans: u32,
-    _held: Option<HeldLater>,
+    _held: Option<QueryHold>,
 }
 
 impl QueryStream {

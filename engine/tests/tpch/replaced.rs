@@ -11,14 +11,14 @@ use rackscan_datasets::{
     LoadOptions, TableSpec,
     csv::{self, CsvOptions},
 };
-use rackscan_engine::{Engine, EngineError, EngineOptions, SealOutcome, SqlSession};
+use rackscan_engine::{Engine, EngineError, EngineOptions, ExplainMode, SealOutcome, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 use std::{
     fmt::Write,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
 };
 
@@ -202,14 +202,15 @@ async fn a_transaction_over_a_table_that_is_not_published_any_more_is_refused_an
 }
 
 /// Inserts rows of its own; each that was acknowledged is there, unless the table was replaced
-/// meanwhile. How many were looked for.
+/// meanwhile. `looked`: how many were looked for.
 async fn insert_and_look(
     writer: Engine,
     reader: Engine,
     from: i64,
+    looked: Arc<AtomicU32>,
     is_over: Arc<AtomicBool>,
-) -> Outcome<u32> {
-    let (mut session, mut looked) = (SqlSession::default(), 0);
+) -> Outcome<()> {
+    let mut session = SqlSession::default();
     let generation = "select cast(max(v) as bigint) from t where k < 10";
     for key in from.. {
         if is_over.load(Ordering::Relaxed) {
@@ -223,10 +224,10 @@ async fn insert_and_look(
         let after = one(&reader, &mut session, generation).await?;
         if before == after {
             assert_eq!(there, 1, "row {key} was acknowledged and is not in the table, generation {after}");
-            looked += 1;
+            looked.fetch_add(1, Ordering::Relaxed);
         }
     }
-    Ok(looked)
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -243,20 +244,22 @@ async fn no_insert_is_acknowledged_into_a_table_that_nobody_can_see_while_it_is_
             cluster.engine(Wire::Tcp, by_hand()).await.unwrap(),
         ];
         let [writes, reads] = engines;
-        writers.push(tokio::spawn(insert_and_look(
-            writes,
-            reads,
-            1000 + writer * 1_000_000,
-            Arc::clone(&is_over),
-        )));
+        let (from, looked) = (1000 + writer * 1_000_000, Arc::new(AtomicU32::new(0)));
+        let inserting = insert_and_look(writes, reads, from, Arc::clone(&looked), Arc::clone(&is_over));
+        writers.push((tokio::spawn(inserting), looked));
     }
     let flusher = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
-    for generation in 2..14 {
+    let all_looked = || {
+        writers
+            .iter()
+            .all(|(inserting, looked)| inserting.is_finished() || looked.load(Ordering::Relaxed) > 0)
+    };
+    for generation in (2..).take_while(|generation| *generation < 14 || !all_looked()) {
         load(&client, generation, false).await.unwrap();
         // Whoever replaces the table overtakes this, and the other way round.
         let (flushed, loaded) = tokio::join!(flusher.seal("t"), async {
             // By its own number: a row is looked for only if no load came in between.
-            if generation % 3 == 0 { load(&client, 100 + generation, false).await } else { Ok(()) }
+            if generation % 3 == 0 { load(&client, 1_000_000 + generation, false).await } else { Ok(()) }
         });
         loaded.unwrap();
         if let Err(error) = flushed {
@@ -264,9 +267,41 @@ async fn no_insert_is_acknowledged_into_a_table_that_nobody_can_see_while_it_is_
         }
     }
     is_over.store(true, Ordering::Relaxed);
-    for writer in writers {
-        assert!(writer.await.unwrap().unwrap() > 0, "every insert met a replacement");
+    for (inserting, _) in writers {
+        inserting.await.unwrap().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_is_answered_though_its_table_is_replaced_again_and_again() {
+    let cluster = TestCluster::start(2).unwrap();
+    let client = cluster.connect(Wire::Shm).await.unwrap();
+    load(&client, 1, false).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let loading = tokio::spawn(async move {
+        for generation in 2.. {
+            load(&client, generation, false).await.unwrap();
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    });
+    let query = "select cast(sum(v) as bigint) from t";
+    for policy in Policy::ALL {
+        let engine = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
+        engine.set_policy(policy);
+        let mut session = SqlSession::default();
+        for _ in 0..40 {
+            let sum = one(&engine, &mut session, query).await.unwrap();
+            assert!(sum > 0 && sum % 10 == 0, "{policy}: {sum} is of no single generation");
+        }
+        for _ in 0..10 {
+            engine.explain(query, ExplainMode::Analyze).await.unwrap();
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    loading.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
