@@ -4,11 +4,13 @@
 
 use crate::{
     exec::ScanExec,
+    limits::PLAN_LINE_CHARACTERS_MAX,
     memory::MemoryFigures,
     report::{
         Bytes, Figures, NarrowingConjunct, QueryReport, RemainingConjunct, RemainingReason, ScanFigures,
         ScanReport, plural,
     },
+    rewrite::without_marks,
 };
 use datafusion::physical_plan::{
     ExecutionPlan, coop::CooperativeExec, display::DisplayableExecutionPlan, filter::FilterExec,
@@ -58,7 +60,18 @@ pub(crate) fn explain_plan(plan: &Arc<dyn ExecutionPlan>) -> Explanation {
     let mut scans = Vec::new();
     collect_scans(plan, &mut Vec::new(), &mut scans);
     let text = DisplayableExecutionPlan::new(plan.as_ref()).indent(false).to_string();
-    Explanation { plan: text, scans, run: None }
+    let plan = text.lines().map(|line| shown_line(line) + "\n").collect();
+    Explanation { plan, scans, run: None }
+}
+
+/// A line of a plan with the names that people see, and with an end: a constant may be a text of
+/// megabytes.
+fn shown_line(line: &str) -> String {
+    let line = without_marks(line);
+    match line.char_indices().nth(PLAN_LINE_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}... ({} bytes)", &line[..end], line.len()),
+        None => line,
+    }
 }
 
 /// What the scans of a plan have done so far, together.
@@ -137,13 +150,16 @@ impl fmt::Display for Explanation {
 }
 
 fn write_memory(f: &mut fmt::Formatter<'_>, memory: &MemoryFigures) -> fmt::Result {
-    let MemoryFigures { peak_bytes, spilled_bytes, spills, plans } = memory;
+    let MemoryFigures { peak_bytes, spilled_bytes, spills, plans: _, replanned } = memory;
     write!(f, "memory above the scans: {} at most", Bytes(*peak_bytes))?;
     if *spills > 0 {
         write!(f, ", {} written to disk in {spills} {}", Bytes(*spilled_bytes), plural(*spills, "file"))?;
     }
-    if *plans > 1 {
+    if replanned.sorted_joins {
         write!(f, "; hash joins did not fit, so both sides were sorted and merged")?;
+    }
+    if let Some(rows) = replanned.batch_rows_max {
+        write!(f, "; long rows, so a batch had at most {rows} {}", plural(rows as u64, "row"))?;
     }
     writeln!(f)
 }
@@ -155,7 +171,8 @@ fn field(f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fm
 fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     let conjuncts =
         |filter: &[String]| if filter.is_empty() { "none".to_owned() } else { filter.join(" AND ") };
-    field(f, "columns", scan.columns.join(", "))?;
+    let columns = if scan.columns.is_empty() { "none".to_owned() } else { scan.columns.join(", ") };
+    field(f, "columns", columns)?;
     field(f, "pushed filter", conjuncts(&scan.pushed_filter))?;
     for (conjunct, zones) in scan.pushed_filter.iter().zip(&scan.zone_maps) {
         let (rows, pages) = (zones.rows_ruled_out, zones.pages_ruled_out);

@@ -48,7 +48,7 @@ pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
 pub use limits::THREAD_STACK_BYTES;
-pub use memory::{MemoryFigures, SpillOptions};
+pub use memory::{MemoryFigures, Replanned, SpillOptions};
 pub use report::{
     Bounce, ConjunctZones, Figures, NarrowingConjunct, NarrowingReport, NodeLoss, PlacementPrice,
     QueryReport, ReasonCount, RemainingConjunct, RemainingReason, ScanFigures, ScanReason, ScanReport,

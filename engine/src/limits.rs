@@ -146,6 +146,9 @@ pub(crate) const FOLLOWED_ROWS_MAX: u64 = COMPACTED_ROWS_MAX;
 /// How often a statement is begun again because its table was sealed.
 pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
 
+/// Characters of a line of a plan that is explained: more are constants and long lists.
+pub(crate) const PLAN_LINE_CHARACTERS_MAX: usize = 4096;
+
 /// Pages read past caches that are remembered, by segment and columns.
 pub(crate) const REPEATS_MAX: usize = 1 << 16;
 

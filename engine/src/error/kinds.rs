@@ -4,7 +4,7 @@
 //! while it runs. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
 
 /// What messages of a kind contain, and its SQLSTATE. The first that fits counts.
-const KINDS: [(&str, &str); 78] = [
+const KINDS: [(&str, &str); 79] = [
     // Functions and operators.
     ("there is no function ", "42883"),
     ("No function matches", "42883"),
@@ -65,6 +65,7 @@ const KINDS: [(&str, &str); 78] = [
     ("nth_value() of row", "22016"),
     ("field position must not be zero", "22023"),
     ("invalid Unicode scalar value", "22023"),
+    ("invalid hexadecimal", "22023"),
     ("date_trunc granularity", "22023"),
     ("date_trunc to ", "22023"),
     ("Date part '", "22023"),

@@ -29,10 +29,12 @@ const OPERATIONS: [(&str, &str); 5] = [
 ];
 
 /// Types as messages name them, and as users do. Those that begin like others come first.
-const TYPES: [(&str, &str); 23] = [
+const TYPES: [(&str, &str); 25] = [
     ("LargeUtf8", "text"),
     ("Utf8View", "text"),
     ("Utf8", "text"),
+    ("BinaryView", "bytea"),
+    ("Binary", "bytea"),
     ("UInt64", "bigint unsigned"),
     ("UInt32", "integer unsigned"),
     ("UInt16", "smallint unsigned"),
@@ -108,6 +110,9 @@ pub(crate) fn in_words_of_users(message: &str) -> String {
     if message.starts_with("Physical plan does not support logical expression AggregateFunction") {
         return "Aggregate functions are not allowed here; expected them in SELECT, HAVING or ORDER BY"
             .to_owned();
+    }
+    if message.contains("DISTINCT aggregate should have exactly one argument") {
+        return "DISTINCT of an aggregate function of several columns is not supported".to_owned();
     }
     let message = message.replace('\n', " ");
     let message = KINDS_OF_ERRORS.iter().fold(message, |message, kind| message.replace(kind, ""));

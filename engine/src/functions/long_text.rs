@@ -249,6 +249,11 @@ impl Lengths {
             let counts = counts.as_primitive::<Int64Type>().iter();
             return Ok(Self(counts.map(|count| u64::try_from(count.unwrap_or(0)).unwrap_or(0)).collect()));
         }
+        if array.data_type().is_binary() {
+            let values = cast(&array, &DataType::BinaryView)?;
+            let lengths = values.as_binary_view().iter();
+            return Ok(Self(lengths.map(|bytes| bytes.map_or(0, |bytes| bytes.len() as u64)).collect()));
+        }
         let texts = cast(&array, &DataType::Utf8View)?;
         let texts = texts.as_string_view();
         let lengths = texts.iter().map(|text| text.map_or(0, |text| text.len() as u64));

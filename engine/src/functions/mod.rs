@@ -1,17 +1,20 @@
 //! Which functions of SQL are ours, because DataFusion's give other answers than PostgreSQL's?
 
 mod average;
+mod bytea;
 mod canonical;
 mod checked;
 mod coalesce;
 mod date_part;
 mod date_trunc;
 mod extreme;
+mod first_rows;
 mod float_window;
 mod interval;
 mod interval_product;
 mod joined_text;
 mod long_text;
+mod moments;
 mod named_cast;
 mod now;
 mod nullable;
@@ -36,8 +39,10 @@ use datafusion::{
     logical_expr::{AggregateUDF, ScalarUDF},
 };
 
+pub(crate) use bytea::{BYTEA, bytea, bytea_text};
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
+pub(crate) use first_rows::FIRST_ROWS;
 pub(crate) use interval::interval_length;
 pub(crate) use interval_product::{INTERVAL, interval_of_difference, interval_product, interval_quotient};
 pub(crate) use long_text::LongBatch;
@@ -53,6 +58,7 @@ pub(crate) use window_results::{WindowResults, metered};
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     let ours = [
         Arc::new(ScalarUDF::from(now::Now::default())),
+        bytea(),
         canonical(),
         one_nan(),
         Arc::new(ScalarUDF::from(date_trunc::DateTrunc::default())),
@@ -61,6 +67,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
         Arc::new(ScalarUDF::from(coalesce::Coalesce::default())),
         Arc::new(ScalarUDF::from(nullif::NullIf::default())),
         Arc::new(ScalarUDF::from(named_cast::NamedCast::default())),
+        Arc::new(ScalarUDF::from(first_rows::FirstRows::default())),
     ];
     ours.into_iter().chain(long_text::long_texts()).collect()
 }
@@ -74,7 +81,7 @@ pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
         Arc::new(AggregateUDF::from(extreme::Largest::default())),
         string_agg::string_agg(),
     ];
-    ours.into()
+    ours.into_iter().chain(moments::statistics()).collect()
 }
 
 /// The values of rows that a filter keeps: NULL elsewhere. For states of rows that become groups of

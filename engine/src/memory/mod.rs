@@ -73,8 +73,20 @@ pub struct MemoryFigures {
     pub spilled_bytes: u64,
     /// In so many files.
     pub spills: u64,
-    /// How often the query was planned: more than once if its joins did not fit into memory.
+    /// How often the query was planned.
     pub plans: u32,
+    /// Why it was planned again.
+    #[serde(flatten)]
+    pub replanned: Replanned,
+}
+
+/// Why a query was planned again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Replanned {
+    /// Hash joins did not fit into memory, so that both sides were sorted and merged.
+    pub sorted_joins: bool,
+    /// Its rows are so long that a batch has no more rows than that.
+    pub batch_rows_max: Option<usize>,
 }
 
 impl Memory {
@@ -132,9 +144,14 @@ impl QueryMemory {
     }
 
     /// What the query has taken so far; `plan` is the last of so many, the one that ran.
-    pub(crate) fn figures(&self, plan: &Arc<dyn ExecutionPlan>, plans: u32) -> MemoryFigures {
+    pub(crate) fn figures(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        plans: u32,
+        replanned: Replanned,
+    ) -> MemoryFigures {
         let peak_bytes = self.peak.peak_reserved() as u64;
-        let mut figures = MemoryFigures { peak_bytes, plans, ..MemoryFigures::default() };
+        let mut figures = MemoryFigures { peak_bytes, plans, replanned, ..MemoryFigures::default() };
         add_spills(plan, &mut figures);
         figures
     }

@@ -87,7 +87,7 @@ fn statements(text: &str) -> Result<VecDeque<Statement>, EngineError> {
         let parser =
             DFParserBuilder::new(tokens).with_dialect(&dialect).with_recursion_limit(PARSER_DEPTH_MAX);
         let parsed = parser.build().and_then(|mut parser| parser.parse_statements());
-        let mut statements = parsed.map_err(EngineError::from_datafusion)?;
+        let mut statements = parsed.map_err(|error| not_parsed(EngineError::from_datafusion(error)))?;
         statements.iter_mut().try_for_each(chains::balance)?;
         // What is too deep is dropped here, where there is room.
         statements.iter().try_for_each(depth::check)?;
@@ -99,6 +99,16 @@ fn statements(text: &str) -> Result<VecDeque<Statement>, EngineError> {
     }
     // A chain of operators is a level for each of them until it is balanced.
     stacker::grow(STACK_BYTES + text.len() * STACK_BYTES_PER_TEXT_BYTE, work)
+}
+
+/// SQL that sqlparser does not know.
+fn not_parsed(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Syntax(text) if text.to_ascii_lowercase().contains("expected: ), found: exclude ") => {
+            EngineError::NotSupported(format!("EXCLUDE in the frame of a window is not supported: {text}"))
+        }
+        other => other,
+    }
 }
 
 /// How deep the expressions of a text are, by its tokens alone.

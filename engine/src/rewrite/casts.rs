@@ -1,14 +1,31 @@
-//! How long is a text that is cast to a type with a length?
+//! What are casts that DataFusion leaves undone?
 //!
-//! At most as long as that says. DataFusion leaves the length out, or refuses the type.
+//! A text that is cast to a type with a length is at most as long as that says: DataFusion leaves
+//! the length out, or refuses the type. A text that is cast to `bytea` is read as PostgreSQL reads
+//! it.
 
-use datafusion::sql::sqlparser::ast::{CharacterLength, DataType, Expr};
+use datafusion::sql::sqlparser::ast::{CastKind, CharacterLength, DataType, Expr, TypedString, Value};
 
-use super::{call, number};
-use crate::error::EngineError;
+use super::{call, number, refuse};
+use crate::{error::EngineError, functions::BYTEA};
 
-/// Cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n characters.
+/// Makes bytes of what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n characters.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
+    if let Expr::Cast { expr, data_type, kind, .. } = expression
+        && is_of_bytes(data_type)
+    {
+        if matches!(kind, CastKind::TryCast | CastKind::SafeCast) {
+            return Err(refuse("TRY_CAST to bytea", "write CAST"));
+        }
+        *expression = call(BYTEA, vec![std::mem::replace(expr, Expr::value(Value::Null))]);
+        return Ok(());
+    }
+    if let Expr::TypedString(TypedString { data_type, value, .. }) = expression
+        && is_of_bytes(data_type)
+    {
+        *expression = call(BYTEA, vec![Expr::Value(value.clone())]);
+        return Ok(());
+    }
     let Expr::Cast { data_type, array: false, .. } = expression else { return Ok(()) };
     let (name, length) = match data_type {
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
@@ -31,6 +48,10 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
+fn is_of_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Bytea | DataType::Blob(_) | DataType::Binary(_) | DataType::Varbinary(_))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::rewrite::tests::rewritten;
@@ -45,6 +66,9 @@ mod tests {
             ("x::varchar", "x::VARCHAR"),
             ("x::varchar(2)::varchar(1)", "left(left(x::VARCHAR, 2)::VARCHAR, 1)"),
             ("CAST(x AS TEXT)", "CAST(x AS TEXT)"),
+            ("x::bytea", "bytea(x)"),
+            ("CAST(x AS BYTEA)::TEXT", "bytea(x)::TEXT"),
+            ("BYTEA 'x'", "bytea('x')"),
         ] {
             let sql = format!("SELECT a FROM t WHERE b = {cast}");
             assert_eq!(rewritten(&sql).unwrap(), format!("SELECT a FROM t WHERE b = {expected}"));

@@ -36,14 +36,15 @@ use std::ops::ControlFlow;
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
-        self, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-        GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query, Select, SelectFlavor,
-        SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut, WildcardAdditionalOptions,
+        self, AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+        FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
+        Select, SelectFlavor, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+        WildcardAdditionalOptions,
     },
 };
 
 use crate::error::EngineError;
-pub(crate) use names::shown;
+pub(crate) use names::{shown, without_marks};
 pub(crate) use using::{MARK, own_column};
 
 /// Rewrites a statement.
@@ -117,6 +118,7 @@ impl VisitorMut for Rewriter {
             select.flavor = SelectFlavor::Standard;
         }
         let text = |item: &SelectItem| match item {
+            SelectItem::UnnamedExpr(Expr::Subquery(query)) => names::of_subquery(query),
             SelectItem::UnnamedExpr(expression) => Some(expression.to_string()),
             _ => None,
         };
@@ -163,6 +165,7 @@ impl VisitorMut for Rewriter {
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
         precedence::rewrite(expression);
         rows::as_tuple(expression);
+        flow(collated(expression).err())?;
         times::rewrite(expression);
         regexes::rewrite(expression);
         flow(numbers::rewrite(expression).err())
@@ -308,6 +311,29 @@ fn text_of(expression: &Expr) -> Option<&str> {
         Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
         Value::DollarQuotedString(text) => Some(&text.value),
         _ => None,
+    }
+}
+
+/// Texts are compared by their bytes, as the collations "C" and "POSIX" do.
+fn collated(expression: &mut Expr) -> Result<(), Box<EngineError>> {
+    match expression {
+        Expr::Collate { expr, collation } => {
+            let name = collation.0.last().and_then(|part| part.as_ident()).map(|name| name.value.as_str());
+            if !matches!(name, Some("C" | "POSIX" | "default")) {
+                return Err(refuse(
+                    &format!("COLLATE {collation}"),
+                    "texts are compared as COLLATE \"C\" does",
+                ));
+            }
+            *expression = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            collated(expression)
+        }
+        Expr::CompoundFieldAccess { access_chain, .. }
+            if access_chain.iter().any(|access| matches!(access, AccessExpr::Subscript(_))) =>
+        {
+            Err(refuse("a subscript, [...]", "unnest() in FROM has the elements of an array"))
+        }
+        _ => Ok(()),
     }
 }
 

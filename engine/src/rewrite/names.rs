@@ -9,7 +9,7 @@ use std::{
 };
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, OrderBy, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Ident, OrderBy, Query, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::normal;
@@ -37,12 +37,36 @@ pub(super) fn of_text(text: &str, at: usize) -> Ident {
 
 /// Whether DataFusion calls it otherwise than it was written: `Int64(1)`, `max(t.v)`.
 pub(super) fn is_called_otherwise(expression: &Expr) -> bool {
-    !matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_))
+    !matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
+}
+
+/// What a subquery in place of a value is called: what its column is written as, unless that has a
+/// name.
+pub(super) fn of_subquery(query: &Query) -> Option<String> {
+    match first_column(&query.body)? {
+        SelectItem::UnnamedExpr(Expr::Subquery(query)) => of_subquery(query),
+        SelectItem::UnnamedExpr(expression) if is_called_otherwise(expression) => {
+            Some(expression.to_string())
+        }
+        _ => None,
+    }
 }
 
 /// A name without its mark.
 pub(crate) fn shown(name: &str) -> &str {
     name.split_once(MARK).map_or(name, |(shown, _)| shown)
+}
+
+/// A text with names in it, without their marks.
+pub(crate) fn without_marks(text: &str) -> String {
+    let mut parts = text.split(MARK);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // A mark goes on with a number, which may have a letter before it.
+        let part = part.strip_prefix(['a', 'o']).unwrap_or(part);
+        shown += part.trim_start_matches(|digit: char| digit.is_ascii_digit());
+    }
+    shown
 }
 
 /// Has columns called what they are: DataFusion calls one from outside `outer_ref(t.x)`.
@@ -199,7 +223,15 @@ impl VisitorMut for Simplifier {
 #[cfg(test)]
 mod tests {
     use super::shown;
+    use super::{marked, without_marks};
     use crate::rewrite::tests::rewritten;
+
+    #[test]
+    fn marks_are_in_no_text_that_people_read() {
+        let text = format!("a@0 as {}, {}@1", marked("sum(x)", "12").value, marked("o", "o3").value);
+        assert_eq!(without_marks(&text), "a@0 as sum(x), o@1");
+        assert_eq!(without_marks("o1"), "o1");
+    }
 
     #[test]
     fn columns_of_the_same_name_are_told_apart_and_shown_alike() {

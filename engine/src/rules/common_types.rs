@@ -26,7 +26,10 @@ use datafusion::{
 };
 
 use super::{expressions::rewritten, operand_types::type_of_column};
-use crate::{functions::INTERVAL, time_texts};
+use crate::{
+    functions::{INTERVAL, bytea},
+    time_texts,
+};
 use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
@@ -153,7 +156,14 @@ fn is_text(data_type: &DataType) -> bool {
 
 fn cast_constant(constant: &mut Expr, to: &DataType) {
     complete(constant, to);
-    *constant = Expr::Cast(Cast::new(Box::new(std::mem::take(constant)), to.clone()));
+    *constant = cast_value(std::mem::take(constant), to);
+}
+
+fn cast_value(value: Expr, to: &DataType) -> Expr {
+    match to.is_binary() {
+        true => bytea().call(vec![value]),
+        false => Expr::Cast(Cast::new(Box::new(value), to.clone())),
+    }
 }
 
 /// Gives expressions their common type, where that is ours to say; whether that changes one.
@@ -172,10 +182,11 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
     } else {
         // DataFusion compares no text with these.
         let is_never_text = |found: &&DataType| {
-            matches!(
-                found,
-                DataType::Boolean | DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_)
-            )
+            found.is_binary()
+                || matches!(
+                    found,
+                    DataType::Boolean | DataType::Interval(_) | DataType::Duration(_) | DataType::Time64(_)
+                )
         };
         let to = match parts.iter().map(|(_, found)| found).find(is_never_text) {
             None => return false,
@@ -220,7 +231,7 @@ fn unified(union: Union) -> Result<Transformed<LogicalPlan>> {
             let column = Expr::Column(Column::from((qualifier, field)));
             match common {
                 Some(common) if common != field.data_type() => {
-                    let cast = Expr::Cast(Cast::new(Box::new(column), common.clone()));
+                    let cast = cast_value(column, common);
                     cast.alias_qualified(qualifier.cloned(), field.name())
                 }
                 _ => column,

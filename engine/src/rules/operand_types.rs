@@ -43,6 +43,7 @@ enum Family {
     /// Times of a day.
     Time,
     Interval,
+    Bytes,
 }
 
 /// A value's type, or nothing if the value takes the type of others.
@@ -250,6 +251,7 @@ fn family(data_type: &DataType) -> Option<Family> {
     Some(match data_type {
         found if found.is_numeric() => Family::Number,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Family::Text,
+        found if found.is_binary() => Family::Bytes,
         DataType::Boolean => Family::Boolean,
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => Family::Day,
         DataType::Time32(_) | DataType::Time64(_) => Family::Time,

@@ -79,7 +79,7 @@ fn check(
 /// Whether each value of a type is the same one of another, or fails to become one.
 fn keeps_values(from: &DataType, to: &DataType) -> bool {
     let scale = |of: &DataType| match of {
-        DataType::Decimal128(_, scale) => Some(*scale),
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => Some(*scale),
         _ if of.is_integer() => Some(0),
         _ => None,
     };

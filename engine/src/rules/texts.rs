@@ -12,7 +12,7 @@ use datafusion::{
         DFSchema,
         config::ConfigOptions,
         not_impl_err,
-        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     logical_expr::{
@@ -23,7 +23,7 @@ use datafusion::{
 };
 
 use super::{expressions::rewritten, recursion::check_final_types};
-use crate::functions::{short_text, text, text_concat};
+use crate::functions::{bytea_text, short_text, text, text_concat};
 
 /// Writes values as PostgreSQL does.
 #[derive(Debug)]
@@ -32,34 +32,35 @@ pub(crate) struct Texts {
     /// Of booleans one letter.
     short: Arc<ScalarUDF>,
     concat: Arc<ScalarUDF>,
+    bytea: Arc<ScalarUDF>,
 }
 
 impl Default for Texts {
     fn default() -> Self {
-        Self { text: text(), short: short_text(), concat: text_concat() }
+        Self { text: text(), short: short_text(), concat: text_concat(), bytea: bytea_text() }
     }
 }
 
 impl AnalyzerRule for Texts {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let mut has_recursion = false;
-        plan.apply_with_subqueries(|plan| {
-            has_recursion |= matches!(plan, LogicalPlan::RecursiveQuery(_));
-            Ok(TreeNodeRecursion::Continue)
-        })?;
         let plan = rewritten(plan, |mut expression, schema| {
             let changed = match &mut expression {
                 Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
                     if field.data_type().is_string() =>
                 {
-                    written(expr, &self.text, false, schema)
+                    match expr.get_type(schema) {
+                        Ok(bytes) if bytes.is_binary() => {
+                            **expr = self.bytea.call(vec![std::mem::take(expr)]);
+                            true
+                        }
+                        _ => written(expr, &self.text, false, schema),
+                    }
                 }
-                // A view of the text, not a copy; a step of WITH RECURSIVE has the planned type.
-                Expr::Cast(Cast { field, .. })
-                    if *field.data_type() == DataType::Binary && !has_recursion =>
+                Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
+                    if field.data_type().is_nested()
+                        && expr.get_type(schema).is_ok_and(|found| found.is_string()) =>
                 {
-                    *field = Arc::new(field.as_ref().clone().with_data_type(DataType::BinaryView));
-                    true
+                    return not_impl_err!("a text as an array is not supported");
                 }
                 Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                     let is_left_written = written(left, &self.text, false, schema);

@@ -6,7 +6,7 @@ use crate::{
     explain::{explain_plan, total_of},
     functions::LongBatch,
     limits::HELD_SIDE_SHARE,
-    memory::{BatchRows, NESTED_LOOPS, QueryMemory, SpillingNestedLoops, is_out_of_memory},
+    memory::{BatchRows, NESTED_LOOPS, QueryMemory, Replanned, SpillingNestedLoops, is_out_of_memory},
     parsing::OnLargeStack,
     report::{QueryReport, ScanReport},
     rewrite::shown,
@@ -63,6 +63,7 @@ impl Planned {
             batch_rows,
             again: Some(again),
             plans: 1,
+            replanned: Replanned::default(),
             _held,
         })
     }
@@ -146,6 +147,7 @@ pub struct QueryStream {
     again: Option<Again>,
     /// How often the query was planned.
     plans: u32,
+    replanned: Replanned,
     _held: Option<QueryHold>,
 }
 
@@ -218,6 +220,8 @@ impl QueryStream {
         let Some(Ok(plan)) = planned else { return Ok(false) };
         self.plan = plan;
         self.plans += 1;
+        self.replanned.sorted_joins = again.spilling.is_some();
+        self.replanned.batch_rows_max = rows.or(self.replanned.batch_rows_max);
         self.batch_rows = Arc::new(BatchRows::default());
         self.stream = started_in(&self.memory, &again.state, &self.plan, &self.batch_rows)?;
         Ok(true)
@@ -230,7 +234,7 @@ impl QueryStream {
             elapsed: self.started.elapsed(),
             planning: self.planning,
             total: total_of(&self.plan),
-            memory: self.memory.figures(&self.plan, self.plans),
+            memory: self.memory.figures(&self.plan, self.plans, self.replanned),
         }
     }
 
