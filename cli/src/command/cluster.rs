@@ -7,7 +7,7 @@ use crate::{
         lock, outdated, owner, start_to_stay, wait_until_gone,
     },
     failure::Failure,
-    output::{Cell, TextTable, print_text},
+    output::{Cell, TextTable, count_of, print_text},
     session::runtime,
 };
 use rackscan_client::{ClientError, ClusterOptions};
@@ -49,20 +49,22 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     check_members(&file, None)?;
     let (started, failed) = start_to_stay(&file);
     let running = file.members_here().count() - started.len() - failed.len();
-    note!("started {} nodes, {running} ran already ({})", started.len(), file.path.display());
+    note!("started {}, {running} ran already ({})", count_of(started.len(), "node"), file.path.display());
     if failed.is_empty() {
         wait_for_transactions(global, &file)?;
         let outdated: Vec<String> = file.members_here().filter_map(outdated).collect();
         outdated.iter().for_each(|outdated| note!("{outdated}"));
         let (found, all) = (outdated.len(), file.members_here().count());
         let told = (found == 0).then_some(());
-        return told.ok_or_else(|| Failure::Runtime(format!("{found} of {all} nodes have ended; see above")));
+        return told.ok_or_else(|| {
+            Failure::Runtime(format!("{found} of {} have ended; see above", count_of(all, "node")))
+        });
     }
     failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!(
-        "{} of {} nodes did not start, see above: one whose disk is full starts when some space is free there; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
+        "{} of {} did not start, see above: one whose disk is full starts when some space is free there; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
         failed.len(),
-        file.members_here().count()
+        count_of(file.members_here().count(), "node")
     )))
 }
 
@@ -111,12 +113,16 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
             Err(failure) => failed.push(format!("node {id} was not stopped: {failure}{end}")),
         }
     }
-    note!("stopped {stopped} of {} nodes", asked.len());
+    note!("stopped {stopped} of {}", count_of(asked.len(), "node"));
     if failed.is_empty() {
         return Ok(());
     }
     failed.iter().for_each(|failure| note!("{failure}"));
-    Err(Failure::Runtime(format!("{} of {} nodes run still; see above", failed.len(), asked.len())))
+    Err(Failure::Runtime(format!(
+        "{} of {} run still; see above",
+        failed.len(),
+        count_of(asked.len(), "node")
+    )))
 }
 
 pub(super) async fn connect_one(

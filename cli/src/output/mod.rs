@@ -74,6 +74,8 @@ impl<W: Write> RowPrinter<W> {
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> Result<(), PrintError> {
         values::check(batch)?;
+        let with_texts = values::with_bytes_as_texts(batch)?;
+        let batch = with_texts.as_ref().unwrap_or(batch);
         match self {
             Self::Table(table, _) => table.push_batch(batch)?,
             Self::Csv(writer) => writer.write(batch)?,
@@ -109,6 +111,11 @@ fn json_writer() -> arrow::json::WriterBuilder {
     arrow::json::WriterBuilder::new()
         .with_explicit_nulls(true)
         .with_encoder_factory(Arc::new(values::Doubles))
+}
+
+/// `1 node`, `2 nodes`.
+pub(crate) fn count_of(count: usize, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Prints text on standard output, with a line feed at its end.
@@ -159,6 +166,21 @@ mod tests {
         printer.write(&batch()).unwrap();
         printer.finish().unwrap();
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_printed_as_postgresql_writes_them() {
+        let bytes = arrow::array::BinaryArray::from_opt_vec(vec![Some(b"a\xff"), None]);
+        let batch = RecordBatch::try_from_iter([("b", Arc::new(bytes) as arrow::array::ArrayRef)]).unwrap();
+        for (format, expected) in
+            [(Format::Csv, "b\n\\x61ff\n\n"), (Format::Ndjson, "{\"b\":\"\\\\x61ff\"}\n{\"b\":null}\n")]
+        {
+            let mut out = Vec::new();
+            let mut printer = RowPrinter::new(format, &batch.schema(), &mut out);
+            printer.write(&batch).unwrap();
+            printer.finish().unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
     }
 
     #[test]

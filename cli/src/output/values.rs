@@ -1,11 +1,11 @@
 //! Which values does arrow print as something else?
 
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
 use arrow::{
-    array::{Array, Float64Array, RecordBatch, cast::AsArray},
+    array::{Array, ArrayRef, Float64Array, RecordBatch, RecordBatchOptions, StringViewArray, cast::AsArray},
     compute::{cast, max, min},
-    datatypes::{DataType, Field, Float64Type, Int64Type, TimeUnit},
+    datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, Schema, TimeUnit},
     error::ArrowError,
     json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder},
 };
@@ -41,6 +41,33 @@ pub(super) fn check(batch: &RecordBatch) -> Result<(), ArrowError> {
         }
     }
     Ok(())
+}
+
+/// The batch with its bytes as texts, as PostgreSQL writes them: `\x6162`.
+pub(super) fn with_bytes_as_texts(batch: &RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
+    let schema = batch.schema_ref();
+    if !schema.fields().iter().any(|field| field.data_type().is_binary()) {
+        return Ok(None);
+    }
+    let columns = schema.fields().iter().zip(batch.columns()).map(|(field, column)| {
+        if !field.data_type().is_binary() {
+            return Ok((Arc::clone(field), Arc::clone(column)));
+        }
+        let bytes = cast(column, &DataType::BinaryView)?;
+        let text = |bytes: &[u8]| {
+            bytes.iter().fold("\\x".to_owned(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
+        };
+        let texts: StringViewArray = bytes.as_binary_view().iter().map(|bytes| bytes.map(text)).collect();
+        let field = field.as_ref().clone().with_data_type(DataType::Utf8View);
+        Ok((Arc::new(field), Arc::new(texts) as ArrayRef))
+    });
+    let (fields, columns): (Vec<FieldRef>, Vec<ArrayRef>) = columns.collect::<Result<_, ArrowError>>()?;
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map(Some)
 }
 
 /// Writes doubles that JSON has no number for as PostgreSQL does: `"NaN"`, `"Infinity"`,

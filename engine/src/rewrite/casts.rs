@@ -9,7 +9,8 @@ use datafusion::sql::sqlparser::ast::{CastKind, CharacterLength, DataType, Expr,
 use super::{call, number, refuse};
 use crate::{error::EngineError, functions::BYTEA};
 
-/// Makes bytes of what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n characters.
+/// Makes bytes of what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n
+/// characters.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     if let Expr::Cast { expr, data_type, kind, .. } = expression
         && is_of_bytes(data_type)

@@ -119,6 +119,7 @@ impl Case {
 
     fn detail(self) -> String {
         match self {
+            Self::Unpack(1) => "1 bit".to_owned(),
             Self::Unpack(width) => format!("{width} bits"),
             Self::Checksum => "CRC-32C and header of the pages of l_extendedprice".to_owned(),
             Self::Scan(scan) => SCANS[scan].detail.to_owned(),
