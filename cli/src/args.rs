@@ -13,9 +13,9 @@ mod help;
 mod kv;
 mod lab;
 mod load;
-mod mend;
 mod query_memory;
 mod refresh;
+mod repair;
 mod replay;
 mod stripe;
 mod values;
@@ -36,11 +36,11 @@ pub(crate) use help::parsed;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use lab::Lab;
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
-pub(crate) use mend::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use query_memory::QueryMemory;
 pub(crate) use refresh::{
     BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
 };
+pub(crate) use repair::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
 use values::{ascii_character, bytes, delimiter, page_size, scale, segment_rows};

@@ -2,7 +2,7 @@
 //! all where that is no terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rackscan_client::MendProgress;
+use rackscan_client::RepairProgress;
 use std::time::Duration;
 
 const BAR: &str =
@@ -43,20 +43,20 @@ pub(crate) fn turns() -> ProgressBar {
 }
 
 /// A bar over bytes that are looked at or come back.
-pub(crate) struct Mending(ProgressBar);
+pub(crate) struct Repairing(ProgressBar);
 
-pub(crate) fn mending(what: &str) -> Mending {
+pub(crate) fn repairing(what: &str) -> Repairing {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template(BYTES) {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_message(what.to_owned());
-    Mending(bar)
+    Repairing(bar)
 }
 
-impl Mending {
+impl Repairing {
     /// Who is told how far it is.
-    pub(crate) fn listener(&self) -> impl Fn(&MendProgress) + Sync {
+    pub(crate) fn listener(&self) -> impl Fn(&RepairProgress) + Sync {
         let bar = self.0.clone();
         move |progress| {
             bar.set_length(progress.bytes_total);

@@ -34,7 +34,7 @@ use crate::{
     },
     members::{Expected, members},
     page_buffer::PagePool,
-    protected::{KnownMaps, Mending},
+    protected::{KnownMaps, Repairing},
     race::{Race, Slow},
     reach::{Reached, dial_apart, reach},
     target::{Span, TargetPool},
@@ -124,7 +124,7 @@ pub(crate) struct Shared {
     /// Pages of lost nodes that are being reconstructed.
     pub(crate) reconstructions: Semaphore,
     /// Corrupt pages that reads have found.
-    pub(crate) mending: Mending,
+    pub(crate) repairing: Repairing,
 }
 
 #[derive(Debug)]
@@ -213,7 +213,7 @@ impl Cluster {
             away_max,
             maps,
             reconstructions,
-            mending: Mending::default(),
+            repairing: Repairing::default(),
         };
         Ok(Self { shared: Arc::new(shared), uses_relays: true })
     }
@@ -399,7 +399,7 @@ pub(crate) fn kind_of(request: &Request) -> &'static str {
         Request::KeepMap(_) => "keep map",
         Request::ReadMap(_) => "read map",
         Request::Verify(_) => "verify",
-        Request::Mend(_) => "mend",
+        Request::Repair(_) => "repair",
         Request::Adopt(_) => "adopt",
         Request::PreparePublish { .. } => "prepare",
         Request::CommitPublish { .. } | Request::CommitInPlace { .. } => "commit",

@@ -338,7 +338,7 @@ pub enum ClientError {
         /// What is wrong.
         problem: String,
     },
-    /// A table cannot be checked or mended by its parity.
+    /// A table cannot be checked or repaired by its parity.
     #[error("table {table} cannot be checked by its stripes: {problem}")]
     NotProtected {
         /// The table.

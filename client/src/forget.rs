@@ -14,8 +14,8 @@ use rackscan_format::{
 
 use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
 
-/// Forgets what is prepared under a table's name, but no load for the sake of a successor, which is
-/// made in the background: first at the node that would decide for it, after which nobody does.
+/// Forgets what is prepared under a table's name, but no load for the sake of a new version, which
+/// is made in the background: first at the node that would decide for it, after which nobody does.
 /// Interrupted commits are completed before, and again if a load was committed meanwhile: what is
 /// only prepared after that was never committed.
 pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {

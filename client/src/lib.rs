@@ -16,7 +16,7 @@
 //!   Session (one thread)                              a home of transactions
 //!     read / write: leases, a coordinator's messages
 //!        | Lines: a connection to each node
-//!        |-- one parcel for each home ----------------> versions, locks, log
+//!        |-- one payload for each home ----------------> versions, locks, log
 //!        |             reply <-- one message ---------- what was found, votes
 //!        |-- GET*: copies of slots, no message -------- registered memory
 //! ```
@@ -77,7 +77,7 @@ pub use local::{LocalDevices, LocalError};
 pub use page_buffer::PageBuffer;
 pub use process::{OfferedProgram, ProcessAnswer, Processed, SegmentPart};
 pub use protected::{
-    CorruptPages, Findings, MendListener, MendProgress, RebuildReport, RebuiltTable, ScrubOptions,
+    CorruptPages, Findings, RebuildReport, RebuiltTable, RepairListener, RepairProgress, ScrubOptions,
     ScrubReport,
 };
 pub use replicas::{ReplicaDoubt, ReplicaReport, newest_replicas};

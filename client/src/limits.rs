@@ -76,14 +76,14 @@ pub const GATHER_READ_BYTES: u32 = 1 << 20;
 pub const GATHER_TILE_BYTES: usize = 16 << 10;
 /// Ranges of cells that are being read for a single page.
 pub const RANGES_READ_MAX: usize = 8;
-/// Corrupt pages that reads have found and that are being mended.
-pub const MENDS_MAX: usize = 4;
-/// Batches of places that are being reconstructed and mended, of one scrub or rebuild.
-pub const MEND_BATCHES_MAX: usize = 4;
+/// Corrupt pages that reads have found and that are being repaired.
+pub const REPAIRS_MAX: usize = 4;
+/// Batches of places that are being reconstructed and repaired, of one scrub or rebuild.
+pub const REPAIR_BATCHES_MAX: usize = 4;
 /// Bytes of each, unless a single stripe has more of the node.
-pub const MEND_BATCH_BYTES: u64 = 4 << 20;
-/// Bytes of places that one request mends, unless a single one has more.
-pub const MEND_REQUEST_BYTES: usize = 2 << 20;
+pub const REPAIR_BATCH_BYTES: u64 = 4 << 20;
+/// Bytes of places that one request repairs, unless a single one has more.
+pub const REPAIR_REQUEST_BYTES: usize = 2 << 20;
 /// Cells in the plans of what to read that are remembered of a stripe set: 2 MiB.
 pub const PLANS_CELLS_MAX: usize = 1 << 20;
 /// Bytes that one request has a node verify.
@@ -204,7 +204,7 @@ pub const LEASE_REFRESH_PERIOD: Duration = Duration::from_millis(100);
 /// it.
 pub const SETTLED_TOLD: usize = 128;
 /// Bytes of keys that a session asks for with one message.
-pub const PARCEL_KEY_BYTES: usize = 32 << 10;
+pub const PAYLOAD_KEY_BYTES: usize = 32 << 10;
 
 /// Freed page buffers kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
@@ -234,7 +234,7 @@ const _: () = assert!(PARITY_APPEND_BYTES_MAX <= MEMORY_BYTES_MIN && LOAD_HELD_B
 const _: () = assert!(PARITY_APPEND_BYTES_MAX >= CELL_BYTES_MAX as usize);
 const _: () =
     assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
-const _: () = assert!(MEND_REQUEST_BYTES <= MEMORY_BYTES_MIN);
+const _: () = assert!(REPAIR_REQUEST_BYTES <= MEMORY_BYTES_MIN);
 // A round fits the least memory, each of its requests in slots of its own.
 const _: () = assert!(GATHER_BYTES + 32 * SLOT_BYTES as u64 <= MEMORY_BYTES_MIN as u64);
 const _: () = assert!(CELL_BYTES_MAX as usize <= GATHER_REQUEST_BYTES && GATHER_READ_BYTES <= RAW_BYTES_MAX);
@@ -260,7 +260,7 @@ const _: () = assert!(
         >= rackscan_ramp::limits::FEED_READ_BYTES_MAX + rackscan_ramp::limits::FEED_HEADER_BYTES
 );
 const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
-const _: () = assert!(PARCEL_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
+const _: () = assert!(PAYLOAD_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
 // What is told at once, with all pages of the call that reached the number, fits one message.
 const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.

@@ -359,7 +359,7 @@ impl LoadSession {
         let load = self.definition.id;
         for _ in 0..REPLACE_ATTEMPTS_MAX {
             let commit = if self.definition.succeeds.is_some() {
-                // Whoever writes a successor has closed the table before.
+                // Whoever writes a new version has closed the table before.
                 Request::CommitPublish { load }
             } else {
                 match self.close_replaced(first).await {

@@ -16,7 +16,7 @@ use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     limits::WITHHELD_HERE_BYTES_MAX,
     message::{
-        Answer, BounceReason, Cost, LoadReport, PageRead, Parcel, Refusal, RefusalCode, Request, Target,
+        Answer, BounceReason, Cost, LoadReport, PageRead, Payload, Refusal, RefusalCode, Request, Target,
     },
     program::VerifiedProgram,
     segment::SegmentDirectory,
@@ -107,7 +107,7 @@ impl SegmentPart {
 struct Lent {
     span: Span,
     target: Target,
-    withheld: Option<Parcel>,
+    withheld: Option<Payload>,
 }
 
 impl Lent {
@@ -119,7 +119,7 @@ impl Lent {
         let span = cluster.shared.memory.take(bytes, "the result of a scan").await?;
         let whole = target_in(&span);
         if beside.is_empty() {
-            let withheld = (!withheld.is_empty()).then(|| Parcel::Here(withheld.to_vec()));
+            let withheld = (!withheld.is_empty()).then(|| Payload::Here(withheld.to_vec()));
             return Ok(Self { span, target: whole, withheld });
         }
         let (result_bytes, length_bytes) = (span.length_bytes() - beside.len(), beside.len() as u64);
@@ -132,7 +132,7 @@ impl Lent {
         })?;
         let target = Target { length_bytes: result_bytes as u64, ..whole };
         let offset_bytes = whole.offset_bytes + target.length_bytes;
-        let withheld = Some(Parcel::Beside(Target { offset_bytes, length_bytes, ..whole }));
+        let withheld = Some(Payload::Beside(Target { offset_bytes, length_bytes, ..whole }));
         Ok(Self { span, target, withheld })
     }
 }

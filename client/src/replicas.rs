@@ -64,14 +64,14 @@ pub struct ReplicaDoubt {
 }
 
 /// The replicas that have every acknowledged record, the longest one first. None if the log never
-/// had a replica: it is that of a new node. `keepers` are those that have replicas. The origin
-/// itself may report which generation it knows: it knows the highest one.
+/// had a replica: it is that of a new node. `replica nodes` are those that have replicas. The
+/// origin itself may report which generation it knows: it knows the highest one.
 ///
 /// # Errors
 /// [`ReplicaDoubt`] if what was said does not prove that.
 pub fn newest_replicas(
     origin: NodeId,
-    keepers: &[NodeId],
+    replica_nodes: &[NodeId],
     reports: &[ReplicaReport],
     silent: &[NodeId],
 ) -> Result<Vec<(NodeId, CopyHeld)>, Box<ReplicaDoubt>> {
@@ -82,7 +82,7 @@ pub fn newest_replicas(
         // Logs of before generations have replicas that know none: there the longest one counts, if
         // all have said what they have.
         let all = longest(reports.iter());
-        let have_answered = keepers.iter().all(|keeper| !silent.contains(keeper));
+        let have_answered = replica_nodes.iter().all(|replica_node| !silent.contains(replica_node));
         let is_known = silent.len() <= if all.is_empty() { spare(others) } else { 0 };
         let most = all.first().map(|(_, held)| held.end.sequence);
         let best = all.into_iter().filter(|(_, held)| Some(held.end.sequence) == most).collect();

@@ -32,7 +32,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::{
     LoadError, LoadOptions,
-    deal::deal,
+    distribute::distribute,
     encode::{EncodedSegment, encode},
     limits::{MERGE_RUNS_MAX, SPILLED_RUNS_MAX},
     segment::SegmentRows,
@@ -75,7 +75,7 @@ pub(crate) fn cut(
         out,
         stopped: AtomicBool::new(false),
     };
-    cutter.on_threads(options.threads, |cutter, writer| cutter.deal_pieces(writer))?;
+    cutter.on_threads(options.threads, |cutter, writer| cutter.distribute_pieces(writer))?;
     let next_node = AtomicUsize::new(0);
     cutter.on_threads(options.threads, |cutter, writer| cutter.finish_nodes(&next_node, writer))
 }
@@ -162,14 +162,14 @@ impl Cutter<'_> {
         }
     }
 
-    fn deal_pieces(&self, writer: &mut ChunkWriter) -> Result<(), LoadError> {
+    fn distribute_pieces(&self, writer: &mut ChunkWriter) -> Result<(), LoadError> {
         let nodes = self.partitions.len();
         while !self.is_stopped() {
             let Some(piece) = lock(&self.pieces).next() else { break };
             let rows = piece?()?;
             self.send(Made::Read(rows.rows as u64));
             let keys = &rows.columns[self.definition.partition_key.index()];
-            for (position, chosen) in deal(keys, nodes).into_iter().enumerate() {
+            for (position, chosen) in distribute(keys, nodes).into_iter().enumerate() {
                 self.keep(position, &rows, &chosen, writer)?;
             }
         }

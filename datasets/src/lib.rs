@@ -23,7 +23,7 @@
 mod contained;
 pub mod csv;
 mod cut;
-mod deal;
+mod distribute;
 mod encode;
 mod error;
 pub mod limits;

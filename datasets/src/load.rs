@@ -122,16 +122,16 @@ pub(crate) async fn store(
     let (sender, made) = mpsc::channel(MADE_QUEUE_MAX);
     let (pieces, own_options) = (table.pieces, options.clone());
     let cutting = tokio::task::spawn_blocking(move || cut(&definition, pieces, &own_options, sender));
-    let mut tally = Progress {
+    let mut counters = Progress {
         table: &name,
         rows_read: 0,
         rows_stored: 0,
         rows_total: table.rows_total,
         stored_bytes: 0,
     };
-    let appended = append_all(&session, made, &mut tally, progress).await;
+    let appended = append_all(&session, made, &mut counters, progress).await;
     let cut = cutting.await.unwrap_or_else(|panic| Err(panicked(&name, &panic)));
-    let outcome = appended.map_err(LoadError::from).and(cut).and_then(|()| tally.check_whole());
+    let outcome = appended.map_err(LoadError::from).and(cut).and_then(|()| counters.check_whole());
     if let Err(error) = outcome {
         if let Err(abort) = session.abort().await {
             tracing::warn!(table = name, error = %abort, "could not abort the load everywhere: a node forgets it when it starts anew");
@@ -139,7 +139,7 @@ pub(crate) async fn store(
         return Err(error);
     }
     let loaded =
-        LoadedTable { name: name.clone(), rows: tally.rows_stored, stored_bytes: tally.stored_bytes };
+        LoadedTable { name: name.clone(), rows: counters.rows_stored, stored_bytes: counters.stored_bytes };
     Ok(StoredTable { session, loaded })
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn store(
 async fn append_all(
     session: &LoadSession,
     mut made: mpsc::Receiver<Made>,
-    tally: &mut Progress<'_>,
+    counters: &mut Progress<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(), ClientError> {
     let mut appends = FuturesUnordered::new();
@@ -156,17 +156,17 @@ async fn append_all(
     while is_open || !appends.is_empty() {
         tokio::select! {
             next = made.recv(), if is_open && appends.len() < APPENDS_MAX => match next {
-                Some(Made::Read(rows)) => tally.rows_read += rows,
+                Some(Made::Read(rows)) => counters.rows_read += rows,
                 Some(Made::Segment(segment)) => appends.push(append(session, segment)),
                 None => is_open = false,
             },
             Some(stored) = appends.next() => {
                 let (rows, appended) = stored?;
-                tally.rows_stored += rows;
-                tally.stored_bytes += appended.stored_bytes;
+                counters.rows_stored += rows;
+                counters.stored_bytes += appended.stored_bytes;
             }
         }
-        progress(tally);
+        progress(counters);
     }
     Ok(())
 }

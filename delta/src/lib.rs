@@ -9,7 +9,7 @@
 //! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
 //! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
 //! those rows -> [layer]: what segments do not have any more, and [run]s: segments in memory -> scans
-//! those rows -> [sealed]: segments of a successor of the table, and what is withheld from those it keeps
+//! those rows -> [sealed]: segments of a new version of the table, and what is withheld from those it keeps
 //! changed rows -> entries of indexes, foreign keys and sums, in the same transaction -> seen with them or not at all     [derived]
 //! ```
 //!

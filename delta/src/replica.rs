@@ -42,11 +42,11 @@ use rackscan_ramp::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What the closing of a table says of the successor that is about to take its place
+/// What the closing of a table says of the new version that is about to take its place
 /// ([`Closing::noted`]).
 #[must_use]
-pub fn note_of_successor(successor: TableId) -> [u8; 4] {
-    successor.0.to_be_bytes()
+pub fn note_of_new_version(new_version: TableId) -> [u8; 4] {
+    new_version.0.to_be_bytes()
 }
 
 /// The newest visible version of a row.
@@ -127,9 +127,9 @@ pub struct Replica {
     closed: BTreeSet<TableId>,
     /// Those whose rows have moved away: whatever is told of them counts no more.
     emptied: BTreeSet<TableId>,
-    /// What whoever flushed a table said when he closed it: the successor that he was making, and
+    /// What whoever flushed a table said when he closed it: the new version that he was making, and
     /// the table. Nothing takes that back.
-    successors: BTreeMap<TableId, TableId>,
+    new_versions: BTreeMap<TableId, TableId>,
     open: HashMap<Timestamp, Open>,
     /// Committed ones of which not all items may have been read, and in which round that was
     /// learnt.
@@ -195,8 +195,8 @@ impl Replica {
     pub fn descends(&self, table: TableId, from: TableId) -> bool {
         let mut at = table;
         // Whoever says what is not so may say it in a circle.
-        for _ in 0..=self.successors.len() {
-            match self.successors.get(&at) {
+        for _ in 0..=self.new_versions.len() {
+            match self.new_versions.get(&at) {
                 _ if at == from => return true,
                 Some(before) => at = *before,
                 None => return false,
@@ -311,8 +311,8 @@ impl Replica {
         if !self.emptied.contains(&table) {
             self.closed.insert(table);
         }
-        if let Ok(successor) = closing::note_of(value).try_into() {
-            self.successors.insert(TableId(u32::from_be_bytes(successor)), table);
+        if let Ok(new_version) = closing::note_of(value).try_into() {
+            self.new_versions.insert(TableId(u32::from_be_bytes(new_version)), table);
         }
         match (Closing::of(value), rows_of) {
             (Closing::Closed, _) => {}
@@ -348,7 +348,7 @@ impl Follow for Replica {
 
     fn begin_anew(&mut self) {
         // What was closed for whom stays true, and may not be told again.
-        *self = Self { successors: std::mem::take(&mut self.successors), ..Self::new() };
+        *self = Self { new_versions: std::mem::take(&mut self.new_versions), ..Self::new() };
     }
 
     fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {

@@ -1,13 +1,13 @@
 //! Which segments are made of changed rows, and what is withheld from those that stay?
 //!
 //! ```text
-//! rows as of a moment  -> new segments of the successor, for each node those of its keys       [Sealing::take]
+//! rows as of a moment  -> new segments of the new version, for each node those of its keys       [Sealing::take]
 //! what changed since   -> more of them; what they replace is withheld, also from the new ones   [Sealing::take, again]
 //! at the end           -> of every segment, kept or new, the rows that are not there            [Sealing::withheld]
 //! ```
 //!
-//! A successor has an id of its own, so its rows have identities of their own: what was inserted is
-//! a stored row there. Whoever has seen the predecessor cannot change rows of the successor by
+//! A new version has an id of its own, so its rows have identities of their own: what was inserted
+//! is a stored row there. Whoever has seen the predecessor cannot change rows of the new version by
 //! mistake.
 //!
 //! Invariants
@@ -42,14 +42,14 @@ use std::{
 pub struct SealedSegment {
     /// The node.
     pub node: NodeId,
-    /// The segment: its directory and pages name the successor.
+    /// The segment: its directory and pages name the new version.
     pub run: Run,
 }
 
 /// Changed rows on their way into segments.
 #[derive(Debug)]
 pub struct Sealing {
-    successor: Arc<TableDefinition>,
+    new_version: Arc<TableDefinition>,
     next: SegmentId,
     /// Of segments of which some are, the rows that are not there.
     gone: BTreeMap<SegmentId, BTreeSet<u32>>,
@@ -62,15 +62,15 @@ pub struct Sealing {
 type Row = (RowIdentity, Vec<Datum>);
 
 impl Sealing {
-    /// Into segments of `successor` from number `next` on, over a predecessor of whose segments
+    /// Into segments of `new version` from number `next` on, over a predecessor of whose segments
     /// `sealed` are not there already.
     #[must_use]
     pub fn new(
-        successor: Arc<TableDefinition>,
+        new_version: Arc<TableDefinition>,
         next: SegmentId,
         sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     ) -> Self {
-        Self { successor, next, gone: BTreeMap::new(), sealed, places: HashMap::new() }
+        Self { new_version, next, gone: BTreeMap::new(), sealed, places: HashMap::new() }
     }
 
     /// Takes what these rows of the predecessor have become; the new segments.
@@ -82,7 +82,7 @@ impl Sealing {
         rows: &TableRows,
         changed: impl IntoIterator<Item = RowIdentity>,
     ) -> Result<Vec<SealedSegment>, RunFault> {
-        let mut dealt: Vec<Vec<Row>> = self.successor.nodes.iter().map(|_| Vec::new()).collect();
+        let mut distributed: Vec<Vec<Row>> = self.new_version.nodes.iter().map(|_| Vec::new()).collect();
         for row in changed {
             if let RowIdentity::Stored { segment, row } = row {
                 self.gone_of(segment).insert(row);
@@ -92,16 +92,16 @@ impl Sealing {
             }
             let Some(value) = rows.row(row).and_then(|version| version.value.bytes()) else { continue };
             let datums =
-                row::decode(&self.successor, value).map_err(|source| RunFault::Row { row, source })?;
-            let key = key_hash(datums.get(self.successor.partition_key.index()));
-            if let Some(of_node) = dealt.get_mut(key.position(self.successor.nodes.len())) {
+                row::decode(&self.new_version, value).map_err(|source| RunFault::Row { row, source })?;
+            let key = key_hash(datums.get(self.new_version.partition_key.index()));
+            if let Some(of_node) = distributed.get_mut(key.position(self.new_version.nodes.len())) {
                 of_node.push((row, datums));
             }
         }
         let mut segments = Vec::new();
-        let nodes = self.successor.nodes.clone();
-        for (node, mut rows) in nodes.into_iter().zip(dealt) {
-            if let Some(column) = self.successor.sorted_by {
+        let nodes = self.new_version.nodes.clone();
+        for (node, mut rows) in nodes.into_iter().zip(distributed) {
+            if let Some(column) = self.new_version.sorted_by {
                 rows.sort_by(|one, other| in_order(one.1.get(column.index()), other.1.get(column.index())));
             }
             self.lay_out(node, rows, &mut segments)?;
@@ -115,7 +115,7 @@ impl Sealing {
         rows: Vec<Row>,
         segments: &mut Vec<SealedSegment>,
     ) -> Result<(), RunFault> {
-        let rows_max = usize::try_from(self.successor.segment_rows).unwrap_or(usize::MAX);
+        let rows_max = usize::try_from(self.new_version.segment_rows).unwrap_or(usize::MAX);
         let (mut part, mut bytes) = (Vec::new(), 0);
         for row in rows {
             let row_bytes = text_bytes(&row.1);
@@ -135,7 +135,7 @@ impl Sealing {
     fn segment(&mut self, node: NodeId, rows: &[Row]) -> Result<SealedSegment, RunFault> {
         let segment = self.next;
         self.next = SegmentId(segment.0.saturating_add(1));
-        let run = Run::encode(&self.successor, segment, rows, Effort::Full)?;
+        let run = Run::encode(&self.new_version, segment, rows, Effort::Full)?;
         self.places.extend(rows.iter().zip(0..).map(|((row, _), place)| (*row, (segment, place))));
         Ok(SealedSegment { node, run })
     }

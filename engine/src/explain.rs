@@ -7,7 +7,7 @@ use crate::{
     limits::PLAN_LINE_CHARACTERS_MAX,
     memory::MemoryFigures,
     report::{
-        Bytes, Figures, NarrowingConjunct, QueryReport, RemainingConjunct, RemainingReason, ScanFigures,
+        Bytes, Figures, QueryReport, RemainingConjunct, RemainingReason, RuntimeFilterConjunct, ScanFigures,
         ScanReport, plural,
     },
     rewrite::without_marks,
@@ -186,21 +186,21 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     for conjunct in &scan.remaining_filter {
         field(f, "remaining filter", format!("{} (above the scan: {})", conjunct.sql, conjunct.reason))?;
     }
-    for source in &scan.narrowing.sources {
+    for source in &scan.runtime_filter.sources {
         field(f, "narrowed by", source)?;
     }
-    for NarrowingConjunct { sql, zone_maps } in &scan.narrowing.conjuncts {
+    for RuntimeFilterConjunct { sql, zone_maps } in &scan.runtime_filter.conjuncts {
         field(f, "  at last", sql)?;
         let (rows, pages) = (zone_maps.rows_ruled_out, zone_maps.pages_ruled_out);
         let ruled_out = format!("{rows} of {} rows, {pages} {}", scan.rows, plural(pages, "page"));
         field(f, "  zone maps alone", ruled_out)?;
     }
-    if scan.narrowing.segments > 0 {
-        let given_up = if scan.narrowing.keys_given_up { "; looking up keys was given up" } else { "" };
+    if scan.runtime_filter.segments > 0 {
+        let given_up = if scan.runtime_filter.keys_given_up { "; looking up keys was given up" } else { "" };
         field(
             f,
             "  in time for",
-            format!("{} of {} segments{given_up}", scan.narrowing.segments, scan.segments),
+            format!("{} of {} segments{given_up}", scan.runtime_filter.segments, scan.segments),
         )?;
     }
     if !(scan.pushed_aggregates.is_empty() && scan.pushed_keys.is_empty()) {

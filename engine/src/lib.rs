@@ -28,13 +28,13 @@ mod functions;
 mod indexing;
 mod limits;
 mod memory;
-mod narrowing;
 mod parsing;
 mod pushdown;
 mod report;
 mod request;
 mod rewrite;
 mod rules;
+mod runtime_filter;
 mod sealing;
 mod session;
 mod snapshot;
@@ -50,8 +50,8 @@ pub use explain::{ExplainMode, Explanation};
 pub use limits::THREAD_STACK_BYTES;
 pub use memory::{MemoryFigures, Replanned, SpillOptions};
 pub use report::{
-    Bounce, ConjunctZones, Figures, NarrowingConjunct, NarrowingReport, NodeLoss, PlacementPrice,
-    QueryReport, ReasonCount, RemainingConjunct, RemainingReason, ScanFigures, ScanReason, ScanReport,
+    Bounce, ConjunctZones, Figures, NodeLoss, PlacementPrice, QueryReport, ReasonCount, RemainingConjunct,
+    RemainingReason, RuntimeFilterConjunct, RuntimeFilterReport, ScanFigures, ScanReason, ScanReport,
     SegmentCounts,
 };
 pub use request::{ScanRequest, SegmentPlace};

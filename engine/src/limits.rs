@@ -92,7 +92,7 @@ pub(crate) const SEAL_ROWS_DEFAULT: u64 = 1 << 17;
 pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
 /// Segments of a sealing that are on their way to their nodes at a time.
 pub(crate) const SEALED_IN_FLIGHT: usize = 4;
-/// Segments of a table that are kept for its successor at a time: a node is told of each.
+/// Segments of a table that are kept for its new version at a time: a node is told of each.
 pub(crate) const KEPT_IN_FLIGHT: usize = 16;
 /// Segments of a node, each of at most half as many rows as a full one, from which on they are put
 /// together when their table is sealed.
@@ -127,10 +127,10 @@ pub(crate) const INDEX_PARTS_MAX: usize = 8;
 pub(crate) const INDEX_STALE_TIMES: u64 = 2;
 /// Bytes of a page of an index: one is read for a value.
 pub(crate) const INDEX_PAGE_BYTES: u32 = 16 << 10;
-/// Between two looks for the successor of a table that takes no writes.
-pub(crate) const SUCCESSOR_POLL_TIME: Duration = Duration::from_millis(20);
+/// Between two looks for the new version of a table that takes no writes.
+pub(crate) const NEW_VERSION_POLL_TIME: Duration = Duration::from_millis(20);
 /// After so long nobody seems to be sealing it any more, and who wants to write does.
-pub(crate) const SUCCESSOR_WAIT: Duration = Duration::from_secs(3);
+pub(crate) const NEW_VERSION_WAIT: Duration = Duration::from_secs(3);
 /// How long a transaction tries to commit over a table that is being closed, before it hears of
 /// that: a closing whose writer died is ended by the participants in that time.
 pub(crate) const UNHEARD_CLOSING_WAIT: Duration = Duration::from_secs(20);

@@ -360,7 +360,7 @@ pub struct ConjunctZones {
 
 /// A conjunct that an operator above added while the query ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NarrowingConjunct {
+pub struct RuntimeFilterConjunct {
     /// As SQL.
     pub sql: String,
     /// What its zone maps alone rule out.
@@ -369,11 +369,11 @@ pub struct NarrowingConjunct {
 
 /// What operators above a scan wanted of its rows: keys of joins, thresholds of a top-k.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct NarrowingReport {
+pub struct RuntimeFilterReport {
     /// Who wants something, and of which columns.
     pub sources: Vec<String>,
     /// The conjuncts that followed, as they were at last.
-    pub conjuncts: Vec<NarrowingConjunct>,
+    pub conjuncts: Vec<RuntimeFilterConjunct>,
     /// Segments that began after some were known.
     pub segments: u64,
     /// Whether looking up keys was given up because most rows had one.
@@ -439,7 +439,7 @@ pub struct ScanReport {
     /// What zone maps of each pushed conjunct alone rule out, in the order of `pushed_filter`.
     pub zone_maps: Vec<ConjunctZones>,
     /// What operators above the scan wanted of its rows while the query ran.
-    pub narrowing: NarrowingReport,
+    pub runtime_filter: RuntimeFilterReport,
     /// The price of the whole scan under each placement.
     pub prices: BTreeMap<Placement, PlacementPrice>,
     /// What happened, once it ran.

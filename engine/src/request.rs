@@ -47,7 +47,7 @@ impl ScanRequest {
 ///
 /// Nodes take turns, so that one partition's consecutive segments keep several nodes busy.
 #[must_use]
-pub(crate) fn deal(mut segments: Vec<SegmentPlace>, partitions: usize) -> Vec<Vec<SegmentPlace>> {
+pub(crate) fn distribute(mut segments: Vec<SegmentPlace>, partitions: usize) -> Vec<Vec<SegmentPlace>> {
     let partitions = partitions.clamp(1, segments.len().max(1));
     segments.sort_by_key(|place| (place.node, place.segment));
     let mut turns: Vec<(usize, SegmentPlace)> = Vec::with_capacity(segments.len());
@@ -57,14 +57,14 @@ pub(crate) fn deal(mut segments: Vec<SegmentPlace>, partitions: usize) -> Vec<Ve
         turns.push((turn, *place));
     }
     turns.sort_by_key(|(turn, place)| (*turn, place.node));
-    let mut dealt = vec![Vec::new(); partitions];
+    let mut distributed = vec![Vec::new(); partitions];
     let mut rows = vec![0_u64; partitions];
     for (_, place) in turns {
         let emptiest = (0..partitions).min_by_key(|&partition| rows[partition]).unwrap_or(0);
         rows[emptiest] += u64::from(place.rows);
-        dealt[emptiest].push(place);
+        distributed[emptiest].push(place);
     }
-    dealt
+    distributed
 }
 
 #[cfg(test)]
@@ -76,12 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn every_segment_is_dealt_once_and_partitions_have_about_the_same_rows() {
+    fn every_segment_is_distributed_once_and_partitions_have_about_the_same_rows() {
         let segments: Vec<_> = (0..23).map(|index| place(index % 4, index.into(), 1000)).collect();
-        let dealt = deal(segments.clone(), 3);
-        let rows: Vec<u32> = dealt.iter().map(|part| part.iter().map(|place| place.rows).sum()).collect();
+        let distributed = distribute(segments.clone(), 3);
+        let rows: Vec<u32> =
+            distributed.iter().map(|part| part.iter().map(|place| place.rows).sum()).collect();
         assert!(rows.iter().max().unwrap() - rows.iter().min().unwrap() <= 1000, "{rows:?}");
-        let mut all = dealt.concat();
+        let mut all = distributed.concat();
         all.sort_by_key(|place| place.segment);
         assert_eq!(all, segments);
     }
@@ -89,14 +90,14 @@ mod tests {
     #[test]
     fn consecutive_segments_of_a_partition_are_on_different_nodes() {
         let segments: Vec<_> = (0..16).map(|index| place(index / 4, index.into(), 1000)).collect();
-        for part in deal(segments, 1) {
+        for part in distribute(segments, 1) {
             assert!(part.windows(2).all(|pair| pair[0].node != pair[1].node), "{part:?}");
         }
     }
 
     #[test]
     fn there_are_never_more_partitions_than_segments_and_never_none() {
-        assert_eq!(deal(vec![place(0, 0, 10)], 8).len(), 1);
-        assert_eq!(deal(Vec::new(), 8), vec![Vec::new()]);
+        assert_eq!(distribute(vec![place(0, 0, 10)], 8).len(), 1);
+        assert_eq!(distribute(Vec::new(), 8), vec![Vec::new()]);
     }
 }

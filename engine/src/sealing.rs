@@ -5,15 +5,15 @@
 //!   of worn segments
 //! close                -> homes prepare nothing more of the table; what is prepared ends                  writers wait
 //! rows changed since   -> more segments; every old segment is kept, with the rows that it has no more     writers wait
-//! publish              -> the successor takes the table's place                                           whoever waited writes to that
+//! publish              -> the new version takes the table's place                                           whoever waited writes to that
 //! empty                -> homes forget what has moved; the memory is free
 //! ```
 //!
 //! Invariants
 //! - Nothing acknowledged is lost: between the closing and the publication nobody can write, and
 //!   what was acknowledged before is in the second half.
-//! - A closed table stays closed until a successor is there. If the one who closed it is gone, the
-//!   next one who wants to write seals it.
+//! - A closed table stays closed until a new version is there. If the one who closed it is gone,
+//!   the next one who wants to write seals it.
 //! - Of two who seal one table, one publishes; the other's segments are forgotten. The first node
 //!   of the table decides.
 //! - Readers keep what they began with: segments of both tables are the same pages, and one that is
@@ -29,7 +29,7 @@ use crate::{
     catalog::{Known, Tables},
     changes::{Changes, new_segments},
     error::EngineError,
-    limits::{ENDINGS_WAIT_MAX, FOLLOWED_ROWS_MAX, SUCCESSOR_POLL_TIME, SUCCESSOR_WAIT},
+    limits::{ENDINGS_WAIT_MAX, FOLLOWED_ROWS_MAX, NEW_VERSION_POLL_TIME, NEW_VERSION_WAIT},
     table::Table,
 };
 use background::Background;
@@ -49,12 +49,12 @@ use std::{
 };
 use work::{Work, Written};
 
-/// What a successor is to derive from its rows.
+/// What a new version is to derive from its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivations {
     /// The table for which this was worked out.
     pub(crate) of: TableId,
-    /// All of it. Bases of sums are chosen by whoever writes the successor.
+    /// All of it. Bases of sums are chosen by whoever writes the new version.
     pub(crate) derived: Vec<DerivedDefinition>,
     /// The statements by which new views are created, by name.
     pub(crate) sources: BTreeMap<String, String>,
@@ -102,7 +102,7 @@ pub(crate) struct Sealer {
 }
 
 /// A table, and what takes its place.
-struct Succession<'t> {
+struct Replacement<'t> {
     table: &'t Table,
     /// But for its id.
     definition: TableDefinition,
@@ -127,7 +127,7 @@ impl Sealer {
         Ok(outcome)
     }
 
-    /// The same, into a successor that derives something else. Its indexes are not tended.
+    /// The same, into a new version that derives something else. Its indexes are not tended.
     pub(crate) async fn derive(&self, name: &str, to: Derivations) -> Result<SealOutcome, EngineError> {
         self.run(name, Some(to)).await
     }
@@ -162,8 +162,8 @@ impl Sealer {
         if let Some(to) = to {
             (definition.derived, sources) = (to.derived, to.sources);
         }
-        let succession = Succession { table: &table, definition: bases::chosen(definition)?, sources };
-        let (written, closed) = match self.succeed(&succession, rows, &worn, &emptied).await {
+        let replacement = Replacement { table: &table, definition: bases::chosen(definition)?, sources };
+        let (written, closed) = match self.succeed(&replacement, rows, &worn, &emptied).await {
             Ok(Some(done)) => done,
             Ok(None) => return Ok(SealOutcome::Overtaken),
             Err(error) => return self.overtaken(name, id, error).await,
@@ -185,26 +185,26 @@ impl Sealer {
         Ok(SealOutcome::Sealed(sealed))
     }
 
-    /// Writes and publishes the successor of a table with these changed rows and those of its worn
-    /// segments, without the emptied ones. What was written, and for how long the table was closed;
-    /// `None` if its rows have moved away meanwhile.
+    /// Writes and publishes the new version of a table with these changed rows and those of its
+    /// worn segments, without the emptied ones. What was written, and for how long the table was
+    /// closed; `None` if its rows have moved away meanwhile.
     async fn succeed(
         &self,
-        succession: &Succession<'_>,
+        replacement: &Replacement<'_>,
         rows: TableRows,
         worn: &BTreeSet<SegmentId>,
         emptied: &BTreeSet<SegmentId>,
     ) -> Result<Option<(Written, Duration)>, EngineError> {
-        let table = succession.table;
+        let table = replacement.table;
         let id = table.definition().id;
-        let mut work = Work::succeeding(&self.cluster, table, &succession.definition).await?;
+        let mut work = Work::succeeding(&self.cluster, table, &replacement.definition).await?;
         let (all, rewritten) = self.with_rows_of(table, worn, &rows).await?;
         let every = all.since(&TableRows::default()).collect();
         work = work.store(Arc::new(all), every).await?;
         work.written.rows -= rewritten;
         work.written.rewritten = rewritten;
         // What is too much for a base is too much before anybody has to wait.
-        self.bases(succession, work.load.definition()).await?;
+        self.bases(replacement, work.load.definition()).await?;
         // Nobody has to wait for the parity of what is stored by now.
         work.load.protect().await.map_err(EngineError::Catalog)?;
         let closed = Instant::now();
@@ -216,7 +216,7 @@ impl Sealer {
         let since = ended.since(&rows).collect();
         work = work.store(Arc::new(ended), since).await?;
         work.keep(table, emptied).await?;
-        self.lay_bases(succession, work.load.definition()).await?;
+        self.lay_bases(replacement, work.load.definition()).await?;
         let written = work.publish().await?;
         Ok(Some((written, closed.elapsed())))
     }
@@ -259,7 +259,7 @@ impl Sealer {
         compaction::rows_of(&self.reading, now, &new).await
     }
 
-    /// There is no successor by us: perhaps because there is another one.
+    /// There is no new version by us: perhaps because there is another one.
     async fn overtaken(
         &self,
         name: &str,
@@ -268,7 +268,7 @@ impl Sealer {
     ) -> Result<SealOutcome, EngineError> {
         self.changes.renew(&self.tables).await?;
         let is_there = self.tables.moment().id(name) == Some(id);
-        // Another successor is decided for, or is about to be: nodes have forgotten ours for it.
+        // Another new version is decided for, or is about to be: nodes have forgotten ours for it.
         let is_forgotten = matches!(
             &error,
             EngineError::Catalog(ClientError::Refused { refusal, .. })
@@ -279,12 +279,12 @@ impl Sealer {
 
     /// Waits until there is another table in place of the one with the id `before`. If nobody seems
     /// to be making one, makes it.
-    pub(crate) async fn wait_for_successor(
+    pub(crate) async fn wait_for_new_version(
         &self,
         name: &str,
         before: Option<TableId>,
     ) -> Result<(), EngineError> {
-        let until = Instant::now() + SUCCESSOR_WAIT;
+        let until = Instant::now() + NEW_VERSION_WAIT;
         loop {
             self.changes.renew(&self.tables).await?;
             if self.tables.moment().id(name) != before {
@@ -294,7 +294,7 @@ impl Sealer {
                 // Whoever closed it is gone, or slow; then one of us is overtaken.
                 return self.run(name, None).await.map(drop);
             }
-            tokio::time::sleep(SUCCESSOR_POLL_TIME).await;
+            tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
         }
     }
 

@@ -6,7 +6,7 @@ use crate::{
     exec::{QueryContext, ScanExec},
     indexing::{Lookup, TableIndex},
     pushdown::ProgramBuilder,
-    request::{ScanRequest, deal},
+    request::{ScanRequest, distribute},
     snapshot::{TableSnapshot, zone_scalar},
 };
 use async_trait::async_trait;
@@ -298,7 +298,7 @@ impl TableProvider for Table {
         let request = ScanRequest {
             table: definition.name.clone(),
             program,
-            partitions: deal(self.snapshot.places(), query.threads),
+            partitions: distribute(self.snapshot.places(), query.threads),
             policy: query.policy,
         };
         let schema = Arc::new(self.schema.project(&columns)?);

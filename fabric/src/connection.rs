@@ -153,8 +153,8 @@ impl Connection {
 
     /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody
     /// else would, and not on `verbs`.
-    pub fn knock(&mut self) {
-        self.queue.knock();
+    pub fn wake(&mut self) {
+        self.queue.wake();
     }
 
     /// Takes the access back: operations of the peer that start afterwards are refused. One that is

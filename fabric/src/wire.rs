@@ -65,7 +65,7 @@ pub(crate) trait Queue: Send {
 
     /// Wakes the peer's owner if it sleeps on its connection, once all that was posted before is
     /// executed. Nothing to do where the peer's side does that.
-    fn knock(&mut self) {}
+    fn wake(&mut self) {}
 
     /// A pointer into the peer's own memory, on wires that map it.
     fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice>;

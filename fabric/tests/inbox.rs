@@ -42,7 +42,7 @@ on_every_wire! {
     delivery::messages_of_many_senders_in_one_ring_are_neither_lost_nor_mixed,
     delivery::the_longest_messages_pass_with_and_without_an_inbox,
     delivery::immediates_and_messages_keep_their_order,
-    delivery::callers_are_dealt_to_the_inboxes_in_turn,
+    delivery::callers_are_distributed_to_the_inboxes_in_turn,
     delivery::a_caller_goes_where_the_fewest_are,
     delivery::a_connection_through_an_inbox_is_otherwise_like_any_other,
     full::a_full_inbox_stalls_its_senders_and_goes_on,

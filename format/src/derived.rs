@@ -16,7 +16,7 @@
 //!   most `FACTORS_MAX` exact numbers, with no more digits behind the point than a stored decimal
 //!   has; ranges are of values that are stored as integers.
 //! - The two sides of a foreign key have one name, and name each other's tables by theirs, since
-//!   ids change with every successor. They are two tables.
+//!   ids change with every new version. They are two tables.
 //! - What segments add to a sum lies in another table.
 
 use crate::{

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_dealt_evenly_to_any_number_of_nodes() {
+    fn keys_are_distributed_evenly_to_any_number_of_nodes() {
         for nodes in [1, 2, 3, 4, 7, 16] {
             let mut counts = vec![0_u32; nodes];
             for key in 0..10_000_i64 {

@@ -3,7 +3,7 @@
 //! Invariants
 //! - An id is opaque: nothing is computed from it but equality, order and its bytes.
 //! - `TableId`s are drawn at random by the loader and never reused, so a page of a dropped table
-//!   can never be mistaken for a page of its successor.
+//!   can never be mistaken for a page of its new version.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

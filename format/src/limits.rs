@@ -60,8 +60,8 @@ pub const MAP_BYTES_MAX: u64 = 1 << 30;
 /// Bytes of a map that one request brings.
 pub const MAP_PIECE_BYTES_MAX: u64 = 1 << 20;
 
-/// Places of a stripe set that one request mends.
-pub const MEND_PLACES_MAX: usize = 256;
+/// Places of a stripe set that one request repairs.
+pub const REPAIR_PLACES_MAX: usize = 256;
 /// Places of a stripe set that one request verifies.
 pub const VERIFY_PLACES_MAX: usize = 2048;
 /// Bytes of them, unless a single one has more.
@@ -122,7 +122,7 @@ const _: () = assert!(CHUNK_PAGES_MAX <= u16::MAX as usize + 1);
 const _: () = assert!(CELL_BYTES_MAX <= PAGE_BYTES_MAX && CELL_BYTES_MIN.is_multiple_of(SECTOR_BYTES));
 const _: () = assert!(PARITY_CELLS_MAX * 32 <= MESSAGE_BYTES_MAX / 8);
 // Numbers of places travel in messages, ten bytes each at most.
-const _: () = assert!(MEND_PLACES_MAX * 10 + 4096 <= MESSAGE_BYTES_MAX);
+const _: () = assert!(REPAIR_PLACES_MAX * 10 + 4096 <= MESSAGE_BYTES_MAX);
 const _: () = assert!(VERIFY_PLACES_MAX * 10 + 4096 <= MESSAGE_BYTES_MAX);
 // Derivations are numbered in 16 bits, and with their tables' definitions they travel in messages:
 // of each two names, and less than 64 bytes.

@@ -21,12 +21,12 @@ mod copies;
 mod cost;
 mod hold;
 mod identity;
-mod mend;
 mod page_read;
 mod protect;
 mod raw;
 mod refusal;
 mod relay;
+mod repair;
 mod status;
 mod transact;
 
@@ -37,14 +37,14 @@ pub use copies::{CopyHeld, CopyOfLog, KeepLog, LogGeneration, LogKept, LogPoint}
 pub use cost::{Cost, LoadReport};
 pub use hold::HoldTables;
 pub use identity::{FolderIdentity, STARTS_KEPT, SeenStart, Start, StartHistory};
-pub use mend::{Adopt, Mend, Verified, Verify};
 pub use page_read::PageRead;
 pub use protect::{AppendParity, KeepMap, LoadHeld, ReadMap, ReserveParity};
 pub use raw::{RawRead, RawWrite, ScratchArea};
 pub use refusal::{BounceReason, Refusal, RefusalCode};
 pub use relay::{RelayStatus, RelayedTo};
+pub use repair::{Adopt, Repair, Verified, Verify};
 pub use status::{DeviceStatus, NodeCounters, NodeStatus};
-pub use transact::{HomeRegion, HomeStatus, Parcel};
+pub use transact::{HomeRegion, HomeStatus, Payload};
 
 use crate::{
     codec::{self, CodecError},
@@ -128,7 +128,7 @@ pub enum Request {
         /// The rows of the segment that are not there for this scan, as [`WithheldRows::as_bytes`];
         /// absent if all are. At most `WITHHELD_HERE_BYTES_MAX` bytes travel in the message; more
         /// lie in the requester's memory, exactly so many bytes there.
-        withheld: Option<Parcel>,
+        withheld: Option<Payload>,
         /// The first block of 1,024 rows to scan: 0, or where the last answer ended.
         first_block: u32,
         /// Where the result goes.
@@ -183,10 +183,10 @@ pub enum Request {
     Verify(Verify),
     /// Take these bytes for places of a stripe set that have lost theirs; what is not what was
     /// there is refused and not written. [`Answer::Done`], when durable.
-    Mend(Mend),
+    Repair(Repair),
     /// Take your part of a published table, as its map says, which was kept before as that of a
-    /// load of this id: the same extents, whose bytes are yet to be mended. [`Answer::Done`], when
-    /// durable, also if the table is here.
+    /// load of this id: the same extents, whose bytes are yet to be repaired. [`Answer::Done`],
+    /// when durable, also if the table is here.
     Adopt(Adopt),
     /// Make a load's segments durable and its table ready to publish. [`Answer::Done`]. A protected
     /// table needs its map here before that.
@@ -250,7 +250,7 @@ pub enum Request {
     /// Messages of transactions, in order; at most one of them is answered. [`Answer::Transacted`].
     Transact {
         /// The messages.
-        messages: Parcel,
+        messages: Payload,
         /// Where an answer goes that is too long for a message.
         target: Target,
     },

@@ -145,7 +145,8 @@ pub struct TableDefinition {
     /// The table whose place it takes and whose segments it may keep; `None` for one that was
     /// loaded.
     pub succeeds: Option<TableId>,
-    /// What is derived from its rows and written with them. A successor may derive something else.
+    /// What is derived from its rows and written with them. A new version may derive something
+    /// else.
     pub derived: Vec<DerivedDefinition>,
     /// What gives back the part of a lost node; `None` if nothing does.
     pub protection: Option<Protection>,

@@ -53,7 +53,8 @@ pub use clock::{Clock, SystemClock};
 pub use core_use::CoreUse;
 pub use cpu::CpuSample;
 pub use drive::{
-    Arrivals, Bounds, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run, Tally, drive,
+    Arrivals, Bounds, Counters, Distribution, DriveError, Load, MakeTarget, Measured, Pace, Region, Run,
+    drive,
 };
 pub use experiment::{
     Axes, Case, CpuPerIo, Experiment, GridError, Mode, NodeHost, NodeShape, Outcome, PointLine, RunningNode,

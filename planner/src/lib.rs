@@ -25,15 +25,15 @@
 
 mod calibration;
 mod cost;
-mod course;
+mod feedback;
 mod placement;
 mod profile;
 mod ratio;
 
 pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, WireCosts};
 pub use cost::{Demand, Price, Prices, WhyNot, demand, price};
-pub use course::{
-    Course, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, KEEP_PRICE_MAX, Observed, Pace, plan,
+pub use feedback::{
+    EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Feedback, KEEP_PRICE_MAX, Observed, Pace, plan,
     price_all,
 };
 pub use placement::{Decision, Placement, PlacementError, Policy, Reason, UnknownPolicy, place};

@@ -5,8 +5,8 @@
 use proptest::prelude::*;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
-    Ahead, Attachment, Calibration, ClusterProfile, Course, Demand, EXPLORE_EVERY, EXPLORE_LEFT_MIN,
-    EngineProfile, Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, Reason,
+    Ahead, Attachment, Calibration, ClusterProfile, Demand, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EngineProfile,
+    Feedback, Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, Reason,
     ScanProfile, Wire, demand,
 };
 
@@ -78,12 +78,12 @@ proptest! {
         let truth = f64::from(u32::try_from(selected).unwrap()) / 131_072.0;
         let really = ScanProfile { selectivity: truth, output_rows: truth * 131_072.0, ..profile };
         let engine_s = demand(&really, node, &calibration, Placement::RemoteFetch).engine_s * cpu_ratio;
-        let mut course = Course::default();
+        let mut feedback = Feedback::default();
         for segment in 0..5 {
             let selected = if segment == outlier { outlier_rows } else { selected };
-            course.observe(&profile, Placement::RemoteFetch, &observed(selected, engine_s), &calibration);
+            feedback.observe(&profile, Placement::RemoteFetch, &observed(selected, engine_s), &calibration);
         }
-        let corrected = course.corrected(&profile);
+        let corrected = feedback.corrected(&profile);
         prop_assert!(of(corrected.selectivity, truth) < 1.2, "{} is not {truth}", corrected.selectivity);
         prop_assert!(of(corrected.output_rows, truth * 131_072.0) < 1.2);
         // Four of five agree on what it takes to compute; the fifth is off by what its rows were.
@@ -99,11 +99,11 @@ proptest! {
         engine_s in prop::num::f64::ANY,
     ) {
         let (calibration, profile) = (Calibration::default(), expected(estimated));
-        let mut course = Course::default();
+        let mut feedback = Feedback::default();
         for selected in selected {
-            course.observe(&profile, Placement::Local, &observed(selected, engine_s), &calibration);
+            feedback.observe(&profile, Placement::Local, &observed(selected, engine_s), &calibration);
         }
-        let corrected = course.corrected(&profile);
+        let corrected = feedback.corrected(&profile);
         prop_assert!((0.0..=1.0).contains(&corrected.selectivity));
         prop_assert!((0.0..=131_072.0).contains(&corrected.output_rows));
         let node = &cluster().nodes[&NODE];
@@ -175,8 +175,8 @@ fn nothing_goes_aside_for_less_than_a_quotas_period_to_a_node_that_it_holds() {
         node.pace.from_disk = Some(0.0);
         let scans = Demand { worker_s: 0.001, ..Demand::default() };
         (0..16).for_each(|_| node.ahead.add(&scans));
-        let (calibration, mut course) = (Calibration::default(), Course::default());
-        let decided = course.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 64);
+        let (calibration, mut feedback) = (Calibration::default(), Feedback::default());
+        let decided = feedback.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 64);
         decided.expect("it is placed").placement
     };
     assert_eq!([placement(2000), placement(900)], [Placement::RemoteFetch, Placement::RemoteProcess]);
@@ -220,19 +220,19 @@ fn what_fetches_found_in_a_nodes_cache_counts_for_the_scans_after_them_and_says_
 #[test]
 fn a_segment_goes_elsewhere_to_learn_only_now_and_then_and_never_at_the_end() {
     let (calibration, cluster) = (Calibration::default(), cluster());
-    let mut course = Course::default();
+    let mut feedback = Feedback::default();
     let mut explored = Vec::new();
     for index in 0..200 {
-        let decided = course.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 199 - index);
+        let decided = feedback.decide(&expected(0.01), &cluster, &calibration, Policy::Auto, 199 - index);
         if decided.expect("it is placed").reason == Reason::Explored {
             explored.push(index);
         }
     }
     // Of two placements that apply one is always tried, so that one is left to be explored, once.
     assert_eq!(explored, [EXPLORE_EVERY as usize]);
-    let mut course = Course::default();
+    let mut feedback = Feedback::default();
     for index in 0..EXPLORE_LEFT_MIN {
-        let decided = course.decide(
+        let decided = feedback.decide(
             &expected(0.01),
             &cluster,
             &calibration,
@@ -250,7 +250,7 @@ fn pages_that_are_read_past_a_cache_again_go_through_it_unless_that_is_dear() {
     (node.attachment, node.wire) = (Attachment::Attached, Wire::Shm);
     let decided = |repeated: bool, calibration: &Calibration| {
         let segment = ScanProfile { repeated, ..expected(0.5) };
-        let decision = Course::default().decide(&segment, &cluster, calibration, Policy::Auto, 3);
+        let decision = Feedback::default().decide(&segment, &cluster, calibration, Policy::Auto, 3);
         let decision = decision.expect("it is placed");
         (decision.placement, decision.reason)
     };
@@ -263,10 +263,10 @@ fn pages_that_are_read_past_a_cache_again_go_through_it_unless_that_is_dear() {
 #[test]
 fn a_forced_policy_is_obeyed_whatever_was_learned() {
     let (calibration, cluster) = (Calibration::default(), cluster());
-    let mut course = Course::default();
+    let mut feedback = Feedback::default();
     for _ in 0..20 {
-        course.observe(&expected(0.5), Placement::RemoteFetch, &observed(1, 10.0), &calibration);
-        let decided = course.decide(&expected(0.5), &cluster, &calibration, Policy::RemoteFetch, 100);
+        feedback.observe(&expected(0.5), Placement::RemoteFetch, &observed(1, 10.0), &calibration);
+        let decided = feedback.decide(&expected(0.5), &cluster, &calibration, Policy::RemoteFetch, 100);
         let decided = decided.expect("it applies");
         assert_eq!((decided.placement, decided.reason), (Placement::RemoteFetch, Reason::Forced));
     }

@@ -4,7 +4,7 @@
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
-    Ahead, Attachment, Calibration, ClusterProfile, Course, Demand, EngineProfile, Measured, NodeProfile,
+    Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, Feedback, Measured, NodeProfile,
     PaceFactors, PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, WhyNot, Wire, place,
     price,
 };
@@ -191,9 +191,9 @@ fn a_lost_node_is_done_without_where_its_devices_are_attached() {
     assert_eq!((decision.placement, decision.reason), (Placement::Local, Reason::NodeLost));
     assert_eq!(decision.prices.remote_fetch, Err(WhyNot::NodeLost));
     assert_eq!(decision.prices.remote_process, Err(WhyNot::NodeLost));
-    let mut course = Course::default();
+    let mut feedback = Feedback::default();
     for left in (0..100).rev() {
-        let next = course.decide(&profile, &lost(attached()), &calibration, Policy::Auto, left);
+        let next = feedback.decide(&profile, &lost(attached()), &calibration, Policy::Auto, left);
         assert_eq!(next.expect("local applies").reason, Reason::NodeLost);
     }
     // Whoever forces it asks the node, and so does who has no other way: it may be there again.

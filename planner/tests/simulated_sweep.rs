@@ -6,7 +6,7 @@
 
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
-    Ahead, Attachment, Calibration, ClusterProfile, Course, Decision, Demand, EXPLORE_EVERY, EngineProfile,
+    Ahead, Attachment, Calibration, ClusterProfile, Decision, Demand, EXPLORE_EVERY, EngineProfile, Feedback,
     Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, ScanProfile, Wire,
     demand,
 };
@@ -163,7 +163,7 @@ struct Simulation {
     posted: usize,
     now_s: f64,
     cluster: ClusterProfile,
-    course: Course,
+    feedback: Feedback,
     paces: BTreeMap<NodeId, Pace>,
     fetching: BTreeMap<NodeId, BTreeSet<usize>>,
     /// Segments of each node that were placed.
@@ -206,7 +206,7 @@ impl Simulation {
             posted: 0,
             now_s: 0.0,
             cluster,
-            course: Course::default(),
+            feedback: Feedback::default(),
             paces,
             fetching: BTreeMap::new(),
             begun: BTreeMap::new(),
@@ -226,7 +226,7 @@ impl Simulation {
         for segment in &self.segments {
             *by_placement.entry(segment.decision.placement).or_default() += 1;
         }
-        let explored = self.course.explored();
+        let explored = self.feedback.explored();
         Outcome { seconds: self.now_s, paces: self.paces, by_placement, explored }
     }
 
@@ -236,7 +236,7 @@ impl Simulation {
         let expected = profile(node, self.truth.expected_selectivity);
         let share = self.total / usize::from(self.truth.nodes);
         let left = share.saturating_sub(self.begun.get(&node).copied().unwrap_or(0) + 1);
-        let decided = self.course.decide(&expected, &self.cluster, &self.calibration, self.policy, left);
+        let decided = self.feedback.decide(&expected, &self.cluster, &self.calibration, self.policy, left);
         let decision = decided.expect("every placement that is forced here applies");
         self.cluster.add(node, &decision.demand);
         *self.begun.entry(node).or_default() += 1;
@@ -384,7 +384,7 @@ impl Simulation {
         let demand = segment.decision.demand;
         self.cluster.engine.ahead.remove(&demand);
         let expected = profile(node, self.truth.expected_selectivity);
-        self.course.observe(&expected, placement, &observed, &self.calibration);
+        self.feedback.observe(&expected, placement, &observed, &self.calibration);
         let pace = self.paces.entry(node).or_default();
         let known = self.cluster.nodes.get_mut(&node).expect("it is there");
         pace.observe(placement, &observed, known.wire, &self.calibration, 0.0);

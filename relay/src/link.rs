@@ -244,7 +244,7 @@ impl Link {
             let look = Message::Look.encode().unwrap_or_default();
             self.credits += usize::from(self.post(id, Operation::Send { bytes: &look }));
         } else {
-            self.connection.knock();
+            self.connection.wake();
         }
     }
 

@@ -9,7 +9,7 @@
 //!                    publish  --> publishing thread --> catalog file
 //!                    transact --> home (first reactor) --> its log's thread --> log; slots --> read by peers
 //!                                                      \--> peers' thread (lines to the other nodes) --> their homes
-//!                  reply  <---------------------- mailbox --------------------
+//!                  reply  <---------------------- message queue --------------------
 //!  relays: a listener, a thread and a ring each (`relay`) --> other nodes' relays, device
 //! ```
 //!
@@ -54,8 +54,8 @@ mod identity;
 mod lifecycle;
 pub mod limits;
 mod link;
-mod mailbox;
 mod memory_plan;
+mod message_queue;
 mod metrics;
 mod node;
 mod peers;

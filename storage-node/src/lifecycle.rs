@@ -9,19 +9,19 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use crate::{error::Stopped, mailbox::Mailbox};
+use crate::{error::Stopped, message_queue::MessageQueue};
 
 /// What all threads of a node share about its end.
 #[derive(Debug, Default)]
 pub(crate) struct Lifecycle {
     stopping: AtomicBool,
     failure: Mutex<Option<Stopped>>,
-    reactors: OnceLock<Vec<Arc<Mailbox>>>,
+    reactors: OnceLock<Vec<Arc<MessageQueue>>>,
 }
 
 impl Lifecycle {
     /// Names the threads to wake; called once, before any of them runs.
-    pub(crate) fn watch_over(&self, reactors: Vec<Arc<Mailbox>>) {
+    pub(crate) fn watch_over(&self, reactors: Vec<Arc<MessageQueue>>) {
         // A second call would be ignored; there is none.
         let _ = self.reactors.set(reactors);
     }
@@ -39,7 +39,7 @@ impl Lifecycle {
 
     /// Wakes all reactors, so that each looks at what waits.
     pub(crate) fn wake(&self) {
-        self.reactors.get().into_iter().flatten().for_each(|mailbox| mailbox.ring());
+        self.reactors.get().into_iter().flatten().for_each(|message_queue| message_queue.ring());
     }
 
     /// The node cannot go on.

@@ -169,7 +169,7 @@ pub const ABORTED_LOADS_MAX: usize = 1024;
 pub const PUBLISH_QUEUE_MAX: usize = 256;
 /// Messages from other threads that wait for a reactor: finished work (bounded by its requests) and
 /// new connections.
-pub const MAILBOX_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTOR_MAX;
+pub const MESSAGE_QUEUE_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTOR_MAX;
 
 /// Memory of a home of transactions that can be configured, in bytes: the least lets small values
 /// be kept, the most lets half of it be one region.

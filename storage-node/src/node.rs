@@ -38,8 +38,8 @@ use crate::{
     identity::{self, Identity},
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, ECHO_BYTES},
-    mailbox::Mailbox,
     memory_plan::{MemoryPlan, inbox_config},
+    message_queue::MessageQueue,
     metrics::Metrics,
     peers,
     private::make_private,
@@ -94,10 +94,10 @@ impl Node {
             Publisher::start(&config, Arc::clone(&store), files, Arc::clone(&lifecycle))?;
         handle.others.push(thread);
         start_reclaim(&mut handle, &config, &store)?;
-        let mailboxes = make_mailboxes(&config, &lifecycle)?;
+        let queues = make_message_queues(&config, &lifecycle)?;
         let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;
         let home = opened.as_ref().map(home::Opened::shared);
-        let mut service = start_home(&mut handle, &config, &key, opened, &mailboxes)?;
+        let mut service = start_home(&mut handle, &config, &key, opened, &queues)?;
         let inboxes = make_inboxes(&config)?;
         let private_rings = config.private_rings;
         let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
@@ -125,16 +125,16 @@ impl Node {
             config,
         });
         let mut listeners = Some(listeners);
-        for ((number, mailbox), inbox) in (0_u16..).zip(&mailboxes).zip(inboxes) {
+        for ((number, queue), inbox) in (0_u16..).zip(&queues).zip(inboxes) {
             let parts =
-                ReactorParts { listeners: listeners.take().unwrap_or_default(), reactors: mailboxes.clone() };
+                ReactorParts { listeners: listeners.take().unwrap_or_default(), reactors: queues.clone() };
             let start = ReactorStart {
                 number,
                 node: Arc::clone(&node),
                 publisher: publisher.clone(),
-                mailbox: Arc::clone(mailbox),
+                message_queue: Arc::clone(queue),
                 intake: Intake::new(inbox, private_rings),
-                home: HomeAccess::new(number, service.take(), node.home.is_some(), mailboxes.clone()),
+                home: HomeAccess::new(number, service.take(), node.home.is_some(), queues.clone()),
             };
             let (thread, report) = start.spawn(parts)?;
             handle.reactors.push(thread);
@@ -270,11 +270,11 @@ fn boot_id() -> Result<String, StartError> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
 }
 
-/// A mailbox for each reactor, which the lifecycle wakes.
-fn make_mailboxes(config: &Config, lifecycle: &Lifecycle) -> Result<Vec<Arc<Mailbox>>, StartError> {
-    let make = |_| Mailbox::new().map(Arc::new);
+/// A message queue for each reactor, which the lifecycle wakes.
+fn make_message_queues(config: &Config, lifecycle: &Lifecycle) -> Result<Vec<Arc<MessageQueue>>, StartError> {
+    let make = |_| MessageQueue::new().map(Arc::new);
     let made = (0..config.pollers()).map(make).collect::<Result<Vec<_>, _>>();
-    let made = made.map_err(|source| StartError::Os { action: "make a mailbox", source })?;
+    let made = made.map_err(|source| StartError::Os { action: "make a message queue", source })?;
     lifecycle.watch_over(made.clone());
     Ok(made)
 }
@@ -342,9 +342,9 @@ fn start_home(
     config: &Config,
     key: &ClusterKey,
     opened: Option<home::Opened>,
-    mailboxes: &[Arc<Mailbox>],
+    message_queues: &[Arc<MessageQueue>],
 ) -> Result<Option<FirstHome>, StartError> {
-    let (Some(opened), Some(first)) = (opened, mailboxes.first()) else { return Ok(None) };
+    let (Some(opened), Some(first)) = (opened, message_queues.first()) else { return Ok(None) };
     let shared = (opened.shared(), opened.copies_bytes() / 2);
     let shares = (&handle.lifecycle, &handle.identity);
     let started = peers::start(config, key, shared, Arc::clone(first), shares)?;
@@ -406,7 +406,7 @@ struct ReactorStart {
     number: u16,
     node: Arc<NodeParts>,
     publisher: Publisher,
-    mailbox: Arc<Mailbox>,
+    message_queue: Arc<MessageQueue>,
     intake: Intake,
     home: HomeAccess,
 }
@@ -440,7 +440,7 @@ impl ReactorStart {
     }
 
     fn build(self, parts: ReactorParts) -> Result<(Reactor, BufferRegistration), StartError> {
-        let Self { number, node, publisher, mailbox, intake, home } = self;
+        let Self { number, node, publisher, message_queue, intake, home } = self;
         if let Some(core) = node.config.core_of(number.into()) {
             pin_current_thread(core)?;
         }
@@ -450,7 +450,7 @@ impl ReactorStart {
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
         let (reserved, links) = (0, Links::default());
-        let core = Core { node, publisher, mailbox, io, reserved, pool, staging, echo, home, links };
+        let core = Core { node, publisher, message_queue, io, reserved, pool, staging, echo, home, links };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 use rackscan_format::{
     ids::{SegmentId, TableId},
     message::{
-        Adopt, AppendParity, KeepMap, LoadHeld, Mend, ReadMap, Refusal, Request, ReserveParity, Verify,
+        Adopt, AppendParity, KeepMap, LoadHeld, ReadMap, Refusal, Repair, Request, ReserveParity, Verify,
     },
 };
 
@@ -74,7 +74,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::KeepMap(request) => keep_map::start(core, place, request),
         Request::ReadMap(request) => catalog::map(core, &request),
         Request::Verify(request) => verify::start(core, &request),
-        Request::Mend(request) => append::mend(core, place, &request),
+        Request::Repair(request) => append::repair(core, place, &request),
         Request::Adopt(Adopt { table }) => publish::adopt(table),
         Request::PreparePublish { definition, segments } => publish::prepare(definition, segments),
         Request::CommitPublish { load } => publish::commit(load),
@@ -115,7 +115,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::KeepMap(KeepMap { load, .. }) => ("keep map", Some(*load), None),
         Request::ReadMap(ReadMap { table, .. }) => ("read map", Some(*table), None),
         Request::Verify(Verify { set, .. }) => ("verify", Some(set.load), None),
-        Request::Mend(Mend { set, .. }) => ("mend", Some(set.load), None),
+        Request::Repair(Repair { set, .. }) => ("repair", Some(set.load), None),
         Request::Adopt(Adopt { table }) => ("adopt", Some(*table), None),
         Request::PreparePublish { definition, .. } => ("prepare", Some(definition.id), None),
         Request::CommitPublish { load } | Request::CommitInPlace { load, .. } => {

@@ -15,7 +15,7 @@ use rackscan_format::{
 };
 use rackscan_ramp::message::Reply;
 
-use crate::{bridge::Core, copies::Kept, mailbox::TaskIndex, scan_pool::ScanResult};
+use crate::{bridge::Core, copies::Kept, message_queue::TaskIndex, scan_pool::ScanResult};
 
 /// How far a request is.
 #[derive(Debug)]

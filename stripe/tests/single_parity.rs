@@ -43,10 +43,10 @@ fn a_stripe_is_one_row_of_a_cell_per_node_with_its_parity_in_the_last_column() {
 #[test]
 fn over_n_stripes_each_node_keeps_the_parity_once() {
     for geometry in geometries(NODES_MAX) {
-        let keepers: BTreeSet<Node> = (0..geometry.nodes() as u64)
+        let nodes_with_cells: BTreeSet<Node> = (0..geometry.nodes() as u64)
             .map(|stripe| geometry.node_of(stripe, geometry.last_column()).unwrap())
             .collect();
-        assert_eq!(keepers.len(), geometry.nodes());
+        assert_eq!(nodes_with_cells.len(), geometry.nodes());
     }
 }
 

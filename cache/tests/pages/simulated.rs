@@ -101,7 +101,7 @@ struct Reader {
 }
 
 #[derive(Default, Debug)]
-struct Tally {
+struct Counters {
     accepted: u64,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -142,7 +142,7 @@ impl Reader {
 
     /// Looks at what has arrived; judges a page that is complete. False when the connection is
     /// over.
-    fn look(&mut self, node: &Node, extents: &[Extent], tally: &mut Tally) -> bool {
+    fn look(&mut self, node: &Node, extents: &[Extent], counters: &mut Counters) -> bool {
         if let Some(taking) = &mut self.taking {
             let now = node.writings[taking.which];
             if taking.true_writings.last() != Some(&now) {
@@ -168,19 +168,19 @@ impl Reader {
             }
         }
         if let Some(taking) = self.taking.take_if(|taking| taking.left == 0) {
-            self.judge(&taking, extents, tally);
+            self.judge(&taking, extents, counters);
         }
         true
     }
 
-    fn judge(&mut self, taking: &Taking, extents: &[Extent], tally: &mut Tally) {
+    fn judge(&mut self, taking: &Taking, extents: &[Extent], counters: &mut Counters) {
         let extent = &extents[taking.which];
         let length = extent.length_bytes as usize;
         let page = self.memory.to_vec(0, length).expect("inside");
         let header: [u8; 64] = self.memory.to_vec(length, 64).expect("inside").try_into().expect("64 bytes");
         match self.view.verify(&page, &header, taking.place, extent) {
             Ok(()) => {
-                tally.accepted += 1;
+                counters.accepted += 1;
                 let is_true = taking.true_writings.iter().any(|writing| content(extent, *writing) == page);
                 assert!(is_true, "a torn or stale page of extent {} was accepted", taking.which);
             }
@@ -191,7 +191,7 @@ impl Reader {
                     rackscan_cache::Unusable::Key { .. } => "key",
                     rackscan_cache::Unusable::Checksum { .. } => "checksum",
                 };
-                *tally.refused.entry(name).or_default() += 1;
+                *counters.refused.entry(name).or_default() += 1;
                 self.book.forget(&taking.which);
             }
         }
@@ -200,7 +200,7 @@ impl Reader {
 
 /// Lets a node and a reader live side by side. `crashes`: the reader's or the node's place dies at
 /// some moment.
-fn live(seed: Seed, config: SimConfig, is_ordered: bool, tally: &mut Tally) {
+fn live(seed: Seed, config: SimConfig, is_ordered: bool, counters: &mut Counters) {
     let (mut random, extents) = (Random::new(seed), extents());
     let net = SimNet::new(seed, config);
     let mut listener = net.listen("node", &key()).expect("listen");
@@ -223,7 +223,7 @@ fn live(seed: Seed, config: SimConfig, is_ordered: bool, tally: &mut Tally) {
             reader.begin(&mut random, &node, &extents);
         }
         net.step();
-        if !reader.look(&node, &extents, tally) {
+        if !reader.look(&node, &extents, counters) {
             break;
         }
         let status = node.cache.status();
@@ -243,16 +243,16 @@ fn all_seeds() -> bool {
 #[test]
 fn pages_taken_in_order_are_true_however_reads_are_torn() {
     for tearing in [Tearing::At8, Tearing::At64, Tearing::Drawn] {
-        let mut tally = Tally::default();
-        Seed::each(300, |seed| live(seed, config(tearing), true, &mut tally)).expect("a seed");
+        let mut counters = Counters::default();
+        Seed::each(300, |seed| live(seed, config(tearing), true, &mut counters)).expect("a seed");
         if all_seeds() {
-            assert!(tally.accepted > 1000 && tally.refused["version"] > 300, "{tally:?}");
+            assert!(counters.accepted > 1000 && counters.refused["version"] > 300, "{counters:?}");
             // Words of one header taken at different times may belong to two lives of a frame; in
             // one piece they never do.
             let header_is_whole = matches!(tearing, Tearing::At64);
             assert!(
-                !(header_is_whole && tally.refused.contains_key("checksum")),
-                "order alone keeps pages whole: {tally:?}"
+                !(header_is_whole && counters.refused.contains_key("checksum")),
+                "order alone keeps pages whole: {counters:?}"
             );
         }
     }
@@ -261,11 +261,11 @@ fn pages_taken_in_order_are_true_however_reads_are_torn() {
 #[test]
 fn pages_taken_without_any_order_are_true_by_version_and_checksum_together() {
     for tearing in [Tearing::At8, Tearing::At64] {
-        let mut tally = Tally::default();
-        Seed::each(600, |seed| live(seed, config(tearing), false, &mut tally)).expect("a seed");
+        let mut counters = Counters::default();
+        Seed::each(600, |seed| live(seed, config(tearing), false, &mut counters)).expect("a seed");
         if all_seeds() {
-            assert!(tally.accepted > 1000 && tally.refused["version"] > 300, "{tally:?}");
-            assert!(tally.refused.get("checksum").is_some_and(|count| *count > 0), "{tally:?}");
+            assert!(counters.accepted > 1000 && counters.refused["version"] > 300, "{counters:?}");
+            assert!(counters.refused.get("checksum").is_some_and(|count| *count > 0), "{counters:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     progress,
     session::Session,
 };
-use rackscan_client::{MendProgress, RebuildReport, ScrubOptions};
+use rackscan_client::{RebuildReport, RepairProgress, ScrubOptions};
 use rackscan_format::ids::NodeId;
 use rackscan_lab::{
     Stream, move_bytes,
@@ -40,7 +40,7 @@ pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> 
     let mut turns: Vec<Vec<RebuildTurn>> = vec![Vec::new(); asked.schedule.len()];
     for turn in 1..=asked.repeat {
         for (schedule, turns) in asked.schedule.iter().zip(&mut turns) {
-            let bar = progress::mending(&format!("turn {turn} of {}, {}", asked.repeat, name(*schedule)));
+            let bar = progress::repairing(&format!("turn {turn} of {}, {}", asked.repeat, name(*schedule)));
             turns.push(nodes.turn(asked, *schedule, held, &bar.listener())?);
             bar.end();
         }
@@ -134,7 +134,7 @@ impl Nodes {
         asked: &BenchRebuild,
         schedule: ScheduleArgument,
         held: Held<'_>,
-        listener: &(dyn Fn(&MendProgress) + Sync),
+        listener: &(dyn Fn(&RepairProgress) + Sync),
     ) -> Result<RebuildTurn, Failure> {
         self.lose(asked.node)?;
         let before = self.relayed()?;
@@ -175,7 +175,7 @@ impl Nodes {
         &self,
         node: u16,
         schedule: ScheduleArgument,
-        listener: &(dyn Fn(&MendProgress) + Sync),
+        listener: &(dyn Fn(&RepairProgress) + Sync),
     ) -> Result<RebuildReport, Failure> {
         let session = self.session()?;
         let options = ScrubOptions::default();

@@ -38,7 +38,7 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let reach = Reach::open_to_rebuild(global, Some(node))?;
     let options = ScrubOptions { bytes_per_second: asked.rate, ..ScrubOptions::default() };
     let started = Instant::now();
-    let bar = progress::mending(&format!("node {node}"));
+    let bar = progress::repairing(&format!("node {node}"));
     let listener = bar.listener();
     let rebuilt = {
         let cluster = reach.cluster().with_relays(asked.schedule == ScheduleArgument::Relay);
@@ -68,14 +68,14 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
     let mut shown = TextTable::new(&columns);
     for table in &report.tables {
         let (found, said) = (&table.report, said(&table.report));
-        let per_byte = found.survivor_bytes as f64 / found.mended_bytes.max(1) as f64;
-        let is_good = found.unreadable.count == 0 && found.corrupt.count == found.mended;
+        let per_byte = found.survivor_bytes as f64 / found.repaired_bytes.max(1) as f64;
+        let is_good = found.unreadable.count == 0 && found.corrupt.count == found.repaired;
         shown.push(vec![
             Cell::from(table.name.clone()),
             Cell::from(if table.adopted { "lost" } else { "there" }),
             Cell::from(found.places),
             Cell::Bytes(found.bytes),
-            Cell::Bytes(found.mended_bytes),
+            Cell::Bytes(found.repaired_bytes),
             Cell::Bytes(found.survivor_bytes),
             Cell::Number(format!("{per_byte:.3}")),
             Cell::from(if is_good { "whole".to_owned() } else { said.join("; ") }),

@@ -10,12 +10,12 @@ use crate::{
 use rackscan_client::{Findings, ScrubOptions, ScrubReport};
 use rackscan_format::ids::{NodeId, TableId};
 
-/// Mends what is corrupt in protected tables.
+/// Repairs what is corrupt in protected tables.
 pub(crate) fn run(reach: &Reach, asked: &Scrub) -> Result<(), Failure> {
     let options =
         ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
     let (tables, left) = tables(reach, &asked.tables)?;
-    // To look is not to mend.
+    // To look is not to repair.
     let is_good = if asked.dry_run { ScrubReport::is_clean } else { ScrubReport::is_whole };
     look(reach, &tables, &options, asked.format, left, is_good)
 }
@@ -72,7 +72,7 @@ fn look(
         "places",
         "bytes",
         "corrupt",
-        "mended",
+        "repaired",
         "lost for good",
         "equations wrong",
         "seconds",
@@ -81,7 +81,7 @@ fn look(
     let mut shown = TextTable::new(&columns);
     for Protected { name, id } in tables {
         let started = std::time::Instant::now();
-        let bar = progress::mending(name);
+        let bar = progress::repairing(name);
         let listener = bar.listener();
         let looked = reach.block_on(reach.cluster().scrub(*id, options, &listener));
         bar.end();
@@ -103,7 +103,7 @@ fn look(
             Cell::from(report.places),
             Cell::Bytes(report.bytes),
             Cell::from(report.corrupt.count),
-            Cell::from(report.mended),
+            Cell::from(report.repaired),
             Cell::from(report.unreadable.count),
             Cell::from(report.unequal.count),
             Cell::Number(format!("{:.2}", started.elapsed().as_secs_f64())),
@@ -119,7 +119,7 @@ fn look(
     }
     problems.iter().for_each(|problem| note!("{problem}"));
     Err(Failure::Runtime(
-        "not everything is whole, see above: `rackscan scrub` mends what is corrupt, `rackscan rebuild NODE` gives a node back what it has lost"
+        "not everything is whole, see above: `rackscan scrub` repairs what is corrupt, `rackscan rebuild NODE` gives a node back what it has lost"
             .to_owned(),
     ))
 }
@@ -141,8 +141,8 @@ pub(super) fn said(report: &ScrubReport) -> Vec<String> {
             said.push(format!("{count} {what}"));
         }
     };
-    say(report.mended, "mended");
-    say(report.corrupt.count - report.mended.min(report.corrupt.count), "corrupt still");
+    say(report.repaired, "repaired");
+    say(report.corrupt.count - report.repaired.min(report.corrupt.count), "corrupt still");
     say(report.unequal.count, "equations do not hold");
     say(report.stripes_skipped, "stripes could not be held against their equations");
     let nodes = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

@@ -143,8 +143,8 @@ impl Running<'_> {
     /// What a node has written while no other node kept its log is lost with its disk.
     fn lose_alone(&mut self, node: usize, random: &mut fastrand::Rng) {
         let nodes = self.cluster.nodes.len();
-        let keepers = [(node + 1) % nodes, (node + 2) % nodes];
-        keepers.iter().for_each(|keeper| self.cluster.pause(*keeper));
+        let others = [(node + 1) % nodes, (node + 2) % nodes];
+        others.iter().for_each(|other| self.cluster.pause(*other));
         let wait = |random: &mut fastrand::Rng| {
             std::thread::sleep(Duration::from_millis(random.u64(10..ALONE_MAX_MS)));
         };
@@ -159,8 +159,8 @@ impl Running<'_> {
         self.cluster.kill(node);
         self.cluster.wipe(node);
         self.to_rebuild.push(node);
-        keepers.iter().for_each(|keeper| self.cluster.resume(*keeper));
-        self.log(&format!("node {node} has lost everything, nodes {keepers:?} go on"));
+        others.iter().for_each(|other| self.cluster.resume(*other));
+        self.log(&format!("node {node} has lost everything, nodes {others:?} go on"));
     }
 
     fn cut(&mut self, random: &mut fastrand::Rng) {

@@ -57,7 +57,7 @@ fn nothing_in_a_data_folder_can_be_read_by_others() {
 }
 
 #[test]
-fn a_key_file_that_others_can_read_is_refused_with_the_command_that_mends_it() {
+fn a_key_file_that_others_can_read_is_refused_with_the_command_that_repairs_it() {
     let data = Data::new("readable-key");
     data.run("kv put k1 v1").succeeds();
     let key = data.path().join("data/cluster.key");

@@ -11,7 +11,7 @@ fn device(data: &Data, node: usize, device: usize) -> PathBuf {
 }
 
 #[test]
-fn what_is_corrupt_is_named_by_fsck_and_mended_by_scrub() {
+fn what_is_corrupt_is_named_by_fsck_and_repaired_by_scrub() {
     let data = protected("corrupt");
     let few = data.run(FEW).succeeds();
     data.run("fsck").succeeds();
@@ -21,16 +21,16 @@ fn what_is_corrupt_is_named_by_fsck_and_mended_by_scrub() {
     data.run("cluster start").succeeds();
     let found = data.run("fsck");
     found.fails_later(1, &["corrupt still", "node 1", "node 2", "rackscan scrub"]);
-    // To look is not to mend.
+    // To look is not to repair.
     data.run("scrub --dry-run").fails_later(1, &["corrupt still"]);
     for placement in ["auto", "local", "remote-fetch", "remote-process"] {
         assert_eq!(data.run(&format!("{FEW} --placement {placement}")).succeeds(), few, "{placement}");
     }
-    let mended = data.run("scrub --format ndjson").succeeds();
+    let repaired = data.run("scrub --format ndjson").succeeds();
     let rows: Vec<serde_json::Value> =
-        mended.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert!(rows.iter().any(|row| row["table"] == "lineitem"), "{mended}");
-    assert!(rows.iter().all(|row| row["lost for good"] == 0), "{mended}");
+        repaired.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(rows.iter().any(|row| row["table"] == "lineitem"), "{repaired}");
+    assert!(rows.iter().all(|row| row["lost for good"] == 0), "{repaired}");
     data.run("fsck").succeeds();
     // Whole is what answers without the others, too.
     let pids = pids(&data);

@@ -29,8 +29,8 @@ use rackscan_format::{
     codec::CodecError,
     ids::RequestId,
     message::{
-        AppendParity, CopyOfLog, KeepLog, KeepMap, LoadHeld, LoadReport, Mend, Parcel, ReadMap, ReplyMessage,
-        Request, RequestMessage, Target,
+        AppendParity, CopyOfLog, KeepLog, KeepMap, LoadHeld, LoadReport, Payload, ReadMap, Repair,
+        ReplyMessage, Request, RequestMessage, Target,
     },
 };
 
@@ -431,8 +431,8 @@ fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecErr
 
 /// The memory that a request names.
 fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
-    type Named<'a> = (Option<&'a mut Target>, Option<&'a mut Parcel>, &'a mut [Target]);
-    let (one, parcel, more): Named<'_> = match request {
+    type Named<'a> = (Option<&'a mut Target>, Option<&'a mut Payload>, &'a mut [Target]);
+    let (one, payload, more): Named<'_> = match request {
         Request::Process { target, key_filters, withheld, .. } => {
             (Some(target), withheld.as_mut(), key_filters)
         }
@@ -447,7 +447,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         }
         Request::AppendParity(AppendParity { source, .. })
         | Request::KeepMap(KeepMap { source, .. })
-        | Request::Mend(Mend { source, .. }) => (Some(source), None, &mut []),
+        | Request::Repair(Repair { source, .. }) => (Some(source), None, &mut []),
         Request::KeepLog(KeepLog { bytes, .. }) => (None, Some(bytes), &mut []),
         Request::Append { source, .. } | Request::Keep { source, .. } | Request::WriteRaw { source, .. } => {
             (Some(source), None, &mut [])
@@ -470,9 +470,9 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         | Request::ReleaseTables(_)
         | Request::Stop => (None, None, &mut []),
     };
-    let beside = parcel.and_then(|parcel| match parcel {
-        Parcel::Beside(target) => Some(target),
-        Parcel::Here(_) => None,
+    let beside = payload.and_then(|payload| match payload {
+        Payload::Beside(target) => Some(target),
+        Payload::Here(_) => None,
     });
     one.into_iter().chain(beside).chain(more)
 }

@@ -21,7 +21,7 @@ use rackscan_fabric::{
     Connection,
     post::{PostBoxError, PostBoxes, PostSender, PostShape},
 };
-use rackscan_format::message::{Parcel, Request};
+use rackscan_format::message::{Payload, Request};
 
 use crate::limits::{POST_BODY_BYTES, POSTS};
 
@@ -71,5 +71,5 @@ impl Posts {
 
 /// Whether it is whole in itself, and of the kind that nodes look for in boxes.
 pub(super) fn may_be_posted(request: &Request) -> bool {
-    matches!(request, Request::Transact { messages: Parcel::Here(_), .. })
+    matches!(request, Request::Transact { messages: Payload::Here(_), .. })
 }

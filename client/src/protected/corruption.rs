@@ -2,8 +2,8 @@
 //!
 //! | what a read finds | what becomes of it |
 //! |---|---|
-//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | reconstructed, and mended there |
-//! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and mended |
+//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | reconstructed, and repaired there |
+//! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and repaired |
 //! | a node that does not know a segment which it must have, as another node says | reconstructed; the node is for [`Cluster::rebuild`] |
 //!
 //! Of a table that is not protected everything is as it was: the page as it came, or the node's

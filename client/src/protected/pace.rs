@@ -1,4 +1,4 @@
-//! How fast may stripes be read to mend them, and how far is that?
+//! How fast may stripes be read to repair them, and how far is that?
 //!
 //! Invariant: over any while the bytes that were let through are at most the rate times its length,
 //! and the largest single transfer.
@@ -13,7 +13,7 @@ use std::{
 
 /// How far a scrub or rebuild is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MendProgress {
+pub struct RepairProgress {
     /// Bytes on devices that are to be looked at.
     pub bytes_total: u64,
     /// Bytes of them that were.
@@ -21,27 +21,27 @@ pub struct MendProgress {
     /// Pages and cells of parity that were corrupt or lost.
     pub corrupt: u64,
     /// Those of them that are whole again.
-    pub mended: u64,
+    pub repaired: u64,
     /// Their bytes.
-    pub mended_bytes: u64,
+    pub repaired_bytes: u64,
     /// Bytes read at other nodes for them.
     pub survivor_bytes: u64,
 }
 
 /// Who is told how far it is: from several tasks, one at a time for each.
-pub type MendListener<'l> = &'l (dyn Fn(&MendProgress) + Sync);
+pub type RepairListener<'l> = &'l (dyn Fn(&RepairProgress) + Sync);
 
 /// The pace of all that one scrub or rebuild does.
 pub(super) struct Pace<'l> {
     bytes_per_second: Option<u64>,
     /// When the bytes let through so far are through.
     free_at: Mutex<Instant>,
-    listener: MendListener<'l>,
+    listener: RepairListener<'l>,
     bytes_total: AtomicU64,
     bytes_done: AtomicU64,
     corrupt: AtomicU64,
-    mended: AtomicU64,
-    mended_bytes: AtomicU64,
+    repaired: AtomicU64,
+    repaired_bytes: AtomicU64,
     survivor_bytes: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Pace<'_> {
 }
 
 impl<'l> Pace<'l> {
-    pub(super) fn new(bytes_per_second: Option<u64>, listener: MendListener<'l>) -> Self {
+    pub(super) fn new(bytes_per_second: Option<u64>, listener: RepairListener<'l>) -> Self {
         Self {
             bytes_per_second,
             free_at: Mutex::new(Instant::now()),
@@ -60,8 +60,8 @@ impl<'l> Pace<'l> {
             bytes_total: AtomicU64::new(0),
             bytes_done: AtomicU64::new(0),
             corrupt: AtomicU64::new(0),
-            mended: AtomicU64::new(0),
-            mended_bytes: AtomicU64::new(0),
+            repaired: AtomicU64::new(0),
+            repaired_bytes: AtomicU64::new(0),
             survivor_bytes: AtomicU64::new(0),
         }
     }
@@ -102,9 +102,9 @@ impl<'l> Pace<'l> {
         self.tell();
     }
 
-    pub(super) fn mended(&self, places: u64, bytes: u64) {
-        self.mended.fetch_add(places, Relaxed);
-        self.mended_bytes.fetch_add(bytes, Relaxed);
+    pub(super) fn repaired(&self, places: u64, bytes: u64) {
+        self.repaired.fetch_add(places, Relaxed);
+        self.repaired_bytes.fetch_add(bytes, Relaxed);
         self.tell();
     }
 
@@ -116,15 +116,15 @@ impl<'l> Pace<'l> {
         (self.listener)(&self.progress());
     }
 
-    pub(super) fn progress(&self) -> MendProgress {
+    pub(super) fn progress(&self) -> RepairProgress {
         // What relays did in vain is done again otherwise, and counts once.
         let bytes_total = self.bytes_total.load(Relaxed);
-        MendProgress {
+        RepairProgress {
             bytes_total,
             bytes_done: self.bytes_done.load(Relaxed).min(bytes_total),
             corrupt: self.corrupt.load(Relaxed),
-            mended: self.mended.load(Relaxed),
-            mended_bytes: self.mended_bytes.load(Relaxed),
+            repaired: self.repaired.load(Relaxed),
+            repaired_bytes: self.repaired_bytes.load(Relaxed),
             survivor_bytes: self.survivor_bytes.load(Relaxed),
         }
     }

@@ -4,10 +4,10 @@
 //! ```text
 //! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is corrupt
 //! then table by table; one that was adopted before is scrubbed
-//!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is mended place by place
+//!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is repaired place by place
 //! ```
 //!
-//! Whatever ends it early, it goes on where it was when it is called again: what was mended
+//! Whatever ends it early, it goes on where it was when it is called again: what was repaired
 //! verifies.
 //!
 //! Invariant: a table is adopted only if as many of its other nodes have it published, with the
@@ -20,10 +20,10 @@ use rackscan_format::{
 };
 
 use super::{
-    brought::Bringing,
     map::KnownMap,
-    pace::{MendListener, Pace},
+    pace::{Pace, RepairListener},
     scrub::{Looking, ScrubOptions, ScrubReport},
+    stripe_rebuild::StripeRebuild,
 };
 use crate::{
     ClientError, Cluster,
@@ -37,7 +37,7 @@ pub struct RebuiltTable {
     pub name: String,
     /// Whether the node had nothing of it.
     pub adopted: bool,
-    /// What was found and mended at the node.
+    /// What was found and repaired at the node.
     pub report: ScrubReport,
 }
 
@@ -57,7 +57,7 @@ impl RebuildReport {
     /// Bytes that are whole again.
     #[must_use]
     pub fn rebuilt_bytes(&self) -> u64 {
-        self.tables.iter().map(|table| table.report.mended_bytes).sum()
+        self.tables.iter().map(|table| table.report.repaired_bytes).sum()
     }
 
     /// Bytes that other nodes read for them.
@@ -94,7 +94,7 @@ impl Cluster {
         &self,
         node: NodeId,
         options: &ScrubOptions,
-        listener: MendListener<'_>,
+        listener: RepairListener<'_>,
     ) -> Result<RebuildReport, ClientError> {
         self.position(node)?;
         let pace = Pace::new(options.bytes_per_second, listener);
@@ -107,14 +107,14 @@ impl Cluster {
                 report.left.push((name, problem));
                 continue;
             }
-            let map = match self.map_to_mend(candidate.definition.id).await {
+            let map = match self.map_to_repair(candidate.definition.id).await {
                 Ok(map) => map,
                 Err(error) => {
                     report.left.push((name, error.to_string()));
                     continue;
                 }
             };
-            // All tables are adopted before any is mended: from here on the node gives none of
+            // All tables are adopted before any is repaired: from here on the node gives none of
             // their places away.
             if !candidate.is_here
                 && let Err(error) = self.adopt(node, map.definition.id).await
@@ -151,19 +151,19 @@ impl Cluster {
         let mut report = ScrubReport::default();
         let options = ScrubOptions { repair: true, equations: false, ..*options };
         let relays = self.relays(&map.definition.nodes).await;
-        let bringing = relays.map(|relays| Bringing { table: map.definition.id, relays });
+        let rebuilding = relays.map(|relays| StripeRebuild { table: map.definition.id, relays });
         for stripes in &map.sets {
             let place = stripes.set.streams.iter().position(|stream| stream.node == node);
             if let Some(place) = place {
                 let looking = if is_here { Looking::One(place) } else { Looking::Adopted(place) };
-                let brought = (stripes, bringing.as_ref());
-                self.scrub_set(brought, looking, &options, pace, &mut report).await?;
+                let stripe_rebuild = (stripes, rebuilding.as_ref());
+                self.scrub_set(stripe_rebuild, looking, &options, pace, &mut report).await?;
             }
         }
         let after = report.finished(pace);
         Ok(ScrubReport {
-            mended: after.mended - before.mended,
-            mended_bytes: after.mended_bytes - before.mended_bytes,
+            repaired: after.repaired - before.repaired,
+            repaired_bytes: after.repaired_bytes - before.repaired_bytes,
             survivor_bytes: after.survivor_bytes - before.survivor_bytes,
             ..after
         })

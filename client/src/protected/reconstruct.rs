@@ -144,7 +144,7 @@ impl Cluster {
             self.beyond(lost, page, &away, problem)
         })?;
         if lost.is_there {
-            self.mend_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &bytes);
+            self.repair_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &bytes);
         }
         let copied = self.shared.pages.filled(bytes.len(), |buffer| {
             buffer.copy_from_slice(&bytes);

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`) -> what to read of survivors for all of them (`stripe`)
-//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> mended at the node, which checks them
+//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> repaired at the node, which checks them
 //! ```
 //!
 //! Invariants
 //! - What comes out is checked by the node that has the place: nothing is written there that was
 //!   not there.
-//! - Memory is bounded: [`MEND_BATCHES_MAX`] batches of [`MEND_BATCH_BYTES`] (one stripe at least),
-//!   and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
+//! - Memory is bounded: [`REPAIR_BATCHES_MAX`] batches of [`REPAIR_BATCH_BYTES`] (one stripe at
+//!   least), and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use rackscan_format::limits::{MEND_PLACES_MAX, SECTOR_BYTES};
+use rackscan_format::limits::{REPAIR_PLACES_MAX, SECTOR_BYTES};
 
 use super::{
     corrupt::Corrupt,
@@ -28,18 +28,18 @@ use super::{
 };
 use crate::{
     ClientError, Cluster,
-    limits::{MEND_BATCH_BYTES, MEND_BATCHES_MAX, MEND_REQUEST_BYTES},
+    limits::{REPAIR_BATCH_BYTES, REPAIR_BATCHES_MAX, REPAIR_REQUEST_BYTES},
 };
 
-/// What became of places that were to be mended.
+/// What became of places that were to be repaired.
 #[derive(Debug, Default)]
 pub(super) struct Repaired {
-    pub(super) mended: Vec<u64>,
+    pub(super) places: Vec<u64>,
     /// Those that do not come back, and why.
     pub(super) unreadable: Vec<(u64, String)>,
 }
 
-/// The mending of one node's places in a set.
+/// The repairing of one node's places in a set.
 pub(super) struct Repair<'r> {
     cluster: &'r Cluster,
     stripes: &'r Stripes,
@@ -71,14 +71,14 @@ impl<'r> Repair<'r> {
         Self { cluster, stripes, node, corrupt, pace, suspect: AtomicUsize::new(0) }
     }
 
-    /// Mends these places, as far as survivors give them.
+    /// Repairs these places, as far as survivors give them.
     pub(super) async fn run(&self, places: &[u64]) -> Result<Repaired, ClientError> {
         let batches = self.batches(places);
         let mut done =
-            stream::iter(batches).map(|places| self.mend(places)).buffer_unordered(MEND_BATCHES_MAX);
+            stream::iter(batches).map(|places| self.repair(places)).buffer_unordered(REPAIR_BATCHES_MAX);
         let mut all = Repaired::default();
         while let Some(one) = done.try_next().await? {
-            all.mended.extend(one.mended);
+            all.places.extend(one.places);
             all.unreadable.extend(one.unreadable);
         }
         Ok(all)
@@ -103,7 +103,7 @@ impl<'r> Repair<'r> {
         let (mut last, mut bytes) = (None, 0);
         for (stripe, place, length) in found {
             match batches.last_mut() {
-                Some(batch) if last == Some(stripe) || bytes < MEND_BATCH_BYTES => batch.push(place),
+                Some(batch) if last == Some(stripe) || bytes < REPAIR_BATCH_BYTES => batch.push(place),
                 _ => {
                     batches.push(vec![place]);
                     bytes = 0;
@@ -114,7 +114,7 @@ impl<'r> Repair<'r> {
         batches
     }
 
-    async fn mend(&self, places: Vec<u64>) -> Result<Repaired, ClientError> {
+    async fn repair(&self, places: Vec<u64>) -> Result<Repaired, ClientError> {
         let batch = self.reconstructed(places, &BTreeSet::new()).await?;
         let mut repaired = Repaired::default();
         let whole: Vec<usize> = (0..batch.places.len()).filter(|at| !batch.beyond.contains(at)).collect();
@@ -124,7 +124,7 @@ impl<'r> Repair<'r> {
                 continue;
             }
             for at in group {
-                if self.send(&batch, &[*at]).await? || self.mend_otherwise(batch.places[*at]).await? {
+                if self.send(&batch, &[*at]).await? || self.repair_otherwise(batch.places[*at]).await? {
                     self.note(&batch, &[*at], &mut repaired);
                 } else {
                     let reason = "what survivors have does not give it".to_owned();
@@ -145,14 +145,14 @@ impl<'r> Repair<'r> {
 
     fn note(&self, batch: &Batch, group: &[usize], repaired: &mut Repaired) {
         let bytes = group.iter().map(|at| batch.bytes[*at].len() as u64).sum();
-        repaired.mended.extend(group.iter().map(|at| batch.places[*at]));
-        self.pace.mended(group.len() as u64, bytes);
+        repaired.places.extend(group.iter().map(|at| batch.places[*at]));
+        self.pace.repaired(group.len() as u64, bytes);
         self.pace.done(bytes);
     }
 
     /// Somebody else's bytes may be wrong, too, without anybody knowing whose: one more node after
     /// the other is taken for lost.
-    async fn mend_otherwise(&self, place: u64) -> Result<bool, ClientError> {
+    async fn repair_otherwise(&self, place: u64) -> Result<bool, ClientError> {
         // Whoever it was the last time is tried first.
         let nodes = self.stripes.set.streams.len();
         let first = self.suspect.load(Relaxed);
@@ -171,7 +171,7 @@ impl<'r> Repair<'r> {
         let bytes: Vec<(u64, &[u8])> =
             group.iter().map(|at| (batch.places[*at], &batch.bytes[*at][..])).collect();
         let node = self.stripes.set.streams[self.node].node;
-        match self.cluster.mend(node, self.stripes.set.id, &bytes).await {
+        match self.cluster.repair(node, self.stripes.set.id, &bytes).await {
             Ok(()) => Ok(true),
             Err(error) if error.is_malformed() => Ok(false),
             Err(error) => Err(error),
@@ -290,9 +290,9 @@ fn groups<'g>(batch: &Batch, places: &'g [usize]) -> Vec<&'g [usize]> {
         let mut bytes = 0;
         let within = |at: &&usize| {
             bytes += batch.bytes[**at].len();
-            bytes <= MEND_REQUEST_BYTES
+            bytes <= REPAIR_REQUEST_BYTES
         };
-        let count = rest.iter().take(MEND_PLACES_MAX).take_while(within).count().max(1);
+        let count = rest.iter().take(REPAIR_PLACES_MAX).take_while(within).count().max(1);
         let (now, later) = rest.split_at(count);
         groups.push(now);
         rest = later;

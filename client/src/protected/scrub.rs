@@ -3,7 +3,7 @@
 //! ```text
 //! maps       every node has the map; who has none gets it from another
 //! places     each node reads and checks its own (`Request::Verify`); only what is corrupt is said
-//! repair     corrupt places from the same ranges of others (`repair`), mended at their node, which checks them
+//! repair     corrupt places from the same ranges of others (`repair`), repaired at their node, which checks them
 //! equations  if asked for: all cells are read here, and must XOR to nothing
 //! ```
 //!
@@ -23,22 +23,22 @@ use rackscan_stripe::xor;
 
 use super::{
     beyond::{Beyond, beyond},
-    brought::{Bringing, is_much},
     corrupt::Corrupt,
     map::KnownMap,
-    pace::{MendListener, Pace},
+    pace::{Pace, RepairListener},
     repair::Repair,
+    stripe_rebuild::{StripeRebuild, is_much},
     stripes::{CellRange, Stripes},
 };
 use crate::{
     ClientError, Cluster,
-    limits::{CELLS_READ_MAX, FINDINGS_MAX, MEND_BATCHES_MAX, VERIFY_REQUEST_BYTES},
+    limits::{CELLS_READ_MAX, FINDINGS_MAX, REPAIR_BATCHES_MAX, VERIFY_REQUEST_BYTES},
 };
 
 /// What a scrub does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Whether what is corrupt is mended; else it is only reported.
+    /// Whether what is corrupt is repaired; else it is only reported.
     pub repair: bool,
     /// Whether all cells are read here and held against the equations.
     pub equations: bool,
@@ -81,9 +81,9 @@ pub struct ScrubReport {
     /// Those of them that were corrupt.
     pub corrupt: Findings,
     /// Of these, how many are whole again.
-    pub mended: u64,
+    pub repaired: u64,
     /// Their bytes.
-    pub mended_bytes: u64,
+    pub repaired_bytes: u64,
     /// Bytes that were read at other nodes for them.
     pub survivor_bytes: u64,
     /// What does not come back: node, device, range, and why.
@@ -106,7 +106,7 @@ impl ScrubReport {
     pub fn is_whole(&self) -> bool {
         self.unreadable.count == 0
             && self.unequal.count == 0
-            && self.corrupt.count == self.mended
+            && self.corrupt.count == self.repaired
             && self.lost.is_empty()
             && self.away.is_empty()
             && self.stripes_skipped == 0
@@ -138,7 +138,7 @@ enum Looked {
 }
 
 impl Cluster {
-    /// Checks a protected table on all of its nodes, and mends what is corrupt if asked to.
+    /// Checks a protected table on all of its nodes, and repairs what is corrupt if asked to.
     /// `listener` hears how far that is.
     ///
     /// # Errors
@@ -148,9 +148,9 @@ impl Cluster {
         &self,
         table: TableId,
         options: &ScrubOptions,
-        listener: MendListener<'_>,
+        listener: RepairListener<'_>,
     ) -> Result<ScrubReport, ClientError> {
-        let map = self.map_to_mend(table).await?;
+        let map = self.map_to_repair(table).await?;
         let pace = Pace::new(options.bytes_per_second, listener);
         let mut report = ScrubReport::default();
         self.check_maps(&map, options.repair, &mut report).await?;
@@ -166,7 +166,10 @@ impl Cluster {
     }
 
     /// The map of a protected table, and of no other.
-    pub(super) async fn map_to_mend(&self, table: TableId) -> Result<std::sync::Arc<KnownMap>, ClientError> {
+    pub(super) async fn map_to_repair(
+        &self,
+        table: TableId,
+    ) -> Result<std::sync::Arc<KnownMap>, ClientError> {
         let map = self.table_map(table).await?.filter(|map| map.definition.id == table);
         map.ok_or_else(|| ClientError::NotProtected {
             table,
@@ -177,7 +180,7 @@ impl Cluster {
     /// Looks at one set; what one node has lost is brought back by relays, if there are any.
     pub(super) async fn scrub_set(
         &self,
-        (stripes, bringing): (&Arc<Stripes>, Option<&Bringing>),
+        (stripes, rebuilding): (&Arc<Stripes>, Option<&StripeRebuild>),
         looking: Looking,
         options: &ScrubOptions,
         pace: &Pace<'_>,
@@ -217,7 +220,7 @@ impl Cluster {
             report.unreadable.add(|| name_of_range(stripes, &range, &gone));
         }
         // Relays need all others.
-        let bringing = bringing.filter(|_| gone.is_empty() && options.repair);
+        let rebuilding = rebuilding.filter(|_| gone.is_empty() && options.repair);
         let mut corrupt = Corrupt::without(gone);
         for (node, places) in &found {
             report.places += stripes.places(*node);
@@ -229,16 +232,16 @@ impl Cluster {
         }
         if options.repair {
             for (node, places) in &mut found {
-                if let Some(bringing) = bringing.filter(|_| is_much(stripes, *node, places)) {
+                if let Some(rebuilding) = rebuilding.filter(|_| is_much(stripes, *node, places)) {
                     let back: BTreeSet<u64> =
-                        bringing.back(stripes, *node, places, pace).await.into_iter().collect();
+                        rebuilding.back(stripes, *node, places, pace).await.into_iter().collect();
                     back.iter().for_each(|place| corrupt.remove(stripes, *node, *place));
                     places.retain(|place| !back.contains(place));
                 }
             }
             for (node, places) in found.iter().filter(|(_, places)| !places.is_empty()) {
                 let repaired = Repair::new(self, stripes, *node, &corrupt, pace).run(places).await?;
-                for place in &repaired.mended {
+                for place in &repaired.places {
                     corrupt.remove(stripes, *node, *place);
                 }
                 for (place, reason) in &repaired.unreadable {
@@ -331,7 +334,7 @@ impl Cluster {
             (0..stripes.set.stripes).filter(|stripe| !corrupt.touches(stripes, *stripe)).collect();
         report.stripes_skipped += stripes.set.stripes - whole.len() as u64;
         let one = |stripe: u64| async move { (stripe, self.unequal(stripes, stripe, pace).await) };
-        let mut found = stream::iter(whole).map(one).buffered(MEND_BATCHES_MAX);
+        let mut found = stream::iter(whole).map(one).buffered(REPAIR_BATCHES_MAX);
         while let Some((stripe, outcome)) = found.next().await {
             match outcome {
                 Ok(equations) => {
@@ -386,8 +389,8 @@ impl ScrubReport {
     pub(super) fn finished(self, pace: &Pace<'_>) -> Self {
         let progress = pace.progress();
         Self {
-            mended: progress.mended,
-            mended_bytes: progress.mended_bytes,
+            repaired: progress.repaired,
+            repaired_bytes: progress.repaired_bytes,
             survivor_bytes: progress.survivor_bytes,
             ..self
         }

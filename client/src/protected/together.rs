@@ -101,7 +101,7 @@ impl Cluster {
             let identity = PageIdentity { table, segment, column: wanted.column, page: wanted.page };
             page.verify(&identity).ok()?;
             if lost.is_there {
-                self.mend_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &page);
+                self.repair_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &page);
             }
             Some(page)
         };

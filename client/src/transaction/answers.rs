@@ -10,7 +10,7 @@ use std::time::Instant;
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
     codec,
-    message::{Answer, HomeRegion, Parcel, Refusal, RefusalCode, Target},
+    message::{Answer, HomeRegion, Payload, Refusal, RefusalCode, Target},
 };
 use rackscan_ramp::{
     algorithm::Event as Happening,
@@ -61,10 +61,10 @@ impl Session {
     }
 
     /// A private copy of what was said.
-    fn bytes_of(&self, at: usize, parcel: Parcel, answer_bytes: usize) -> Result<Vec<u8>, String> {
-        let beside = match parcel {
-            Parcel::Here(bytes) => return Ok(bytes),
-            Parcel::Beside(beside) => beside,
+    fn bytes_of(&self, at: usize, payload: Payload, answer_bytes: usize) -> Result<Vec<u8>, String> {
+        let beside = match payload {
+            Payload::Here(bytes) => return Ok(bytes),
+            Payload::Beside(beside) => beside,
         };
         let (region, memory) = self.lines.memory(at).ok_or("its connection has ended")?;
         let begin = self.parts.answers.start;

@@ -5,7 +5,7 @@
 //!      |  leases at all homes that are concerned          once; renewed when a home was started anew
 //!      v
 //!   the algorithm's coordinator (rackscan-ramp)  <------- replies, losses, returns
-//!      |  messages: one parcel for each home              in front of them: leases moved on, what has settled
+//!      |  messages: one payload for each home              in front of them: leases moved on, what has settled
 //!      |  GET: out of slots, where places are known       copied, then checked, then: is the node still there?
 //!      v
 //!   lines to all nodes
@@ -295,7 +295,7 @@ impl Session {
             self.make_ready(unique.iter(), deadline)?;
             let timestamp = self.clock.next(self.wall.now_ms())?;
             self.begin(begun);
-            let cluster = Dealt { homes: &self.homes, ids: &self.ids };
+            let cluster = Participants { homes: &self.homes, ids: &self.ids };
             let (coordinator, messages) = self.algorithm.begin_read(timestamp, &unique, &cluster)?;
             let (outcome, run) = self.drive(coordinator, messages, deadline);
             match outcome {
@@ -375,12 +375,12 @@ impl Session {
 }
 
 /// Where keys are, and the leases there.
-struct Dealt<'s> {
+struct Participants<'s> {
     homes: &'s [Home],
     ids: &'s [HomeId],
 }
 
-impl Cluster for Dealt<'_> {
+impl Cluster for Participants<'_> {
     fn home(&self, key: &Key) -> HomeId {
         home_of(key.placement(), self.ids)
     }

@@ -3,7 +3,7 @@
 //! This is the only place where they leave a session: other ways of sending belong here.
 //!
 //! Invariants
-//! - A parcel carries at most one message that is answered, and in front of it what is not.
+//! - A payload carries at most one message that is answered, and in front of it what is not.
 //! - Requests to one home leave in order. One that needs a part of the memory which is in use
 //!   waits, and those behind it, too.
 //! - What is longer than a message lies in our memory until the reply has come.
@@ -13,7 +13,7 @@ use std::time::Instant;
 use rackscan_format::{
     codec,
     limits::TRANSACT_BYTES_MAX,
-    message::{Parcel, Request as LineRequest, Target},
+    message::{Payload, Request as LineRequest, Target},
 };
 use rackscan_ramp::{
     algorithm::Message,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     LineError,
-    limits::{LEASE_REFRESH_PERIOD, PARCEL_KEY_BYTES, SETTLED_TOLD},
+    limits::{LEASE_REFRESH_PERIOD, PAYLOAD_KEY_BYTES, SETTLED_TOLD},
 };
 
 /// About what a key and its value take beside their bytes, and a part beside its items.
@@ -103,12 +103,12 @@ impl Session {
         request: impl Fn(Vec<Key>) -> Request,
     ) {
         let bytes = |key: &Key| key.bytes().len() + 4;
-        if keys.iter().map(bytes).sum::<usize>() <= PARCEL_KEY_BYTES {
+        if keys.iter().map(bytes).sum::<usize>() <= PAYLOAD_KEY_BYTES {
             return self.enqueue(at, purpose, Some(request(keys)));
         }
         let (mut part, mut part_bytes) = (Vec::new(), 0);
         for key in keys {
-            if part_bytes + bytes(&key) > PARCEL_KEY_BYTES && !part.is_empty() {
+            if part_bytes + bytes(&key) > PAYLOAD_KEY_BYTES && !part.is_empty() {
                 self.enqueue(at, purpose, Some(request(std::mem::take(&mut part))));
                 part_bytes = 0;
             }
@@ -167,10 +167,10 @@ impl Session {
         messages.extend(request);
         let encoded = codec::encode(&messages);
         let request = messages.pop().filter(is_answered);
-        let parcel = match encoded {
-            Ok(bytes) if bytes.len() <= TRANSACT_BYTES_MAX => Parcel::Here(bytes),
+        let payload = match encoded {
+            Ok(bytes) if bytes.len() <= TRANSACT_BYTES_MAX => Payload::Here(bytes),
             Ok(bytes) => match self.beside(at, tag, memory, &bytes) {
-                Ok(parcel) => parcel,
+                Ok(payload) => payload,
                 Err(sent) => return (sent, request),
             },
             Err(_) => return (Sent::Never(self.too_large(at, 0)), request),
@@ -179,7 +179,7 @@ impl Session {
         let length_bytes = if has_long_answer { answers.len() as u64 } else { 0 };
         let target =
             Target { length_bytes, offset_bytes: memory.offset_bytes + answers.start as u64, ..memory };
-        let sent = self.lines.send(at, tag, LineRequest::Transact { messages: parcel, target });
+        let sent = self.lines.send(at, tag, LineRequest::Transact { messages: payload, target });
         if has_long_answer && sent.is_ok() {
             self.homes[at].answer_of = Some(tag);
         }
@@ -204,7 +204,7 @@ impl Session {
     }
 
     /// Lays bytes where the home takes them from.
-    fn beside(&mut self, at: usize, tag: u64, memory: Target, bytes: &[u8]) -> Result<Parcel, Sent> {
+    fn beside(&mut self, at: usize, tag: u64, memory: Target, bytes: &[u8]) -> Result<Payload, Sent> {
         let area = self.parts.requests.clone();
         if bytes.len() > area.len() {
             return Err(Sent::Never(self.too_large(at, bytes.len() as u64)));
@@ -218,7 +218,7 @@ impl Session {
         }
         self.homes[at].source_of = Some(tag);
         let offset_bytes = memory.offset_bytes + area.start as u64;
-        Ok(Parcel::Beside(Target { offset_bytes, length_bytes: bytes.len() as u64, ..memory }))
+        Ok(Payload::Beside(Target { offset_bytes, length_bytes: bytes.len() as u64, ..memory }))
     }
 
     pub(super) fn too_large(&self, at: usize, bytes: u64) -> TransactionError {

@@ -24,7 +24,7 @@ use rackscan_ramp::{
     timestamp::Timestamp,
 };
 
-use super::{Dealt, Session, TransactionError, Written};
+use super::{Participants, Session, TransactionError, Written};
 use crate::limits::WRITE_ATTEMPTS_MAX;
 
 /// How an attempt ended that is not known to be committed.
@@ -111,7 +111,7 @@ impl Session {
     ) -> Result<Written, Failed> {
         let homes = self.homes_of(items.iter().map(|item| &item.key));
         self.begin(begun);
-        let cluster = Dealt { homes: &self.homes, ids: &self.ids };
+        let cluster = Participants { homes: &self.homes, ids: &self.ids };
         let began = self.algorithm.begin_write(Begun { timestamp, wall_ms, settled: &[] }, items, &cluster);
         let (coordinator, messages) = began.map_err(|error| Failed::Final(error.into()))?;
         let (outcome, run) = self.drive(coordinator, messages, begun + self.timeout);

@@ -2,10 +2,10 @@
 //! nothing invented beyond?
 
 mod losses;
-mod mending;
+mod new_versions;
 mod relayed;
+mod repairing;
 mod steps;
-mod successors;
 mod support;
 mod together;
 mod unresponsive;

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use rackscan_client::{Cluster, LoadSession, MendProgress, ScrubOptions};
+use rackscan_client::{Cluster, LoadSession, RepairProgress, ScrubOptions};
 use rackscan_format::{
     ids::TableId,
     message::RelayStatus,
@@ -200,7 +200,7 @@ async fn what_a_node_has_lost_is_relayed_to_it_by_the_others_and_read_from_them_
     // The lost node counts anew.
     let (relayed_before, pulled_before) = done_with(&rack, &cluster, set.stripes * 4).await;
     let most = AtomicU64::new(0);
-    let listener = |progress: &MendProgress| {
+    let listener = |progress: &RepairProgress| {
         assert!(progress.bytes_done <= progress.bytes_total, "{progress:?}");
         most.fetch_max(progress.bytes_done, Relaxed);
     };
@@ -242,14 +242,14 @@ async fn a_survivor_with_corrupt_bytes_does_not_spoil_what_is_rebuilt() {
     assert!(report.left.is_empty(), "{report:?}");
     assert!(done_with(&rack, &cluster, relayed + 1).await.0.stripes > relayed, "relays took part");
     let options = ScrubOptions { repair: true, equations: false, ..ScrubOptions::default() };
-    let mended = cluster.scrub(TableId(7), &options, &|_| {}).await.unwrap();
-    assert!(mended.is_whole(), "{mended:?}");
+    let repaired = cluster.scrub(TableId(7), &options, &|_| {}).await.unwrap();
+    assert!(repaired.is_whole(), "{repaired:?}");
     assert!(is_whole(&cluster, 7).await);
     assert_eq!(is_read(&cluster, &before).await, (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn little_that_a_node_has_lost_is_mended_by_the_client() {
+async fn little_that_a_node_has_lost_is_repaired_by_the_client() {
     let mut rack = Rack::relaying(4, DEVICE_BYTES);
     let cluster = rack.connect(0).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[1, 1, 1, 1]).await;

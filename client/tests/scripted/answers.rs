@@ -16,7 +16,7 @@ use rackscan_format::{
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
     limits::WITHHELD_HERE_BYTES_MAX,
     message::{
-        Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, Parcel, RefusalCode, ReplyMessage,
+        Answer, BounceReason, Cost, LoadReport, NodeCatalog, NodeTable, Payload, RefusalCode, ReplyMessage,
         Request,
     },
     program::{Output, PROGRAM_VERSION, ScanProgram},
@@ -269,10 +269,10 @@ async fn withheld_rows_that_are_too_many_for_a_request_lie_behind_its_target() {
     for address in addresses(&folder, 1) {
         let expected = few.as_bytes().to_vec();
         let script = move |request: &Request| match request {
-            Request::Process { withheld: Some(Parcel::Here(bytes)), .. } if *bytes == expected => {
+            Request::Process { withheld: Some(Payload::Here(bytes)), .. } if *bytes == expected => {
                 Act::Answer(Vec::new(), processed(0, None))
             }
-            Request::Process { withheld: Some(Parcel::Beside(source)), target, .. }
+            Request::Process { withheld: Some(Payload::Beside(source)), target, .. }
                 if target.key == source.key
                     && target.length_bytes >= 2 << 20
                     && target.offset_bytes + target.length_bytes <= source.offset_bytes =>

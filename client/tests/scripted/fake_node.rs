@@ -17,7 +17,7 @@ use rackscan_fabric::{Address, ClusterKey, Connection, Event, Listener, Operatio
 use rackscan_format::{
     ids::NodeId,
     message::{
-        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Parcel, Refusal,
+        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, Payload, Refusal,
         RefusalCode, ReplyMessage, Request, RequestMessage, Target,
     },
 };
@@ -204,7 +204,7 @@ fn perform(
 fn read_source(connection: &mut Connection, request: &Request) -> Vec<u8> {
     let (Request::Append { source, .. }
     | Request::Keep { source, .. }
-    | Request::Process { withheld: Some(Parcel::Beside(source)), .. }) = request
+    | Request::Process { withheld: Some(Payload::Beside(source)), .. }) = request
     else {
         panic!("expected memory to read, found {request:?}")
     };

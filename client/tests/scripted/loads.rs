@@ -226,8 +226,8 @@ async fn a_kept_segment_is_told_with_the_rows_that_are_gone_and_counts_as_one_of
         _ => None,
     });
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
-    let successor = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
-    let session = LoadSession::begin(&cluster, successor).await.unwrap();
+    let new_version = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
+    let session = LoadSession::begin(&cluster, new_version).await.unwrap();
     let gone = WithheldRows::of([3, 99]).unwrap();
     session.keep(NODE, &segment(0).0, &gone).await.unwrap();
     session.keep(NODE, &segment(1).0, &WithheldRows::NONE).await.unwrap();
@@ -273,15 +273,15 @@ async fn a_segment_that_cannot_be_kept_is_refused_before_anything_is_sent_and_en
 }
 
 #[tokio::test]
-async fn a_successor_that_comes_too_late_is_forgotten_and_its_maker_learns_why() {
+async fn a_new_version_that_comes_too_late_is_forgotten_and_its_maker_learns_why() {
     let folder = folder();
     let late = |request: &Request| {
         matches!(request, Request::CommitPublish { .. }).then_some(Act::Refuse(RefusalCode::Replaced, 0))
     };
     let nodes = nodes(&folder, late);
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();
-    let successor = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
-    let session = LoadSession::begin(&cluster, successor).await.unwrap();
+    let new_version = TableDefinition { id: TableId(8), succeeds: Some(TableId(7)), ..definition() };
+    let session = LoadSession::begin(&cluster, new_version).await.unwrap();
     let error = session.publish().await.unwrap_err();
     let ClientError::Refused { node: NODE, refusal, .. } = error else { panic!("{error}") };
     assert_eq!(refusal.code, RefusalCode::Replaced);
@@ -492,7 +492,7 @@ async fn a_load_takes_the_place_of_the_table_that_it_has_seen_or_looks_again() {
 }
 
 #[tokio::test]
-async fn a_successor_is_prepared_with_what_it_is_to_derive_and_not_with_what_does_not_fit_it() {
+async fn a_new_version_is_prepared_with_what_it_is_to_derive_and_not_with_what_does_not_fit_it() {
     let folder = folder();
     let nodes = nodes(&folder, |_| None);
     let cluster = connect(&[&nodes[0], &nodes[1]], TIMEOUT).await.unwrap();

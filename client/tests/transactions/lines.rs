@@ -6,7 +6,7 @@ use rackscan_client::{LineError, LineEvent, Lines, LinesOptions};
 use rackscan_device::Wait;
 use rackscan_format::{
     codec,
-    message::{Answer, Parcel, Request, Target},
+    message::{Answer, Payload, Request, Target},
 };
 use rackscan_ramp::{
     message::Request as Asked,
@@ -132,7 +132,7 @@ fn unanswered(messages: usize) -> Request {
     let timestamps = vec![Timestamp { time: u64::MAX, client: ClientId(u32::MAX) }; 256];
     let bytes = codec::encode(&vec![Asked::Settled { timestamps }; messages]).expect("they are encoded");
     let target = Target { key: 0, offset_bytes: 0, length_bytes: 0 };
-    Request::Transact { messages: Parcel::Here(bytes), target }
+    Request::Transact { messages: Payload::Here(bytes), target }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Are transactions whole, whatever the wire, the algorithm and the fate of nodes? Goal: what
+//! Are transactions whole, whatever the wire, the algorithm and the outcome of nodes? Goal: what
 //! sessions promise, over real connections. Method: homes in threads of the test that can be
 //! silent, end and begin again; and the checker of histories.
 

@@ -23,7 +23,7 @@ use rackscan_format::{
     limits::TRANSACT_BYTES_MAX,
     message::{
         Answer, BridgeStatus, CacheStatus, HomeRegion, HomeStatus, LoadReport, NodeCounters, NodeStatus,
-        Parcel, Refusal, RefusalCode, ReplyMessage, Request, RequestMessage, Target,
+        Payload, Refusal, RefusalCode, ReplyMessage, Request, RequestMessage, Target,
     },
 };
 use rackscan_ramp::{
@@ -314,10 +314,10 @@ impl Serving {
         true
     }
 
-    fn transact(&mut self, at: usize, id: RequestId, messages: Parcel, target: Target) -> bool {
+    fn transact(&mut self, at: usize, id: RequestId, messages: Payload, target: Target) -> bool {
         let bytes = match messages {
-            Parcel::Here(bytes) => bytes,
-            Parcel::Beside(source) => {
+            Payload::Here(bytes) => bytes,
+            Payload::Beside(source) => {
                 self.knobs.beside.fetch_add(1, Ordering::SeqCst);
                 pull(&mut self.clients[at].connection, source)
             }
@@ -391,7 +391,7 @@ impl Serving {
         let Some(at) = self.clients.iter().position(|client| client.number == asker.client) else { return };
         let bytes = codec::encode(&asker.replies).expect("replies");
         if bytes.len() <= TRANSACT_BYTES_MAX {
-            return self.say(at, asker.id, Ok(Answer::Transacted { messages: Parcel::Here(bytes) }));
+            return self.say(at, asker.id, Ok(Answer::Transacted { messages: Payload::Here(bytes) }));
         }
         let Target { key, offset_bytes: address, length_bytes: length } = asker.target;
         if bytes.len() as u64 > length {
@@ -404,7 +404,7 @@ impl Serving {
         let target = RemoteRegion { key, address, length };
         let write = Operation::WriteBytes { bytes: &bytes, target, target_offset: 0 };
         let _ = self.clients[at].connection.post(0, write);
-        let messages = Parcel::Beside(Target { length_bytes: bytes.len() as u64, ..asker.target });
+        let messages = Payload::Beside(Target { length_bytes: bytes.len() as u64, ..asker.target });
         self.say(at, asker.id, Ok(Answer::Transacted { messages }));
     }
 
@@ -413,7 +413,7 @@ impl Serving {
         let bytes = reply.encode().expect("a reply fits a message");
         let Client { connection, posts, .. } = &mut self.clients[at];
         let index = posts.as_mut().and_then(|posts| posts.asked.remove(&id));
-        let is_beside = matches!(reply.outcome, Ok(Answer::Transacted { messages: Parcel::Beside(_) }));
+        let is_beside = matches!(reply.outcome, Ok(Answer::Transacted { messages: Payload::Beside(_) }));
         if let (Some(posts), Some(index)) = (posts, index.filter(|_| !is_beside))
             && posts.replies.send(connection, 0, index, &bytes).is_ok()
         {

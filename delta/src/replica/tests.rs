@@ -349,7 +349,7 @@ fn a_table_that_came_of_another_by_flushes_is_told_from_one_that_replaced_it_how
         replica.record(HomeId(0), Record::Put(part)).unwrap();
     };
     let flush = |from, to| {
-        Closing::noted(&note_of_successor(TableId(to)), &table_prefix(TableId(from)), &homes).unwrap()
+        Closing::noted(&note_of_new_version(TableId(to)), &table_prefix(TableId(from)), &homes).unwrap()
     };
     let emptied = |table| Closing::Emptied.items(&table_prefix(TableId(table)), &homes).unwrap();
     for (from, to) in [(1, 2), (2, 3), (2, 4), (4, 5)] {

@@ -14,7 +14,7 @@ use rackscan_ramp::{
 const KEPT: u32 = 3;
 const KEPT_ROWS: u32 = 500;
 
-fn successor() -> Arc<TableDefinition> {
+fn new_version() -> Arc<TableDefinition> {
     let column =
         |name: &str, column_type| ColumnDefinition { name: name.to_owned(), column_type, nullable: true };
     Arc::new(TableDefinition {
@@ -64,7 +64,7 @@ impl World {
             Value::DELETED
         } else {
             self.expected.insert(row, key);
-            Value::new(&encode(&successor(), &datums(key)).unwrap()).unwrap()
+            Value::new(&encode(&new_version(), &datums(key)).unwrap()).unwrap()
         };
         if matches!(row, RowIdentity::Stored { .. }) {
             self.stored_gone.insert(row);
@@ -84,7 +84,7 @@ fn every_row_is_in_one_segment_and_not_withheld_whatever_changed_meanwhile() {
         let sealed = Arc::new(BTreeMap::from([(SegmentId(1), sealed)]));
         let was_gone: Vec<RowIdentity> =
             gone_before.iter().map(|row| RowIdentity::Stored { segment: SegmentId(1), row: *row }).collect();
-        let mut sealing = Sealing::new(successor(), SegmentId(KEPT), sealed);
+        let mut sealing = Sealing::new(new_version(), SegmentId(KEPT), sealed);
         let mut segments = Vec::new();
         let mut earlier = TableRows::default();
         for changes in [if seed % 4 == 0 { 0 } else { 6000 }, 900, 0] {
@@ -104,7 +104,7 @@ fn every_row_is_in_one_segment_and_not_withheld_whatever_changed_meanwhile() {
             for (row, place) in run.rows().iter().zip(0..).filter(|(_, place)| !gone.contains(place)) {
                 assert!(found.insert(*row, place).is_none(), "{row} is in two places");
                 let key = datums(world.expected[row]).remove(0);
-                assert_eq!(successor().nodes[key_hash(Some(&key)).position(3)], *node, "{row}");
+                assert_eq!(new_version().nodes[key_hash(Some(&key)).position(3)], *node, "{row}");
             }
             let pages: usize = run.directory().chunks.iter().map(|chunk| chunk.pages.len()).sum();
             assert_eq!(run.pages().len(), pages);
@@ -125,7 +125,7 @@ fn rows_of_a_new_segment_are_in_the_order_of_the_table_with_missing_values_last(
     let mut world = World::default();
     let mut random = fastrand::Rng::with_seed(5);
     (0..3000).for_each(|_| world.change(&mut random));
-    let mut sealing = Sealing::new(successor(), SegmentId(KEPT), Arc::default());
+    let mut sealing = Sealing::new(new_version(), SegmentId(KEPT), Arc::default());
     let changed: Vec<_> = world.rows.since(&TableRows::default()).collect();
     let segments = sealing.take(&world.rows, changed).unwrap();
     assert!(segments.len() >= 3);
@@ -145,6 +145,6 @@ fn a_row_that_does_not_fit_its_table_stops_the_sealing_and_is_named() {
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
     let timestamp = Timestamp { time: 1, client: ClientId(1) };
     rows.insert(row, RowVersion { timestamp, value: Value::new(b"\x01\x01").unwrap() });
-    let error = Sealing::new(successor(), SegmentId(KEPT), Arc::default()).take(&rows, [row]).unwrap_err();
+    let error = Sealing::new(new_version(), SegmentId(KEPT), Arc::default()).take(&rows, [row]).unwrap_err();
     assert!(error.to_string().starts_with("row 5 of segment 1: "), "{error}");
 }

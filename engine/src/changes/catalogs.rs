@@ -165,7 +165,7 @@ mod tests {
         let first = catalogs.begin_reading().ended(catalog(&[1]));
         let second = catalogs.begin_reading();
         told(&mut replica, 1, row_of(2));
-        assert!(!catalogs.fits(&replica, Some(&first)), "it may be a successor");
+        assert!(!catalogs.fits(&replica, Some(&first)), "it may be a new version");
         assert!(!catalogs.fits(&replica, Some(&second.ended(catalog(&[1])))), "this began before, too");
         let third = catalogs.begin_reading().ended(catalog(&[1]));
         assert!(catalogs.fits(&replica, Some(&third)), "it is gone");
@@ -193,8 +193,8 @@ mod tests {
         told(&mut replica, 3, Closing::Emptied.items(&table_prefix(TableId(1)), &homes).unwrap());
         assert!(!catalogs.fits(&replica, None));
         assert!(replica.table(TableId(1)).is_none());
-        let successor = catalogs.begin_reading().ended(catalog(&[5]));
-        assert!(catalogs.fits(&replica, Some(&successor)));
+        let new_version = catalogs.begin_reading().ended(catalog(&[5]));
+        assert!(catalogs.fits(&replica, Some(&new_version)));
     }
 
     #[test]

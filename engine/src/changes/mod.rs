@@ -38,7 +38,7 @@ use rackscan_client::{
 use rackscan_delta::{
     derived,
     identity::{RowIdentity, table_prefix},
-    replica::{Replica, TableRows, note_of_successor},
+    replica::{Replica, TableRows, note_of_new_version},
 };
 use rackscan_format::{ids::TableId, schema::TableDefinition};
 use rackscan_ramp::{
@@ -299,13 +299,13 @@ impl Changes {
         followed.catalogs.left_behind(&followed.replica)
     }
 
-    /// Lets homes take no more writes to a table, because a successor is about to take its place.
+    /// Lets homes take no more writes to a table, because a new version is about to take its place.
     pub(crate) async fn close(
         self: &Arc<Self>,
         table: TableId,
-        successor: TableId,
+        new_version: TableId,
     ) -> Result<(), EngineError> {
-        let items = Closing::noted(&note_of_successor(successor), &table_prefix(table), &self.homes());
+        let items = Closing::noted(&note_of_new_version(new_version), &table_prefix(table), &self.homes());
         self.write_closing(table, items).await
     }
 

@@ -12,7 +12,7 @@
 //! Invariants
 //! - Nobody but views sees bases.
 //! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor
-//!   the one before that: while that one is there, its successor may be about to be published.
+//!   the one before that: while that one is there, its new version may be about to be published.
 //!   Tables that were succeeded last count as there: queries and transactions go on that began with
 //!   them.
 

@@ -1,7 +1,7 @@
 //! What is derived from a table's rows, and how do statements say so?
 //!
 //! ```text
-//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a successor that has it   (sealing)
+//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a new version that has it   (sealing)
 //! changed rows -> entries, in their transaction                                                                                 (changes/derive)
 //! sealing      -> what segments add up to, in a base for each view     [base]
 //! SELECT       -> base and entries of one moment -> a view's rows      [view], [amounts]

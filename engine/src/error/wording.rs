@@ -107,6 +107,9 @@ pub(crate) fn in_words_of_users(message: &str) -> String {
     if message.starts_with("Substring without for/from") {
         return "No function matches substr of one value; expected where it begins, too".to_owned();
     }
+    if message.starts_with("Physical plan does not support logical expression Wildcard") {
+        return "No function matches *; expected columns, or count(*)".to_owned();
+    }
     if message.starts_with("Physical plan does not support logical expression AggregateFunction") {
         return "Aggregate functions are not allowed here; expected them in SELECT, HAVING or ORDER BY"
             .to_owned();

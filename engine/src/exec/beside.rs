@@ -19,6 +19,6 @@ pub(super) async fn scan(work: &SegmentWork, run: &Run, sink: &mut Sink) -> Resu
         std::future::ready(Ok(pages.unwrap_or_default()))
     };
     let stats = scan_here(work, 0, sink, pages).await?;
-    work.tally.beside(&stats);
+    work.counters.beside(&stats);
     Ok(())
 }

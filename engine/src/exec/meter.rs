@@ -6,7 +6,7 @@
 
 use super::{
     context::WaitGuard,
-    tally::{Placed, Tally},
+    counters::{Counters, Placed},
 };
 use crate::report::{Figures, ScanReason};
 use datafusion::arrow::{
@@ -26,7 +26,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Meter {
     node: NodeId,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
     state: Mutex<State>,
 }
 
@@ -50,8 +50,8 @@ impl Busy {
 }
 
 impl Meter {
-    pub(super) fn new(node: NodeId, tally: Arc<Tally>) -> Self {
-        Self { node, tally, state: Mutex::default() }
+    pub(super) fn new(node: NodeId, counters: Arc<Counters>) -> Self {
+        Self { node, counters, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -65,9 +65,9 @@ impl Meter {
         let State { placed: before, figures, .. } =
             std::mem::replace(&mut *state, State { placed: Some(now), ..State::default() });
         if let Some((placement, _)) = before {
-            self.tally.add(placement, &figures);
+            self.counters.add(placement, &figures);
         }
-        self.tally.place(self.node, before, now);
+        self.counters.place(self.node, before, now);
     }
 
     /// Whether the segment is scanned there now.
@@ -200,7 +200,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         let state = std::mem::take(&mut *self.state());
         if let Some((placement, _)) = state.placed {
-            self.tally.add(placement, &state.figures);
+            self.counters.add(placement, &state.figures);
         }
     }
 }

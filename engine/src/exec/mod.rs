@@ -15,6 +15,7 @@
 mod beside;
 mod capture;
 mod context;
+mod counters;
 mod equivalence;
 mod error;
 mod local;
@@ -28,7 +29,6 @@ mod segment;
 mod shared;
 mod shared_rows;
 mod steering;
-mod tally;
 
 pub use error::ScanError;
 
@@ -41,13 +41,14 @@ use self::capture::Capture;
 use crate::{
     indexing::Lookup,
     limits::{SEGMENTS_FOR_NODES_MAX, SEGMENTS_PER_NODE, segment_page_bytes},
-    narrowing::Narrowing,
     pushdown::{ProgramBuilder, type_of},
     report::ScanFigures,
     request::{ScanRequest, SegmentPlace},
+    runtime_filter::RuntimeFilter,
     snapshot::TableSnapshot,
     sql_text::SqlText,
 };
+use counters::Counters;
 use datafusion::{
     arrow::datatypes::SchemaRef,
     common::{
@@ -82,7 +83,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use steering::Steering;
-use tally::Tally;
 
 /// The scan of one table in a plan.
 pub(crate) struct ScanExec {
@@ -92,9 +92,9 @@ pub(crate) struct ScanExec {
     query: Arc<QueryContext>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    tally: Arc<Tally>,
+    counters: Arc<Counters>,
     steering: Arc<Steering>,
-    narrowing: Arc<Narrowing>,
+    runtime_filter: Arc<RuntimeFilter>,
     /// Which rows of stored segments an index says it wants.
     lookup: Option<Arc<Lookup>>,
     statistics: OnceLock<Arc<Statistics>>,
@@ -123,13 +123,13 @@ impl ScanExec {
         let program = Arc::new(program);
         Ok(Self {
             request: Arc::new(request),
-            narrowing: Arc::new(Narrowing::none(Arc::clone(&program))),
+            runtime_filter: Arc::new(RuntimeFilter::none(Arc::clone(&program))),
             program,
             snapshot,
             query,
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
-            tally: Arc::default(),
+            counters: Arc::default(),
             steering: Arc::new(steering),
             lookup: None,
             statistics: OnceLock::new(),
@@ -146,9 +146,9 @@ impl ScanExec {
     pub(crate) fn with_output(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
         let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
         let scan = Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
-        let narrowing = Arc::new(self.narrowing.of_program(Arc::clone(&scan.program)));
+        let runtime_filter = Arc::new(self.runtime_filter.of_program(Arc::clone(&scan.program)));
         let (rows_selected, lookup) = (Arc::clone(&self.rows_selected), self.lookup.clone());
-        Ok(Self { rows_selected, narrowing, lookup, ..scan })
+        Ok(Self { rows_selected, runtime_filter, lookup, ..scan })
     }
 
     pub(crate) fn program(&self) -> &ScanProgram {
@@ -156,11 +156,11 @@ impl ScanExec {
     }
 
     /// The same scan with what operators above want of its rows.
-    fn narrowed(&self, narrowing: Narrowing) -> Result<Self> {
+    fn narrowed(&self, runtime_filter: RuntimeFilter) -> Result<Self> {
         let request = ScanRequest::clone(&self.request);
         let scan = Self::new(request, self.schema(), Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
         let (rows_selected, lookup) = (Arc::clone(&self.rows_selected), self.lookup.clone());
-        Ok(Self { rows_selected, narrowing: Arc::new(narrowing), lookup, ..scan })
+        Ok(Self { rows_selected, runtime_filter: Arc::new(runtime_filter), lookup, ..scan })
     }
 
     /// The column of the table that is put out there as it is.
@@ -175,8 +175,8 @@ impl ScanExec {
         self.request.program.limit_rows.is_none()
     }
 
-    pub(crate) fn narrowing(&self) -> &Narrowing {
-        &self.narrowing
+    pub(crate) fn runtime_filter(&self) -> &RuntimeFilter {
+        &self.runtime_filter
     }
 
     pub(crate) fn snapshot(&self) -> &TableSnapshot {
@@ -185,7 +185,7 @@ impl ScanExec {
 
     /// Whether both put out the same rows, whatever happens above them.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let is_narrowed = |scan: &Self| scan.narrowing.is_any();
+        let is_narrowed = |scan: &Self| scan.runtime_filter.is_any();
         self.request == other.request
             && Arc::ptr_eq(&self.snapshot, &other.snapshot)
             && !is_narrowed(self)
@@ -203,7 +203,7 @@ impl ScanExec {
 
     /// What it has done so far, if it has begun, with what it took to ask an index.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
-        let mut figures = self.tally.figures()?;
+        let mut figures = self.counters.figures()?;
         if let Some(looked) = self.lookup.as_ref().and_then(|lookup| lookup.figures()) {
             figures.add_work(&looked);
         }
@@ -237,15 +237,15 @@ impl ScanExec {
             directory: Arc::clone(directory),
             withheld: self.snapshot.withheld.get(&place.segment).cloned(),
             run: self.snapshot.runs.get(&place.segment).cloned(),
-            narrowed: self.narrowing.plain(),
-            narrowing: Arc::clone(&self.narrowing),
+            narrowed: self.runtime_filter.plain(),
+            runtime_filter: Arc::clone(&self.runtime_filter),
             lookup: self.lookup.clone().map(|lookup| (lookup, Arc::clone(context))),
             snapshot: Arc::clone(&self.snapshot),
             policy: self.request.policy,
             query: Arc::clone(&self.query),
-            tally: Arc::clone(&self.tally),
+            counters: Arc::clone(&self.counters),
             steering: Arc::clone(&self.steering),
-            meter: Meter::new(place.node, Arc::clone(&self.tally)),
+            meter: Meter::new(place.node, Arc::clone(&self.counters)),
             capture: capture.cloned(),
             page_bytes,
             batch_rows: context.session_config().batch_size(),
@@ -317,7 +317,7 @@ impl DisplayAs for ScanExec {
         if let Some(limit) = self.request.program.limit_rows {
             write!(f, ", limit={limit} per segment")?;
         }
-        let sources = self.narrowing.report(&self.snapshot).sources;
+        let sources = self.runtime_filter.report(&self.snapshot).sources;
         if !sources.is_empty() {
             write!(f, ", narrowed by=[{}]", sources.join("; "))?;
         }
@@ -345,7 +345,7 @@ impl ExecutionPlan for ScanExec {
         &self,
         f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
-        for filter in self.narrowing.filters() {
+        for filter in self.runtime_filter.filters() {
             if f(&filter)? == TreeNodeRecursion::Stop {
                 return Ok(TreeNodeRecursion::Stop);
             }
@@ -363,20 +363,20 @@ impl ExecutionPlan for ScanExec {
         if phase != FilterPushdownPhase::Post {
             return Ok(FilterPushdownPropagation::all_unsupported(pushed));
         }
-        let mut narrowing: Option<Narrowing> = None;
+        let mut runtime_filter: Option<RuntimeFilter> = None;
         let taken = pushed.parent_filters.iter().map(|parent| {
-            let so_far = narrowing.as_ref().unwrap_or(&self.narrowing);
+            let so_far = runtime_filter.as_ref().unwrap_or(&self.runtime_filter);
             match so_far.with(&parent.filter, &self.request.program, &self.snapshot) {
                 Some(more) => {
-                    narrowing = Some(more);
+                    runtime_filter = Some(more);
                     PushedDown::Yes
                 }
                 None => PushedDown::No,
             }
         });
         let taken = FilterPushdownPropagation::with_parent_pushdown_result(taken.collect());
-        match narrowing {
-            Some(narrowing) => Ok(taken.with_updated_node(Arc::new(self.narrowed(narrowing)?))),
+        match runtime_filter {
+            Some(runtime_filter) => Ok(taken.with_updated_node(Arc::new(self.narrowed(runtime_filter)?))),
             None => Ok(taken),
         }
     }
@@ -402,7 +402,7 @@ impl ExecutionPlan for ScanExec {
             .collect::<Result<Vec<_>, ScanError>>()?;
         let schema = self.schema();
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        self.tally.begin();
+        self.counters.begin();
         let conform_to = Arc::clone(&schema);
         let loads = Arc::clone(&self.query.loads);
         // Whatever node has least to do comes next, so that a slow one does not hold up the others.

@@ -38,7 +38,7 @@ pub(super) enum Ended {
 /// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
     let mut first_block = 0;
-    let program = work.narrowing.offered(&work.narrowed, &work.query.cluster);
+    let program = work.runtime_filter.offered(&work.narrowed, &work.query.cluster);
     loop {
         let asking = work.query.loads.wait(work.node, Waiting::Scan);
         let began = Instant::now();
@@ -64,7 +64,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
             Err(error) => return Err(error.into()),
         };
         work.query.loads.report(work.node, processed.load);
-        work.narrowing.searched(processed.cost.keys_tested, processed.cost.keys_kept);
+        work.runtime_filter.searched(processed.cost.keys_tested, processed.cost.keys_kept);
         work.meter.processed(&processed, together);
         record(work, &processed).await?;
         let Processed { batches, next_block, .. } = *processed;

@@ -5,8 +5,10 @@
 
 use super::{ScanExec, profile, rounded};
 use crate::{
-    narrowing::Report,
-    report::{ConjunctZones, NarrowingConjunct, NarrowingReport, PlacementPrice, ScanReport, SegmentCounts},
+    report::{
+        ConjunctZones, PlacementPrice, RuntimeFilterConjunct, RuntimeFilterReport, ScanReport, SegmentCounts,
+    },
+    runtime_filter::Report,
     sql_text::SqlText,
 };
 use rackscan_format::{
@@ -41,7 +43,7 @@ impl ScanExec {
             estimated_rows: rounded(self.rows_selected()).min(self.snapshot.rows()),
             planned,
             zone_maps: self.zone_maps(&self.program, 0),
-            narrowing: self.narrowing_report(),
+            runtime_filter: self.runtime_filter_report(),
             prices,
             actual: self.figures(),
         }
@@ -64,12 +66,13 @@ impl ScanExec {
         for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
             *planned.of_mut(decision.placement) += 1;
         }
-        let course = self.steering.course();
-        let corrected: Vec<ScanProfile> = profiles.iter().map(|profile| course.corrected(profile)).collect();
+        let feedback = self.steering.feedback();
+        let corrected: Vec<ScanProfile> =
+            profiles.iter().map(|profile| feedback.corrected(profile)).collect();
         let first = price_all(&profiles, &unknown, calibration);
         let last = price_all(&corrected, &idle, calibration);
         let ms = |price: &Price| price.as_ref().ok().map(|seconds| seconds * 1e3);
-        let has_run = self.tally.figures().is_some();
+        let has_run = self.counters.figures().is_some();
         let prices = Placement::ALL.map(|placement| {
             let price = PlacementPrice {
                 milliseconds: ms(first.of(placement)),
@@ -82,18 +85,18 @@ impl ScanExec {
     }
 
     /// What operators above wanted of the scan, and which index was asked.
-    fn narrowing_report(&self) -> NarrowingReport {
-        let Report { sources, last, segments, keys_given_up } = self.narrowing.report(&self.snapshot);
+    fn runtime_filter_report(&self) -> RuntimeFilterReport {
+        let Report { sources, last, segments, keys_given_up } = self.runtime_filter.report(&self.snapshot);
         let conjuncts = last.map(|(program, conjuncts)| {
             let own = program.program().filter.len() - conjuncts;
             let text = SqlText::new(program.program(), &self.snapshot.definition).filter();
             let zones = self.zone_maps(&program, own);
-            let conjunct = |(sql, zone_maps)| NarrowingConjunct { sql, zone_maps };
+            let conjunct = |(sql, zone_maps)| RuntimeFilterConjunct { sql, zone_maps };
             text.into_iter().skip(own).zip(zones).map(conjunct).collect()
         });
         let by_index = self.lookup.iter().map(|lookup| format!("index {}", lookup.index()));
         let sources = by_index.chain(sources).collect();
-        NarrowingReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
+        RuntimeFilterReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
     }
 
     /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns

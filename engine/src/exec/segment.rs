@@ -7,17 +7,17 @@ use super::{
     ScanError, beside,
     capture::Capture,
     context::QueryContext,
+    counters::Counters,
     local,
     meter::{Busy, Meter},
     remote_fetch,
     remote_process::{self, Ended},
     steering::Steering,
-    tally::Tally,
 };
 use crate::{
     indexing::{Lookup, Wanted},
-    narrowing::{Narrowed, Narrowing},
     report::{Bounce, ScanReason},
+    runtime_filter::{Narrowed, RuntimeFilter},
     snapshot::TableSnapshot,
 };
 use datafusion::{
@@ -49,13 +49,13 @@ pub(super) struct SegmentWork {
     pub(super) run: Option<Arc<Run>>,
     /// The program, as the operators above narrowed it when the segment's turn came.
     pub(super) narrowed: Arc<Narrowed>,
-    pub(super) narrowing: Arc<Narrowing>,
+    pub(super) runtime_filter: Arc<RuntimeFilter>,
     /// Which rows of it an index says are wanted, and what that runs in.
     pub(super) lookup: Option<(Arc<Lookup>, Arc<TaskContext>)>,
     pub(super) snapshot: Arc<TableSnapshot>,
     pub(super) policy: Policy,
     pub(super) query: Arc<QueryContext>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) counters: Arc<Counters>,
     pub(super) steering: Arc<Steering>,
     pub(super) meter: Meter,
     pub(super) capture: Option<Arc<Capture>>,
@@ -95,7 +95,7 @@ impl SegmentWork {
         }
         tracing::debug!(node = self.node.0, why, "a node is lost; its pages are reconstructed");
         self.query.loads.lost(self.node);
-        self.tally.lost(self.node, why.to_owned());
+        self.counters.lost(self.node, why.to_owned());
         self.meter.place(Placement::RemoteFetch, ScanReason::Degraded);
     }
 
@@ -109,7 +109,7 @@ impl SegmentWork {
         }
         tracing::warn!(node = self.node.0, %error, "a node was lost; its devices are read without it");
         self.query.loads.lost(self.node);
-        self.tally.lost(self.node, error.to_string());
+        self.counters.lost(self.node, error.to_string());
         self.meter.place(Placement::Local, ScanReason::NodeLost);
         true
     }
@@ -150,14 +150,14 @@ pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatc
 }
 
 async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
-    work.narrowing.awaited().await;
-    work.narrowed = work.narrowing.now(&work.snapshot);
+    work.runtime_filter.awaited().await;
+    work.narrowed = work.runtime_filter.now(&work.snapshot);
     if let Some(run) = work.run.clone() {
         return beside::scan(&work, &run, &mut sink).await;
     }
     if !work.look_up().await {
         work.steering.passed_over(work.node);
-        work.tally.passed_over();
+        work.counters.passed_over();
         return Ok(());
     }
     let placed = work.steering.decide(&work)?;
@@ -172,7 +172,7 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
             Ended::Here => {}
             Ended::Bounced { first_block, reason, text } => {
                 tracing::debug!(%reason, text, "bounced");
-                work.tally.bounced(Bounce::new(work.node, work.directory.segment, reason, text));
+                work.counters.bounced(Bounce::new(work.node, work.directory.segment, reason, text));
                 work.meter.place(Placement::RemoteFetch, reason.into());
                 remote_fetch::scan(&work, first_block, &mut sink).await?;
             }
@@ -257,7 +257,7 @@ where
         }
     }
     let stats = scan.stats();
-    work.narrowing.searched(stats.keys_tested, stats.keys_kept);
+    work.runtime_filter.searched(stats.keys_tested, stats.keys_kept);
     work.meter.scanned(&stats);
     Ok(stats)
 }

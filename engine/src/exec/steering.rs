@@ -8,7 +8,7 @@ use rackscan_format::{
     ids::{NodeId, PageNumber},
     segment::SegmentDirectory,
 };
-use rackscan_planner::{Course, Decision, Placement, Policy, Reason, ScanProfile};
+use rackscan_planner::{Decision, Feedback, Placement, Policy, Reason, ScanProfile};
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
@@ -23,7 +23,7 @@ pub(super) struct Steering {
 
 #[derive(Debug, Default)]
 struct State {
-    course: Course,
+    feedback: Feedback,
     left: BTreeMap<NodeId, usize>,
 }
 
@@ -38,7 +38,7 @@ impl Steering {
     pub(super) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
         let mut left = BTreeMap::new();
         nodes.into_iter().for_each(|node| *left.entry(node).or_default() += 1);
-        Self { state: Mutex::new(State { course: Course::default(), left }) }
+        Self { state: Mutex::new(State { feedback: Feedback::default(), left }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -70,7 +70,7 @@ impl Steering {
         let left = state.left.entry(work.node).or_default();
         *left = left.saturating_sub(1);
         let decision =
-            state.course.decide(&expected, &cluster, &work.query.calibration, work.policy, *left)?;
+            state.feedback.decide(&expected, &cluster, &work.query.calibration, work.policy, *left)?;
         if work.policy == Policy::Auto {
             let is_kept = decision.reason == Reason::Kept;
             if is_kept || decision.placement == Placement::Local {
@@ -92,15 +92,15 @@ impl Steering {
         let (observed, calibration) = (meter.observed(), &work.query.calibration);
         let placement = placed.decision.placement;
         if work.policy == Policy::Auto {
-            self.state().course.observe(&placed.expected, placement, &observed, calibration);
+            self.state().feedback.observe(&placed.expected, placement, &observed, calibration);
         }
         let wire = work.query.wire(work.node);
         work.query.loads.observe((work.node, placement), &observed, wire, calibration);
     }
 
     /// What the scan has taught so far.
-    pub(super) fn course(&self) -> Course {
-        self.state().course.clone()
+    pub(super) fn feedback(&self) -> Feedback {
+        self.state().feedback.clone()
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use datafusion::{
     arrow::{
-        array::{Array, ArrayRef, AsArray, BinaryViewBuilder, StringViewArray, StringViewBuilder},
+        array::{
+            Array, ArrayRef, AsArray, BinaryViewBuilder, Int64Array, StringViewArray, StringViewBuilder,
+        },
         compute::cast,
         datatypes::DataType,
     },
@@ -20,30 +22,47 @@ use super::long_text::{joined_bytes, within_bounds};
 
 pub(crate) const BYTEA: &str = "bytea";
 
+/// What a function makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Made {
+    Bytes,
+    Text,
+    Length,
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Bytea {
     signature: Signature,
-    is_text: bool,
+    made: Made,
 }
 
 /// The function that makes bytes of a text, or lets bytes be.
 pub(crate) fn bytea() -> Arc<ScalarUDF> {
-    function(false)
+    function(Made::Bytes)
 }
 
 /// The function that makes a text of bytes.
 pub(crate) fn bytea_text() -> Arc<ScalarUDF> {
-    function(true)
+    function(Made::Text)
 }
 
-fn function(is_text: bool) -> Arc<ScalarUDF> {
+/// The function that counts bytes.
+pub(crate) fn bytea_length() -> Arc<ScalarUDF> {
+    function(Made::Length)
+}
+
+fn function(made: Made) -> Arc<ScalarUDF> {
     let signature = Signature::any(1, Volatility::Immutable);
-    Arc::new(ScalarUDF::new_from_impl(Bytea { signature, is_text }))
+    Arc::new(ScalarUDF::new_from_impl(Bytea { signature, made }))
 }
 
 impl ScalarUDFImpl for Bytea {
     fn name(&self) -> &'static str {
-        if self.is_text { "bytea_text" } else { BYTEA }
+        match self.made {
+            Made::Bytes => BYTEA,
+            Made::Text => "bytea_text",
+            Made::Length => "bytea_length",
+        }
     }
 
     fn signature(&self) -> &Signature {
@@ -54,9 +73,10 @@ impl ScalarUDFImpl for Bytea {
         let [found] = arguments else {
             return internal_err!("{} of {} values", self.name(), arguments.len());
         };
-        match (self.is_text, found) {
-            (true, bytes) if bytes.is_binary() => Ok(DataType::Utf8View),
-            (false, value) if value.is_binary() || value.is_string() || value.is_null() => {
+        match (self.made, found) {
+            (Made::Text, bytes) if bytes.is_binary() => Ok(DataType::Utf8View),
+            (Made::Length, bytes) if bytes.is_binary() => Ok(DataType::Int64),
+            (Made::Bytes, value) if value.is_binary() || value.is_string() || value.is_null() => {
                 Ok(DataType::BinaryView)
             }
             (_, other) => plan_err!("cannot cast type {other} to bytea"),
@@ -68,9 +88,10 @@ impl ScalarUDFImpl for Bytea {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let made = match self.is_text {
-            true => as_text(&arguments.args)?,
-            false => as_bytes(&arguments.args)?,
+        let made = match self.made {
+            Made::Bytes => as_bytes(&arguments.args)?,
+            Made::Text => as_text(&arguments.args)?,
+            Made::Length => lengths(&arguments.args)?,
         };
         match &arguments.args[0] {
             ColumnarValue::Scalar(_) => ScalarValue::try_from_array(&made, 0).map(ColumnarValue::Scalar),
@@ -110,6 +131,14 @@ fn as_text(arguments: &[ColumnarValue]) -> Result<ArrayRef> {
     }
     let texts: StringViewArray = texts.finish();
     Ok(Arc::new(texts))
+}
+
+fn lengths(arguments: &[ColumnarValue]) -> Result<ArrayRef> {
+    let values = ColumnarValue::values_to_arrays(arguments)?.swap_remove(0);
+    let values = cast(&values, &DataType::BinaryView)?;
+    let length = |bytes: &[u8]| i64::try_from(bytes.len()).expect("a value is shorter than 2^63 bytes");
+    let lengths = values.as_binary_view().iter().map(|bytes| bytes.map(length));
+    Ok(Arc::new(lengths.collect::<Int64Array>()))
 }
 
 fn text_of(bytes: &[u8]) -> String {

@@ -39,7 +39,7 @@ use datafusion::{
     logical_expr::{AggregateUDF, ScalarUDF},
 };
 
-pub(crate) use bytea::{BYTEA, bytea, bytea_text};
+pub(crate) use bytea::{BYTEA, bytea, bytea_length, bytea_text};
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use first_rows::FIRST_ROWS;

@@ -5,7 +5,10 @@
 //! equal values. A moving frame is added up anew when a row leaves it: what DataFusion's functions
 //! subtract stays NaN after a NaN.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
 use datafusion::{
     arrow::{
@@ -13,7 +16,6 @@ use datafusion::{
         datatypes::{DataType, Field, FieldRef, Float64Type},
     },
     common::{Result, not_impl_err},
-    functions_aggregate::{stddev, variance},
     logical_expr::{
         Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
         function::{AccumulatorArgs, StateFieldsArgs},
@@ -212,19 +214,6 @@ struct StatisticFunction {
     signature: Signature,
 }
 
-impl StatisticFunction {
-    /// DataFusion's of the different values of one column.
-    fn distinct(&self) -> Result<Arc<AggregateUDF>> {
-        match self.statistic {
-            Statistic::VarianceSample => Ok(variance::var_samp_udaf()),
-            Statistic::VariancePopulation => Ok(variance::var_pop_udaf()),
-            Statistic::DeviationSample => Ok(stddev::stddev_udaf()),
-            Statistic::DeviationPopulation => Ok(stddev::stddev_pop_udaf()),
-            _ => not_impl_err!("DISTINCT of {}() is not supported", self.name),
-        }
-    }
-}
-
 impl AggregateUDFImpl for StatisticFunction {
     fn name(&self) -> &str {
         self.name
@@ -250,15 +239,15 @@ impl AggregateUDFImpl for StatisticFunction {
     }
 
     fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        if arguments.is_distinct {
-            return self.distinct()?.accumulator(arguments);
-        }
-        Ok(Box::new(OneGroup { statistic: self.statistic, sums: Sums::default(), frame: None }))
+        Ok(match arguments.is_distinct {
+            true => Box::new(Distinct { statistic: self.statistic, pairs: BTreeSet::new() }),
+            false => Box::new(OneGroup { statistic: self.statistic, sums: Sums::default(), frame: None }),
+        })
     }
 
     fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         if arguments.is_distinct {
-            return self.distinct()?.create_sliding_accumulator(arguments);
+            return self.accumulator(arguments);
         }
         let frame = Some(Frame::default());
         Ok(Box::new(OneGroup { statistic: self.statistic, sums: Sums::default(), frame }))
@@ -266,7 +255,9 @@ impl AggregateUDFImpl for StatisticFunction {
 
     fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
         if arguments.is_distinct {
-            return self.distinct()?.state_fields(arguments);
+            let list = DataType::new_list(DataType::Float64, true);
+            let field = |name| Field::new(format_state_name(arguments.name, name), list.clone(), true);
+            return Ok(["distinct_y", "distinct_x"].into_iter().map(|name| Arc::new(field(name))).collect());
         }
         let field = |name| Field::new(format_state_name(arguments.name, name), DataType::Float64, true);
         let fields = SUM_NAMES.into_iter().take(self.statistic.state_columns());
@@ -344,6 +335,52 @@ impl Accumulator for OneGroup {
     fn size(&self) -> usize {
         let pairs = self.frame.as_ref().map_or(0, |frame| frame.pairs.capacity());
         size_of_val(self) + pairs * size_of::<(f64, f64)>()
+    }
+}
+
+/// The different pairs of a group, by their bits.
+#[derive(Debug)]
+struct Distinct {
+    statistic: Statistic,
+    pairs: BTreeSet<(u64, u64)>,
+}
+
+impl Distinct {
+    fn values(&self) -> impl Iterator<Item = (f64, f64)> {
+        self.pairs.iter().map(|(y, x)| (f64::from_bits(*y), f64::from_bits(*x)))
+    }
+
+    fn list(values: impl Iterator<Item = f64>) -> ScalarValue {
+        let values: Vec<ScalarValue> = values.map(ScalarValue::from).collect();
+        ScalarValue::List(ScalarValue::new_list_nullable(&values, &DataType::Float64))
+    }
+}
+
+impl Accumulator for Distinct {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        // There is one NaN and one zero.
+        let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() };
+        self.pairs.extend(pairs(values).map(|(_, (y, x))| (bits(y), bits(x))));
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let mut sums = Sums::default();
+        self.values().for_each(|pair| sums.add(pair));
+        ScalarValue::try_from_array(&self.statistic.array(&[sums]), 0)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![Self::list(self.values().map(|(y, _)| y)), Self::list(self.values().map(|(_, x)| x))])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        let [y, x] = [0, 1].map(|column| states[column].as_list::<i32>());
+        (0..x.len()).try_for_each(|row| self.update_batch(&[y.value(row), x.value(row)]))
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.pairs.len() * 2 * size_of::<(u64, u64)>()
     }
 }
 

@@ -16,7 +16,7 @@ type Added = Result<(), Untranslatable>;
 
 impl<'a> ProgramBuilder<'a> {
     /// Further conjuncts for `program`, over all columns of `table`.
-    pub(crate) fn narrowing(table: &'a TableDefinition, program: &ScanProgram) -> Self {
+    pub(crate) fn runtime_filter(table: &'a TableDefinition, program: &ScanProgram) -> Self {
         Self {
             table,
             bindings: bindings_of(table),

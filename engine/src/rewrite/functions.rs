@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName,
 };
 
-use super::call;
+use super::{call, text, text_of};
 use crate::error::EngineError;
 
 /// PostgreSQL's names, and DataFusion's.
@@ -32,6 +32,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
         }
     }
     modulo(expression);
+    base64(expression);
     if let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = &*expression
         && list.duplicate_treatment == Some(DuplicateTreatment::Distinct)
         && list.args == [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]
@@ -40,6 +41,19 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
         return Err(Box::new(EngineError::Syntax(message)));
     }
     Ok(())
+}
+
+/// PostgreSQL's has padding, DataFusion's has none.
+fn base64(expression: &mut Expr) {
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expression else {
+        return;
+    };
+    if let [_, FunctionArg::Unnamed(FunctionArgExpr::Expr(format))] = list.args.as_mut_slice()
+        && name.to_string().eq_ignore_ascii_case("encode")
+        && text_of(format).is_some_and(|format| format.eq_ignore_ascii_case("base64"))
+    {
+        *format = text("base64pad".to_owned());
+    }
 }
 
 fn modulo(expression: &mut Expr) {
@@ -71,6 +85,7 @@ mod tests {
             ("variance(DISTINCT a) FILTER (WHERE b)", "var_samp(DISTINCT a) FILTER (WHERE b)"),
             ("localtimestamp", "now()"),
             ("mod(a, b)", "((a) % (b))"),
+            ("length(encode(a, 'Base64'))", "length(encode(a, 'base64pad'))"),
         ] {
             let within = |text: &str| format!("SELECT x FROM t HAVING {text} > 1");
             assert_eq!(rewritten(&within(written)).unwrap(), within(expected));

@@ -65,6 +65,10 @@ fn rewrite(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
             unify([left.as_mut(), right.as_mut()], schema)
         }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
+            let is_of_bytes = |side: &Expr| side.get_type(schema).is_ok_and(|found| found.is_binary());
+            (is_of_bytes(left) || is_of_bytes(right)) && unify([left.as_mut(), right.as_mut()], schema)
+        }
         Expr::Between(Between { expr, low, high, .. }) => {
             unify([expr.as_mut(), low.as_mut(), high.as_mut()], schema)
         }

@@ -22,7 +22,7 @@ use super::lineage::{origins, position};
 use crate::{
     exec::ScanExec,
     limits::QUICK_BUILD_ROWS_MAX,
-    narrowing::{KeyTapExec, Source},
+    runtime_filter::{KeyTapExec, Source},
 };
 use datafusion::{
     common::{
@@ -61,7 +61,7 @@ impl KeyFilterRule {
             for filter in sort.dynamic_expressions_produced() {
                 if let Some(id) = filter.expression_id() {
                     let meant = self.meant(sort.input(), &filter, self.rows_min);
-                    meant.iter().for_each(|scan| scan.narrowing().arm(id, &Source::Threshold));
+                    meant.iter().for_each(|scan| scan.runtime_filter().arm(id, &Source::Threshold));
                 }
             }
         }
@@ -85,7 +85,7 @@ impl KeyFilterRule {
                 let here = origins.iter().filter(|(other, _)| std::ptr::eq(*other, scan));
                 here.filter_map(|(_, index)| scan.column_of_output(*index)).collect()
             });
-            scan.narrowing().is_about(id, &columns.collect::<Vec<_>>())
+            scan.runtime_filter().is_about(id, &columns.collect::<Vec<_>>())
         };
         let scans = first.iter().map(|(scan, _)| *scan);
         scans.filter(|scan| scan.snapshot().rows() >= rows_min && is_meant(scan)).collect()
@@ -112,9 +112,9 @@ impl KeyFilterRule {
         let keys = join.on().iter().map(|(build, _)| Arc::clone(build)).collect();
         let (tap, sketch) = KeyTapExec::new(Arc::clone(join.left()), keys)?;
         let source = Source::Join { sketch, is_quick };
-        meant.iter().for_each(|(id, scan)| scan.narrowing().arm(*id, &source));
+        meant.iter().for_each(|(id, scan)| scan.runtime_filter().arm(*id, &source));
         for (position, scan, column) in apart {
-            scan.narrowing().tell(column, position, source.clone());
+            scan.runtime_filter().tell(column, position, source.clone());
         }
         let tapped = join.builder().with_new_children(vec![Arc::new(tap), Arc::clone(join.right())])?;
         Ok(Some(tapped.build_exec()?))

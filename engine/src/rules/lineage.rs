@@ -9,7 +9,7 @@
 //!   in a semi join, also of the column that it equals.
 //! - No node on the way takes only the first rows: others would come in their place.
 
-use crate::{exec::ScanExec, narrowing::KeyTapExec};
+use crate::{exec::ScanExec, runtime_filter::KeyTapExec};
 use datafusion::{
     common::JoinType,
     physical_expr::{PhysicalExpr, expressions::Column},

@@ -26,11 +26,17 @@ use datafusion::{
 };
 
 use super::common_types::{CHOICES, is_comparison};
-use crate::error::{EngineError, in_words_of_users};
+use crate::{
+    error::{EngineError, in_words_of_users},
+    functions::{BYTEA, FIRST_ROWS, NAMED_CAST},
+};
 
 /// Refuses operands whose types have nothing in common.
 #[derive(Debug)]
 pub(crate) struct OperandTypes;
+
+/// Functions that know bytes, beside [`CHOICES`].
+const TAKE_BYTES: [&str; 6] = [BYTEA, FIRST_ROWS, NAMED_CAST, "character_length", "encode", "length"];
 
 /// Types whose values can be compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +99,16 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
             }
             comparable(op, &[of(left), of(right)])
         }
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ Operator::StringConcat, right }) => {
+            let types = [of(left), of(right)];
+            let is_of_bytes = |found: &Type| matches!(found, Some(found) if found.is_binary());
+            if types.iter().any(is_of_bytes) { comparable(op, &types) } else { Ok(()) }
+        }
+        Expr::ScalarFunction(function)
+            if !TAKE_BYTES.contains(&function.name()) && !CHOICES.contains(&function.name()) =>
+        {
+            no_bytes(function.name(), &function.args, schema)
+        }
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
             boolean(&op.to_string(), &of(left))?;
             boolean(&op.to_string(), &of(right))
@@ -117,10 +133,12 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::ScalarFunction(function) if CHOICES.contains(&function.name()) => {
             one_family(function.name(), function.args.iter().map(of))
         }
-        Expr::AggregateFunction(function) => match &function.params.filter {
-            Some(filter) => boolean("FILTER", &of(filter)),
-            None => Ok(()),
-        },
+        Expr::AggregateFunction(function) => {
+            if function.func.name() == "string_agg" {
+                no_bytes("string_agg", &function.params.args, schema)?;
+            }
+            function.params.filter.as_ref().map_or(Ok(()), |filter| boolean("FILTER", &of(filter)))
+        }
         Expr::WindowFunction(function) => {
             if let ("lag" | "lead", [value, _, default]) =
                 (function.fun.name(), function.params.args.as_slice())
@@ -132,6 +150,15 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::Cast(Cast { expr, field }) => castable(&of(expr), field.data_type()),
         _ => Ok(()),
     }
+}
+
+/// DataFusion's functions take bytes for texts.
+fn no_bytes(function: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let mut types = arguments.iter().filter_map(|argument| type_of(argument, schema));
+    if types.any(|found| found.is_binary()) {
+        return plan_err!("No function matches the given name and argument types '{function}(bytea)'");
+    }
+    Ok(())
 }
 
 fn check_case(Case { expr, when_then_expr, else_expr }: &Case, schema: &DFSchema) -> Result<()> {

@@ -23,7 +23,7 @@ use datafusion::{
 };
 
 use super::{expressions::rewritten, recursion::check_final_types};
-use crate::functions::{bytea_text, short_text, text, text_concat};
+use crate::functions::{bytea_length, bytea_text, short_text, text, text_concat};
 
 /// Writes values as PostgreSQL does.
 #[derive(Debug)]
@@ -33,11 +33,18 @@ pub(crate) struct Texts {
     short: Arc<ScalarUDF>,
     concat: Arc<ScalarUDF>,
     bytea: Arc<ScalarUDF>,
+    bytea_length: Arc<ScalarUDF>,
 }
 
 impl Default for Texts {
     fn default() -> Self {
-        Self { text: text(), short: short_text(), concat: text_concat(), bytea: bytea_text() }
+        Self {
+            text: text(),
+            short: short_text(),
+            concat: text_concat(),
+            bytea: bytea_text(),
+            bytea_length: bytea_length(),
+        }
     }
 }
 
@@ -48,12 +55,11 @@ impl AnalyzerRule for Texts {
                 Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
                     if field.data_type().is_string() =>
                 {
-                    match expr.get_type(schema) {
-                        Ok(bytes) if bytes.is_binary() => {
-                            **expr = self.bytea.call(vec![std::mem::take(expr)]);
-                            true
-                        }
-                        _ => written(expr, &self.text, false, schema),
+                    if is_binary(expr, schema) {
+                        **expr = self.bytea.call(vec![std::mem::take(expr)]);
+                        true
+                    } else {
+                        written(expr, &self.text, false, schema)
                     }
                 }
                 Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })
@@ -72,6 +78,13 @@ impl AnalyzerRule for Texts {
                         }
                         None => is_written,
                     }
+                }
+                Expr::ScalarFunction(function)
+                    if matches!(function.name(), "length" | "character_length")
+                        && matches!(function.args.as_slice(), [bytes] if is_binary(bytes, schema)) =>
+                {
+                    expression = self.bytea_length.call(std::mem::take(&mut function.args));
+                    true
                 }
                 Expr::ScalarFunction(function) if matches!(function.name(), "concat" | "concat_ws") => {
                     let mut changed = false;
@@ -137,6 +150,10 @@ impl Texts {
             value => vec![cast(value, DataType::Utf8View)],
         }
     }
+}
+
+fn is_binary(value: &Expr, schema: &DFSchema) -> bool {
+    value.get_type(schema).is_ok_and(|found| found.is_binary())
 }
 
 /// Makes a text of a value that DataFusion would write in another way; whether it would.

@@ -1,15 +1,15 @@
-//! What do the segments of a successor add up to, for each of its views?
+//! What do the segments of a new version add up to, for each of its views?
 //!
 //! What the rows of the table added up to when it was closed: what its view had then, or for a new
 //! view a query over all of them.
 //!
 //! Invariants
-//! - A base is published before the successor that names it, while nobody can write to the table.
-//!   So it is exact: rows are either in it or written under the successor's id.
-//! - A base whose successor never came is dropped as soon as the table before is gone
+//! - A base is published before the new version that names it, while nobody can write to the table.
+//!   So it is exact: rows are either in it or written under the new version's id.
+//! - A base whose new version never came is dropped as soon as the table before is gone
 //!   ([`crate::deriving::BaseName`]).
 
-use super::{Sealer, Succession, work::Work};
+use super::{Replacement, Sealer, work::Work};
 use crate::{
     catalog::{Known, Moment},
     deriving::{BaseName, Changed, NewBase, Sums, generated_source, of_base, of_rows},
@@ -42,28 +42,28 @@ pub(super) fn chosen(mut definition: TableDefinition) -> Result<TableDefinition,
 }
 
 impl Sealer {
-    /// Publishes the bases that a successor names; its table is closed.
+    /// Publishes the bases that a new version names; its table is closed.
     pub(super) async fn lay_bases(
         &self,
-        succession: &Succession<'_>,
-        successor: &TableDefinition,
+        replacement: &Replacement<'_>,
+        new_version: &TableDefinition,
     ) -> Result<(), EngineError> {
-        for (definition, rows) in self.bases(succession, successor).await? {
+        for (definition, rows) in self.bases(replacement, new_version).await? {
             Work::whole(&self.cluster, definition, rows).await?;
         }
         Ok(())
     }
 
-    /// The bases that a successor names, of what its table has now.
+    /// The bases that a new version names, of what its table has now.
     ///
     /// # Errors
     /// What is added up is too large or too much for a base; not all changed rows could be heard.
     pub(super) async fn bases(
         &self,
-        succession: &Succession<'_>,
-        successor: &TableDefinition,
+        replacement: &Replacement<'_>,
+        new_version: &TableDefinition,
     ) -> Result<Vec<(TableDefinition, TableRows)>, EngineError> {
-        let sums = successor.derived.iter().filter_map(|derived| match &derived.kind {
+        let sums = new_version.derived.iter().filter_map(|derived| match &derived.kind {
             DerivedKind::Sum(sum) => Some((derived.name.as_str(), sum, sum.base?)),
             _ => None,
         });
@@ -71,7 +71,7 @@ impl Sealer {
         if sums.is_empty() {
             return Ok(bases);
         }
-        let before = succession.table.definition();
+        let before = replacement.table.definition();
         // Tables know all that was heard, and so do sums.
         self.changes.catch_up(&self.tables).await?;
         let (moment, changes) = self.changes.sums(&self.tables, None).await?;
@@ -88,9 +88,9 @@ impl Sealer {
             let totals = totals.and_then(LogicalPlanBuilder::build);
             let totals = self.answer(totals.map_err(EngineError::from_datafusion)?).await?;
             let source = source_of(before, view, &moment);
-            let source = succession.sources.get(view).cloned().or(source);
-            let source = source.unwrap_or_else(|| generated_source(view, successor, sum));
-            bases.push(NewBase { table: successor, view, sum, id, source: &source }.lay_out(&totals)?);
+            let source = replacement.sources.get(view).cloned().or(source);
+            let source = source.unwrap_or_else(|| generated_source(view, new_version, sum));
+            bases.push(NewBase { table: new_version, view, sum, id, source: &source }.lay_out(&totals)?);
         }
         Ok(bases)
     }

@@ -1,8 +1,8 @@
-//! Which segments does a sealing write anew, and which does the successor do without?
+//! Which segments does a sealing write anew, and which does the new version do without?
 //!
 //! ```text
 //! many segments of a node with little in them  -> their rows go with those that have changed, into new segments; nothing is left in the old ones
-//! nothing was left already                     -> the successor does not have it, and its pages are free
+//! nothing was left already                     -> the new version does not have it, and its pages are free
 //! ```
 //!
 //! Invariants
@@ -42,7 +42,7 @@ use std::{
     sync::Arc,
 };
 
-/// Segments of which the successor has nothing any more.
+/// Segments of which the new version has nothing any more.
 pub(super) fn emptied(table: &TableSnapshot) -> BTreeSet<SegmentId> {
     let segments = table.stored().map(|(_, directory)| directory.segment);
     segments.filter(|segment| table.rows_left(*segment) == 0).collect()

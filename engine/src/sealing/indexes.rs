@@ -50,7 +50,7 @@ impl Sealer {
             let there = there.map(|there| there.id);
             let known = known.filter(|index| !is_stale(index, table));
             match self.lay_index(table, column, (known, there), to_be).await {
-                // Somebody else was faster, or the table has another successor by now.
+                // Somebody else was faster, or the table has another new version by now.
                 Err(EngineError::Catalog(error)) if error.is_overtaken() => {
                     tracing::info!(index = derived.name, %error, "somebody else has made an index, or sealed its table");
                 }

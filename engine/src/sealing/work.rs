@@ -1,4 +1,4 @@
-//! How does a successor come about, segment by segment?
+//! How does a new version come about, segment by segment?
 //!
 //! Invariants
 //! - Nothing of it can be read before it is published; given up, it is forgotten.
@@ -43,7 +43,7 @@ pub(super) struct Written {
 }
 
 impl Work {
-    /// The successor of a table, with this definition but for its id.
+    /// The new version of a table, with this definition but for its id.
     pub(super) async fn succeeding(
         cluster: &Cluster,
         table: &Table,
@@ -52,8 +52,8 @@ impl Work {
         let load = LoadSession::succeed(cluster, definition).await.map_err(EngineError::Catalog)?;
         let last = table.snapshot.stored().map(|(_, directory)| directory.segment.0).max();
         let next = SegmentId(last.map_or(0, |last| last.saturating_add(1)));
-        let successor = Arc::new(load.definition().clone());
-        let sealing = Sealing::new(successor, next, Arc::clone(&table.snapshot.sealed));
+        let new_version = Arc::new(load.definition().clone());
+        let sealing = Sealing::new(new_version, next, Arc::clone(&table.snapshot.sealed));
         Ok(Self { load, sealing, written: Written::default(), appended: Vec::new() })
     }
 

@@ -234,7 +234,7 @@ impl Engine {
         RowWriter::open(&self.changes, view)
     }
 
-    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the successors of its
+    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the new versions of its
     /// tables.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl Engine {
         self.now().await?;
         for (name, id) in writer.tables() {
             if self.changes.is_closed(id) && self.tables.moment().id(&name) == Some(id) {
-                self.sealer.wait_for_successor(&name, Some(id)).await?;
+                self.sealer.wait_for_new_version(&name, Some(id)).await?;
             }
         }
         writer.look_at(self.now().await?.view);
@@ -287,11 +287,11 @@ impl Engine {
                 outcome => outcome?,
             };
             match self.commit(&Arc::new(alone)).await {
-                // What the statement says is done again over the successor: its rows have other
+                // What the statement says is done again over the new version: its rows have other
                 // identities.
                 Err(EngineError::Sealed) => {
                     flushes += 1;
-                    self.sealer.wait_for_successor(&change.table, moment.id(&change.table)).await?;
+                    self.sealer.wait_for_new_version(&change.table, moment.id(&change.table)).await?;
                 }
                 // Over what is there now.
                 Err(EngineError::Conflict { .. }) if conflicts < CONFLICT_ATTEMPTS_MAX => {

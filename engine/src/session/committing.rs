@@ -15,7 +15,7 @@ use crate::{
     catalog::{Known, View},
     changes::Transaction,
     error::EngineError,
-    limits::{CONFLICT_PAUSE_MAX, SEALED_ATTEMPTS_MAX, SUCCESSOR_POLL_TIME, UNHEARD_CLOSING_WAIT},
+    limits::{CONFLICT_PAUSE_MAX, NEW_VERSION_POLL_TIME, SEALED_ATTEMPTS_MAX, UNHEARD_CLOSING_WAIT},
     parsing::with_stack_for,
 };
 use datafusion::sql::parser::Statement;
@@ -54,7 +54,7 @@ impl Engine {
             } else {
                 // Participants refuse from the PREPARE of a closing on, which nobody hears of
                 // before it is committed.
-                tokio::time::sleep(SUCCESSOR_POLL_TIME).await;
+                tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
             }
             if moves >= SEALED_ATTEMPTS_MAX {
                 return Err(of_table(error, &open));
@@ -70,7 +70,7 @@ impl Engine {
         for (name, id) in open.named() {
             self.refresh().await?;
             if self.changes.is_closed(id) {
-                self.sealer.wait_for_successor(&name, Some(id)).await?;
+                self.sealer.wait_for_new_version(&name, Some(id)).await?;
             }
             if let Some(why) = self.is_gone(&name, id) {
                 return Err(why);

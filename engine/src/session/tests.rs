@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     exec::ScanExec,
     pushdown::ProgramBuilder,
-    request::{ScanRequest, deal},
+    request::{ScanRequest, distribute},
     snapshot::TableSnapshot,
     table::Table,
 };
@@ -130,7 +130,7 @@ async fn placed_rows(engine: &Engine, snapshot: &Arc<TableSnapshot>, policy: Pol
     let place = Arc::new(Field::new("place", DataType::Int64, true));
     let fields: Vec<_> = snapshot.schema.fields().iter().cloned().chain([place]).collect();
     let schema = Arc::new(Schema::new(fields));
-    let partitions = deal(snapshot.places(), 2);
+    let partitions = distribute(snapshot.places(), 2);
     let request = ScanRequest { table: definition.name.clone(), program, partitions, policy };
     let scan = ScanExec::new(request, Arc::clone(&schema), Arc::clone(snapshot), query)?;
     let context = SessionContext::new_with_state(state);

@@ -19,6 +19,7 @@
 #[path = "../tpch/cluster.rs"]
 #[expect(dead_code, reason = "the tests of TPC-H also load it, look at device files and stop nodes")]
 mod cluster;
+mod counters;
 mod draw;
 mod expression;
 mod generate;
@@ -27,7 +28,6 @@ mod query;
 mod rows;
 mod run;
 mod table;
-mod tally;
 mod ways;
 
 use run::Run;

@@ -5,12 +5,12 @@
 
 use crate::{
     cluster::Outcome,
+    counters::Counters,
     draw,
     load::{Cut, load, register},
     query::Query,
     rows::Answer,
     table::Table,
-    tally::Tally,
     ways::{Clusters, Ended, Lane},
 };
 use rackscan_client::Cluster;
@@ -47,17 +47,17 @@ pub(crate) struct Run {
 pub(crate) struct Report {
     first: Seed,
     seconds: u64,
-    tally: Tally,
+    counters: Counters,
     pub(crate) failures: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn line(&self) -> String {
-        format!("seed {}, {} s: {}", self.first, self.seconds, self.tally)
+        format!("seed {}, {} s: {}", self.first, self.seconds, self.counters)
     }
 
     pub(crate) fn missed(&self) -> Vec<&'static str> {
-        self.tally.missed()
+        self.counters.missed()
     }
 }
 
@@ -68,7 +68,7 @@ struct Round {
     cuts: Vec<Cut>,
     next: AtomicU64,
     end: u64,
-    tally: Mutex<Tally>,
+    counters: Mutex<Counters>,
     failures: Mutex<Vec<String>>,
 }
 
@@ -86,22 +86,22 @@ impl Run {
             lanes.push(Arc::new(Lane::open(&clusters).await?));
         }
         let mut report =
-            Report { first: self.first, seconds: 0, tally: Tally::default(), failures: Vec::new() };
+            Report { first: self.first, seconds: 0, counters: Counters::default(), failures: Vec::new() };
         let mut number = 0;
-        while report.tally.cases < self.cases && report.failures.len() < FAILURES_MAX {
+        while report.counters.cases < self.cases && report.failures.len() < FAILURES_MAX {
             let seed = Seed::new(self.first.number().wrapping_add(number));
-            let end = (self.cases - report.tally.cases).min(ROUND_CASES);
+            let end = (self.cases - report.counters.cases).min(ROUND_CASES);
             let round = Arc::new(Round::load(seed, end, &loaders, &lanes).await?);
             let running =
                 lanes.iter().map(|lane| tokio::spawn(lane_of(Arc::clone(lane), Arc::clone(&round))));
             for lane in running.collect::<Vec<_>>() {
                 lane.await?;
             }
-            let before = report.tally.cases;
-            report.tally.merge(&round.tally.lock().expect("no lane panicked"));
+            let before = report.counters.cases;
+            report.counters.merge(&round.counters.lock().expect("no lane panicked"));
             report.failures.append(&mut round.failures.lock().expect("no lane panicked"));
             report.seconds = self.started.elapsed().as_secs();
-            if before / PROGRESS_CASES != report.tally.cases / PROGRESS_CASES {
+            if before / PROGRESS_CASES != report.counters.cases / PROGRESS_CASES {
                 println!("{}", report.line());
             }
             number += 1;
@@ -128,8 +128,8 @@ impl Round {
         for lane in lanes {
             lane.refresh().await?;
         }
-        let (tally, failures) = (Mutex::default(), Mutex::default());
-        Ok(Self { seed, tables, cuts, next: AtomicU64::new(0), end, tally, failures })
+        let (counters, failures) = (Mutex::default(), Mutex::default());
+        Ok(Self { seed, tables, cuts, next: AtomicU64::new(0), end, counters, failures })
     }
 
     fn is_over(&self) -> bool {
@@ -148,7 +148,7 @@ async fn lane_of(lane: Arc<Lane>, round: Arc<Round>) {
         let query = Query::draw(&mut random, &round.tables);
         let (expected, ways) = (lane.expected(&query).await, lane.ways(&mut random.clone(), &query).await);
         let Some(wrong) = wrong(&lane, &query, &expected, &ways).await else {
-            round.tally.lock().expect("no lane panicked").add(&expected, &ways);
+            round.counters.lock().expect("no lane panicked").add(&expected, &ways);
             continue;
         };
         let (query, wrong) = smallest(&lane, &random, query, wrong).await;
@@ -163,7 +163,7 @@ async fn lane_of(lane: Arc<Lane>, round: Arc<Round>) {
         );
         eprintln!("{failure}\n");
         round.failures.lock().expect("no lane panicked").push(failure);
-        round.tally.lock().expect("no lane panicked").cases += 1;
+        round.counters.lock().expect("no lane panicked").cases += 1;
     }
 }
 

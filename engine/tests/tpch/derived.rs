@@ -183,7 +183,7 @@ async fn refresh(engine: Engine, first: i64, is_over: Arc<AtomicBool>) -> Result
         }
         match outcome {
             Ok(()) => done += 1,
-            // Statements alone wait for the successor.
+            // Statements alone wait for the new version.
             Err(EngineError::Sealed) => {
                 session = SqlSession::default();
                 for waits in [

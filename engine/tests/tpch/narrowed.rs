@@ -64,9 +64,9 @@ async fn the_keys_of_a_join_reach_the_scan_of_its_other_side_under_every_placeme
         for report in everywhere(&cluster, wire, sql, "lineitem").await {
             let policy = report.policy;
             let figures = report.actual.expect("it ran");
-            assert_eq!(report.narrowing.sources, ["the keys of a join on l_orderkey"], "{policy}");
-            assert_eq!(report.narrowing.segments, report.segments, "{policy}: no segment begins before");
-            let conjunct = &report.narrowing.conjuncts[0];
+            assert_eq!(report.runtime_filter.sources, ["the keys of a join on l_orderkey"], "{policy}");
+            assert_eq!(report.runtime_filter.segments, report.segments, "{policy}: no segment begins before");
+            let conjunct = &report.runtime_filter.conjuncts[0];
             assert!(conjunct.sql.starts_with("l_orderkey IN ("), "{policy}: {conjunct:?}");
             // Some 30 of 15,000 orders, and few others by mistake.
             assert!(figures.work.rows_out < report.rows / 100, "{wire:?} {policy}: {figures:?}");
@@ -83,11 +83,15 @@ async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most
                and o_orderpriority = '1-URGENT'";
     for report in everywhere(&cluster, Wire::Tcp, few, "lineitem").await {
         let (policy, work) = (report.policy, report.actual.expect("it ran").work);
-        assert!(report.narrowing.conjuncts[0].sql.ends_with(" keys)"), "{policy}: {:?}", report.narrowing);
+        assert!(
+            report.runtime_filter.conjuncts[0].sql.ends_with(" keys)"),
+            "{policy}: {:?}",
+            report.runtime_filter
+        );
         assert!(work.keys_tested > report.rows / 2, "{policy}: {work:?}");
         assert!(work.keys_kept * 10 < work.keys_tested * 3, "{policy}: a fifth of the orders: {work:?}");
         assert!(work.rows_out * 10 < report.rows * 3, "{policy}: {work:?}");
-        assert!(!report.narrowing.keys_given_up, "{policy}");
+        assert!(!report.runtime_filter.keys_given_up, "{policy}");
     }
     let most = "select count(*), sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey \
                 and o_orderpriority <> '9-NEVER' and o_totalprice < 100000000";
@@ -96,7 +100,7 @@ async fn many_keys_travel_as_a_filter_that_is_looked_into_and_given_up_when_most
         assert_eq!(work.rows_out, report.rows, "{policy}: every item has its order");
         let looked_up = work.keys_tested;
         assert!(
-            looked_up == 0 || report.narrowing.keys_given_up || looked_up < report.rows,
+            looked_up == 0 || report.runtime_filter.keys_given_up || looked_up < report.rows,
             "{policy}: {work:?}"
         );
     }
@@ -112,8 +116,8 @@ async fn a_small_table_narrows_the_next_small_one_before_that_is_read() {
                and s_nationkey = n_nationkey and n_regionkey = r_regionkey and r_name = 'ASIA'";
     for table in ["nation", "supplier", "lineitem"] {
         for report in everywhere_in_time(&cluster, sql, table).await {
-            let (policy, segments) = (report.policy, report.narrowing.segments);
-            assert_eq!(segments, report.segments, "{policy} {table}: {:?}", report.narrowing);
+            let (policy, segments) = (report.policy, report.runtime_filter.segments);
+            assert_eq!(segments, report.segments, "{policy} {table}: {:?}", report.runtime_filter);
             let figures = report.actual.expect("it ran");
             let selected = figures.work.rows_selected;
             assert!(
@@ -158,7 +162,10 @@ async fn the_keys_of_a_join_go_no_further_than_where_the_first_rows_are_taken() 
                (select c_custkey, c_nationkey from customer order by c_acctbal desc, c_custkey limit 10) as richest \
                where s_suppkey = c_custkey % 100 and s_nationkey = c_nationkey and n_nationkey = s_nationkey and n_name = 'CHINA'";
     for report in everywhere(&cluster, Wire::Shm, sql, "customer").await {
-        assert!(!report.narrowing.sources.iter().any(|source| source.contains("c_nationkey")), "{report:?}");
+        assert!(
+            !report.runtime_filter.sources.iter().any(|source| source.contains("c_nationkey")),
+            "{report:?}"
+        );
     }
 }
 
@@ -194,7 +201,7 @@ async fn keys_narrow_a_scan_that_puts_out_groups() {
     let report = scan_of(&grouping, sql, "lineitem").await;
     assert_eq!(report.pushed_keys, ["l_orderkey"]);
     let groups = report.actual.expect("it ran").work.rows_out;
-    assert!(groups < 1000, "of 15,000 orders: {groups}, {:?}", report.narrowing);
+    assert!(groups < 1000, "of 15,000 orders: {groups}, {:?}", report.runtime_filter);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -205,8 +212,8 @@ async fn the_threshold_of_a_top_k_skips_pages_under_every_placement() {
     let sql = "select l_orderkey, l_comment from lineitem order by l_orderkey, l_linenumber limit 5";
     for report in everywhere(&cluster, Wire::Shm, sql, "lineitem").await {
         let (policy, figures) = (report.policy, report.actual.expect("it ran"));
-        assert_eq!(report.narrowing.sources.len(), 1, "{policy}");
-        assert!(report.narrowing.segments > 0, "{policy}: {:?}", report.narrowing);
+        assert_eq!(report.runtime_filter.sources.len(), 1, "{policy}");
+        assert!(report.runtime_filter.segments > 0, "{policy}: {:?}", report.runtime_filter);
         assert!(figures.work.rows_out < report.rows, "{policy}: {figures:?}");
         assert!(figures.work.pages_skipped_by_zone > 0, "{policy}: {figures:?}");
     }
@@ -237,7 +244,7 @@ async fn columns_of_one_name_on_both_sides_of_a_join_are_told_apart() {
     let never = EngineOptions { narrowed_rows_min: u64::MAX, ..options(Policy::Local) };
     let plain = cluster.engine(Wire::Shm, never).await.expect("an engine");
     let always = EngineOptions { narrowed_rows_min: 0, ..options(Policy::Local) };
-    let narrowing = cluster.engine(Wire::Shm, always).await.expect("an engine");
+    let runtime_filter = cluster.engine(Wire::Shm, always).await.expect("an engine");
     // Both sides of the inner join put out l_suppkey and l_linenumber; the outer joins are about
     // one or the other.
     let inner =
@@ -256,7 +263,7 @@ async fn columns_of_one_name_on_both_sides_of_a_join_are_told_apart() {
                  {inner} {outer} where s.s_acctbal < 0 and o.o_orderdate < date '1993-01-01'"
             );
             let expected = plain.sql(&sql).await.expect("it runs");
-            let found = narrowing.sql(&sql).await.expect("it runs");
+            let found = runtime_filter.sql(&sql).await.expect("it runs");
             assert_eq!(found.batches, expected.batches, "{sql}");
         }
     }
@@ -279,6 +286,6 @@ async fn extremes_of_a_column_do_not_narrow_a_scan_that_others_compute_from() {
         };
         assert_eq!(values(&found), values(&expected), "{policy}");
         let report = scan_of(&engine, sql, "lineitem").await;
-        assert!(report.narrowing.sources.is_empty(), "{policy}: {:?}", report.narrowing);
+        assert!(report.runtime_filter.sources.is_empty(), "{policy}: {:?}", report.runtime_filter);
     }
 }

@@ -109,7 +109,7 @@ async fn move_amounts(engine: Engine, writer: u32, is_over: Arc<AtomicBool>) -> 
         match outcome {
             Ok(()) => moved += 1,
             // One of the tables was sealed meanwhile: nothing was written. A statement alone waits
-            // for the successor.
+            // for the new version.
             Err(EngineError::Sealed) => {
                 engine.sql("update supplier set s_comment = 'waited' where s_suppkey = 90").await?;
                 engine.sql("update customer set c_comment = 'waited' where c_custkey = 90").await?;
@@ -220,7 +220,7 @@ async fn of_several_who_seal_a_table_one_does_and_nothing_is_there_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_that_began_before_its_table_was_sealed_writes_to_the_successor() {
+async fn a_transaction_that_began_before_its_table_was_sealed_writes_to_the_new_version() {
     let cluster = TestCluster::start(2).unwrap();
     cluster.load(SHAPE).await.unwrap();
     let engine = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
@@ -242,7 +242,7 @@ async fn a_transaction_that_began_before_its_table_was_sealed_writes_to_the_succ
     }
     engine.sql("update nation set n_comment = 'z' where n_nationkey = 3").await.unwrap();
     let count = one(&other, &mut session, "select count(*) from nation where n_comment = 'z'").await;
-    assert_eq!(count.unwrap(), 1, "the next one is written to the successor");
+    assert_eq!(count.unwrap(), 1, "the next one is written to the new version");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

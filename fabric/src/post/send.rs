@@ -76,7 +76,7 @@ impl PostSender {
                 .post(id, Operation::WriteWithImmediate { source, target, target_offset, immediate })?;
         } else {
             connection.post(id, Operation::Write { source, target, target_offset })?;
-            connection.knock();
+            connection.wake();
         }
         *sequence = layout::next(*sequence);
         Ok(())

@@ -69,7 +69,7 @@ pub(super) struct ShmQueue {
     pub(super) batch: Option<bool>,
     armed: bool,
     /// The peer must be woken behind a write that waits in `deferred`.
-    owes_knock: bool,
+    owes_wake: bool,
     idle_polls: u32,
 }
 
@@ -107,7 +107,7 @@ impl ShmQueue {
             peer_is_done: false,
             batch: None,
             armed: false,
-            owes_knock: false,
+            owes_wake: false,
             idle_polls: 0,
         })
     }
@@ -184,9 +184,9 @@ impl ShmQueue {
     /// Executes deferred operations as far as there is room.
     fn progress(&mut self) {
         self.execute_deferred();
-        if self.owes_knock {
+        if self.owes_wake {
             // Whichever write it is for, it is executed now or comes with a later progress.
-            self.owes_knock = !self.deferred.is_empty();
+            self.owes_wake = !self.deferred.is_empty();
             self.outgoing.wake_connection(&self.peer_bell);
         }
     }
@@ -412,11 +412,11 @@ impl Queue for ShmQueue {
         !something
     }
 
-    fn knock(&mut self) {
+    fn wake(&mut self) {
         if self.deferred.is_empty() {
             self.outgoing.wake_connection(&self.peer_bell);
         } else {
-            self.owes_knock = true;
+            self.owes_wake = true;
         }
     }
 

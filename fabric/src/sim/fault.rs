@@ -34,7 +34,7 @@ pub enum Fault {
     },
     /// Two places can make connections to each other again. Planned for the moment of a cut, behind
     /// it, the two only lose the connections that they have.
-    Mend {
+    Repair {
         /// Name of one.
         one: String,
         /// Name of the other.
@@ -147,10 +147,10 @@ impl World {
                     self.lose(number, "the network between the two places was cut", None);
                 }
             }
-            Fault::Mend { one, other } => {
+            Fault::Repair { one, other } => {
                 let (one, other) = (self.places.number(one), self.places.number(other));
-                self.note((one, other), What::Mended);
-                self.places.mend(one, other);
+                self.note((one, other), What::Repaired);
+                self.places.repair(one, other);
             }
         }
     }

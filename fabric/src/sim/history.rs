@@ -28,7 +28,7 @@ pub(super) enum What {
     Lost,
     Crashed,
     Cut,
-    Mended,
+    Repaired,
 }
 
 /// One thing that happened.
@@ -129,7 +129,7 @@ impl What {
             Self::Lost => (14, 0, 0),
             Self::Crashed => (15, 0, 0),
             Self::Cut => (16, 0, 0),
-            Self::Mended => (17, 0, 0),
+            Self::Repaired => (17, 0, 0),
         }
     }
 }
@@ -154,7 +154,7 @@ impl fmt::Display for What {
             Self::Lost => f.write_str("connection lost"),
             Self::Crashed => f.write_str("crashed"),
             Self::Cut => f.write_str("cut off from each other"),
-            Self::Mended => f.write_str("can reach each other again"),
+            Self::Repaired => f.write_str("can reach each other again"),
         }
     }
 }

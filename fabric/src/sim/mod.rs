@@ -247,14 +247,14 @@ impl SimNet {
     }
 
     /// Cuts two places off from each other: their connections are lost and new ones refused until
-    /// [`SimNet::mend`].
+    /// [`SimNet::repair`].
     pub fn cut(&self, one: &str, other: &str) {
         self.fail(&Fault::Cut { one: one.to_owned(), other: other.to_owned() });
     }
 
     /// Lets two places reach each other again.
-    pub fn mend(&self, one: &str, other: &str) {
-        self.fail(&Fault::Mend { one: one.to_owned(), other: other.to_owned() });
+    pub fn repair(&self, one: &str, other: &str) {
+        self.fail(&Fault::Repair { one: one.to_owned(), other: other.to_owned() });
     }
 
     /// How often a place has crashed, by chance or not.

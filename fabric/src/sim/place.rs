@@ -68,7 +68,7 @@ impl Places {
         self.cuts.insert(pair(one, other));
     }
 
-    pub(super) fn mend(&mut self, one: usize, other: usize) {
+    pub(super) fn repair(&mut self, one: usize, other: usize) {
         self.cuts.remove(&pair(one, other));
     }
 

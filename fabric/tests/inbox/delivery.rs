@@ -169,7 +169,7 @@ pub(crate) fn immediates_and_messages_keep_their_order(wire: TestWire) {
     drop(writer.join().expect("the writer"));
 }
 
-pub(crate) fn callers_are_dealt_to_the_inboxes_in_turn(wire: TestWire) {
+pub(crate) fn callers_are_distributed_to_the_inboxes_in_turn(wire: TestWire) {
     let mut inboxes: Vec<_> = (0..3).map(|_| Inbox::new(small()).expect("an inbox")).collect();
     let mut listener = listen(wire, &inboxes.iter().collect::<Vec<_>>());
     for round in 0..9_usize {

@@ -169,13 +169,13 @@ fn a_place_that_crashed_can_start_again() {
 }
 
 #[test]
-fn places_that_are_cut_off_connect_when_the_cut_is_mended() {
+fn places_that_are_cut_off_connect_when_the_cut_is_repaired() {
     let mut scene = Scene::new(Seed::new(5), SimConfig::default());
     scene.net.cut(CLIENT, SERVER);
     let refusal = scene.net.connect(CLIENT, &scene.net.address(SERVER), &cluster_key());
     assert!(matches!(refusal, Err(ConnectError::Refused { .. })), "{refusal:?}");
     let _ = meet(&scene.net, "elsewhere", &mut scene.listener);
-    scene.net.mend(SERVER, CLIENT);
+    scene.net.repair(SERVER, CLIENT);
     let (mut client, _server) = meet(&scene.net, CLIENT, &mut scene.listener);
     client.post(1, Operation::Send { bytes: b"again" }).expect("post");
     assert!(completions(&settle(&scene.net, &mut client))[0].1.is_ok());

@@ -2,7 +2,7 @@
 
 use super::{
     CachePlace, CacheRegion, CopyHeld, Cost, HomeRegion, LogGeneration, LogKept, NodeStatus, PageRead,
-    Parcel, Target, Verified,
+    Payload, Target, Verified,
 };
 #[cfg(doc)]
 use super::{NodeSegment, Request};
@@ -78,7 +78,7 @@ pub enum Answer {
     /// To [`Request::Transact`]: the messages that answer, or none where nothing is to be answered.
     Transacted {
         /// The messages.
-        messages: Parcel,
+        messages: Payload,
     },
     /// To [`Request::OpenPosts`].
     Posts {

@@ -1,12 +1,12 @@
 //! How many parts and bytes may a request have? Whoever decodes one looks here before anything is
 //! done with it.
 
-use super::{AppendParity, KeepLog, KeepMap, Mend, Parcel, Request, ReserveParity};
+use super::{AppendParity, KeepLog, KeepMap, Payload, Repair, Request, ReserveParity};
 use crate::{
     codec::CodecError,
     limits::{
         CACHE_USED_MAX, CLUSTER_NODES_MAX, FETCH_PAGES_MAX, KEPT_BYTES_MAX, MAP_PIECE_BYTES_MAX,
-        MEND_PLACES_MAX, PARITY_CELLS_MAX, RAW_TRANSFERS_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
+        PARITY_CELLS_MAX, RAW_TRANSFERS_MAX, REPAIR_PLACES_MAX, TRANSACT_BYTES_MAX, WITHHELD_HERE_BYTES_MAX,
     },
 };
 
@@ -33,13 +33,13 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::ReadRaw { reads, .. } => parts("a raw read", reads.len(), RAW_TRANSFERS_MAX),
         Request::WriteRaw { writes, .. } => parts("a raw write", writes.len(), RAW_TRANSFERS_MAX),
         Request::CacheUsed { places } => parts("a list of used places", places.len(), CACHE_USED_MAX),
-        Request::Transact { messages: Parcel::Here(here), .. } => {
+        Request::Transact { messages: Payload::Here(here), .. } => {
             bytes("a transaction", here.len(), TRANSACT_BYTES_MAX)
         }
-        Request::KeepLog(KeepLog { bytes: Parcel::Here(here), .. }) => {
+        Request::KeepLog(KeepLog { bytes: Payload::Here(here), .. }) => {
             bytes("a log", here.len(), TRANSACT_BYTES_MAX)
         }
-        Request::KeepLog(KeepLog { bytes: Parcel::Beside(source), .. }) => {
+        Request::KeepLog(KeepLog { bytes: Payload::Beside(source), .. }) => {
             let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
             bytes("a log", length, KEPT_BYTES_MAX)
         }
@@ -49,12 +49,12 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         Request::ReserveParity(ReserveParity { cells, .. }) => {
             parts("a reservation of parity", usize::try_from(*cells).unwrap_or(usize::MAX), PARITY_CELLS_MAX)
         }
-        Request::Mend(Mend { places, .. }) => parts("a mending", places.len(), MEND_PLACES_MAX),
+        Request::Repair(Repair { places, .. }) => parts("a repair", places.len(), REPAIR_PLACES_MAX),
         Request::KeepMap(KeepMap { source, .. }) => {
             let most = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
             bytes("a map", usize::try_from(source.length_bytes).unwrap_or(usize::MAX), most)
         }
-        Request::Process { withheld: Some(Parcel::Here(here)), .. } => {
+        Request::Process { withheld: Some(Payload::Here(here)), .. } => {
             bytes("withheld rows", here.len(), WITHHELD_HERE_BYTES_MAX)
         }
         _ => Ok(()),
@@ -70,7 +70,7 @@ mod tests {
     use crate::{
         ids::{RequestId, SegmentId, TableId},
         limits::{PARITY_CELLS_MAX, WITHHELD_HERE_BYTES_MAX},
-        message::{Parcel, Request, RequestMessage, ReserveParity, Target},
+        message::{Payload, Request, RequestMessage, ReserveParity, Target},
         program::{Output, PROGRAM_VERSION, ScanProgram},
     };
 
@@ -93,7 +93,7 @@ mod tests {
                 key_filters: Vec::new(),
                 table: TableId(1),
                 segment: SegmentId(0),
-                withheld: Some(Parcel::Here(vec![7; bytes])),
+                withheld: Some(Payload::Here(vec![7; bytes])),
                 first_block: 0,
                 target: Target { key: 1, offset_bytes: 0, length_bytes: 512 },
                 report_reads: false,

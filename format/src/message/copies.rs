@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Parcel, Start, Target};
+use super::{Payload, Start, Target};
 use crate::ids::NodeId;
 
 /// Behind a whole record of a log; 0, 0, 0 before all of it.
@@ -43,8 +43,8 @@ pub struct LogGeneration {
 pub struct KeepLog {
     /// Whose log.
     pub origin: NodeId,
-    /// The present start of the origin's folder. The keeper remembers it durably before it answers:
-    /// a folder that is restored afterwards lacks it. Of lineage 0 nothing is remembered.
+    /// The present start of the origin's folder. The replica node remembers it durably before it
+    /// answers: a folder that is restored afterwards lacks it. Of lineage 0 nothing is remembered.
     pub start: Start,
     /// The number that tells it from other logs. Those of one row of logs, of which each replaces
     /// the one before, have the upper half in common.
@@ -58,7 +58,7 @@ pub struct KeepLog {
     /// place of an older one.
     pub is_whole: bool,
     /// The bytes: at most `TRANSACT_BYTES_MAX` here, at most `KEPT_BYTES_MAX` beside.
-    pub bytes: Parcel,
+    pub bytes: Payload,
     /// The log's present generation, to be known durably before this is answered. Nodes that keep
     /// no replica are told as well, without bytes.
     pub generation: Option<LogGeneration>,

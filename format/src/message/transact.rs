@@ -16,7 +16,7 @@ use super::Target;
 
 /// Bytes that travel in a message, or beside it if they are long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Parcel {
+pub enum Payload {
     /// In the message; at most `TRANSACT_BYTES_MAX`.
     Here(#[serde(with = "in_one_piece")] Vec<u8>),
     /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where
@@ -105,13 +105,13 @@ mod tests {
     use crate::codec;
 
     #[test]
-    fn a_parcel_has_the_bytes_of_a_list_and_survives_them() {
+    fn a_payload_has_the_bytes_of_a_list_and_survives_them() {
         for bytes in [Vec::new(), vec![7; 1000]] {
-            let parcel = Parcel::Here(bytes.clone());
-            let encoded = codec::encode(&parcel).unwrap();
+            let payload = Payload::Here(bytes.clone());
+            let encoded = codec::encode(&payload).unwrap();
             assert_eq!(encoded[1..], codec::encode(&bytes).unwrap());
-            assert_eq!(codec::decode("a parcel", &encoded), Ok(parcel));
-            assert!(codec::decode::<Parcel>("a parcel", &encoded[..encoded.len() - 1]).is_err());
+            assert_eq!(codec::decode("a payload", &encoded), Ok(payload));
+            assert!(codec::decode::<Payload>("a payload", &encoded[..encoded.len() - 1]).is_err());
         }
     }
 }

@@ -7,7 +7,7 @@
 //!   `open`).
 
 use super::places::Places;
-use super::{Frame, Load, Tally};
+use super::{Counters, Frame, Load};
 use crate::target::{Io, IoDone, Target, TargetError, Wait};
 
 /// Runs to the bounds, or until told to stop.
@@ -16,7 +16,7 @@ pub(super) fn run(
     load: &Load,
     places: &mut Places,
     frame: Frame<'_>,
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) -> Result<(), TargetError> {
     let Frame { bounds, clock, ending } = frame;
     let depth = load.depth.min(target.depth());
@@ -44,11 +44,11 @@ pub(super) fn run(
         }
         target.reap(Wait::ForOne, &mut done)?;
         now = clock.now();
-        tally.elapsed = now.saturating_duration_since(begun);
+        counters.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
-            tally.count(load, &ended, now.saturating_duration_since(submitted[ended.slot as usize]));
+            counters.count(load, &ended, now.saturating_duration_since(submitted[ended.slot as usize]));
             ended.outcome?;
-            tally.in_time += u64::from(now <= end);
+            counters.in_time += u64::from(now <= end);
             free.push(ended.slot);
         }
     }

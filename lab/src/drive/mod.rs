@@ -96,7 +96,7 @@ pub struct Run<'a> {
 
 /// What one connection, or all together, did in a phase.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct Counters {
     /// From submission (closed loop) or from the intended time (open loop).
     pub latencies: Latencies,
     /// IOs that ended well.
@@ -115,7 +115,7 @@ pub struct Tally {
     pub elapsed: Duration,
 }
 
-impl Tally {
+impl Counters {
     fn count(&mut self, load: &Load, ended: &IoDone, latency: Duration) {
         if ended.outcome.is_ok() {
             self.latencies.record(latency);
@@ -141,7 +141,7 @@ impl Tally {
 #[derive(Debug)]
 pub struct Measured {
     /// Of all connections together.
-    pub tally: Tally,
+    pub counters: Counters,
     /// IOs per second: of those in time if the time was the bound, else of all until the last.
     pub iops: f64,
     /// Processor time of this process in the measured phase.

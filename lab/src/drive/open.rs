@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use super::places::Places;
-use super::{Arrivals, Frame, Load, Tally};
+use super::{Arrivals, Counters, Frame, Load};
 use crate::limits::LATE_AFTER;
 use crate::target::{Io, IoDone, Target, TargetError, Wait};
 
@@ -50,7 +50,7 @@ pub(super) fn run(
     places: &mut Places,
     mut schedule: Schedule,
     frame: Frame<'_>,
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) -> Result<(), TargetError> {
     let Frame { bounds, clock, ending } = frame;
     let depth = load.depth.min(target.depth());
@@ -72,7 +72,7 @@ pub(super) fn run(
             let offset_bytes = places.next();
             target.submit(Io { slot, operation, device: region.device, offset_bytes, length_bytes })?;
             intended[slot as usize] = schedule.next;
-            tally.late += u64::from(now.saturating_duration_since(schedule.next) > LATE_AFTER);
+            counters.late += u64::from(now.saturating_duration_since(schedule.next) > LATE_AFTER);
             schedule.advance();
             left -= 1;
             submitted = true;
@@ -80,7 +80,7 @@ pub(super) fn run(
         let idle = free.len() == depth as usize;
         let over = now >= end || left == 0;
         if over && idle {
-            tally.unissued += if left == 0 { 0 } else { unissued(&mut schedule, end) };
+            counters.unissued += if left == 0 { 0 } else { unissued(&mut schedule, end) };
             return Ok(());
         }
         if submitted {
@@ -99,11 +99,11 @@ pub(super) fn run(
             target.reap(wait, &mut done)?;
         }
         now = clock.now();
-        tally.elapsed = now.saturating_duration_since(begun);
+        counters.elapsed = now.saturating_duration_since(begun);
         for ended in done.drain(..) {
-            tally.count(load, &ended, now.saturating_duration_since(intended[ended.slot as usize]));
+            counters.count(load, &ended, now.saturating_duration_since(intended[ended.slot as usize]));
             ended.outcome?;
-            tally.in_time += u64::from(now <= end);
+            counters.in_time += u64::from(now <= end);
             free.push(ended.slot);
         }
     }

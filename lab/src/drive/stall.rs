@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::places::Places;
-use super::{Arrivals, Bounds, Distribution, Ending, Frame, Load, Pace, Region, Tally, closed, open};
+use super::{Arrivals, Bounds, Counters, Distribution, Ending, Frame, Load, Pace, Region, closed, open};
 use crate::clock::Clock;
 use crate::target::{Io, IoDone, IoOperation, Target, TargetError, Wait};
 
@@ -79,7 +79,7 @@ impl Target for Stalling {
 }
 
 /// Two seconds of a load at half of what the target can do, which stalls in the middle.
-fn latencies(pace: Pace, bounds: Bounds) -> Tally {
+fn latencies(pace: Pace, bounds: Bounds) -> Counters {
     let load = Load {
         operation: IoOperation::Read,
         region: Region { device: 0, offset_bytes: 0, length_bytes: 1 << 30 },
@@ -100,54 +100,57 @@ fn latencies(pace: Pace, bounds: Bounds) -> Tally {
     let mut places = Places::new(load.region, load.length_bytes, load.distribution, load.seed).unwrap();
     let never = AtomicBool::new(false);
     let frame = Frame { bounds, clock: &clock, ending: Ending { asked: &never, failed: &never } };
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     let ran = match pace {
-        Pace::Closed => closed::run(&mut target, &load, &mut places, frame, &mut tally),
+        Pace::Closed => closed::run(&mut target, &load, &mut places, frame, &mut counters),
         Pace::Open { rate, arrivals } => {
             let schedule = open::Schedule::new(begun, rate, arrivals, load.seed);
-            open::run(&mut target, &load, &mut places, schedule, frame, &mut tally)
+            open::run(&mut target, &load, &mut places, schedule, frame, &mut counters)
         }
     };
     ran.unwrap();
-    tally
+    counters
 }
 
 const TWO_SECONDS: Bounds = Bounds { duration: Duration::from_secs(2), count_max: None };
 
 #[test]
 fn a_closed_loop_hides_a_stall_in_one_latency() {
-    let tally = latencies(Pace::Closed, TWO_SECONDS);
-    let summary = tally.latencies.summary();
+    let counters = latencies(Pace::Closed, TWO_SECONDS);
+    let summary = counters.latencies.summary();
     assert!(summary.p999_us < 101.0, "{summary:?}");
     assert!(summary.max_us > 200_000.0, "{summary:?}");
-    assert_eq!((tally.late, tally.unissued), (0, 0));
+    assert_eq!((counters.late, counters.unissued), (0, 0));
 }
 
 #[test]
 fn an_open_loop_shows_a_stall_in_every_io_that_it_delayed() {
     for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
-        let tally = latencies(Pace::Open { rate: 5000.0, arrivals }, TWO_SECONDS);
-        let summary = tally.latencies.summary();
+        let counters = latencies(Pace::Open { rate: 5000.0, arrivals }, TWO_SECONDS);
+        let summary = counters.latencies.summary();
         // 200 ms without service and as long to catch up: a fifth of all IOs.
         assert!(summary.p99_us > 150_000.0, "{arrivals:?} {summary:?}");
         assert!(summary.p50_us < 400.0, "{arrivals:?} {summary:?}");
-        assert!((1500..2500).contains(&tally.late), "{arrivals:?} {}", tally.late);
-        assert!((9500..10_500).contains(&tally.ios) && tally.unissued < 50, "{arrivals:?} {tally:?}");
+        assert!((1500..2500).contains(&counters.late), "{arrivals:?} {}", counters.late);
+        assert!(
+            (9500..10_500).contains(&counters.ios) && counters.unissued < 50,
+            "{arrivals:?} {counters:?}"
+        );
     }
 }
 
 #[test]
 fn what_an_overloaded_target_leaves_undone_is_counted() {
     let pace = Pace::Open { rate: 20_000.0, arrivals: Arrivals::Uniform };
-    let tally = latencies(pace, TWO_SECONDS);
-    assert_eq!(tally.ios + tally.unissued, 39_999, "all that was intended before the end");
-    assert!((21_000..23_000).contains(&tally.unissued), "{}", tally.unissued);
-    assert!(tally.latencies.summary().p50_us > 400_000.0);
+    let counters = latencies(pace, TWO_SECONDS);
+    assert_eq!(counters.ios + counters.unissued, 39_999, "all that was intended before the end");
+    assert!((21_000..23_000).contains(&counters.unissued), "{}", counters.unissued);
+    assert!(counters.latencies.summary().p50_us > 400_000.0);
 }
 
 #[test]
 fn a_count_ends_an_open_loop_without_calling_the_rest_unissued() {
     let pace = Pace::Open { rate: 5000.0, arrivals: Arrivals::Uniform };
-    let tally = latencies(pace, Bounds { count_max: Some(100), ..TWO_SECONDS });
-    assert_eq!((tally.ios, tally.unissued), (100, 0));
+    let counters = latencies(pace, Bounds { count_max: Some(100), ..TWO_SECONDS });
+    assert_eq!((counters.ios, counters.unissued), (100, 0));
 }

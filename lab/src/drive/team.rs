@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use super::places::Places;
-use super::{Bounds, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, Tally, check, closed, open};
+use super::{
+    Bounds, Counters, DriveError, Ending, Frame, MakeTarget, Measured, Pace, Run, check, closed, open,
+};
 use crate::clock::SystemClock;
 use crate::cpu::CpuSample;
 use crate::target::{Target, TargetError};
@@ -53,7 +55,7 @@ struct Member {
 enum Report {
     Ready,
     Refused(DriveError),
-    Ran(Box<Tally>, Option<TargetError>),
+    Ran(Box<Counters>, Option<TargetError>),
 }
 
 fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
@@ -62,8 +64,8 @@ fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
     let failure = if run.warm_up.is_zero() { None } else { phase(members, warm_up).1 };
     let (own_before, peer_before) = (CpuSample::of_this_process(), peer(run.peer));
     let begun = Instant::now();
-    let (tally, failure) = match failure {
-        Some(failure) => (Tally::default(), Some(failure)),
+    let (counters, failure) = match failure {
+        Some(failure) => (Counters::default(), Some(failure)),
         None => phase(members, run.bounds),
     };
     let wall = begun.elapsed();
@@ -72,8 +74,8 @@ fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
     let stopped = run.stop.load(Ordering::Relaxed);
     let whole = failure.is_none() && !stopped && run.bounds.count_max.is_none();
     Measured {
-        iops: rate(&tally, if whole { Some(run.bounds) } else { None }),
-        tally,
+        iops: rate(&counters, if whole { Some(run.bounds) } else { None }),
+        counters,
         own_cpu: used(own_before, own_after).unwrap_or_default(),
         peer_cpu: used(peer_before, peer_after),
         wall,
@@ -83,24 +85,24 @@ fn lead(run: &Run<'_>, members: &[Member]) -> Measured {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates: 53 bits are plenty")]
-fn rate(tally: &Tally, bounds: Option<Bounds>) -> f64 {
+fn rate(counters: &Counters, bounds: Option<Bounds>) -> f64 {
     let (ios, time) = match bounds {
-        Some(bounds) => (tally.in_time, bounds.duration),
-        None => (tally.ios, tally.elapsed),
+        Some(bounds) => (counters.in_time, bounds.duration),
+        None => (counters.ios, counters.elapsed),
     };
     if time.is_zero() { 0.0 } else { ios as f64 / time.as_secs_f64() }
 }
 
 /// One phase on all connections.
-fn phase(members: &[Member], bounds: Bounds) -> (Tally, Option<TargetError>) {
-    let (mut all, mut first) = (Tally::default(), None);
+fn phase(members: &[Member], bounds: Bounds) -> (Counters, Option<TargetError>) {
+    let (mut all, mut first) = (Counters::default(), None);
     for member in members {
         // A thread that is gone reports nothing, which is seen below.
         let _sent = member.orders.send(bounds);
     }
     for member in members {
-        if let Ok(Report::Ran(tally, failure)) = member.reports.recv() {
-            all.add(&tally);
+        if let Ok(Report::Ran(counters, failure)) = member.reports.recv() {
+            all.add(&counters);
             first = first.or(failure);
         }
     }
@@ -127,22 +129,22 @@ fn member(
         return;
     }
     for (phase, bounds) in (0_u64..).zip(orders.iter()) {
-        let mut tally = Tally::default();
+        let mut counters = Counters::default();
         let ending = Ending { asked: run.stop, failed };
         let frame = Frame { bounds, clock: &SystemClock, ending };
         let seed = run.load.seed ^ (u64::from(connection) << 32) ^ (phase << 60);
         let ran = match run.load.pace {
-            Pace::Closed => closed::run(&mut *target, &run.load, &mut places, frame, &mut tally),
+            Pace::Closed => closed::run(&mut *target, &run.load, &mut places, frame, &mut counters),
             Pace::Open { rate, arrivals } => {
                 let rate = rate / f64::from(run.connections);
                 let schedule = open::Schedule::new(Instant::now(), rate, arrivals, seed);
-                open::run(&mut *target, &run.load, &mut places, schedule, frame, &mut tally)
+                open::run(&mut *target, &run.load, &mut places, schedule, frame, &mut counters)
             }
         };
         if ran.is_err() {
             failed.store(true, Ordering::Relaxed);
         }
-        if reports.send(Report::Ran(Box::new(tally), ran.err())).is_err() {
+        if reports.send(Report::Ran(Box::new(counters), ran.err())).is_err() {
             return;
         }
     }
@@ -243,8 +245,8 @@ mod tests {
         let stop = AtomicBool::new(false);
         let run = a_run(&stop, Bounds { count_max: Some(1000), ..LONG });
         let measured = drive(&run, &prompt(&IOS[0], u64::MAX)).unwrap();
-        assert_eq!((measured.tally.ios, measured.tally.latencies.count()), (3000, 3000));
-        assert_eq!(measured.tally.bytes, 3000 * 4096);
+        assert_eq!((measured.counters.ios, measured.counters.latencies.count()), (3000, 3000));
+        assert_eq!(measured.counters.bytes, 3000 * 4096);
         assert!(measured.iops > 0.0 && measured.failure.is_none() && measured.peer_cpu.is_some());
     }
 
@@ -253,7 +255,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let measured = drive(&a_run(&stop, LONG), &prompt(&IOS[1], 5000)).unwrap();
         assert!(matches!(measured.failure, Some(TargetError::SlotBusy { .. })));
-        assert!(measured.tally.ios >= 4000, "{}", measured.tally.ios);
+        assert!(measured.counters.ios >= 4000, "{}", measured.counters.ios);
     }
 
     #[test]
@@ -266,8 +268,8 @@ mod tests {
             });
             drive(&a_run(&stop, LONG), &prompt(&IOS[2], u64::MAX)).unwrap()
         });
-        assert!(measured.stopped && measured.tally.ios > 0 && measured.iops > 0.0);
-        assert!(measured.tally.elapsed < Duration::from_secs(30));
+        assert!(measured.stopped && measured.counters.ios > 0 && measured.iops > 0.0);
+        assert!(measured.counters.elapsed < Duration::from_secs(30));
     }
 
     #[test]

@@ -35,16 +35,16 @@ pub(super) struct Turn {
 
 impl Turn {
     pub(super) fn of(measured: &Measured) -> Self {
-        let tally = &measured.tally;
+        let counters = &measured.counters;
         Self {
             iops: measured.iops,
-            ios: tally.ios,
-            latencies: tally.latencies.clone(),
+            ios: counters.ios,
+            latencies: counters.latencies.clone(),
             own_cpu: measured.own_cpu,
             node_cpu: measured.peer_cpu,
-            late: tally.late,
-            unissued: tally.unissued,
-            cached: tally.cached,
+            late: counters.late,
+            unissued: counters.unissued,
+            cached: counters.cached,
             short: measured.stopped || measured.failure.is_some(),
         }
     }

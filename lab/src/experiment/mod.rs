@@ -281,7 +281,7 @@ impl Experiment {
 
 /// What was measured counts even if the run ended early, unless there is nothing.
 fn taken(measured: Measured) -> (Option<Turn>, Option<TurnError>) {
-    let turn = (measured.tally.ios > 0).then(|| Turn::of(&measured));
+    let turn = (measured.counters.ios > 0).then(|| Turn::of(&measured));
     (turn, measured.failure.map(TurnError::Target))
 }
 

@@ -117,7 +117,7 @@ impl Turns {
     #[expect(clippy::cast_precision_loss, reason = "rates for people: 53 bits are plenty")]
     fn line(&self, placement: Placement, turns: &[Turn], common: &Common<'_>) -> Option<QueryLine> {
         let Case { query, page_size_bytes, connections, threads } = self.case;
-        let tally = turns.first()?.tally;
+        let counters = turns.first()?.counters;
         let seconds: Vec<f64> = turns.iter().map(|turn| turn.time.as_secs_f64()).collect();
         let median_s = median(seconds.clone())?;
         let per_s = |amount: u64| if median_s > 0.0 { amount as f64 / median_s } else { 0.0 };
@@ -136,23 +136,23 @@ impl Turns {
             query,
             placement,
             page_size_bytes,
-            page_bytes: share(tally.page_bytes, tally.pages),
+            page_bytes: share(counters.page_bytes, counters.pages),
             connections: if is_local { 0 } else { connections },
             threads: if is_local { self.case.workers() } else { threads },
             workers: self.case.workers(),
             wire: (!is_local).then_some(common.wire),
             table_rows: self.table_rows,
-            rows: tally.rows,
-            selectivity: share(tally.rows, self.table_rows),
-            pages: tally.pages,
-            read_bytes: tally.page_bytes,
-            wire_bytes: tally.wire_bytes,
+            rows: counters.rows,
+            selectivity: share(counters.rows, self.table_rows),
+            pages: counters.pages,
+            read_bytes: counters.page_bytes,
+            wire_bytes: counters.wire_bytes,
             median_s,
-            iops: per_s(tally.pages),
-            mb_per_s: per_s(tally.page_bytes) / 1e6,
+            iops: per_s(counters.pages),
+            mb_per_s: per_s(counters.page_bytes) / 1e6,
             own_cpu: own,
             node_cpu: node.filter(|_| !is_local).map(|node| cpu(node.into_iter(), wall, turns.len())),
-            bounces: turns.iter().map(|turn| turn.tally.bounces).sum(),
+            bounces: turns.iter().map(|turn| turn.counters.bounces).sum(),
             over_local,
             partial: common.partial.clone().filter(|_| turns.len() < common.rounds as usize),
             seconds,
@@ -180,13 +180,14 @@ fn cpu(turns: impl Iterator<Item = Used>, wall: Duration, count: usize) -> CpuSh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query_simulation::scan::Tally;
+    use crate::query_simulation::scan::Counters;
 
     fn turn(milliseconds: u64) -> Turn {
         let time = Duration::from_millis(milliseconds);
-        let tally = Tally { rows: 25, pages: 100, page_bytes: 409_600, bounces: 1, ..Tally::default() };
+        let counters =
+            Counters { rows: 25, pages: 100, page_bytes: 409_600, bounces: 1, ..Counters::default() };
         let used = Used { all: time, user: time * 3 / 4 };
-        Turn { time, tally, own: used, node: Some(used), short: false }
+        Turn { time, counters, own: used, node: Some(used), short: false }
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct SimulationOutcome {
 type OnStep<'a> = &'a mut dyn FnMut(&Step<'_>);
 
 /// A simulation on its way.
-struct Course<'a> {
+struct Feedback<'a> {
     simulation: &'a Simulation,
     stop: &'a AtomicBool,
     done: usize,
@@ -75,20 +75,21 @@ struct Course<'a> {
 impl Simulation {
     /// Measures everything, until it is done, fails, or `stop` is set.
     pub fn run(&self, host: &mut dyn QueryHost, stop: &AtomicBool, on_step: OnStep<'_>) -> SimulationOutcome {
-        let mut course = Course { simulation: self, stop, done: 0, all: Vec::new(), rows: BTreeMap::new() };
-        let ended = self.check().and_then(|()| course.page_sizes(host, on_step));
+        let mut feedback =
+            Feedback { simulation: self, stop, done: 0, all: Vec::new(), rows: BTreeMap::new() };
+        let ended = self.check().and_then(|()| feedback.page_sizes(host, on_step));
         let stopped = stop.load(Ordering::Relaxed);
         // What fails because it was asked to stop has not failed.
         let failure = ended.err().filter(|_| !stopped).map(|error| error.to_string());
         let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
         let (provenance, wire, rounds) = (&self.provenance, self.wire, self.rounds);
         let common = Common { provenance, wire, rounds, partial };
-        let lines = course.all.iter().flat_map(|turns| turns.lines(&common)).collect();
+        let lines = feedback.all.iter().flat_map(|turns| turns.lines(&common)).collect();
         SimulationOutcome { lines, failure, stopped }
     }
 }
 
-impl Course<'_> {
+impl Feedback<'_> {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -160,7 +161,7 @@ impl Course<'_> {
                 if turn.short {
                     return Ok(());
                 }
-                self.agree(case.query, placement, turn.tally.rows)?;
+                self.agree(case.query, placement, turn.counters.rows)?;
                 if round > 0 {
                     self.all[place].push(placement, turn);
                     self.done += 1;

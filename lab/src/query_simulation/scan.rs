@@ -27,7 +27,7 @@ pub(super) struct Work {
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     pub(super) segments: u64,
     /// Rows that pass, as they came out.
     pub(super) rows: u64,
@@ -40,7 +40,7 @@ pub(super) struct Tally {
     pub(super) bounces: u64,
 }
 
-impl Tally {
+impl Counters {
     pub(super) fn add(&mut self, other: &Self) {
         self.segments += other.segments;
         self.rows += other.rows;
@@ -64,29 +64,29 @@ pub(super) async fn scan(
     work: &Work,
     segment: &PlacedSegment,
     stop: &AtomicBool,
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) -> Result<(), SimulationError> {
     let PlacedSegment { node, directory, .. } = segment;
     let node = *node;
     match way {
         Way::Local(devices) => {
-            let read = async |wanted: &[PageWanted], _: &mut Tally| {
+            let read = async |wanted: &[PageWanted], _: &mut Counters| {
                 let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
                 Ok(devices.read(node, &extents).await?)
             };
-            here(work, segment, tally, read).await?;
+            here(work, segment, counters, read).await?;
         }
         Way::Fetch(cluster) => {
-            let read = async |wanted: &[PageWanted], tally: &mut Tally| {
+            let read = async |wanted: &[PageWanted], counters: &mut Counters| {
                 let fetched = cluster.fetch(node, directory.table, directory.segment, wanted).await?;
-                tally.wire_bytes += fetched.wire_bytes;
+                counters.wire_bytes += fetched.wire_bytes;
                 Ok(fetched.pages)
             };
-            here(work, segment, tally, read).await?;
+            here(work, segment, counters, read).await?;
         }
-        Way::Process(cluster) => there(cluster, work, segment, stop, tally).await?,
+        Way::Process(cluster) => there(cluster, work, segment, stop, counters).await?,
     }
-    tally.segments += u64::from(!stop.load(Ordering::Relaxed));
+    counters.segments += u64::from(!stop.load(Ordering::Relaxed));
     Ok(())
 }
 
@@ -94,8 +94,8 @@ pub(super) async fn scan(
 async fn here<P: AsRef<[u8]>>(
     work: &Work,
     segment: &PlacedSegment,
-    tally: &mut Tally,
-    read: impl AsyncFn(&[PageWanted], &mut Tally) -> Result<Vec<P>, SimulationError>,
+    counters: &mut Counters,
+    read: impl AsyncFn(&[PageWanted], &mut Counters) -> Result<Vec<P>, SimulationError>,
 ) -> Result<(), SimulationError> {
     let PlacedSegment { node, directory, .. } = segment;
     let node = *node;
@@ -105,7 +105,7 @@ async fn here<P: AsRef<[u8]>>(
     loop {
         match scan.step().map_err(here)? {
             Step::Read(wanted) => {
-                let pages = read(&wanted, tally).await?;
+                let pages = read(&wanted, counters).await?;
                 if pages.len() != wanted.len() {
                     let (found, expected) = (pages.len(), wanted.len());
                     return Err(SimulationError::Pages { node, found, expected });
@@ -114,13 +114,13 @@ async fn here<P: AsRef<[u8]>>(
                     scan.supply(wanted.column, wanted.page, page).map_err(here)?;
                 }
             }
-            Step::Batch(found) => tally.rows += found.batch.num_rows() as u64,
+            Step::Batch(found) => counters.rows += found.batch.num_rows() as u64,
             Step::Done => break,
         }
     }
     let stats = scan.stats();
-    tally.pages += stats.pages_read;
-    tally.page_bytes += stats.bytes_read;
+    counters.pages += stats.pages_read;
+    counters.page_bytes += stats.bytes_read;
     Ok(())
 }
 
@@ -130,7 +130,7 @@ async fn there(
     work: &Work,
     segment: &PlacedSegment,
     stop: &AtomicBool,
-    tally: &mut Tally,
+    counters: &mut Counters,
 ) -> Result<(), SimulationError> {
     let node = segment.node;
     let (mut first_block, mut busy_since) = (0, None);
@@ -142,18 +142,18 @@ async fn there(
         {
             ProcessAnswer::Processed(processed) => {
                 busy_since = None;
-                tally.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
+                counters.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
                 // Pages out of the node's cache are looked into, too.
                 let cost = &processed.cost;
-                tally.pages += u64::from(cost.pages_read) + u64::from(cost.pages_cached);
-                tally.page_bytes += cost.disk_bytes + cost.cached_bytes;
-                tally.wire_bytes += processed.wire_bytes;
+                counters.pages += u64::from(cost.pages_read) + u64::from(cost.pages_cached);
+                counters.page_bytes += cost.disk_bytes + cost.cached_bytes;
+                counters.wire_bytes += processed.wire_bytes;
                 // The client has seen that it is further on.
                 let Some(next) = processed.next_block else { break };
                 first_block = next;
             }
             ProcessAnswer::Bounced { text: reason, .. } => {
-                tally.bounces += 1;
+                counters.bounces += 1;
                 let after = busy_since.get_or_insert_with(Instant::now).elapsed();
                 if after > NODE_PATIENCE {
                     return Err(SimulationError::Busy { node, after, reason });

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::error::SimulationError;
 use super::ground::{Ground, runtime};
 use super::plan::Placement;
-use super::scan::{Tally, Way, Work, scan};
+use super::scan::{Counters, Way, Work, scan};
 use crate::cpu::CpuSample;
 
 /// Processor time of one process.
@@ -29,7 +29,7 @@ pub(super) struct Used {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Turn {
     pub(super) time: Duration,
-    pub(super) tally: Tally,
+    pub(super) counters: Counters,
     pub(super) own: Used,
     pub(super) node: Option<Used>,
     /// It was asked to stop, so that rows are missing.
@@ -56,7 +56,7 @@ struct Shared<'a> {
 /// A thread as its leader sees it; dropping it ends the thread.
 struct Member {
     order: Sender<()>,
-    report: Receiver<Result<Tally, SimulationError>>,
+    report: Receiver<Result<Counters, SimulationError>>,
 }
 
 /// Runs the query once.
@@ -86,10 +86,10 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
     for member in members {
         member.order.send(()).map_err(|_| SimulationError::Ended)?;
     }
-    let (mut tally, mut failure) = (Tally::default(), None);
+    let (mut counters, mut failure) = (Counters::default(), None);
     for member in members {
         match member.report.recv() {
-            Ok(Ok(part)) => tally.add(&part),
+            Ok(Ok(part)) => counters.add(&part),
             Ok(Err(error)) => failure = failure.or(Some(error)),
             Err(_) => failure = failure.or(Some(SimulationError::Ended)),
         }
@@ -103,9 +103,9 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
         let (before, after) = (before?, after?);
         Some(Used { all: after.since(&before), user: after.user_since(&before) })
     };
-    let short = tally.segments < shift.work.segments.len() as u64;
+    let short = counters.segments < shift.work.segments.len() as u64;
     let own = used(before.0, after.0).unwrap_or_default();
-    Ok(Turn { time, tally, own, node: used(before.1, after.1), short })
+    Ok(Turn { time, counters, own, node: used(before.1, after.1), short })
 }
 
 /// Says that it is there, waits for the order, works, says what it did, and stays until the leader
@@ -114,7 +114,7 @@ fn member(
     shared: &Shared<'_>,
     worker: u32,
     orders: &Receiver<()>,
-    reports: &Sender<Result<Tally, SimulationError>>,
+    reports: &Sender<Result<Counters, SimulationError>>,
 ) {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
@@ -123,7 +123,7 @@ fn member(
             return;
         }
     };
-    let told = reports.send(Ok(Tally::default()));
+    let told = reports.send(Ok(Counters::default()));
     if told.is_err() || orders.recv().is_err() {
         return;
     }
@@ -134,7 +134,7 @@ fn member(
     let _over = orders.recv();
 }
 
-async fn segments(shared: &Shared<'_>, worker: u32) -> Result<Tally, SimulationError> {
+async fn segments(shared: &Shared<'_>, worker: u32) -> Result<Counters, SimulationError> {
     let Shift { ground, work, placement, connections, stop, .. } = shared.shift;
     let cluster = ground.clusters.get((worker % connections) as usize).ok_or(SimulationError::Ended)?;
     let way = match placement {
@@ -142,11 +142,11 @@ async fn segments(shared: &Shared<'_>, worker: u32) -> Result<Tally, SimulationE
         Placement::RemoteFetch => Way::Fetch(cluster),
         Placement::RemoteProcess => Way::Process(cluster),
     };
-    let mut tally = Tally::default();
+    let mut counters = Counters::default();
     while !stop.load(Ordering::Relaxed) && !shared.failed.load(Ordering::Relaxed) {
         let next = shared.next.fetch_add(1, Ordering::Relaxed);
         let Some(segment) = work.segments.get(next) else { break };
-        scan(&way, work, segment, stop, &mut tally).await?;
+        scan(&way, work, segment, stop, &mut counters).await?;
     }
-    Ok(tally)
+    Ok(counters)
 }

@@ -70,7 +70,7 @@ pub(super) struct Rules<'a> {
 
 /// What one lane, or all together, did.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct Counters {
     /// From the issue to the end.
     pub from_issue: Latencies,
     /// From the intended time to the end; empty without stalls.
@@ -99,7 +99,7 @@ pub struct Tally {
     pub elapsed: Duration,
 }
 
-impl Tally {
+impl Counters {
     pub(super) fn add(&mut self, other: &Self) {
         self.from_issue.add(&other.from_issue);
         self.from_intended.add(&other.from_intended);
@@ -152,7 +152,7 @@ pub(super) struct Lane<'a> {
     rules: Rules<'a>,
     clock: &'a dyn Clock,
     begun: Instant,
-    tally: &'a mut Tally,
+    counters: &'a mut Counters,
     free: Vec<u32>,
     flights: Vec<Option<Flight>>,
     done: Vec<IoDone>,
@@ -166,7 +166,7 @@ impl<'a> Lane<'a> {
         target: &'a mut dyn Target,
         rules: Rules<'a>,
         (clock, begun): (&'a dyn Clock, Instant),
-        tally: &'a mut Tally,
+        counters: &'a mut Counters,
     ) -> Self {
         let depth = rules.depth.min(target.depth());
         Self {
@@ -174,7 +174,7 @@ impl<'a> Lane<'a> {
             rules,
             clock,
             begun,
-            tally,
+            counters,
             free: (0..depth).rev().collect(),
             flights: vec![None; depth as usize],
             done: Vec::with_capacity(depth as usize),
@@ -207,8 +207,8 @@ impl<'a> Lane<'a> {
                 break Err(error);
             }
         };
-        self.tally.unissued += left.len() as u64;
-        self.tally.elapsed = self.clock.now().saturating_duration_since(self.begun);
+        self.counters.unissued += left.len() as u64;
+        self.counters.elapsed = self.clock.now().saturating_duration_since(self.begun);
         result
     }
 
@@ -240,7 +240,7 @@ impl<'a> Lane<'a> {
             Ok(()) => {}
             Err(error) if error.ends_the_target() || self.rules.strict => return Err(error.into()),
             Err(error) => {
-                self.tally.fail(&error);
+                self.counters.fail(&error);
                 self.rules.ended.fetch_add(1, Ordering::Relaxed);
                 return Ok(true);
             }
@@ -250,11 +250,11 @@ impl<'a> Lane<'a> {
         }
         self.free.pop();
         self.flights[slot as usize] = Some(Flight { intended, issued: now, length_bytes, operation });
-        self.tally.issued += 1;
+        self.counters.issued += 1;
         if let Some(intended) = intended {
             let lateness = now.saturating_duration_since(intended);
-            self.tally.lateness.record(lateness);
-            self.tally.late += u64::from(lateness > self.rules.late_after);
+            self.counters.lateness.record(lateness);
+            self.counters.late += u64::from(lateness > self.rules.late_after);
         }
         Ok(true)
     }
@@ -292,9 +292,9 @@ impl<'a> Lane<'a> {
             };
             self.free.push(end.slot);
             match end.outcome {
-                Ok(()) => count(self.tally, flight, now, end.cached),
+                Ok(()) => count(self.counters, flight, now, end.cached),
                 Err(error) => {
-                    self.tally.fail(&error);
+                    self.counters.fail(&error);
                     if error.ends_the_target() || self.rules.strict {
                         failed.get_or_insert(error);
                     }
@@ -321,17 +321,17 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn count(tally: &mut Tally, flight: Flight, now: Instant, cached: Option<Cached>) {
-    tally.from_issue.record(now.saturating_duration_since(flight.issued));
+fn count(counters: &mut Counters, flight: Flight, now: Instant, cached: Option<Cached>) {
+    counters.from_issue.record(now.saturating_duration_since(flight.issued));
     if let Some(intended) = flight.intended {
-        tally.from_intended.record(now.saturating_duration_since(intended));
+        counters.from_intended.record(now.saturating_duration_since(intended));
     }
-    tally.ended += 1;
-    tally.cached.count(cached);
+    counters.ended += 1;
+    counters.cached.count(cached);
     let bytes = u64::from(flight.length_bytes);
     match flight.operation {
-        IoOperation::Read => tally.read_bytes += bytes,
-        IoOperation::Write => tally.written_bytes += bytes,
+        IoOperation::Read => counters.read_bytes += bytes,
+        IoOperation::Write => counters.written_bytes += bytes,
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! records -- Ground, Offsets --> Plan: requests per node, all in memory
-//! Plan -- one thread and one target for each connection to a node --> Tally
-//! Tally --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
+//! Plan -- one thread and one target for each connection to a node --> Counters
+//! Counters --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
 //! ```
 //!
 //! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this
@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 pub use compare::{Difference, compared};
 pub use error::ReplayError;
-pub use lane::{Tally, Timing};
+pub use lane::{Counters, Timing};
 pub use offsets::Offsets;
 pub use place::{Area, Ground, Place, Routing};
 pub use plan::{Changes, Plan, PlanOptions, Request, Skip};
@@ -92,7 +92,7 @@ pub type MakeConnection<'a> = dyn Fn(Connection) -> Result<Box<dyn Target>, Targ
 #[derive(Debug, Clone, Default)]
 pub struct Replayed {
     /// All connections together.
-    pub tally: Tally,
+    pub counters: Counters,
     /// Why it ended before the trace did, if it did; of several reasons the first.
     pub cut_short: Option<String>,
     /// Processor time of this process.
@@ -170,8 +170,8 @@ fn lead(
     for _member in begins {
         // Nobody goes before all are over, unless its thread has panicked.
         let Ok(Report::Over(over)) = reports.recv() else { break };
-        let (tally, failure) = *over;
-        replayed.tally.add(&tally);
+        let (counters, failure) = *over;
+        replayed.counters.add(&counters);
         if replayed.cut_short.is_none() {
             replayed.cut_short = failure;
         }
@@ -182,7 +182,7 @@ fn lead(
     let nodes = nodes_before.iter().zip(&nodes_after);
     let nodes = nodes.map(|(before, after)| since(before.as_ref(), after.as_ref()));
     replayed.cpu_nodes = if run.peers.is_empty() { None } else { nodes.sum() };
-    if replayed.cut_short.is_none() && replayed.tally.unissued > 0 {
+    if replayed.cut_short.is_none() && replayed.counters.unissued > 0 {
         replayed.cut_short = Some("it was asked to end".to_owned());
     }
     Ok(replayed)
@@ -216,7 +216,7 @@ enum Signal {
 enum Report {
     Ready,
     Refused(Box<ReplayError>),
-    Over(Box<(Tally, Option<String>)>),
+    Over(Box<(Counters, Option<String>)>),
     /// The thread ends, whatever it has said before.
     Gone,
 }
@@ -254,13 +254,14 @@ impl Member<'_> {
             // Whatever ends one early ends what follows at once, and is reported there.
             let uncounted = Rules { timing: Timing::NoStall, ended: &AtomicU64::new(0), ..rules };
             let begun = (&SystemClock as &dyn Clock, Instant::now());
-            let _ended = Lane::new(target.as_mut(), uncounted, begun, &mut Tally::default()).run(self.share);
+            let _ended =
+                Lane::new(target.as_mut(), uncounted, begun, &mut Counters::default()).run(self.share);
         }
         let _unheard = self.report.send(Report::Ready);
         let Ok(Signal::Begin(begun)) = self.begun.recv() else { return };
         SystemClock.wait_until(begun);
-        let mut tally = Tally::default();
-        let lane = Lane::new(target.as_mut(), rules, (&SystemClock, begun), &mut tally);
+        let mut counters = Counters::default();
+        let lane = Lane::new(target.as_mut(), rules, (&SystemClock, begun), &mut counters);
         let failure = match lane.run(self.share) {
             Ok(()) => None,
             Err(error) => {
@@ -268,7 +269,7 @@ impl Member<'_> {
                 Some(self.failure(&error))
             }
         };
-        let _unheard = self.report.send(Report::Over(Box::new((tally, failure))));
+        let _unheard = self.report.send(Report::Over(Box::new((counters, failure))));
         // Until the leader has read the processor time of all threads.
         let _over = self.begun.recv();
     }

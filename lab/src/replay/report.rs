@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::lane::{Tally, Timing};
+use super::lane::{Counters, Timing};
 use super::plan::{Changes, Plan};
 use super::{Replay, Replayed};
 use crate::latency::{Latencies, LatencySummary};
@@ -126,24 +126,24 @@ impl ReplayReport {
     /// The report of a replay.
     #[must_use]
     pub fn new(setting: Setting, run: &Replay<'_>, replayed: &Replayed) -> Self {
-        let (plan, tally): (&Plan, &Tally) = (run.plan, &replayed.tally);
-        let seconds = tally.elapsed.as_secs_f64();
+        let (plan, counters): (&Plan, &Counters) = (run.plan, &replayed.counters);
+        let seconds = counters.elapsed.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let per_io = |time: Option<Duration>| {
-            time.filter(|_| tally.ended > 0).map(|time| time.as_secs_f64() * 1e9 / tally.ended as f64)
+            time.filter(|_| counters.ended > 0).map(|time| time.as_secs_f64() * 1e9 / counters.ended as f64)
         };
         let speed = match run.timing {
             Timing::AtSpeed(speed) => Some(speed),
             Timing::NoStall => None,
         };
         let fidelity = speed.map(|_| Fidelity {
-            from_intended: tally.from_intended.summary(),
-            lateness: tally.lateness.summary(),
+            from_intended: counters.from_intended.summary(),
+            lateness: counters.lateness.summary(),
             late_after_us: run.late_after.as_secs_f64() * 1e6,
-            late: tally.late,
-            late_share: if tally.issued > 0 { tally.late as f64 / tally.issued as f64 } else { 0.0 },
-            histogram: bins(&tally.from_intended),
-            lateness_histogram: bins(&tally.lateness),
+            late: counters.late,
+            late_share: if counters.issued > 0 { counters.late as f64 / counters.issued as f64 } else { 0.0 },
+            histogram: bins(&counters.from_intended),
+            lateness_histogram: bins(&counters.lateness),
         });
         Self {
             setting,
@@ -153,24 +153,24 @@ impl ReplayReport {
             records: plan.records(),
             changes: plan.changes().clone(),
             requests: plan.requests(),
-            unissued: tally.unissued,
-            failed: tally.failed,
-            first_failure: tally.first_failure.clone(),
+            unissued: counters.unissued,
+            failed: counters.failed,
+            first_failure: counters.first_failure.clone(),
             cut_short: replayed.cut_short.clone(),
             trace_seconds: Duration::from_nanos(plan.trace_ns()).as_secs_f64(),
             seconds,
-            ios: tally.ended,
-            cached: tally.cached.by_request,
-            one_sided: tally.cached.one_sided,
-            read_bytes: tally.read_bytes,
-            written_bytes: tally.written_bytes,
-            iops: per_second(tally.ended),
-            mb_per_s: per_second(tally.read_bytes + tally.written_bytes) / 1e6,
-            from_issue: tally.from_issue.summary(),
+            ios: counters.ended,
+            cached: counters.cached.by_request,
+            one_sided: counters.cached.one_sided,
+            read_bytes: counters.read_bytes,
+            written_bytes: counters.written_bytes,
+            iops: per_second(counters.ended),
+            mb_per_s: per_second(counters.read_bytes + counters.written_bytes) / 1e6,
+            from_issue: counters.from_issue.summary(),
             fidelity,
             cpu_own_ns_per_io: per_io(replayed.cpu_own),
             cpu_nodes_ns_per_io: per_io(replayed.cpu_nodes),
-            histogram: bins(&tally.from_issue),
+            histogram: bins(&counters.from_issue),
         }
     }
 

@@ -83,9 +83,9 @@ fn every_request_of_every_node_runs_once_over_all_connections() {
     let run = run(&plan, Timing::NoStall, &switches);
     let replayed = replay(&run, &make).unwrap();
     assert_eq!(made.load(Ordering::Relaxed), 4);
-    assert_eq!((replayed.tally.ended, replayed.cut_short.as_deref()), (1000, None));
+    assert_eq!((replayed.counters.ended, replayed.cut_short.as_deref()), (1000, None));
     assert_eq!(switches.ended.load(Ordering::Relaxed), 1000);
-    assert_eq!((replayed.tally.written_bytes, replayed.tally.read_bytes), (200 * 4096, 800 * 4096));
+    assert_eq!((replayed.counters.written_bytes, replayed.counters.read_bytes), (200 * 4096, 800 * 4096));
     assert!(replayed.cpu_own.is_some() && replayed.cpu_nodes.is_none());
     let report = ReplayReport::new(Setting::default(), &run, &replayed);
     let histogram: u64 = report.histogram.iter().map(|bin| bin.count).sum();
@@ -97,7 +97,7 @@ fn a_timed_replay_takes_the_traces_time_and_says_how_late_it_was() {
     let (plan, switches) = (plan(1000), switches());
     let run = run(&plan, Timing::AtSpeed(0.5), &switches);
     let replayed = replay(&run, &simulated).unwrap();
-    assert!(replayed.tally.elapsed >= Duration::from_nanos(plan.trace_ns() * 2));
+    assert!(replayed.counters.elapsed >= Duration::from_nanos(plan.trace_ns() * 2));
     let report = ReplayReport::new(Setting::default(), &run, &replayed);
     let fidelity = report.fidelity.as_ref().unwrap();
     assert_eq!(fidelity.lateness.count, 1000);
@@ -163,7 +163,11 @@ fn a_node_that_dies_ends_the_replay_everywhere_with_a_partial_report() {
     let replayed = replay(&run, &make).unwrap();
     let why = replayed.cut_short.clone().unwrap();
     assert!(why.contains("to node 1") && why.contains("depth 7"), "{why}");
-    assert!(replayed.tally.ended > 0 && replayed.tally.unissued > 100_000, "{:?}", replayed.tally.unissued);
+    assert!(
+        replayed.counters.ended > 0 && replayed.counters.unissued > 100_000,
+        "{:?}",
+        replayed.counters.unissued
+    );
     let report = ReplayReport::new(Setting::default(), &run, &replayed);
     let page = report.page(None, Vec::new());
     assert!(page.sections[0].text[0].contains("not complete"));
@@ -175,7 +179,7 @@ fn a_replay_that_is_asked_to_end_says_so() {
     switches.stop.store(true, Ordering::Relaxed);
     let replayed = replay(&run(&plan, Timing::AtSpeed(1.0), &switches), &simulated).unwrap();
     assert_eq!(replayed.cut_short.as_deref(), Some("it was asked to end"));
-    assert_eq!((replayed.tally.issued, replayed.tally.unissued), (0, 200_000));
+    assert_eq!((replayed.counters.issued, replayed.counters.unissued), (0, 200_000));
 }
 
 #[test]

@@ -14,11 +14,11 @@
 //! - Samples of processor time enclose exactly the measured legs.
 //! - Whatever ends a run early, what was measured until then is returned.
 
+use super::counters::Counters;
 use super::recorder::{Checked, Ledger, Order, Recorder};
 use super::session::{Leg, Session, Shared, Went, most_keys};
 use super::store::{Failure, OpenSession};
 use super::survey::{SurveyError, survey};
-use super::tally::Tally;
 use super::workload::{Inserts, Workload, WorkloadError, key_name};
 use crate::cpu::CpuSample;
 use crate::drive::Bounds;
@@ -61,7 +61,7 @@ pub struct Run<'a> {
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// What was counted.
-    pub tally: Tally,
+    pub counters: Counters,
     /// Transactions per second.
     pub per_s: f64,
     /// Keys read and written per second.
@@ -240,7 +240,7 @@ struct Lead<'s, 'r, 'a> {
 
 #[derive(Default)]
 struct Phase {
-    tally: Tally,
+    counters: Counters,
     legs: u32,
     own_cpu: Duration,
     peers_cpu: Option<Duration>,
@@ -261,12 +261,12 @@ impl Lead<'_, '_, '_> {
         let stopped = run.stop.load(Ordering::Relaxed);
         let whole = phase.legs == 1 && phase.failure.is_none() && !stopped && run.bounds.count_max.is_none();
         let (counted, time) = match whole {
-            true => (phase.tally.in_time, run.bounds.duration),
-            false => (phase.tally.transactions, phase.tally.elapsed),
+            true => (phase.counters.in_time, run.bounds.duration),
+            false => (phase.counters.transactions, phase.counters.elapsed),
         };
         let per_s = rate(counted, time);
-        let operations_per_s = per_s * rate(phase.tally.operations, Duration::from_secs(1))
-            / rate(phase.tally.transactions.max(1), Duration::from_secs(1));
+        let operations_per_s = per_s * rate(phase.counters.operations, Duration::from_secs(1))
+            / rate(phase.counters.transactions.max(1), Duration::from_secs(1));
         Measured {
             per_s,
             operations_per_s,
@@ -275,7 +275,7 @@ impl Lead<'_, '_, '_> {
             checked: None,
             failure: phase.failure.take(),
             stopped,
-            tally: phase.tally,
+            counters: phase.counters,
         }
     }
 
@@ -286,7 +286,7 @@ impl Lead<'_, '_, '_> {
         let mut phase = Phase { peers_cpu: Some(Duration::ZERO), ..Phase::default() };
         loop {
             self.shared.over.store(false, Ordering::Relaxed);
-            let duration = bounds.duration.saturating_sub(phase.tally.elapsed);
+            let duration = bounds.duration.saturating_sub(phase.counters.elapsed);
             let bounds = Bounds { duration, ..bounds };
             let leg = Leg { bounds, first: phase.legs == 0, room: run.check.then_some(room) };
             let before = cpu(run.peers);
@@ -326,16 +326,16 @@ impl Lead<'_, '_, '_> {
 
     /// Whether all sessions have reached the bounds of the phase.
     fn count(&mut self, went: Vec<Went>, phase: &mut Phase) -> bool {
-        let (mut tally, mut recorders, mut finished) = (Tally::default(), Vec::new(), true);
+        let (mut counters, mut recorders, mut finished) = (Counters::default(), Vec::new(), true);
         for went in went {
-            tally.add(&went.tally);
+            counters.add(&went.counters);
             recorders.extend(went.recorder);
             finished &= went.finished;
             if let Some(failure) = went.broken {
                 phase.failure.get_or_insert(failure.why);
             }
         }
-        phase.tally.follow(&tally);
+        phase.counters.follow(&counters);
         if let Err(error) = self.checked(recorders) {
             phase.failure.get_or_insert(error);
         }

@@ -7,9 +7,9 @@
 //! - What was cut short says so in `partial`, and what was measured in another way than its name
 //!   says in `notes`.
 
+use super::counters::Counters;
 use super::driver::Measured;
 use super::recorder::Checked;
-use super::tally::Tally;
 use super::workload::{Choice, Mix, NoSuchName, Workload, named};
 use crate::experiment::WireKind;
 use crate::latency::LatencySummary;
@@ -209,16 +209,16 @@ pub(super) fn line(
     let Point { workload, threads } = *point;
     let per_s: Vec<f64> = turns.iter().map(|(_, turn)| turn.per_s).collect();
     let median_per_s = median(per_s.clone())?;
-    let (mut tally, mut checked) = (Tally::default(), None::<Checked>);
+    let (mut counters, mut checked) = (Counters::default(), None::<Checked>);
     for (_, turn) in turns {
-        tally.add(&turn.tally);
+        counters.add(&turn.counters);
         if let Some(more) = &turn.checked {
             checked.get_or_insert_default().add(more);
         }
     }
     let least = per_s.iter().copied().fold(f64::INFINITY, f64::min);
     let most = per_s.iter().copied().fold(0.0, f64::max);
-    let cpu = |time: Duration| share(nanoseconds(time), tally.transactions).unwrap_or(0.0);
+    let cpu = |time: Duration| share(nanoseconds(time), counters.transactions).unwrap_or(0.0);
     let nodes_cpu: Option<Duration> = turns.iter().map(|(_, turn)| turn.peers_cpu).sum();
     let cut = turns.iter().find_map(|(_, turn)| turn.failure.clone());
     let fewer = turns.len() < common.rounds as usize || turns.iter().any(|(_, turn)| turn.stopped);
@@ -241,21 +241,21 @@ pub(super) fn line(
         median_per_s,
         spread: if median_per_s > 0.0 { (most - least) / median_per_s } else { 0.0 },
         operations_per_s: median(turns.iter().map(|(_, turn)| turn.operations_per_s).collect())?,
-        latency: tally.latencies.summary(),
-        read_latency: tally.reads.summary(),
-        write_latency: tally.writes.summary(),
-        rounds_per_read: share(tally.rounds, tally.reads.count()),
-        one_round_share: share(tally.one_round, tally.reads.count()),
-        one_sided_share: share(tally.one_sided, tally.keys_read),
-        absent: tally.absent,
+        latency: counters.latencies.summary(),
+        read_latency: counters.reads.summary(),
+        write_latency: counters.writes.summary(),
+        rounds_per_read: share(counters.rounds, counters.reads.count()),
+        one_round_share: share(counters.one_round, counters.reads.count()),
+        one_sided_share: share(counters.one_sided, counters.keys_read),
+        absent: counters.absent,
         own_cpu_ns: cpu(turns.iter().map(|(_, turn)| turn.own_cpu).sum()),
         nodes_cpu_ns: nodes_cpu.map(cpu),
         over: over(turns, all, common.baselines),
         checked,
-        notes: if tally.scans_by_key > 0 { vec![BY_KEY] } else { Vec::new() },
+        notes: if counters.scans_by_key > 0 { vec![BY_KEY] } else { Vec::new() },
         partial: cut.or_else(|| fewer.then(|| common.partial.to_owned())),
-        failures: tally.failures,
-        first_failure: tally.first_failure,
+        failures: counters.failures,
+        first_failure: counters.first_failure,
         per_s,
     })
 }
@@ -292,15 +292,15 @@ pub(super) mod tests {
         Series { algorithm: Algorithm::Fast, operations: Operations::Get, wire: WireKind::Tcp };
 
     pub(crate) fn measured(per_s: f64) -> Measured {
-        let mut tally = Tally { transactions: 100, operations: 400, ..Tally::default() };
+        let mut counters = Counters { transactions: 100, operations: 400, ..Counters::default() };
         for _ in 0..80 {
-            tally.reads.record(Duration::from_micros(10));
+            counters.reads.record(Duration::from_micros(10));
         }
-        (tally.rounds, tally.one_round, tally.keys_read, tally.one_sided) = (88, 72, 320, 240);
+        (counters.rounds, counters.one_round, counters.keys_read, counters.one_sided) = (88, 72, 320, 240);
         let (own_cpu, peers_cpu) = (Duration::from_micros(300), Some(Duration::from_micros(100)));
         let (checked, failure, stopped) = (None, None, false);
         Measured {
-            tally,
+            counters,
             per_s,
             operations_per_s: 4.0 * per_s,
             own_cpu,

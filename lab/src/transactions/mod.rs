@@ -3,7 +3,7 @@
 //! ```text
 //! workload: which keys, and what is done to them -+
 //! store: a session of a client -------------------+--> driver: a thread for each session, in a closed loop
-//!                                                        |-> tally: rates, latencies, rounds, one-sided keys, failures
+//!                                                        |-> counters: rates, latencies, rounds, one-sided keys, failures
 //!                                                        '-> recorder: the history, checked by ramp::history
 //! load: keys before a run          survey: what is there when nobody writes
 //!
@@ -19,6 +19,7 @@
 //! - A run that was checked says how much was checked, and every violation is counted.
 
 mod cluster;
+mod counters;
 mod driver;
 mod line;
 mod load;
@@ -29,7 +30,6 @@ mod store;
 mod stress;
 mod survey;
 mod sweep;
-mod tally;
 mod token;
 pub mod workload;
 
@@ -37,6 +37,7 @@ pub mod workload;
 mod nearby;
 
 pub use cluster::ClusterSession;
+pub use counters::Counters;
 pub use driver::{Measured, Run, RunError, run};
 pub use line::{Operations, Point, Series, TransactionLine};
 pub use load::{Load, LoadError, load};
@@ -46,4 +47,3 @@ pub use store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd, Writ
 pub use stress::{Chaos, Stress, StressError, StressFailure, StressOutcome, Strike, stress};
 pub use survey::SurveyError;
 pub use sweep::{Axes, Plan, PlanError, Step, SweepOutcome, TransactionHost, sweep};
-pub use tally::Tally;

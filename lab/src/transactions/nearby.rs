@@ -36,7 +36,7 @@ struct Node {
 
 /// What has come for a transaction, and whom it has asked.
 #[derive(Default)]
-struct Mailbox {
+struct MessageQueue {
     events: Vec<Event>,
     asked: Vec<HomeId>,
 }
@@ -44,7 +44,7 @@ struct Mailbox {
 #[derive(Default)]
 struct Inner {
     nodes: Vec<Node>,
-    mail: HashMap<u64, Mailbox>,
+    mail: HashMap<u64, MessageQueue>,
     next: u64,
 }
 
@@ -71,8 +71,10 @@ impl Nearby {
         let mut inner = self.lock();
         inner.nodes[node].home = None;
         let home = HomeId(u16::try_from(node).unwrap());
-        for mailbox in inner.mail.values_mut().filter(|mailbox| mailbox.asked.contains(&home)) {
-            mailbox.events.push(Event::Lost { home });
+        for message_queue in
+            inner.mail.values_mut().filter(|message_queue| message_queue.asked.contains(&home))
+        {
+            message_queue.events.push(Event::Lost { home });
         }
         self.arrived.notify_all();
     }
@@ -129,8 +131,8 @@ impl Inner {
 
     fn deliver(&mut self, from: HomeId, replies: Vec<(u64, Reply)>) {
         for (peer, reply) in replies {
-            if let Some(mailbox) = self.mail.get_mut(&peer) {
-                mailbox.events.push(Event::Reply { from, reply });
+            if let Some(message_queue) = self.mail.get_mut(&peer) {
+                message_queue.events.push(Event::Reply { from, reply });
             }
         }
     }
@@ -221,12 +223,12 @@ impl Session<'_> {
         let mut inner = self.nearby.lock();
         inner.next += 1;
         let peer = inner.next;
-        inner.mail.insert(peer, Mailbox::default());
+        inner.mail.insert(peer, MessageQueue::default());
         loop {
             let mut outcome = None;
             for Message { to, request } in std::mem::take(&mut messages) {
-                if let Some(mailbox) = inner.mail.get_mut(&peer) {
-                    mailbox.asked.push(to);
+                if let Some(message_queue) = inner.mail.get_mut(&peer) {
+                    message_queue.asked.push(to);
                 }
                 let replies = inner.ask(peer, to, request);
                 inner.deliver(to, replies);

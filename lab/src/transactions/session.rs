@@ -9,10 +9,10 @@
 //!   recorded.
 //! - A session that is over is opened anew, for as long as the run has patience.
 
+use super::counters::Counters;
 use super::driver::Run;
 use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd};
-use super::tally::Tally;
 use super::token::{self, Token};
 use super::workload::{Drawer, Inserts, Kind, Names, SCAN_KEYS, Workload};
 use crate::drive::Bounds;
@@ -54,7 +54,7 @@ pub(super) struct Leg {
 
 /// What became of it.
 pub(super) struct Went {
-    pub(super) tally: Tally,
+    pub(super) counters: Counters,
     pub(super) recorder: Option<Recorder>,
     /// The session has reached a bound of the phase.
     pub(super) finished: bool,
@@ -124,7 +124,7 @@ impl<'r, 'a> Session<'r, 'a> {
     }
 
     pub(super) fn leg(&mut self, leg: Leg) -> Went {
-        let mut tally = Tally::default();
+        let mut counters = Counters::default();
         if leg.first {
             self.counted = 0;
         }
@@ -148,42 +148,42 @@ impl<'r, 'a> Session<'r, 'a> {
             }
             if let Err(failure) = self.connect() {
                 if !self.is_over() {
-                    tally.failed(&failure);
+                    counters.failed(&failure);
                     broken = Some(failure);
                     self.shared.over.store(true, Ordering::Relaxed);
                 }
                 break;
             }
             self.counted += 1;
-            self.transaction(&mut tally, begun, leg.bounds.duration);
+            self.transaction(&mut counters, begun, leg.bounds.duration);
         }
-        tally.elapsed = begun.elapsed();
-        Went { tally, recorder: self.recorder.take(), finished, broken }
+        counters.elapsed = begun.elapsed();
+        Went { counters, recorder: self.recorder.take(), finished, broken }
     }
 
-    fn transaction(&mut self, tally: &mut Tally, begun: Instant, duration: Duration) {
+    fn transaction(&mut self, counters: &mut Counters, begun: Instant, duration: Duration) {
         let kind = self.drawer.next(&self.shared.inserts, &mut self.numbers);
         let ended = match kind {
-            Kind::Read => self.name().and_then(|()| self.read(tally)),
-            Kind::Write => self.name().and_then(|()| self.write(tally)),
+            Kind::Read => self.name().and_then(|()| self.read(counters)),
+            Kind::Write => self.name().and_then(|()| self.write(counters)),
             Kind::Modify => self.name().and_then(|()| {
-                let read = self.read(tally)?;
-                Ok(read + self.write(tally)?)
+                let read = self.read(counters)?;
+                Ok(read + self.write(counters)?)
             }),
-            Kind::Insert => self.insert(tally),
-            Kind::Scan => self.scan(tally),
+            Kind::Insert => self.insert(counters),
+            Kind::Scan => self.scan(counters),
         };
         match ended {
             Ok(latency) => {
-                tally.latencies.record(latency);
-                tally.transactions += 1;
-                tally.in_time += u64::from(begun.elapsed() <= duration);
+                counters.latencies.record(latency);
+                counters.transactions += 1;
+                counters.in_time += u64::from(begun.elapsed() <= duration);
             }
             Err(failure) => {
-                tally.failed(&failure);
+                counters.failed(&failure);
                 if failure.session_over {
                     self.store = None;
-                    tally.reopened += 1;
+                    counters.reopened += 1;
                 }
                 std::thread::sleep(FAILURE_PAUSE);
             }
@@ -209,13 +209,13 @@ impl<'r, 'a> Session<'r, 'a> {
         self.store.as_deref_mut().ok_or_else(|| failure("no session", "the session has ended"))
     }
 
-    fn read(&mut self, tally: &mut Tally) -> Result<Duration, Failure> {
+    fn read(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
         let (from, begun) = (self.now(), Instant::now());
         let keys = std::mem::take(&mut self.keys);
         let done = self.store().and_then(|store| store.read(&keys));
         let latency = begun.elapsed();
         self.keys = keys;
-        self.found(&done?, from, latency, tally)
+        self.found(&done?, from, latency, counters)
     }
 
     fn found(
@@ -223,7 +223,7 @@ impl<'r, 'a> Session<'r, 'a> {
         done: &ReadDone,
         from: u64,
         latency: Duration,
-        tally: &mut Tally,
+        counters: &mut Counters,
     ) -> Result<Duration, Failure> {
         let to = self.now();
         let complete = match &mut self.recorder {
@@ -235,11 +235,11 @@ impl<'r, 'a> Session<'r, 'a> {
             let why = format!("an answer of {found} keys to a read of {expected}, or of other keys");
             return Err(failure("incomplete", &why));
         }
-        tally.read(done, latency);
+        counters.read(done, latency);
         Ok(latency)
     }
 
-    fn write(&mut self, tally: &mut Tally) -> Result<Duration, Failure> {
+    fn write(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
         self.written = self.written.wrapping_add(1);
         let token = Token::of(self.shared.epoch, self.thread, self.written);
         let items = self.items(token)?;
@@ -258,7 +258,7 @@ impl<'r, 'a> Session<'r, 'a> {
         match done {
             Ok(timestamp) => {
                 record(timestamp, End::Committed);
-                tally.written(self.numbers.len(), latency);
+                counters.written(self.numbers.len(), latency);
                 Ok(latency)
             }
             Err(failed) => {
@@ -292,23 +292,23 @@ impl<'r, 'a> Session<'r, 'a> {
         Ok(items)
     }
 
-    fn insert(&mut self, tally: &mut Tally) -> Result<Duration, Failure> {
+    fn insert(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
         let count = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let first = self.shared.inserts.begin(self.thread, count);
         let first = first.ok_or_else(|| failure("no more keys", "no numbers are left for new keys"))?;
         self.numbers.clear();
         self.numbers.extend(first..first + count);
-        let written = self.name().and_then(|()| self.write(tally));
+        let written = self.name().and_then(|()| self.write(counters));
         self.shared.inserts.end(self.thread);
         written
     }
 
     /// By the store, or as a read of the next keys in the order of their names: of those that were
     /// loaded, because only their order is known.
-    fn scan(&mut self, tally: &mut Tally) -> Result<Duration, Failure> {
+    fn scan(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
         let count = self.numbers.len();
         let start = self.numbers.first().copied().unwrap_or(0);
-        tally.scans += 1;
+        counters.scans += 1;
         // A store does not say which keys should have been there, so that what it scans is not
         // recorded.
         if self.recorder.is_none() {
@@ -318,17 +318,17 @@ impl<'r, 'a> Session<'r, 'a> {
             let begun = Instant::now();
             if let Some(done) = self.store()?.scan(b"user", &from, count)? {
                 let latency = begun.elapsed();
-                tally.read(&done, latency);
+                counters.read(&done, latency);
                 return Ok(latency);
             }
         }
-        tally.scans_by_key += 1;
+        counters.scans_by_key += 1;
         let place = self.shared.place_of.get(index(start)).copied().unwrap_or(0);
         let next = self.shared.in_order.iter().skip(index(place)).take(count);
         self.numbers.clear();
         self.numbers.extend(next);
         self.name()?;
-        self.read(tally)
+        self.read(counters)
     }
 }
 

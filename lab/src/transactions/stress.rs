@@ -228,17 +228,17 @@ pub fn stress(
 }
 
 fn outcome(seed: String, measured: &Measured, struck: Struck, checked: Checked) -> StressOutcome {
-    let tally = &measured.tally;
+    let counters = &measured.counters;
     StressOutcome {
         seed,
-        transactions: tally.transactions,
-        operations: tally.operations,
-        failures: tally.failures.clone(),
-        reopened: tally.reopened,
+        transactions: counters.transactions,
+        operations: counters.operations,
+        failures: counters.failures.clone(),
+        reopened: counters.reopened,
         kills: struck.kills,
         restarts: struck.restarts,
         checked,
-        seconds: tally.elapsed.as_secs_f64(),
+        seconds: counters.elapsed.as_secs_f64(),
         failure: struck.failure.or_else(|| measured.failure.clone()),
     }
 }

@@ -23,7 +23,7 @@
 //!   whole: nothing behind it counts, because nobody was told of it before all in front of it was
 //!   durable.
 //! - A checksum continues that of the record before. So records of an earlier life of the log that
-//!   lie behind a new one are not taken for its successors, even where numbers and lengths fit.
+//!   lie behind a new one are not taken for its new versions, even where numbers and lengths fit.
 //! - All numbers are little-endian.
 
 use super::record::{Record, RecordFault};

@@ -4,7 +4,7 @@
 //! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
-//! - `admission`: what may be prepared. `fates`: how transactions ended. - `readers`: which
+//! - `admission`: what may be prepared. `outcomes`: how transactions ended. - `readers`: which
 //!   superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that
 //!   a log must begin with.
 //!
@@ -22,11 +22,11 @@
 
 mod admission;
 mod chain;
-mod fates;
+mod outcomes;
 mod readers;
 mod snapshot;
 
-pub use fates::Transaction;
+pub use outcomes::Transaction;
 pub use snapshot::Snapshot;
 
 use crate::{
@@ -38,8 +38,8 @@ use crate::{
     timestamp::Timestamp,
 };
 use chain::{Chain, version_bytes};
-use fates::Fates;
 use foldhash::fast::RandomState;
+use outcomes::Outcomes;
 use readers::Readers;
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -104,7 +104,7 @@ pub struct Store<M> {
     /// The keys of the chains, in order, for scans.
     keys: BTreeSet<Key>,
     area: SlotArea<M>,
-    fates: Fates,
+    outcomes: Outcomes,
     readers: Readers,
     superseded: VecDeque<Superseded>,
     closings: Closings,
@@ -120,7 +120,7 @@ impl<M: SlotMemory> Store<M> {
             chains: HashMap::default(),
             keys: BTreeSet::new(),
             area: SlotArea::new(memory, options.life),
-            fates: Fates::default(),
+            outcomes: Outcomes::default(),
             readers: Readers::new(options.life),
             superseded: VecDeque::new(),
             closings: Closings::default(),
@@ -150,7 +150,7 @@ impl<M: SlotMemory> Store<M> {
     #[must_use]
     pub fn status(&self) -> StoreStatus {
         let (keys, leases) = (self.chains.len(), self.readers.count());
-        StoreStatus { keys, leases, in_doubt: self.fates.in_doubt(), ..self.status }
+        StoreStatus { keys, leases, in_doubt: self.outcomes.in_doubt(), ..self.status }
     }
 
     /// Votes on a transaction: adds its versions and tells readers of slots that something is on
@@ -161,11 +161,11 @@ impl<M: SlotMemory> Store<M> {
     pub fn prepare(&mut self, part: &Part) -> Result<bool, Refusal> {
         part.check()?;
         let timestamp = part.timestamp;
-        if let Some(known) = self.fates.get(timestamp) {
+        if let Some(known) = self.outcomes.get(timestamp) {
             let same = known.committed || known.keys.iter().eq(part.items.iter().map(|(key, _)| key));
             return if same { Ok(false) } else { Err(Refusal::Collision { timestamp }) };
         }
-        self.fates.may_prepare(timestamp)?;
+        self.outcomes.may_prepare(timestamp)?;
         let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(timestamp));
         if timestamp == Timestamp::FIRST || part.items.iter().any(taken) {
             return Err(Refusal::Collision { timestamp });
@@ -217,7 +217,7 @@ impl<M: SlotMemory> Store<M> {
 
     /// Makes a transaction visible that all of its homes have prepared.
     pub fn commit(&mut self, timestamp: Timestamp) -> Commit {
-        let Some(keys) = self.fates.commit(timestamp) else { return Commit::Before };
+        let Some(keys) = self.outcomes.commit(timestamp) else { return Commit::Before };
         for key in keys {
             let Some(chain) = self.chains.get_mut(&key) else { continue };
             if let Some((timestamp, bytes)) = chain.commit(timestamp) {
@@ -274,14 +274,14 @@ impl<M: SlotMemory> Store<M> {
         part.check()?;
         let timestamp = part.timestamp;
         let taken = |(key, _): &(Key, Value)| self.chains.get(key).is_some_and(|chain| chain.has(timestamp));
-        if self.fates.get(timestamp).is_some() || part.items.iter().any(taken) {
+        if self.outcomes.get(timestamp).is_some() || part.items.iter().any(taken) {
             return Err(Refusal::Collision { timestamp });
         }
         self.make_room(part)?;
         self.insert(part);
         self.commit(timestamp);
         if part.homes.is_empty() {
-            self.fates.settle(timestamp);
+            self.outcomes.settle(timestamp);
         }
         Ok(())
     }
@@ -296,16 +296,16 @@ impl<M: SlotMemory> Store<M> {
         let keys = part.items.iter().map(|(key, _)| key.clone()).collect();
         let transaction =
             Transaction { homes: part.homes.clone(), keys, guard: part.guard, committed: false };
-        self.fates.insert(timestamp, transaction);
+        self.outcomes.insert(timestamp, transaction);
     }
 
     /// Promises never to prepare a transaction, or takes back what was prepared of it, because one
     /// of its homes has refused it. `None` if it is committed: then whoever asked is wrong.
     pub fn refuse(&mut self, timestamp: Timestamp) -> Option<Vote> {
-        if self.fates.vote(timestamp) == Some(Vote::Committed) {
+        if self.outcomes.vote(timestamp) == Some(Vote::Committed) {
             return None;
         }
-        let keys = self.fates.refuse(timestamp).map(|transaction| transaction.keys).unwrap_or_default();
+        let keys = self.outcomes.refuse(timestamp).map(|transaction| transaction.keys).unwrap_or_default();
         for key in keys {
             self.remove(&key, timestamp);
         }
@@ -315,42 +315,42 @@ impl<M: SlotMemory> Store<M> {
     /// The vote on a transaction; `None` if there is none yet.
     #[must_use]
     pub fn vote(&self, timestamp: Timestamp) -> Option<Vote> {
-        self.fates.vote(timestamp)
+        self.outcomes.vote(timestamp)
     }
 
     /// What is known of a transaction that was prepared or committed here, and that may not have
     /// ended elsewhere.
     #[must_use]
     pub fn transaction(&self, timestamp: Timestamp) -> Option<&Transaction> {
-        self.fates.get(timestamp)
+        self.outcomes.get(timestamp)
     }
 
     /// Refuses all unknown transactions up to `floor`.
     pub fn raise_floor(&mut self, floor: Timestamp) {
-        self.fates.raise(floor);
+        self.outcomes.raise(floor);
     }
 
     /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether
     /// it was committed here and known.
     pub fn settle(&mut self, timestamp: Timestamp) -> bool {
-        self.fates.settle(timestamp)
+        self.outcomes.settle(timestamp)
     }
 
     /// What was prepared here and may have ended elsewhere, and what was committed here and may not
     /// have ended elsewhere, by timestamp.
     pub fn unsettled(&self) -> impl Iterator<Item = (Timestamp, &Transaction)> {
-        self.fates.all()
+        self.outcomes.all()
     }
 
     /// Remembers of a committed transaction only that it is, because all of its homes know. Whether
     /// more was known.
     pub fn end(&mut self, timestamp: Timestamp) -> bool {
-        self.fates.end(timestamp)
+        self.outcomes.end(timestamp)
     }
 
     /// A transaction is committed in all of its homes.
     pub fn remember_ended(&mut self, timestamp: Timestamp) {
-        self.fates.remember_ended(timestamp);
+        self.outcomes.remember_ended(timestamp);
     }
 
     /// The newest committed version of a key, and what lies beside it.

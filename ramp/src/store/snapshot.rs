@@ -35,7 +35,7 @@ impl<M: SlotMemory> Store<M> {
             committed.extend(latest.map(|version| settled(key, version)));
         }
         let mut prepared = Vec::new();
-        for (timestamp, transaction) in self.fates.all() {
+        for (timestamp, transaction) in self.outcomes.all() {
             let versions =
                 transaction.keys.iter().filter_map(|key| Some((key, self.chains.get(key)?.at(timestamp)?)));
             let versions: Vec<(&Key, &Version)> = versions.collect();
@@ -46,8 +46,8 @@ impl<M: SlotMemory> Store<M> {
             let part = Part { timestamp, homes, guard, metadata, items: items.collect() };
             if transaction.committed { committed.push(part) } else { prepared.push(part) }
         }
-        let (refused, ended) = (self.fates.refused().collect(), self.fates.ended().collect());
-        Snapshot { floor: self.fates.floor(), refused, ended, committed, prepared }
+        let (refused, ended) = (self.outcomes.refused().collect(), self.outcomes.ended().collect());
+        Snapshot { floor: self.outcomes.floor(), refused, ended, committed, prepared }
     }
 }
 

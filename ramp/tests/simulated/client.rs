@@ -65,11 +65,11 @@ impl Client {
 }
 
 /// Keys are dealt to homes by their number.
-pub(crate) struct Dealt<'c> {
+pub(crate) struct Participants<'c> {
     pub(crate) links: &'c [Link],
 }
 
-impl Cluster for Dealt<'_> {
+impl Cluster for Participants<'_> {
     fn home(&self, key: &Key) -> HomeId {
         home_of(number_of(key), self.links.len())
     }

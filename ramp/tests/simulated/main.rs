@@ -17,7 +17,7 @@ mod world;
 use defect::Defect;
 use rackscan_fabric::sim::{Random, Seed};
 use rackscan_ramp::{algorithm::Algorithm, history::Violation};
-use world::{Case, Clocks, Tally, World};
+use world::{Case, Clocks, Counters, World};
 
 /// Runs unless the environment asks for another number.
 const CASES_DEFAULT: u64 = 1000;
@@ -51,14 +51,14 @@ fn environment() -> (Seed, u64) {
 fn transactions_are_seen_wholly_or_not_at_all_whatever_happens() {
     let (first, cases) = environment();
     let algorithms = [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking];
-    let mut sum = Tally::default();
+    let mut sum = Counters::default();
     for number in 0..cases {
         let seed = Seed::new(first.number().wrapping_add(number));
         let _replay = seed.replay_on_panic();
         let case = draw(seed, &algorithms, None);
-        let (violations, tally) = World::run(case, seed);
+        let (violations, counters) = World::run(case, seed);
         assert!(violations.is_empty(), "{case:?}: {}", lines(&violations));
-        add(&mut sum, tally);
+        add(&mut sum, counters);
     }
     println!("{cases} runs from seed {first}, no violation: {sum:?}");
     if cases >= CASES_DEFAULT {
@@ -92,24 +92,24 @@ fn lines(violations: &[Violation<u32>]) -> String {
     violations.iter().map(|violation| format!("\n  {violation}")).collect()
 }
 
-fn add(sum: &mut Tally, tally: Tally) {
-    sum.committed += tally.committed;
-    sum.aborted += tally.aborted;
-    sum.unknown += tally.unknown;
-    sum.reads += tally.reads;
-    sum.interrupted += tally.interrupted;
-    sum.second_rounds += tally.second_rounds;
-    sum.slots_believed += tally.slots_believed;
-    sum.slots_refused += tally.slots_refused;
-    sum.node_crashes += tally.node_crashes;
-    sum.client_crashes += tally.client_crashes;
-    sum.cut_logs += tally.cut_logs;
-    sum.new_logs += tally.new_logs;
-    sum.in_doubt += tally.in_doubt;
-    sum.operations += tally.operations;
-    sum.clock_jumps += tally.clock_jumps;
-    sum.clocks_refused += tally.clocks_refused;
-    sum.retried += tally.retried;
-    sum.conditional += tally.conditional;
-    sum.conflicts += tally.conflicts;
+fn add(sum: &mut Counters, counters: Counters) {
+    sum.committed += counters.committed;
+    sum.aborted += counters.aborted;
+    sum.unknown += counters.unknown;
+    sum.reads += counters.reads;
+    sum.interrupted += counters.interrupted;
+    sum.second_rounds += counters.second_rounds;
+    sum.slots_believed += counters.slots_believed;
+    sum.slots_refused += counters.slots_refused;
+    sum.node_crashes += counters.node_crashes;
+    sum.client_crashes += counters.client_crashes;
+    sum.cut_logs += counters.cut_logs;
+    sum.new_logs += counters.new_logs;
+    sum.in_doubt += counters.in_doubt;
+    sum.operations += counters.operations;
+    sum.clock_jumps += counters.clock_jumps;
+    sum.clocks_refused += counters.clocks_refused;
+    sum.retried += counters.retried;
+    sum.conditional += counters.conditional;
+    sum.conflicts += counters.conflicts;
 }

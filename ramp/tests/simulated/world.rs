@@ -57,7 +57,7 @@ const BEGIN_MS: u64 = 1_700_000_000_000;
 
 /// What a run met.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) committed: usize,
     pub(crate) aborted: usize,
     pub(crate) unknown: usize,
@@ -176,11 +176,11 @@ pub(crate) struct World {
     begun: usize,
     /// When the last transaction began: from then on nothing crashes.
     calm_since: Option<u64>,
-    tally: Tally,
+    counters: Counters,
 }
 
 impl World {
-    pub(crate) fn run(case: Case, seed: Seed) -> (Vec<Violation<u32>>, Tally) {
+    pub(crate) fn run(case: Case, seed: Seed) -> (Vec<Violation<u32>>, Counters) {
         let mut world = Self {
             case,
             random: Random::new(seed),
@@ -195,7 +195,7 @@ impl World {
             history: History::default(),
             begun: 0,
             calm_since: None,
-            tally: Tally::default(),
+            counters: Counters::default(),
         };
         for node in 0..case.nodes {
             world.nodes[node].skew = world.skew();
@@ -273,7 +273,7 @@ impl World {
     /// Whether a clock jumps now.
     fn jumps(&mut self) -> bool {
         let jumps = self.case.clocks == Clocks::Wrong && self.random.below(12) == 0;
-        self.tally.clock_jumps += usize::from(jumps);
+        self.counters.clock_jumps += usize::from(jumps);
         jumps
     }
 
@@ -290,11 +290,11 @@ impl World {
         };
         let nodes: Vec<String> =
             self.nodes.iter().map(|node| format!("{:?} {:?}", unsettled(node), node.endings)).collect();
-        format!("{:?} {:?}\n{}", self.case, self.tally, nodes.join("\n"))
+        format!("{:?} {:?}\n{}", self.case, self.counters, nodes.join("\n"))
     }
 
     /// All is quiet: what is there now, and what happened.
-    fn end(mut self) -> (Vec<Violation<u32>>, Tally) {
+    fn end(mut self) -> (Vec<Violation<u32>>, Counters) {
         if self.case.defect.is_none() {
             self.check_ends();
         }
@@ -305,7 +305,7 @@ impl World {
             found.extend(version.map(|version| (key, origin(&version))));
         }
         self.history.reads.push(Read { found, session: u32::MAX, from: self.now + 1, to: self.now + 1 });
-        (check(&self.history), self.tally)
+        (check(&self.history), self.counters)
     }
 
     fn check_ends(&self) {

@@ -35,8 +35,8 @@ use crate::{
     identity::Identity,
     lifecycle::Lifecycle,
     link::{Link, WATCH},
-    mailbox::Mailbox,
     memory_plan::MemoryPlan,
+    message_queue::MessageQueue,
     metrics::{Metrics, add},
     relay::Relay,
     scan_pool::{Programs, ScanQueue},
@@ -90,7 +90,7 @@ pub(crate) enum Submitted {
 pub(crate) struct Core {
     pub(crate) node: Arc<NodeParts>,
     pub(crate) publisher: Publisher,
-    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) message_queue: Arc<MessageQueue>,
     pub(crate) io: BridgeIo,
     /// Places in its queue that are kept for writes whose bytes are on their way from the
     /// requester.

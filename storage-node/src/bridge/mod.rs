@@ -7,7 +7,7 @@
 //! rest is the same code.
 //!
 //! Invariants
-//! - A reactor's parts belong to its thread; other threads reach it through its mailbox only.
+//! - A reactor's parts belong to its thread; other threads reach it through its message queue only.
 
 mod admission;
 mod core;

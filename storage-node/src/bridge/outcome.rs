@@ -3,7 +3,7 @@
 //! Invariants
 //! - An answer that carries a time carries the one the whole request took.
 
-use rackscan_format::message::{Answer, Parcel, Refusal, RefusalCode, ReplyMessage};
+use rackscan_format::message::{Answer, Payload, Refusal, RefusalCode, ReplyMessage};
 
 use super::core::Core;
 use crate::task::{Place, Progress, Work};
@@ -31,7 +31,7 @@ pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
 /// which a reader of the box might not see yet.
 pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
     match outcome {
-        Ok(Answer::Transacted { messages }) => matches!(messages, Parcel::Here(_)),
+        Ok(Answer::Transacted { messages }) => matches!(messages, Payload::Here(_)),
         Ok(_) => false,
         Err(_) => true,
     }
@@ -51,8 +51,8 @@ pub(super) fn timestamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(Answer::Catalog { written_bytes, .. }) => *written_bytes,
         Ok(Answer::Appended { stored_bytes }) => *stored_bytes,
         Ok(Answer::Verified(verified)) => verified.bytes,
-        Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes.len() as u64,
-        Ok(Answer::Transacted { messages: Parcel::Beside(target) }) => target.length_bytes,
+        Ok(Answer::Transacted { messages: Payload::Here(bytes) }) => bytes.len() as u64,
+        Ok(Answer::Transacted { messages: Payload::Beside(target) }) => target.length_bytes,
         Ok(Answer::CopyOfLog { written_bytes, .. } | Answer::LoadHeld { written_bytes, .. }) => {
             *written_bytes
         }

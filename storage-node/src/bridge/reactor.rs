@@ -3,7 +3,7 @@
 //! ```text
 //! mail, listeners, connections, inbox, ring -- each looked at without waiting --> requests advance --> replies
 //! nothing happened for a moment, if asking again has paid of late: arm the inbox and every connection, then sleep in one system call on the ring, which
-//! watches them, the listeners and the mailbox's bell
+//! watches them, the listeners and the message queue's bell
 //! ```
 //!
 //! Invariants
@@ -37,7 +37,7 @@ use crate::{
         STOP_TIME_MAX, TURNS_UNTIL_WATCHED,
     },
     link::{Link, REPLY},
-    mailbox::{Mail, Mailbox, TaskIndex},
+    message_queue::{Mail, MessageQueue, TaskIndex},
     metrics::add,
     serve,
     task::{Place, Progress, Task, Tasks},
@@ -52,7 +52,7 @@ pub(crate) struct ReactorParts {
     pub(crate) listeners: Vec<Listener>,
     /// All reactors, this one included, in the order of their inboxes, among which the listeners
     /// deal connections.
-    pub(crate) reactors: Vec<Arc<Mailbox>>,
+    pub(crate) reactors: Vec<Arc<MessageQueue>>,
 }
 
 /// One reactor thread.
@@ -85,8 +85,8 @@ impl Reactor {
         parts: ReactorParts,
         number: u16,
     ) -> Result<Self, std::io::Error> {
-        let mailbox = Arc::clone(&core.mailbox);
-        core.watch(mailbox.as_fd())?;
+        let message_queue = Arc::clone(&core.message_queue);
+        core.watch(message_queue.as_fd())?;
         core.watch(intake.inbox().wait_fd())?;
         for listener in &parts.listeners {
             core.watch(listener.wait_fd())?;
@@ -286,8 +286,8 @@ impl Reactor {
     fn hang_up(&mut self, index: usize, reason: &str) {
         let Some(link) = self.forget(index) else { return };
         tracing::warn!(peer = link.peer(), reason, "the connection is closed");
-        let mailbox = Arc::clone(&self.core.mailbox);
-        let close = move || mailbox.send(Mail::HungUp(link.close()));
+        let message_queue = Arc::clone(&self.core.message_queue);
+        let close = move || message_queue.send(Mail::HungUp(link.close()));
         let spawned = std::thread::Builder::new().name("hang-up".to_owned()).spawn(close);
         if let Err(error) = spawned {
             // The closure, and the connection with it, was dropped; but what was under way is not

@@ -10,7 +10,7 @@
 //! | `<origin>.log` | the copy that counts: what its origin gets if it has lost its own. Behind it zeroes where disk space was taken ahead |
 //! | `<origin>.log.new` | one that is being made; it takes the other one's place when it is whole |
 //! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut behind the other; bounded as `transactions.log.cut` is, the newest cut kept |
-//! | `<origin>.log.cut.new` | a successor of that being written; never read |
+//! | `<origin>.log.cut.new` | a new version of that being written; never read |
 //! | `<origin>.log.<number>-<record>` | a copy of a log that was not replaced by a shorter one, and is not its origin's any more |
 //! | `<origin>.log.damaged` | a file that began as no log does |
 //! | `<origin>.generation` | which replicas of that log count, as far as this node was told (`generation`); also of logs that have no replica here |
@@ -43,19 +43,19 @@ use crate::limits::LOG_COPIES;
 const ROW: u32 = 0xffff_0000;
 
 /// The number of a log that replaces the one with this number.
-pub(crate) fn successor(number: u32, random: u32) -> u32 {
+pub(crate) fn new_version(number: u32, random: u32) -> u32 {
     let drawn = number & ROW | random & !ROW;
     // Two logs one after the other are told apart.
     if drawn == number { drawn ^ 1 } else { drawn }
 }
 
 /// Whether a log may replace another one of the same row.
-pub(crate) fn is_successor(number: u32, of: u32) -> bool {
+pub(crate) fn is_new_version(number: u32, of: u32) -> bool {
     number != of && number & ROW == of & ROW
 }
 
 /// Who keeps copies of a node's log: the next ones in the ring of ids.
-pub(crate) fn keepers(own: NodeId, others: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
+pub(crate) fn replica_nodes(own: NodeId, others: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
     let mut ring: Vec<NodeId> = others.filter(|node| *node != own).collect();
     ring.sort_unstable_by_key(|node| (*node < own, *node));
     ring.dedup();
@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn the_next_two_in_the_ring_keep_a_log() {
         let of = |own: u16, all: &[u16]| -> Vec<u16> {
-            keepers(NodeId(own), all.iter().map(|id| NodeId(*id))).into_iter().map(|node| node.0).collect()
+            replica_nodes(NodeId(own), all.iter().map(|id| NodeId(*id)))
+                .into_iter()
+                .map(|node| node.0)
+                .collect()
         };
         assert!(of(1, &[1]).is_empty());
         assert_eq!((of(1, &[1, 7]), of(7, &[1, 7])), (vec![7], vec![1]));
@@ -94,9 +97,9 @@ mod tests {
     fn a_shorter_log_is_told_from_the_one_before_and_from_strangers() {
         let (first, stranger) = (0xabcd_1234, 0xabce_1234);
         for random in [0, 0x1234, 0xffff_1234, u32::MAX] {
-            let next = successor(first, random);
-            assert!(is_successor(next, first) && !is_successor(next, stranger), "{next:08x}");
+            let next = new_version(first, random);
+            assert!(is_new_version(next, first) && !is_new_version(next, stranger), "{next:08x}");
         }
-        assert!(!is_successor(first, first));
+        assert!(!is_new_version(first, first));
     }
 }

@@ -20,7 +20,7 @@ use rackscan_ramp::{limits::LOG_HEADER_BYTES, log::Tail};
 use super::{
     copy::{Copy, Fault, Found},
     generation::GenerationFile,
-    is_successor, point, tail,
+    is_new_version, point, tail,
 };
 use crate::{limits::LOG_COPIES, task::malformed};
 
@@ -215,7 +215,7 @@ impl Shelves {
         let old = shelf.whole.take();
         let stays = old.filter(|old| {
             let is_replaced =
-                is_successor(fresh.number, old.number) && fresh.tail().sequence >= old.tail().sequence;
+                is_new_version(fresh.number, old.number) && fresh.tail().sequence >= old.tail().sequence;
             !is_replaced
         });
         shelf.whole = Some(fresh);

@@ -23,7 +23,7 @@ use rackscan_format::{
 };
 
 use super::{
-    keepers,
+    replica_nodes,
     shelf::{Part, Shelves, Trouble},
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     identity::Identity,
     lifecycle::{self, Lifecycle},
     limits::KEEPING_QUEUE_MAX,
-    mailbox::ReplyTo,
+    message_queue::ReplyTo,
 };
 
 /// The folder of all copies, in the node's.
@@ -133,7 +133,7 @@ impl Keeping {
         identity: Arc<Identity>,
     ) -> Result<Option<(Self, JoinHandle<()>)>, StartError> {
         let all = || config.peers.iter().map(|peer| peer.node).chain([config.node]);
-        let is_origin = |node: &NodeId| keepers(*node, all()).contains(&config.node);
+        let is_origin = |node: &NodeId| replica_nodes(*node, all()).contains(&config.node);
         let mut origins: Vec<NodeId> = all().filter(is_origin).collect();
         origins.dedup();
         let known = all().filter(|node| *node != config.node).collect();

@@ -14,7 +14,7 @@ use rackscan_ramp::message::{Reply, Request};
 
 use super::{arrival::Arrival, service::HomeService, writer::Report};
 use crate::{
-    mailbox::{Mail, Mailbox, TaskIndex},
+    message_queue::{Mail, MessageQueue, TaskIndex},
     peers::PeerReport,
     store::ConnectionId,
 };
@@ -64,7 +64,7 @@ enum Way {
     /// It comes here.
     Awaited(Arc<Arrival>),
     /// With the first reactor.
-    There(Arc<Mailbox>),
+    There(Arc<MessageQueue>),
 }
 
 /// What the first reactor is given.
@@ -81,7 +81,7 @@ pub(crate) enum FirstHome {
 pub(crate) struct HomeAccess {
     way: Way,
     /// All of the node, this one included.
-    reactors: Vec<Arc<Mailbox>>,
+    reactors: Vec<Arc<MessageQueue>>,
     number: u16,
     next: u64,
     /// Requests of this reactor that the home has not answered.
@@ -98,7 +98,7 @@ impl HomeAccess {
         number: u16,
         home: Option<FirstHome>,
         keeps_keys: bool,
-        reactors: Vec<Arc<Mailbox>>,
+        reactors: Vec<Arc<MessageQueue>>,
     ) -> Self {
         let way = match (home, reactors.first()) {
             (Some(FirstHome::Here(home)), _) => Way::Here(home),

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::service::HomeService;
-use crate::mailbox::{Mail, Mailbox};
+use crate::message_queue::{Mail, MessageQueue};
 
 #[derive(Debug)]
 enum State {
@@ -32,7 +32,7 @@ impl Arrival {
     }
 
     /// Leaves the home and tells the reactor.
-    pub(super) fn leave(&self, home: HomeService, log: u32, first: &Mailbox) {
+    pub(super) fn leave(&self, home: HomeService, log: u32, first: &MessageQueue) {
         {
             let mut state = self.lock();
             if matches!(*state, State::Over) {

@@ -57,15 +57,15 @@ impl HomeService {
                 self.replica_faults.remove(&copy);
                 self.rooms.insert(copy, room);
                 if self.durability.copied(copy, sequence) {
-                    tracing::info!(node = %self.keeper(copy), "a copy of the log of transactions has caught up");
+                    tracing::info!(node = %self.replica_node(copy), "a copy of the log of transactions has caught up");
                 }
                 self.acknowledge();
             }
-            Copied::Ahead { copy, log } if log == self.successor => self.durability.ahead(copy),
+            Copied::Ahead { copy, log } if log == self.new_version => self.durability.ahead(copy),
             Copied::Ahead { .. } => {}
             Copied::NoRoomAhead { copy, log } => {
-                if log == self.successor {
-                    let node = self.keeper(copy);
+                if log == self.new_version {
+                    let node = self.replica_node(copy);
                     self.log
                         .ask(Command::GiveUp(format!("the disk of node {node} has no room for its replica")));
                 }
@@ -102,7 +102,7 @@ impl HomeService {
     /// A shorter log is ready: the copies are to have it before it takes the place of this one, so
     /// that they do not have to be waited for then.
     pub(super) fn copy_ahead(&mut self, number: u32, end: Tail) {
-        self.successor = number;
+        self.new_version = number;
         self.durability.begin_ahead();
         if let Some(peers) = &self.peers {
             peers.log_succeeds(Some((number, end)));
@@ -127,7 +127,7 @@ impl HomeService {
         self.touched |= !self.stalled.is_empty();
         for copy in self.durability.look(Instant::now()) {
             tracing::warn!(
-                node = %self.keeper(copy),
+                node = %self.replica_node(copy),
                 "writes are acknowledged without this node's copy of the log of transactions, until it has caught up: it does not answer, or is too slow"
             );
         }
@@ -148,7 +148,7 @@ impl HomeService {
         // What is acknowledged first, so that a replica which has all of it may join.
         let acknowledged = self.durability.acknowledged();
         if let Some(generation) = self.durability.propose(Instant::now()) {
-            let generation = generation.to_log(self.keepers());
+            let generation = generation.to_log(self.replica_nodes());
             tracing::info!(
                 number = generation.number,
                 members = ?generation.members.iter().map(|node| node.0).collect::<Vec<_>>(),
@@ -177,8 +177,8 @@ impl HomeService {
             self.rooms.get(copy).is_some_and(|room| room.log == self.log_number && room.is_tight)
         };
         let is_unavailable = |copy: &usize| is_tight(copy) || !self.durability.counts(*copy);
-        let unavailable: Vec<usize> = (0..self.keepers().len()).filter(is_unavailable).collect();
-        let is_short = self.keepers().len() - unavailable.len() < self.log_replicas_min;
+        let unavailable: Vec<usize> = (0..self.replica_nodes().len()).filter(is_unavailable).collect();
+        let is_short = self.replica_nodes().len() - unavailable.len() < self.log_replicas_min;
         (is_short && unavailable.iter().any(is_tight)).then_some(Shortage::Replicas { unavailable })
     }
 
@@ -197,7 +197,7 @@ impl HomeService {
         let shortage = self.durability.shortage(Instant::now()).or_else(|| self.full_replicas())?;
         let named =
             |others: &[usize]| others.iter().map(|other| self.other(*other)).collect::<Vec<_>>().join(" or ");
-        let (id, keepers) = (self.id.0, self.keepers().len());
+        let (id, replica_nodes) = (self.id.0, self.replica_nodes().len());
         Some(match shortage {
             Shortage::Replicas { unavailable } => {
                 let lost: Vec<usize> =
@@ -210,7 +210,7 @@ impl HomeService {
                 let advice: Vec<String> = start.into_iter().chain(free).collect();
                 let is_full = lost.len() < unavailable.len();
                 let why = format!(
-                    "{} of {keepers} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): {}",
+                    "{} of {replica_nodes} log replicas of node {id} are unavailable; expected at least {} available (log_replicas_min): {}",
                     unavailable.len(),
                     self.log_replicas_min,
                     advice.join("; ")
@@ -227,8 +227,8 @@ impl HomeService {
         })
     }
 
-    fn keepers(&self) -> &[NodeId] {
-        self.peers.as_ref().map_or(&[], |peers| peers.keepers())
+    fn replica_nodes(&self) -> &[NodeId] {
+        self.peers.as_ref().map_or(&[], |peers| peers.replica_nodes())
     }
 
     fn other(&self, other: usize) -> String {
@@ -236,7 +236,7 @@ impl HomeService {
         others.get(other).map_or_else(String::new, ToString::to_string)
     }
 
-    fn keeper(&self, copy: usize) -> String {
+    fn replica_node(&self, copy: usize) -> String {
         self.other(copy)
     }
 }

@@ -56,14 +56,14 @@ pub(crate) struct Generation {
     pub(crate) began_after: u64,
 }
 
-/// That of a member which is no keeper any more, because the configuration has changed: so the next
-/// proposal differs.
+/// That of a member which is no replica node any more, because the configuration has changed: so
+/// the next proposal differs.
 const FORMER: Members = 1 << 31;
 
 impl Generation {
-    /// One that nodes know, for the keepers in their order.
-    pub(crate) fn of(known: &LogGeneration, keepers: &[NodeId]) -> Self {
-        let place = |member: &NodeId| keepers.iter().position(|keeper| keeper == member);
+    /// One that nodes know, for the replica nodes in their order.
+    pub(crate) fn of(known: &LogGeneration, replica_nodes: &[NodeId]) -> Self {
+        let place = |member: &NodeId| replica_nodes.iter().position(|replica_node| replica_node == member);
         let members = known.members.iter().map(|member| place(member).map_or(FORMER, bit));
         Self {
             number: known.number,
@@ -74,9 +74,9 @@ impl Generation {
     }
 
     /// As nodes know it.
-    pub(crate) fn to_log(self, keepers: &[NodeId]) -> LogGeneration {
-        let members = keepers.iter().enumerate().filter(|(number, _)| has(self.members, *number));
-        let mut members: Vec<NodeId> = members.map(|(_, keeper)| *keeper).collect();
+    pub(crate) fn to_log(self, replica_nodes: &[NodeId]) -> LogGeneration {
+        let members = replica_nodes.iter().enumerate().filter(|(number, _)| has(self.members, *number));
+        let mut members: Vec<NodeId> = members.map(|(_, replica_node)| *replica_node).collect();
         members.sort_unstable();
         LogGeneration {
             number: self.number,
@@ -118,7 +118,7 @@ pub(crate) struct Durability {
 struct Copied {
     through: u64,
     standing: Standing,
-    /// Whether it has the log's successor.
+    /// Whether it has the log's new version.
     ahead: bool,
 }
 
@@ -310,12 +310,12 @@ impl Durability {
         !self.counts || self.copies.iter().any(|copy| copy.counts() && copy.through < self.local)
     }
 
-    /// The log gets a successor, of which no copy has anything yet.
+    /// The log gets a new version, of which no copy has anything yet.
     pub(crate) fn begin_ahead(&mut self) {
         self.copies.iter_mut().for_each(|copy| copy.ahead = false);
     }
 
-    /// The copy with this number has the log's successor.
+    /// The copy with this number has the log's new version.
     pub(crate) fn ahead(&mut self, copy: usize) {
         if let Some(copy) = self.copies.get_mut(copy) {
             copy.ahead = true;

@@ -3,7 +3,7 @@
 //! | file, in the node's folder | |
 //! |---|---|
 //! | `transactions.log` | the log, `rackscan_ramp::log`; behind it zeroes where disk space was taken ahead |
-//! | `transactions.log.new` | a successor being written; never read |
+//! | `transactions.log.new` | a new version being written; never read |
 //! | `transactions.log.fetched` | a copy that is being fetched from another node, `recovery`; never read before it is whole |
 //! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, `cut_file` |
 //! | `transactions.generation` | which replicas of the log count, `copies/generation` |
@@ -51,7 +51,7 @@ use super::{
 };
 use crate::{
     config::Config, copies::GenerationFile, durable_file, error::StartError, lifecycle::Lifecycle,
-    limits::LOG_CUT_BYTES, mailbox::Mailbox, memory_plan::HomePlan, metrics::Metrics,
+    limits::LOG_CUT_BYTES, memory_plan::HomePlan, message_queue::MessageQueue, metrics::Metrics,
 };
 
 const LOG: &str = "transactions.log";
@@ -177,7 +177,7 @@ pub(crate) struct Opened {
     pub(super) copies_bytes: u64,
 }
 
-/// Where the log of a configuration's node is, and its successor.
+/// Where the log of a configuration's node is, and its new version.
 pub(crate) fn log_files(config: &Config) -> [PathBuf; 2] {
     [LOG, LOG_NEW].map(|file| config.data_dir.join(file))
 }
@@ -209,9 +209,9 @@ pub(crate) fn open(
     let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
     let setting = Setting { folder: folder.clone(), options, slots, feed };
     // Whether it is a new node or one that has lost its log, others know.
-    let has_keepers = config.peers.iter().any(|peer| peer.node != config.node);
+    let has_replica_nodes = config.peers.iter().any(|peer| peer.node != config.node);
     let is_there = path.try_exists().map_err(os(&path, "looking for it"))?;
-    let begun = match (has_keepers, is_there) {
+    let begun = match (has_replica_nodes, is_there) {
         (false, _) => Begun::Whole(Box::new(setting.recover()?)),
         (true, false) => Begun::Lost,
         (true, true) => setting.begin()?,
@@ -357,7 +357,7 @@ pub(super) fn start_log(
     setting: &Setting,
     found: &Found,
     config: &Config,
-    first: Arc<Mailbox>,
+    first: Arc<MessageQueue>,
     lifecycle: &Arc<Lifecycle>,
 ) -> Result<(LogThread, JoinHandle<()>), StartError> {
     let folder = Folder::new(&setting.folder, LOG, LOG_NEW);

@@ -32,15 +32,15 @@ pub(crate) trait LogFile {
     fn cut(&mut self, end_bytes: u64) -> io::Result<()>;
 }
 
-/// Where a log and its successor lie.
+/// Where a log and its new version lie.
 pub(super) trait LogFolder {
     /// What their files are.
     type File: LogFile;
-    /// Begins a successor, over whatever is left of an earlier one.
+    /// Begins a new version, over whatever is left of an earlier one.
     fn create(&self) -> io::Result<Self::File>;
-    /// Puts the successor, which is durable, in the place of the log, durably.
+    /// Puts the new version, which is durable, in the place of the log, durably.
     fn put_in_place(&self) -> io::Result<()>;
-    /// Gives the successor up.
+    /// Gives the new version up.
     fn discard(&self);
     /// What the log is called.
     fn name(&self) -> String;
@@ -92,13 +92,13 @@ impl LogFile for File {
 pub(super) struct Folder {
     folder: PathBuf,
     log: PathBuf,
-    successor: PathBuf,
+    new_version: PathBuf,
 }
 
 impl Folder {
-    /// With the names of the log and its successor in it.
-    pub(super) fn new(folder: &Path, log: &str, successor: &str) -> Self {
-        Self { folder: folder.to_owned(), log: folder.join(log), successor: folder.join(successor) }
+    /// With the names of the log and its new version in it.
+    pub(super) fn new(folder: &Path, log: &str, new_version: &str) -> Self {
+        Self { folder: folder.to_owned(), log: folder.join(log), new_version: folder.join(new_version) }
     }
 }
 
@@ -106,17 +106,17 @@ impl LogFolder for Folder {
     type File = File;
 
     fn create(&self) -> io::Result<File> {
-        fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.successor)
+        fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&self.new_version)
     }
 
     fn put_in_place(&self) -> io::Result<()> {
-        fs::rename(&self.successor, &self.log)?;
+        fs::rename(&self.new_version, &self.log)?;
         File::open(&self.folder)?.sync_all()
     }
 
     fn discard(&self) {
         // What is left of it is overwritten by the next one.
-        let _ = fs::remove_file(&self.successor);
+        let _ = fs::remove_file(&self.new_version);
     }
 
     fn name(&self) -> String {

@@ -14,7 +14,7 @@ use rackscan_ramp::log::Tail;
 
 use crate::{
     config::LogPatience,
-    copies::{is_successor, tail},
+    copies::{is_new_version, tail},
 };
 
 /// A copy, and who of those that were asked has it.
@@ -41,7 +41,7 @@ impl Left {
             let of_row = if is_own(held) {
                 held.end.offset_bytes > self.tail.offset_bytes
             } else {
-                !is_known && is_successor(held.log, self.number)
+                !is_known && is_new_version(held.log, self.number)
             };
             of_row && held.end.sequence > self.tail.sequence
         };

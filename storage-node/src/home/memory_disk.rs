@@ -101,12 +101,12 @@ impl LogFile for MemoryFile {
 #[derive(Clone, Debug)]
 pub(super) struct MemoryFolder {
     pub(super) log: Arc<Mutex<MemoryFile>>,
-    pub(super) successor: Arc<Mutex<Option<MemoryFile>>>,
+    pub(super) new_version: Arc<Mutex<Option<MemoryFile>>>,
 }
 
 impl MemoryFolder {
     pub(super) fn with(log: &MemoryFile) -> Self {
-        Self { log: Arc::new(Mutex::new(log.clone())), successor: Arc::default() }
+        Self { log: Arc::new(Mutex::new(log.clone())), new_version: Arc::default() }
     }
 
     /// What a crash would leave as the log.
@@ -114,9 +114,9 @@ impl MemoryFolder {
         self.log.lock().unwrap().bytes().clone()
     }
 
-    /// Whether there is a successor.
-    pub(super) fn has_successor(&self) -> bool {
-        self.successor.lock().unwrap().is_some()
+    /// Whether there is a new version.
+    pub(super) fn has_new_version(&self) -> bool {
+        self.new_version.lock().unwrap().is_some()
     }
 }
 
@@ -126,18 +126,18 @@ impl LogFolder for MemoryFolder {
     fn create(&self) -> io::Result<MemoryFile> {
         let disk = Arc::clone(&self.log.lock().unwrap().disk);
         let file = MemoryFile { disk, bytes: Arc::default() };
-        *self.successor.lock().unwrap() = Some(file.clone());
+        *self.new_version.lock().unwrap() = Some(file.clone());
         Ok(file)
     }
 
     fn put_in_place(&self) -> io::Result<()> {
-        let file = self.successor.lock().unwrap().take();
+        let file = self.new_version.lock().unwrap().take();
         *self.log.lock().unwrap() = file.ok_or(io::ErrorKind::NotFound)?;
         Ok(())
     }
 
     fn discard(&self) {
-        self.successor.lock().unwrap().take();
+        self.new_version.lock().unwrap().take();
     }
 
     fn name(&self) -> String {

@@ -46,11 +46,11 @@ use super::{
 };
 use crate::{
     config::Config,
-    copies::keepers,
+    copies::replica_nodes,
     error::StartError,
     lifecycle::Lifecycle,
     limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
-    mailbox::Mailbox,
+    message_queue::MessageQueue,
     peers::{PeerWay, lines_options, others},
 };
 
@@ -60,7 +60,7 @@ struct Making {
     setting: Setting,
     shared: Arc<HomeShared>,
     lifecycle: Arc<Lifecycle>,
-    first: Arc<Mailbox>,
+    first: Arc<MessageQueue>,
     peers: Option<PeerWay>,
 }
 
@@ -71,7 +71,7 @@ impl Opened {
         self,
         config: &Config,
         key: &ClusterKey,
-        first: Arc<Mailbox>,
+        first: Arc<MessageQueue>,
         lifecycle: &Arc<Lifecycle>,
         peers: Option<PeerWay>,
     ) -> Result<(FirstHome, JoinHandle<()>), StartError> {
@@ -115,18 +115,18 @@ impl Making {
         let arrival = Arrival::new();
         let place = Arc::clone(&arrival);
         let nodes = others(&self.config);
-        let keepers = keepers(self.config.node, nodes.iter().map(|node| node.id));
+        let replica_nodes = replica_nodes(self.config.node, nodes.iter().map(|node| node.id));
         // A node that keeps no replica may know which ones count.
-        let is_asked = |node: &NodeId| left.is_none() || keepers.contains(node);
+        let is_asked = |node: &NodeId| left.is_none() || replica_nodes.contains(node);
         let nodes = nodes.into_iter().filter(|node| is_asked(&node.id)).collect();
         let options = lines_options(nodes, key);
-        self.shared.is_awaited(waits_for(&keepers, left));
+        self.shared.is_awaited(waits_for(&replica_nodes, left));
         let name = format!("n{}-recover", self.config.node);
         let run = move || {
             let lifecycle = Arc::clone(&self.lifecycle);
             let _guard = lifecycle.guard("the thread that looks for the log of transactions");
             let first = Arc::clone(&self.first);
-            let found = Seeking { making: &self, options, left, keepers: keepers.clone() }.run();
+            let found = Seeking { making: &self, options, left, replica_nodes: replica_nodes.clone() }.run();
             let made = match found {
                 Ok(Some(found)) => {
                     let number = found.number;
@@ -175,7 +175,7 @@ struct Seeking<'m> {
     /// What is left of the log, if it is not lost but damaged.
     left: Option<Left>,
     /// Those that have replicas.
-    keepers: Vec<NodeId>,
+    replica_nodes: Vec<NodeId>,
 }
 
 /// What was heard.
@@ -197,10 +197,10 @@ fn after_decision(highest: u64) -> u64 {
 enum Fault {
     /// All are asked again.
     Away,
-    /// Its keeper has no room for the answer now.
+    /// Its replica node has no room for the answer now.
     Busy,
     Stopping,
-    /// It is not what its keeper said.
+    /// It is not what its replica node said.
     Broken(String),
     Disk(HomeFileError),
 }
@@ -355,7 +355,7 @@ impl Seeking<'_> {
             found.into_iter().filter_map(|(node, held)| Some((place(node)?, held))).collect()
         };
         let shared = &self.making.shared;
-        let doubt = match newest_replicas(origin, &self.keepers, &reports, &silent) {
+        let doubt = match newest_replicas(origin, &self.replica_nodes, &reports, &silent) {
             Ok(found) => {
                 let generation = highest.map(|(number, quorum)| (number + 1, quorum));
                 return Some(Heard { offers: offers(found), silent: Vec::new(), generation });
@@ -431,17 +431,17 @@ impl Seeking<'_> {
     ) -> Result<Option<CopyHeld>, Fault> {
         let mut reasons = Vec::new();
         for (node, held) in self.worth(offers) {
-            let keeper = lines.id(node).unwrap_or(NodeId(u16::MAX));
-            tracing::warn!(keeper = %keeper, records = held.end.sequence, bytes = held.end.offset_bytes, "the log of transactions is fetched: it is lost here, or its end damaged");
-            self.making.shared.is_awaited(format!("waits for its log, which is fetched from node {keeper}"));
+            let holder = lines.id(node).unwrap_or(NodeId(u16::MAX));
+            tracing::warn!(node = %holder, records = held.end.sequence, bytes = held.end.offset_bytes, "the log of transactions is fetched: it is lost here, or its end damaged");
+            self.making.shared.is_awaited(format!("waits for its log, which is fetched from node {holder}"));
             match self.fetch(lines, node, held) {
                 Err(Fault::Broken(reason)) => {
-                    tracing::warn!(keeper = %keeper, reason, "a copy of the log of transactions is of no use");
-                    reasons.push(format!("node {keeper}: {reason}"));
+                    tracing::warn!(node = %holder, reason, "a copy of the log of transactions is of no use");
+                    reasons.push(format!("node {holder}: {reason}"));
                 }
                 fetched => {
                     fetched?;
-                    self.begin_generation(generation, Some((keeper, held)))?;
+                    self.begin_generation(generation, Some((holder, held)))?;
                     self.making.setting.adopt(self.left.as_ref()).map_err(Fault::Disk)?;
                     return Ok(Some(held));
                 }
@@ -464,10 +464,10 @@ impl Seeking<'_> {
         let config = &self.making.config;
         let others = self.options.nodes.len();
         let quorum = Rule::new(config.log_replicas_min(), others).quorum;
-        let members = of.into_iter().filter(|(keeper, _)| self.keepers.contains(keeper));
+        let members = of.into_iter().filter(|(holder, _)| self.replica_nodes.contains(holder));
         let generation = LogGeneration {
             number,
-            members: members.map(|(keeper, _)| keeper).collect(),
+            members: members.map(|(holder, _)| holder).collect(),
             quorum: u16::try_from(quorum).unwrap_or(u16::MAX).max(earlier),
             began_after: of.map_or(0, |(_, held)| held.end.sequence),
         };

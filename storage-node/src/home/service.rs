@@ -65,7 +65,7 @@ pub(crate) struct HomeService {
     pub(super) log: LogThread,
     pub(super) durability: Durability,
     /// The number of the shorter log that was last ready.
-    pub(super) successor: u32,
+    pub(super) new_version: u32,
     clients: Clients,
     pub(super) id: HomeId,
     /// The way to other nodes, if this one is told of any.
@@ -110,11 +110,11 @@ impl HomeService {
         generation: Option<&LogGeneration>,
     ) -> Self {
         let home = home.on_host(&host_name());
-        let keepers = peers.as_ref().map_or(&[][..], |peers| peers.keepers());
-        let (copies, others) = (keepers.len(), peers.as_ref().map_or(0, |peers| peers.others().len()));
+        let replica_nodes = peers.as_ref().map_or(&[][..], |peers| peers.replica_nodes());
+        let (copies, others) = (replica_nodes.len(), peers.as_ref().map_or(0, |peers| peers.others().len()));
         let mut home = if copies == 0 { home } else { home.unacknowledged() };
         let (rule, known) = (Rule::new(log_replicas_min, others), generation);
-        let known = known.map(|known| Generation::of(known, keepers));
+        let known = known.map(|known| Generation::of(known, replica_nodes));
         let durability =
             Durability::new(home.log_mut().sequence(), (copies, others), rule, known, Instant::now());
         let gauges = &shared.gauges;
@@ -131,7 +131,7 @@ impl HomeService {
             lifecycle,
             log,
             durability,
-            successor: 0,
+            new_version: 0,
             clients: Clients::default(),
             id,
             peers,

@@ -37,11 +37,11 @@ use super::{
     log_file::{Folder, LogFile, LogFolder, is_full},
 };
 use crate::{
-    copies::{GenerationFile, successor},
+    copies::{GenerationFile, new_version},
     error::StartError,
     lifecycle::{self, Lifecycle},
     limits::{LOG_AHEAD_BYTES, LOG_QUEUE_MAX, LOG_RETRY, LOG_STEP_BYTES},
-    mailbox::{Mail, Mailbox},
+    message_queue::{Mail, MessageQueue},
 };
 
 /// What the home asks for.
@@ -88,19 +88,19 @@ pub(super) struct LogThread {
 }
 
 impl LogThread {
-    /// Starts the thread, so nice, which reports to `mailbox`. It ends with the way to it.
+    /// Starts the thread, so nice, which reports to `message queue`. It ends with the way to it.
     pub(super) fn start(
         (name, nice): (&str, u8),
         (folder, generation): (Folder, GenerationFile),
         (file, end_bytes): (File, u64),
-        mailbox: Arc<Mailbox>,
+        message_queue: Arc<MessageQueue>,
         lifecycle: Arc<Lifecycle>,
     ) -> Result<(Self, JoinHandle<()>), StartError> {
         let (commands, orders) = sync_channel(LOG_QUEUE_MAX);
         let run = move || {
             let _guard = lifecycle.guard("the thread of the log of transactions");
             lifecycle::be_nice(nice);
-            let report = |report| mailbox.send(Mail::Log(report));
+            let report = |report| message_queue.send(Mail::Log(report));
             let mut writing = Writing::new((folder, generation), file, end_bytes, report);
             if let Err(fatal) = writing.run(&orders) {
                 lifecycle.fail(&fatal.0);
@@ -341,7 +341,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         if !self.waiting.is_empty() {
             return self.stays_long(&"the disk is full");
         }
-        let number = number_of(&self.file).and_then(|before| Ok(successor(before, salt()?)));
+        let number = number_of(&self.file).and_then(|before| Ok(new_version(before, salt()?)));
         match number.and_then(|number| Compaction::begin(&self.folder, snapshot, tail, number)) {
             Ok(compaction) => self.compaction = Some(compaction),
             Err(error) => self.stays_long(&error),

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! - One request is on its way to each keeper, so its piece of the connection's memory is its own.
+//! - One request is on its way to each replica node, so its piece of the connection's memory is its
+//!   own.
 //! - The home is told only of what is in the copy that counts.
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use rackscan_format::{
     ids::NodeId,
     limits::{KEPT_BYTES_MAX, TRANSACT_BYTES_MAX},
     message::{
-        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Parcel, Refusal, RefusalCode, Request, Start,
+        Answer, KeepLog, LogGeneration, LogKept, LogPoint, Payload, Refusal, RefusalCode, Request, Start,
         Target,
     },
 };
@@ -34,7 +35,7 @@ use crate::{
     limits::LOG_AHEAD_BYTES,
 };
 
-/// What is known of a keeper.
+/// What is known of a replica node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     /// Nothing over this connection.
@@ -58,21 +59,21 @@ struct Asked {
     cuts: bool,
     /// Whether it was to be the one that counts then.
     ends: bool,
-    /// Whether it is about the log's successor.
+    /// Whether it is about the log's new version.
     ahead: bool,
     /// The generation that it told; 0 for none.
     told: u64,
 }
 
 #[derive(Debug)]
-struct Keeper {
+struct ReplicaNode {
     /// Its number among the lines.
     node: usize,
     standing: Standing,
     asked: Option<Asked>,
-    /// What it has of the log's successor: its number, and up to where.
+    /// What it has of the log's new version: its number, and up to where.
     ahead: (u32, u64),
-    /// Whether it is the successor's turn, when there is something of both.
+    /// Whether it is the new version's turn, when there is something of both.
     turn: bool,
     /// Whether its disk is almost full, and whether it is to be asked if that is still so.
     is_tight: bool,
@@ -94,28 +95,28 @@ struct Witness {
     rests: bool,
 }
 
-/// Keeps the keepers in step.
+/// Keeps the replica nodes in step.
 #[derive(Debug)]
 pub(super) struct Copier {
     origin: NodeId,
     start: Start,
     outlet: Arc<Outlet>,
-    keepers: Vec<Keeper>,
+    replica_nodes: Vec<ReplicaNode>,
     witnesses: Vec<Witness>,
     file: OpenLog,
-    successor: OpenLog,
+    new_version: OpenLog,
     bytes: Vec<u8>,
 }
 
 impl Copier {
-    /// Of the log of this node over this start of its folder, for the keepers and the other nodes
-    /// with these numbers among the lines.
+    /// Of the log of this node over this start of its folder, for the replica nodes and the other
+    /// nodes with these numbers among the lines.
     pub(super) fn new(
         (origin, start): (NodeId, Start),
         outlet: Arc<Outlet>,
-        (keepers, witnesses): (&[usize], &[usize]),
+        (replica_nodes, witnesses): (&[usize], &[usize]),
     ) -> Self {
-        let keeper = |node: &usize| Keeper {
+        let replica_node = |node: &usize| ReplicaNode {
             node: *node,
             standing: Standing::Unknown,
             asked: None,
@@ -126,29 +127,30 @@ impl Copier {
             refuses: false,
             knows: 0,
         };
-        let keepers = keepers.iter().map(keeper).collect();
+        let replica_nodes = replica_nodes.iter().map(replica_node).collect();
         let witness = |node: &usize| Witness { node: *node, asked: None, knows: 0, rests: false };
         let witnesses = witnesses.iter().map(witness).collect();
         Self {
             origin,
             start,
             outlet,
-            keepers,
+            replica_nodes,
             witnesses,
             file: OpenLog::default(),
-            successor: OpenLog::default(),
+            new_version: OpenLog::default(),
             bytes: Vec::new(),
         }
     }
 
-    /// Sends each keeper that waits for nothing what it lacks.
+    /// Sends each replica node that waits for nothing what it lacks.
     pub(super) fn pump(&mut self, lines: &mut Lines, tags: &mut u64) {
         let Some(now) = self.outlet.now() else { return };
         let generation = self.outlet.generation();
         let told = generation.as_ref().map_or(0, |generation| generation.number);
         self.tell_witnesses((now.number, generation.as_ref()), lines, tags);
-        for copy in 0..self.keepers.len() {
-            let Keeper { node, standing, asked: None, ahead, turn, looks, knows, .. } = self.keepers[copy]
+        for copy in 0..self.replica_nodes.len() {
+            let ReplicaNode { node, standing, asked: None, ahead, turn, looks, knows, .. } =
+                self.replica_nodes[copy]
             else {
                 continue;
             };
@@ -162,15 +164,15 @@ impl Copier {
             let next = next.or_else(|| if follows { self.next_ahead(ahead, lines, node) } else { None });
             let next = next.or_else(|| (looks || knows < told).then(|| self.only_told(standing, now.number)));
             let Some((request, asked)) = next else { continue };
-            (self.keepers[copy].turn, self.keepers[copy].looks) = (!asked.ahead, false);
+            (self.replica_nodes[copy].turn, self.replica_nodes[copy].looks) = (!asked.ahead, false);
             *tags += 1;
             let request = KeepLog { start: self.start, generation: generation.clone(), ..request };
             let sent = lines.send(node, *tags, Request::KeepLog(request));
             match sent {
-                Ok(()) => self.keepers[copy].asked = Some(Asked { tag: *tags, told, ..asked }),
+                Ok(()) => self.replica_nodes[copy].asked = Some(Asked { tag: *tags, told, ..asked }),
                 Err(error) => {
                     tracing::debug!(%error, "a part of the log was not sent to a node that keeps a copy");
-                    self.keepers[copy].standing = Standing::Rests;
+                    self.replica_nodes[copy].standing = Standing::Rests;
                 }
             }
         }
@@ -205,7 +207,7 @@ impl Copier {
         }
     }
 
-    /// A request that only tells the generation to a keeper which has everything.
+    /// A request that only tells the generation to a replica node which has everything.
     fn only_told(&self, standing: Standing, log: u32) -> (KeepLog, Asked) {
         let through = match standing {
             Standing::Follows { through, .. } => Some(through),
@@ -216,7 +218,7 @@ impl Copier {
         (KeepLog { offset_bytes, ..nothing(self.origin, log) }, asked)
     }
 
-    /// What a keeper is to be asked for, if anything.
+    /// What a replica node is to be asked for, if anything.
     fn next_request(
         &mut self,
         standing: Standing,
@@ -241,7 +243,7 @@ impl Copier {
                     tracing::warn!(%error, "the log of transactions could not be read back for a copy");
                 }
                 let end = through + self.bytes.len() as u64;
-                let bytes = if self.bytes.is_empty() { None } else { parcel(&self.bytes, lines, node) };
+                let bytes = if self.bytes.is_empty() { None } else { payload(&self.bytes, lines, node) };
                 let is_whole = end == now.end.offset_bytes;
                 bytes.map(|bytes| {
                     let part = KeepLog { is_whole, bytes, ..request(through) };
@@ -258,26 +260,26 @@ impl Copier {
         }
     }
 
-    /// A piece of the log's successor, if there is one and the keeper lacks some of it.
+    /// A piece of the log's new version, if there is one and the replica node lacks some of it.
     fn next_ahead(
         &mut self,
         (log, through): (u32, u64),
         lines: &Lines,
         node: usize,
     ) -> Option<(KeepLog, Asked)> {
-        let (number, end) = self.outlet.successor()?;
+        let (number, end) = self.outlet.new_version()?;
         let offset_bytes = if log == number { through } else { 0 };
         if offset_bytes >= end.offset_bytes {
             return None;
         }
         let read =
-            self.outlet.read(number, offset_bytes, KEPT_BYTES_MAX, &mut self.successor, &mut self.bytes);
+            self.outlet.read(number, offset_bytes, KEPT_BYTES_MAX, &mut self.new_version, &mut self.bytes);
         if read.is_err() || self.bytes.is_empty() {
             // It was given up; the home will know.
             return None;
         }
         let (origin, through) = (self.origin, Some(offset_bytes + self.bytes.len() as u64));
-        let bytes = parcel(&self.bytes, lines, node)?;
+        let bytes = payload(&self.bytes, lines, node)?;
         let part = KeepLog { offset_bytes, bytes, ..nothing(origin, number) };
         Some((part, Asked { tag: 0, log: number, through, cuts: false, ends: false, ahead: true, told: 0 }))
     }
@@ -290,16 +292,16 @@ impl Copier {
         outcome: &Result<Answer, Box<Refusal>>,
     ) -> Result<Vec<Copied>, NotAsked> {
         let is_tag = |asked: &Option<Asked>| asked.is_some_and(|asked| asked.tag == tag);
-        let of_tag = |keeper: &Keeper| keeper.node == node && is_tag(&keeper.asked);
-        let Some(copy) = self.keepers.iter().position(of_tag) else {
+        let of_tag = |replica_node: &ReplicaNode| replica_node.node == node && is_tag(&replica_node.asked);
+        let Some(copy) = self.replica_nodes.iter().position(of_tag) else {
             return self.heard_witness(node, tag, outcome);
         };
-        let Some(asked) = self.keepers[copy].asked.take() else { return Err(NotAsked) };
+        let Some(asked) = self.replica_nodes[copy].asked.take() else { return Err(NotAsked) };
         let Some(kept) = kept(node, outcome) else {
-            let keeper = &mut self.keepers[copy];
-            keeper.standing = Standing::Rests;
+            let replica_node = &mut self.replica_nodes[copy];
+            replica_node.standing = Standing::Rests;
             if let Err(refusal) = outcome
-                && !std::mem::replace(&mut keeper.refuses, true)
+                && !std::mem::replace(&mut replica_node.refuses, true)
             {
                 tracing::warn!(
                     copy,
@@ -313,18 +315,18 @@ impl Copier {
                 return Ok(vec![Copied::NoRoomAhead { copy, log: asked.log }]);
             }
             // The home forgets what it knows, too, and is told again.
-            keeper.knows = 0;
+            replica_node.knows = 0;
             return Ok(vec![Copied::Full { other: copy, reason: refusal.text.clone() }]);
         };
-        self.keepers[copy].refuses = false;
+        self.replica_nodes[copy].refuses = false;
         let generation = kept.generation;
         if asked.told > 0 && generation > asked.told {
-            self.keepers[copy].standing = Standing::Rests;
+            self.replica_nodes[copy].standing = Standing::Rests;
             return Ok(vec![Copied::Newer { other: copy, generation }]);
         }
         let mut told = Vec::new();
-        if generation == asked.told && self.keepers[copy].knows < generation {
-            self.keepers[copy].knows = generation;
+        if generation == asked.told && self.replica_nodes[copy].knows < generation {
+            self.replica_nodes[copy].knows = generation;
             told.push(Copied::Knows { other: copy, generation });
         }
         if asked.ahead {
@@ -333,11 +335,11 @@ impl Copier {
         }
         let Some(now) = self.outlet.now() else { return Ok(told) };
         let standing = self.standing(asked, kept, now);
-        self.keepers[copy].standing = standing;
+        self.replica_nodes[copy].standing = standing;
         if matches!(standing, Standing::Follows { is_whole: true, .. }) {
             let (log, end_bytes) = (now.number, kept.room_bytes);
             let is_tight = end_bytes < kept.through_bytes + LOG_AHEAD_BYTES / 2;
-            self.keepers[copy].is_tight = is_tight;
+            self.replica_nodes[copy].is_tight = is_tight;
             let room = CopyRoom { log, end_bytes, is_tight };
             told.push(Copied::Through { copy, sequence: kept.end.sequence, room });
         }
@@ -353,7 +355,7 @@ impl Copier {
     ) -> Result<Vec<Copied>, NotAsked> {
         let of_tag = |of: &Witness| of.node == node && of.asked.is_some_and(|asked| asked.tag == tag);
         let number = self.witnesses.iter().position(of_tag).ok_or(NotAsked)?;
-        let (other, witness) = (self.keepers.len() + number, &mut self.witnesses[number]);
+        let (other, witness) = (self.replica_nodes.len() + number, &mut self.witnesses[number]);
         let told = witness.asked.take().map_or(0, |asked| asked.told);
         let Some(LogKept { generation, .. }) = kept(node, outcome) else {
             witness.rests = true;
@@ -367,17 +369,17 @@ impl Copier {
         Ok(vec![Copied::Knows { other, generation }])
     }
 
-    /// A keeper has something of the log's successor.
+    /// A replica node has something of the log's new version.
     fn heard_ahead(&mut self, copy: usize, asked: Asked, kept: LogKept) -> Option<Copied> {
         let log = asked.log;
         let follows = asked.through == Some(kept.through_bytes);
-        self.keepers[copy].ahead = (log, if follows { kept.through_bytes } else { 0 });
-        let (number, end) = self.outlet.successor()?;
+        self.replica_nodes[copy].ahead = (log, if follows { kept.through_bytes } else { 0 });
+        let (number, end) = self.outlet.new_version()?;
         (follows && log == number && kept.through_bytes == end.offset_bytes)
             .then_some(Copied::Ahead { copy, log })
     }
 
-    /// What it means that a keeper has this.
+    /// What it means that a replica node has this.
     fn standing(&mut self, asked: Asked, kept: LogKept, now: LogNow) -> Standing {
         let log = asked.log;
         if log != now.number {
@@ -430,31 +432,34 @@ impl Copier {
 
     /// A node is away: which one that is for the home.
     pub(super) fn lost(&mut self, node: usize) -> Option<Copied> {
-        for keeper in self.keepers.iter_mut().filter(|keeper| keeper.node == node) {
-            (keeper.standing, keeper.asked, keeper.ahead) = (Standing::Unknown, None, (0, 0));
-            (keeper.knows, keeper.is_tight, keeper.looks) = (0, false, false);
+        for replica_node in self.replica_nodes.iter_mut().filter(|replica_node| replica_node.node == node) {
+            (replica_node.standing, replica_node.asked, replica_node.ahead) =
+                (Standing::Unknown, None, (0, 0));
+            (replica_node.knows, replica_node.is_tight, replica_node.looks) = (0, false, false);
         }
         for witness in self.witnesses.iter_mut().filter(|witness| witness.node == node) {
             (witness.asked, witness.rests, witness.knows) = (None, false, 0);
         }
-        let keepers = self.keepers.iter().map(|keeper| keeper.node);
-        let mut others = keepers.chain(self.witnesses.iter().map(|witness| witness.node));
+        let replica_nodes = self.replica_nodes.iter().map(|replica_node| replica_node.node);
+        let mut others = replica_nodes.chain(self.witnesses.iter().map(|witness| witness.node));
         others.position(|other| other == node).map(|other| Copied::Lost { other })
     }
 
     /// Some time has gone by.
     pub(super) fn tick(&mut self) {
-        for keeper in self.keepers.iter_mut().filter(|keeper| keeper.standing == Standing::Rests) {
-            keeper.standing = Standing::Unknown;
+        for replica_node in
+            self.replica_nodes.iter_mut().filter(|replica_node| replica_node.standing == Standing::Rests)
+        {
+            replica_node.standing = Standing::Unknown;
         }
-        self.keepers.iter_mut().for_each(|keeper| keeper.looks = keeper.is_tight);
+        self.replica_nodes.iter_mut().for_each(|replica_node| replica_node.looks = replica_node.is_tight);
         self.witnesses.iter_mut().for_each(|witness| witness.rests = false);
     }
 }
 
 /// A request by which nothing is kept.
 fn nothing(origin: NodeId, log: u32) -> KeepLog {
-    let bytes = Parcel::Here(Vec::new());
+    let bytes = Payload::Here(Vec::new());
     let start = Start::default();
     KeepLog { origin, start, log, offset_bytes: 0, cut: None, is_whole: false, bytes, generation: None }
 }
@@ -476,11 +481,11 @@ fn kept(node: usize, outcome: &Result<Answer, Box<Refusal>>) -> Option<LogKept> 
 pub(super) struct NotAsked;
 
 /// Bytes as they travel: in the request, or in the connection's memory.
-fn parcel(bytes: &[u8], lines: &Lines, node: usize) -> Option<Parcel> {
+fn payload(bytes: &[u8], lines: &Lines, node: usize) -> Option<Payload> {
     if bytes.len() <= TRANSACT_BYTES_MAX {
-        return Some(Parcel::Here(bytes.to_vec()));
+        return Some(Payload::Here(bytes.to_vec()));
     }
     let (region, memory) = lines.memory(node)?;
     region.copy_in(0, bytes).ok()?;
-    Some(Parcel::Beside(Target { length_bytes: bytes.len() as u64, ..memory }))
+    Some(Payload::Beside(Target { length_bytes: bytes.len() as u64, ..memory }))
 }

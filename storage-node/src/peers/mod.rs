@@ -41,13 +41,13 @@ use rackscan_ramp::{
 
 use crate::{
     config::Config,
-    copies::keepers,
+    copies::replica_nodes,
     error::StartError,
     home::{HomeShared, log_files},
     identity::Identity,
     lifecycle::{self, Lifecycle},
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
-    mailbox::Mailbox,
+    message_queue::MessageQueue,
 };
 pub(crate) use copied::{Copied, CopyRoom};
 use outlet::Outlet;
@@ -95,7 +95,7 @@ pub(crate) struct PeerWay {
     bell: SharedBell,
     outlet: Arc<Outlet>,
     /// Which nodes keep copies of the log, in the order in which copies are numbered.
-    keepers: Vec<NodeId>,
+    replica_nodes: Vec<NodeId>,
     /// All other nodes, those first.
     others: Vec<NodeId>,
 }
@@ -111,8 +111,8 @@ impl PeerWay {
     }
 
     /// Which nodes keep copies of the log: copies are numbered in this order.
-    pub(crate) fn keepers(&self) -> &[NodeId] {
-        &self.keepers
+    pub(crate) fn replica_nodes(&self) -> &[NodeId] {
+        &self.replica_nodes
     }
 
     /// All other nodes: those that keep copies first.
@@ -134,8 +134,8 @@ impl PeerWay {
 
     /// A shorter log with this number is in its file up to there, and will take the place of the
     /// present one; or none will.
-    pub(crate) fn log_succeeds(&self, successor: Option<(u32, Tail)>) {
-        self.outlet.succeed(successor);
+    pub(crate) fn log_succeeds(&self, new_version: Option<(u32, Tail)>) {
+        self.outlet.succeed(new_version);
         self.ring();
     }
 
@@ -183,14 +183,14 @@ pub(crate) fn lines_options(nodes: Vec<NodeEndpoint>, key: &ClusterKey) -> Lines
     }
 }
 
-/// Starts the thread that talks to the other nodes, if there are any; it reports to `mailbox`, and
-/// ends with the way to it. Of batches of the log that were handed over it keeps about so many
-/// bytes in memory.
+/// Starts the thread that talks to the other nodes, if there are any; it reports to
+/// `message queue`, and ends with the way to it. Of batches of the log that were handed over it
+/// keeps about so many bytes in memory.
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
     (home, shared_bytes): (Arc<HomeShared>, u64),
-    mailbox: Arc<Mailbox>,
+    message_queue: Arc<MessageQueue>,
     (lifecycle, identity): (&Arc<Lifecycle>, &Arc<Identity>),
 ) -> Result<Option<(PeerWay, JoinHandle<()>)>, StartError> {
     let nodes = others(config);
@@ -199,22 +199,22 @@ pub(crate) fn start(
     }
     let (errands, queue) = sync_channel(ERRANDS_MAX);
     let bell = SharedBell::default();
-    let keepers = keepers(config.node, nodes.iter().map(|node| node.id));
-    let [file, successor] = log_files(config);
-    let outlet = Arc::new(Outlet::new(file, successor, shared_bytes));
-    let witnesses = nodes.iter().map(|node| node.id).filter(|node| !keepers.contains(node));
-    let others: Vec<NodeId> = keepers.iter().copied().chain(witnesses).collect();
+    let replica_nodes = replica_nodes(config.node, nodes.iter().map(|node| node.id));
+    let [file, new_version] = log_files(config);
+    let outlet = Arc::new(Outlet::new(file, new_version, shared_bytes));
+    let witnesses = nodes.iter().map(|node| node.id).filter(|node| !replica_nodes.contains(node));
+    let others: Vec<NodeId> = replica_nodes.iter().copied().chain(witnesses).collect();
     let thread = PeersThread {
         node: config.node,
         others: others.clone(),
-        keepers: keepers.len(),
+        replica_nodes: replica_nodes.len(),
         outlet: Arc::clone(&outlet),
         options: lines_options(nodes, key),
         cluster: config.cluster.0,
         errands: queue,
         bell: Arc::clone(&bell),
         home,
-        mailbox,
+        message_queue,
         identity: Arc::clone(identity),
         lifecycle: Arc::clone(lifecycle),
     };
@@ -228,5 +228,5 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name(format!("n{}-peers", config.node)).spawn(run);
     let thread =
         thread.map_err(|source| StartError::Os { action: "start a thread for other nodes", source })?;
-    Ok(Some((PeerWay { errands: Some(errands), bell, outlet, keepers, others }, thread)))
+    Ok(Some((PeerWay { errands: Some(errands), bell, outlet, replica_nodes, others }, thread)))
 }

@@ -25,7 +25,7 @@ use crate::home::LogFile;
 pub(crate) struct Outlet {
     file: PathBuf,
     /// That of a shorter log before it is exchanged.
-    successor: PathBuf,
+    new_version: PathBuf,
     shared_bytes_max: u64,
     state: Mutex<Option<State>>,
     /// The generation that this node's disk knows; others are told.
@@ -53,7 +53,7 @@ struct State {
     shared_bytes: u64,
     /// Number and end of a shorter log that will take this one's place, as far as it is in its
     /// file.
-    successor: Option<(u32, Tail)>,
+    new_version: Option<(u32, Tail)>,
 }
 
 /// Where some bytes of a log are.
@@ -61,14 +61,14 @@ enum Place {
     Shared(Vec<Arc<Batch>>),
     /// In the file, up to here.
     Filed(u64),
-    /// In that of the successor, up to here.
-    Successor(u64),
+    /// In that of the new version, up to here.
+    NewVersion(u64),
 }
 
 impl Outlet {
     /// Of the log in this file, once there is one.
-    pub(super) fn new(file: PathBuf, successor: PathBuf, shared_bytes_max: u64) -> Self {
-        Self { file, successor, shared_bytes_max, state: Mutex::default(), generation: Mutex::default() }
+    pub(super) fn new(file: PathBuf, new_version: PathBuf, shared_bytes_max: u64) -> Self {
+        Self { file, new_version, shared_bytes_max, state: Mutex::default(), generation: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
@@ -79,7 +79,7 @@ impl Outlet {
     pub(super) fn begin(&self, number: u32, end: Tail) {
         let log = LogNow { number, start: end, end };
         let (shared, filed_bytes) = (VecDeque::new(), end.offset_bytes);
-        *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0, successor: None });
+        *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0, new_version: None });
     }
 
     /// The log's generation is this one, durably here.
@@ -94,15 +94,15 @@ impl Outlet {
 
     /// A shorter log is in its file up to there, and will take the place of the present one; or it
     /// will not.
-    pub(super) fn succeed(&self, successor: Option<(u32, Tail)>) {
+    pub(super) fn succeed(&self, new_version: Option<(u32, Tail)>) {
         if let Some(state) = &mut *self.lock() {
-            state.successor = successor;
+            state.new_version = new_version;
         }
     }
 
     /// Number and end of the log that will take the place of the present one, if there is one.
-    pub(super) fn successor(&self) -> Option<(u32, Tail)> {
-        self.lock().as_ref().and_then(|state| state.successor)
+    pub(super) fn new_version(&self) -> Option<(u32, Tail)> {
+        self.lock().as_ref().and_then(|state| state.new_version)
     }
 
     /// A batch was handed to the log's thread; the log ends here now.
@@ -134,8 +134,8 @@ impl Outlet {
     fn place(&self, number: u32, from: u64) -> Option<Place> {
         let state = self.lock();
         let state = state.as_ref()?;
-        if let Some((_, end)) = state.successor.filter(|(successor, _)| *successor == number) {
-            return Some(Place::Successor(end.offset_bytes));
+        if let Some((_, end)) = state.new_version.filter(|(new_version, _)| *new_version == number) {
+            return Some(Place::NewVersion(end.offset_bytes));
         }
         if state.log.number != number {
             return None;
@@ -168,8 +168,8 @@ impl Outlet {
                     bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
                 }
             }
-            Some(place @ (Place::Filed(end) | Place::Successor(end))) => {
-                let path = if matches!(place, Place::Filed(_)) { &self.file } else { &self.successor };
+            Some(place @ (Place::Filed(end) | Place::NewVersion(end))) => {
+                let path = if matches!(place, Place::Filed(_)) { &self.file } else { &self.new_version };
                 if let Some(file) = file.of(path, number)? {
                     let length = end.saturating_sub(from).min(most as u64);
                     bytes.resize(usize::try_from(length).unwrap_or(0), 0);

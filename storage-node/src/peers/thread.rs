@@ -19,7 +19,7 @@ use rackscan_device::Wait;
 use rackscan_format::{
     codec,
     ids::NodeId,
-    message::{Answer, Parcel, Request as NodeRequest, Target},
+    message::{Answer, Payload, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
     message::{HomeId, Reply},
@@ -32,7 +32,7 @@ use crate::{
     identity::{Identity, Met},
     lifecycle::Lifecycle,
     limits::{PEERS_RETRY, PEERS_TICK},
-    mailbox::{Mail, Mailbox},
+    message_queue::{Mail, MessageQueue},
 };
 
 /// What it is given.
@@ -40,14 +40,14 @@ pub(super) struct PeersThread {
     pub(super) node: NodeId,
     /// The other nodes: those that keep copies of the home's log, so many, first.
     pub(super) others: Vec<NodeId>,
-    pub(super) keepers: usize,
+    pub(super) replica_nodes: usize,
     pub(super) outlet: Arc<Outlet>,
     pub(super) options: LinesOptions,
     pub(super) cluster: u64,
     pub(super) errands: Receiver<Errand>,
     pub(super) bell: SharedBell,
     pub(super) home: Arc<HomeShared>,
-    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) message_queue: Arc<MessageQueue>,
     pub(super) identity: Arc<Identity>,
     pub(super) lifecycle: Arc<Lifecycle>,
 }
@@ -94,7 +94,7 @@ impl PeersThread {
     /// Tells the home that time has gone by, if it wants to know.
     fn tick(&self) {
         if self.home.awaits_tick.swap(false, SeqCst) {
-            self.mailbox.send(Mail::Peers(PeerReport::Tick));
+            self.message_queue.send(Mail::Peers(PeerReport::Tick));
         }
     }
 }
@@ -117,10 +117,11 @@ impl<'t> Talking<'t> {
     fn new(with: &'t PeersThread, lines: Lines) -> Self {
         let nodes = &with.options.nodes;
         let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
-        let position = |keeper: &NodeId| nodes.iter().position(|node| node.id == *keeper);
+        let position = |replica_node: &NodeId| nodes.iter().position(|node| node.id == *replica_node);
         let others: Vec<usize> = with.others.iter().filter_map(position).collect();
         let start = with.identity.told().history.last().unwrap_or_default();
-        let copier = Copier::new((with.node, start), Arc::clone(&with.outlet), others.split_at(with.keepers));
+        let copier =
+            Copier::new((with.node, start), Arc::clone(&with.outlet), others.split_at(with.replica_nodes));
         let tick_at = Instant::now() + PEERS_TICK;
         Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier, is_outdated: false }
     }
@@ -144,7 +145,7 @@ impl<'t> Talking<'t> {
     }
 
     fn report(&self, report: PeerReport) {
-        self.with.mailbox.send(Mail::Peers(report));
+        self.with.message_queue.send(Mail::Peers(report));
     }
 
     /// Sends what waits.
@@ -173,7 +174,7 @@ impl<'t> Talking<'t> {
         let target = Target { offset_bytes, length_bytes, ..memory };
         let Ok(bytes) = codec::encode(&vec![request]) else { return };
         self.tags += 1;
-        let request = NodeRequest::Transact { messages: Parcel::Here(bytes), target };
+        let request = NodeRequest::Transact { messages: Payload::Here(bytes), target };
         match self.lines.send(node, self.tags, request) {
             Ok(()) => drop(self.asked.insert(self.tags, (node, about))),
             // It is said again when there is somebody, or room.
@@ -190,7 +191,7 @@ impl<'t> Talking<'t> {
                 }
                 let Some((_, about)) = self.asked.remove(&tag) else { return };
                 match outcome {
-                    Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => {
+                    Ok(Answer::Transacted { messages: Payload::Here(bytes) }) => {
                         self.replied(node, about, &bytes);
                     }
                     Ok(other) => {

@@ -16,9 +16,9 @@
 //!   device before it takes memory.
 
 mod directory;
-mod mend;
+mod repair;
 
-pub(crate) use mend::mend;
+pub(crate) use repair::repair;
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ enum What {
     /// Cells of parity with these checksums.
     Parity { set: u32, first_cell: u32, checksums: Vec<u32> },
     /// Bytes for places of a stripe set.
-    Places(mend::Mending),
+    Places(repair::Repairing),
 }
 
 struct Append {
@@ -262,8 +262,8 @@ impl Append {
     fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let page = &self.pages[index];
         let bytes = &bytes[..page.extent.length_bytes as usize];
-        if let What::Places(mending) = &self.what {
-            return mending.check(index, bytes);
+        if let What::Places(repairing) = &self.what {
+            return repairing.check(index, bytes);
         }
         if let What::Parity { set, first_cell, checksums } = &self.what {
             let (found, expected) = (codec::checksum(bytes), checksums.get(index).copied());

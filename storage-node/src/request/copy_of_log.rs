@@ -13,7 +13,7 @@ use rackscan_format::{
 use crate::{
     bridge::Core,
     copies::{Keeping, Kept, RoomTaken},
-    mailbox::{Mail, ReplyTo},
+    message_queue::{Mail, ReplyTo},
     staging::Slot,
     task::{Place, Progress, Work, bad_memory},
 };
@@ -59,7 +59,7 @@ impl Tell {
         match std::mem::replace(&mut self.stage, Stage::Asked) {
             Stage::Arrived => {
                 let CopyOfLog { origin, from_bytes, .. } = self.request;
-                let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
+                let reply_to = ReplyTo::new(Arc::clone(&core.message_queue), place.task, Mail::Kept);
                 keeping(core, origin, false)?.read(origin, from_bytes, most(&self.request), reply_to)?;
             }
             Stage::Read(held, bytes, generation) if bytes.is_empty() => {

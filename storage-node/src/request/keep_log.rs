@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use rackscan_fabric::OperationError;
-use rackscan_format::message::{Answer, KeepLog, Parcel, Refusal, Target};
+use rackscan_format::message::{Answer, KeepLog, Payload, Refusal, Target};
 
 use crate::{
     bridge::Core,
     copies::{Kept, RoomTaken},
-    mailbox::{Mail, ReplyTo},
+    message_queue::{Mail, ReplyTo},
     request::copy_of_log::keeping,
     staging::Slot,
     task::{Place, Progress, Work, bad_memory},
@@ -38,11 +38,11 @@ struct Keep {
 
 /// Begins to serve it.
 pub(crate) fn start(core: &Core, mut request: KeepLog) -> Result<Box<dyn Work>, Refusal> {
-    let has_bytes = request.cut.is_some() || request.bytes != Parcel::Here(Vec::new());
+    let has_bytes = request.cut.is_some() || request.bytes != Payload::Here(Vec::new());
     let keeping = keeping(core, request.origin, has_bytes)?;
-    let stage = match std::mem::replace(&mut request.bytes, Parcel::Here(Vec::new())) {
-        Parcel::Here(bytes) => Stage::Here(bytes),
-        Parcel::Beside(source) => Stage::Beside(source),
+    let stage = match std::mem::replace(&mut request.bytes, Payload::Here(Vec::new())) {
+        Payload::Here(bytes) => Stage::Here(bytes),
+        Payload::Beside(source) => Stage::Beside(source),
     };
     let bytes = match &stage {
         Stage::Beside(source) => source.length_bytes,
@@ -77,7 +77,7 @@ impl Keep {
                     let has_bytes = self.request.cut.is_some() || !bytes.is_empty();
                     let keeping = keeping(core, self.request.origin, has_bytes)?;
                     let Some(room) = self.room.take() else { return Ok(Progress::Working) };
-                    let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Kept);
+                    let reply_to = ReplyTo::new(Arc::clone(&core.message_queue), place.task, Mail::Kept);
                     keeping.keep(&self.request, bytes, room, reply_to)?;
                 }
                 Stage::Ended(outcome) => return Ok(Progress::Finished(outcome)),

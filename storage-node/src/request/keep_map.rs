@@ -13,7 +13,7 @@ use rackscan_format::message::{Answer, KeepMap, Refusal};
 use super::pull::{self, Pulled};
 use crate::{
     bridge::Core,
-    mailbox::{Mail, ReplyTo},
+    message_queue::{Mail, ReplyTo},
     staging::Slot,
     store::Change,
     task::{Place, Progress, Work, bad_memory, malformed},
@@ -64,7 +64,7 @@ impl Keep {
         match core.node.store.end_map_piece(load, from_bytes, total_bytes, bytes) {
             Ok(false) => State::Ended(Ok(())),
             Ok(true) => {
-                let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Published);
+                let reply_to = ReplyTo::new(Arc::clone(&core.message_queue), place.task, Mail::Published);
                 match core.publisher.submit(Change::KeepMap(load), reply_to) {
                     Ok(()) => State::Kept,
                     Err(refusal) => State::Ended(Err(refusal)),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::{
     ids::{SegmentId, TableId},
-    message::{Answer, BounceReason, Cost, Parcel, Refusal, RefusalCode, Target},
+    message::{Answer, BounceReason, Cost, Payload, Refusal, RefusalCode, Target},
     program::{ScanProgram, VerifiedProgram},
     schema::TableDefinition,
 };
@@ -26,7 +26,7 @@ use rackscan_format::{
 use crate::{
     bridge::Core,
     limits::{RESULT_BYTES_MAX, RESULT_STAGED_BYTES_MAX},
-    mailbox::{Mail, ReplyTo},
+    message_queue::{Mail, ReplyTo},
     metrics::add,
     scan_pool::{ScanJob, ScanResult, Sink},
     staging::Slot,
@@ -42,7 +42,7 @@ pub(crate) struct Wanted {
     pub(crate) key_filters: Vec<Target>,
     pub(crate) table: TableId,
     pub(crate) segment: SegmentId,
-    pub(crate) withheld: Option<Parcel>,
+    pub(crate) withheld: Option<Payload>,
     pub(crate) first_block: u32,
     pub(crate) target: Target,
     pub(crate) report_reads: bool,
@@ -132,7 +132,7 @@ impl Process {
             queued_at: std::time::Instant::now(),
             requester_gone,
             report_reads,
-            reply_to: ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Scanned),
+            reply_to: ReplyTo::new(Arc::clone(&core.message_queue), place.task, Mail::Scanned),
         };
         core.node.scans.push(job).map(|()| Stage::Scanning)
     }

@@ -12,7 +12,7 @@ use rackscan_format::{
 
 use crate::{
     bridge::Core,
-    mailbox::{Mail, ReplyTo},
+    message_queue::{Mail, ReplyTo},
     store::Change,
     task::{Place, Progress, Work},
 };
@@ -58,7 +58,7 @@ pub(crate) fn adopt(table: TableId) -> Result<Box<dyn Work>, Refusal> {
 impl Work for Publish {
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress {
         if let Some(change) = self.change.take() {
-            let reply_to = ReplyTo::new(Arc::clone(&core.mailbox), place.task, Mail::Published);
+            let reply_to = ReplyTo::new(Arc::clone(&core.message_queue), place.task, Mail::Published);
             if let Err(refusal) = core.publisher.submit(change, reply_to) {
                 self.outcome = Some(Err(refusal));
             }

@@ -1,7 +1,7 @@
 //! How do messages of transactions reach the home, and its replies the requester?
 //!
 //! ```text
-//! parcel -- pulled piece by piece if it lies beside --> messages -> home (`home::access`) -> replies
+//! payload -- pulled piece by piece if it lies beside --> messages -> home (`home::access`) -> replies
 //! replies -- in the answer if they are short, else written into the target piece by piece --> answer
 //! ```
 //!
@@ -21,7 +21,7 @@ use std::fmt;
 use rackscan_fabric::OperationError;
 use rackscan_format::{
     codec,
-    message::{Answer, Parcel, Refusal, RefusalCode, Target},
+    message::{Answer, Payload, Refusal, RefusalCode, Target},
 };
 use rackscan_ramp::message::{Reply, Request};
 use serde::{
@@ -41,7 +41,7 @@ use answer::Answering;
 /// How far a request is.
 enum Stage {
     /// It waits for memory.
-    Arrived(Parcel),
+    Arrived(Payload),
     /// Its bytes come, from this place.
     Pulling(Target, Vec<u8>),
     /// They are here, pulled from this place or not.
@@ -66,13 +66,13 @@ struct Transact {
 }
 
 /// Begins to serve it.
-pub(crate) fn start(core: &Core, messages: Parcel, target: Target) -> Result<Box<dyn Work>, Refusal> {
+pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Box<dyn Work>, Refusal> {
     let Some(home) = &core.node.home else {
         let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
         return Err(Refusal::new(RefusalCode::NotFound, text));
     };
     home.check()?;
-    if let Parcel::Beside(source) = &messages
+    if let Payload::Beside(source) = &messages
         && !(1..=TRANSACT_PULLED_BYTES_MAX).contains(&source.length_bytes)
     {
         let found = source.length_bytes;
@@ -100,10 +100,10 @@ fn check_needed(home: &HomeShared, needed: u64) -> Result<(), Refusal> {
 
 /// What a request takes while it is served, as far as is known before it is decoded: its bytes, and
 /// as much for what they mean.
-fn transit_bytes(messages: &Parcel) -> u64 {
+fn transit_bytes(messages: &Payload) -> u64 {
     let bytes = match messages {
-        Parcel::Here(bytes) => bytes.len() as u64,
-        Parcel::Beside(source) => source.length_bytes,
+        Payload::Here(bytes) => bytes.len() as u64,
+        Payload::Beside(source) => source.length_bytes,
     };
     (2 * bytes).max(TRANSIT_BYTES_MIN)
 }
@@ -170,16 +170,16 @@ impl Transact {
     /// Goes on as far as it can without waiting; what it waits for, if it does not end.
     fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Option<Progress>, Refusal> {
         match std::mem::replace(&mut self.stage, Stage::Ended(Err(bad_memory("the request was lost")))) {
-            Stage::Arrived(parcel) => {
+            Stage::Arrived(payload) => {
                 let taken = core.node.home.as_ref().and_then(|home| Charge::take(home, self.needed_bytes));
                 if taken.is_none() {
-                    self.stage = Stage::Arrived(parcel);
+                    self.stage = Stage::Arrived(payload);
                     return Ok(Some(Progress::Starved));
                 }
                 self.charge = taken;
-                self.stage = match parcel {
-                    Parcel::Here(bytes) => Stage::Here(None, bytes),
-                    Parcel::Beside(source) => Stage::Pulling(source, Vec::new()),
+                self.stage = match payload {
+                    Payload::Here(bytes) => Stage::Here(None, bytes),
+                    Payload::Beside(source) => Stage::Pulling(source, Vec::new()),
                 };
             }
             Stage::Pulling(source, bytes) if bytes.len() as u64 == source.length_bytes => {
@@ -196,8 +196,8 @@ impl Transact {
                 return Ok(Some(Progress::Working));
             }
             Stage::Answering(mut answering) => {
-                if let Some(parcel) = answering.ended() {
-                    self.stage = Stage::Ended(Ok(Answer::Transacted { messages: parcel }));
+                if let Some(payload) = answering.ended() {
+                    self.stage = Stage::Ended(Ok(Answer::Transacted { messages: payload }));
                     return Ok(None);
                 }
                 let sent = self.send(core, place, &mut answering);
@@ -225,7 +225,7 @@ impl Transact {
         let needed_bytes = decoded_bytes(&bytes, &messages);
         if needed_bytes > self.needed_bytes && !self.take_more(core, needed_bytes)? {
             // It is decoded again, and pulled again, when there is some.
-            self.stage = Stage::Arrived(source.map_or(Parcel::Here(bytes), Parcel::Beside));
+            self.stage = Stage::Arrived(source.map_or(Payload::Here(bytes), Payload::Beside));
             return Ok(Some(Progress::Starved));
         }
         drop(bytes);

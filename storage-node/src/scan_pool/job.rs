@@ -12,7 +12,7 @@ use rackscan_format::{
     withheld::WithheldRows,
 };
 
-use crate::{mailbox::ReplyTo, store::StoredSegment};
+use crate::{message_queue::ReplyTo, store::StoredSegment};
 
 /// Where a result goes: the requester's memory where that is mapped here, else our own, from where
 /// the wire takes it.

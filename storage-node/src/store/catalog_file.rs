@@ -107,7 +107,7 @@ pub enum CatalogFileError {
         /// The system's answer.
         source: io::Error,
     },
-    /// The successor may or may not be in place; only a restart can tell.
+    /// The new version may or may not be in place; only a restart can tell.
     #[error("{file}: {action} failed: {source}; whether the change is durable will show after a restart", file = file.display())]
     InDoubt {
         /// The file.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_catalog_comes_back_and_a_half_written_successor_is_ignored() {
+    fn a_replaced_catalog_comes_back_and_a_half_written_new_version_is_ignored() {
         let folder = folder();
         let file = CatalogFile::in_folder(Arc::new(HostFolder::at(folder.path()).unwrap()));
         assert!(file.read().unwrap().is_none());
@@ -305,7 +305,7 @@ mod tests {
         assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
     }
 
-    /// A catalog as the release wrote it that knew successors, and no derivations.
+    /// A catalog as the release wrote it that knew new versions, and no derivations.
     const SUCCEEDING: [&str; 5] = [
         "524b5301060000003b000000ae988eb6",
         "02010209070108017402016b02000164",

@@ -78,13 +78,13 @@ use loads::Loads;
 use maps::MapFolder;
 use protected::MapHere;
 use scratch::Scratch;
-use table::{Keepers, Table, Tables, catalog_of, keepers_of};
+use table::{ReplicaNodes, Table, Tables, catalog_of, replica_nodes_of};
 
 /// What readers see: replaced as a whole.
 #[derive(Debug)]
 struct Published {
     tables: Tables,
-    keepers: Keepers,
+    replica_nodes: ReplicaNodes,
     /// The sealed catalog for readers.
     encoded: Arc<Vec<u8>>,
     generation: u64,
@@ -103,7 +103,7 @@ impl Published {
 
     /// These tables, as they were encoded.
     fn of(tables: Tables, encoded: Vec<u8>, generation: u64) -> Self {
-        Self { keepers: keepers_of(&tables), tables, encoded: Arc::new(encoded), generation }
+        Self { replica_nodes: replica_nodes_of(&tables), tables, encoded: Arc::new(encoded), generation }
     }
 }
 
@@ -217,10 +217,10 @@ impl Store {
     }
 
     fn publish(&self, published: Published) {
-        let successor = Arc::new(published);
+        let new_version = Arc::new(published);
         let predecessor = {
             let mut current = self.published.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, successor)
+            std::mem::replace(&mut *current, new_version)
         };
         // Outside of the lock: this may give many extents back.
         drop(predecessor);
@@ -272,7 +272,7 @@ impl Store {
             let found = holder.segments.get(&segment).filter(|found| found.directory().table == table)?;
             Some((Arc::clone(&holder.definition), Arc::clone(found.stored())))
         };
-        let found = in_table(&table).or_else(|| in_table(published.keepers.get(&(table, segment))?));
+        let found = in_table(&table).or_else(|| in_table(published.replica_nodes.get(&(table, segment))?));
         found.or_else(|| self.holds().segment(table, segment)).ok_or_else(|| {
             let text = match published.tables.get(&table).map(|table| table.segments.get(&segment)) {
                 None => format!("no table {table} here; read the catalog anew"),

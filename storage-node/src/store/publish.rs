@@ -11,7 +11,7 @@
 //!   with the other one in its catalog.
 //! - A flush that failed stops the node: nobody knows which pages are on the medium.
 
-mod mended;
+mod repaired;
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,8 @@ use super::{
     table::{Table, TableSegment, Tables, catalog_of},
 };
 use crate::{
-    config::Config, error::StartError, lifecycle::Lifecycle, limits::PUBLISH_QUEUE_MAX, mailbox::ReplyTo,
+    config::Config, error::StartError, lifecycle::Lifecycle, limits::PUBLISH_QUEUE_MAX,
+    message_queue::ReplyTo,
 };
 
 /// A change of the catalog.

@@ -229,7 +229,7 @@ impl Store {
         let mut lost = held.lost();
         let Some(known) = lost.as_mut() else {
             return Err(malformed(format!(
-                "set {set} was not adopted since this node started, or has been found whole since: its places take only their bytes; mend those that are \
+                "set {set} was not adopted since this node started, or has been found whole since: its places take only their bytes; repair those that are \
                  corrupt"
             )));
         };

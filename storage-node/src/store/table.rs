@@ -89,20 +89,20 @@ impl Table {
 pub(crate) type Tables = BTreeMap<TableId, Arc<Table>>;
 
 /// Which table has a segment that was written under another one.
-pub(crate) type Keepers = BTreeMap<(TableId, SegmentId), TableId>;
+pub(crate) type ReplicaNodes = BTreeMap<(TableId, SegmentId), TableId>;
 
 /// Where the segments are whose own table is not the one that has them; of two that have one, a
 /// published table is named.
-pub(crate) fn keepers_of(tables: &Tables) -> Keepers {
-    let mut keepers = Keepers::new();
+pub(crate) fn replica_nodes_of(tables: &Tables) -> ReplicaNodes {
+    let mut replica_nodes = ReplicaNodes::new();
     for committed in [false, true] {
         for (id, table) in tables.iter().filter(|(_, table)| table.committed == committed) {
             let directories = table.segments.values().map(TableSegment::directory);
             let kept = directories.filter(|directory| directory.table != *id);
-            keepers.extend(kept.map(|directory| ((directory.table, directory.segment), *id)));
+            replica_nodes.extend(kept.map(|directory| ((directory.table, directory.segment), *id)));
         }
     }
-    keepers
+    replica_nodes
 }
 
 /// The catalog that these tables make.

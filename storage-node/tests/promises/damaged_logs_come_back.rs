@@ -65,8 +65,8 @@ fn a_damaged_log_comes_back_whole_from_its_copies() {
         write(&mut client, 9..=10);
         has_copies(&cluster, 1, 2);
         comes_to_be_copied(&cluster, 1, &[2, 3]);
-        for keeper in [2, 3] {
-            assert!(!cluster.path(keeper, "data/copies/1.log.cut").exists());
+        for replica_node in [2, 3] {
+            assert!(!cluster.path(replica_node, "data/copies/1.log.cut").exists());
         }
         cluster.stop(1);
         cluster.start(1);
@@ -136,14 +136,14 @@ fn while_it_waits_it_refuses_and_says_for_whom_and_nothing_is_cut_off() {
     cluster.stop(1);
     let after = fs::read(cluster.path(1, LOG)).expect("the log is there");
     assert!(after == bytes && !cluster.path(1, CUT).exists());
-    (2..=3).for_each(|keeper| cluster.start(keeper));
+    (2..=3).for_each(|replica_node| cluster.start(replica_node));
     cluster.start(1);
     has(&mut cluster.ready(1), 8);
     cluster.stop_all();
 }
 
 #[test]
-fn a_node_whose_keepers_stay_away_goes_on_with_what_is_left_and_says_so() {
+fn a_node_whose_replica_nodes_stay_away_goes_on_with_what_is_left_and_says_so() {
     let (mut cluster, damage) = damaged(3, PLACES[1]);
     cluster.stop(2);
     cluster.stop(3);
@@ -156,13 +156,13 @@ fn a_node_whose_keepers_stay_away_goes_on_with_what_is_left_and_says_so() {
     assert_eq!(client.status().home.log_cut_bytes, kept.len() as u64);
     write(&mut client, 9..=9);
     // What they have more is not of this log any more; it stays beside.
-    for keeper in [2, 3] {
-        cluster.start(keeper);
+    for replica_node in [2, 3] {
+        cluster.start(replica_node);
     }
     has_copies(&cluster, 1, 2);
     comes_to_be_copied(&cluster, 1, &[2, 3]);
-    for keeper in [2, 3] {
-        assert!(cluster.path(keeper, "data/copies/1.log.cut").exists());
+    for replica_node in [2, 3] {
+        assert!(cluster.path(replica_node, "data/copies/1.log.cut").exists());
     }
     has(&mut cluster.client(1), 9);
     cluster.stop_all();

@@ -5,7 +5,7 @@ use rackscan_fabric::sim::{Random, Seed};
 use rackscan_format::{
     codec,
     limits::TRANSACT_BYTES_MAX,
-    message::{Answer, Parcel, RefusalCode, Request as NodeRequest, Target},
+    message::{Answer, Payload, RefusalCode, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
     message::{LeaseId, Reply, Request},
@@ -20,11 +20,11 @@ use crate::support::{
 };
 
 fn here(client: &Client, bytes: Vec<u8>) -> NodeRequest {
-    NodeRequest::Transact { messages: Parcel::Here(bytes), target: client.answers() }
+    NodeRequest::Transact { messages: Payload::Here(bytes), target: client.answers() }
 }
 
 fn beside(client: &Client, source: Target) -> NodeRequest {
-    NodeRequest::Transact { messages: Parcel::Beside(source), target: client.answers() }
+    NodeRequest::Transact { messages: Payload::Beside(source), target: client.answers() }
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn sources_and_targets_that_are_not_the_clients_are_refused_as_memory() {
         let lease = client.lease(number);
         let get = codec::encode(&vec![Request::Get { lease, keys: vec![crate::support::keys::key("a")] }]);
         for target in others {
-            let request = NodeRequest::Transact { messages: Parcel::Here(get.clone().unwrap()), target };
+            let request = NodeRequest::Transact { messages: Payload::Here(get.clone().unwrap()), target };
             assert_eq!(client.refusal_code(request), RefusalCode::Memory, "{wire}: {target:?}");
         }
         assert_eq!(client.value(lease, "a").map(|value| value.len()), Some(2 * TRANSACT_BYTES_MAX));

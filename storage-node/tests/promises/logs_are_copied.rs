@@ -15,7 +15,7 @@ use std::{
 use rackscan_fabric::{ClusterKey, Wire};
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, CopyOfLog, KeepLog, LogKept, Parcel, RefusalCode, Request as NodeRequest, Start},
+    message::{Answer, CopyOfLog, KeepLog, LogKept, Payload, RefusalCode, Request as NodeRequest, Start},
 };
 use rackscan_ramp::{
     log::{Record, Tail, read},
@@ -55,24 +55,24 @@ pub(super) fn whole(path: &Path) -> Vec<u8> {
 
 /// Waits until the copies are what the log is, which may be replaced once more after the last
 /// write.
-pub(super) fn comes_to_be_copied(cluster: &Cluster, id: u16, keepers: &[u16]) -> (u32, Vec<Record>) {
+pub(super) fn comes_to_be_copied(cluster: &Cluster, id: u16, replica_nodes: &[u16]) -> (u32, Vec<Record>) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let own = log(&cluster.path(id, LOG));
-        let lacking = keepers.iter().find(|keeper| copy(cluster, **keeper, id) != own);
-        let Some(keeper) = lacking else { return own };
-        assert!(Instant::now() < deadline, "the copy in node {keeper}");
+        let lacking = replica_nodes.iter().find(|replica_node| copy(cluster, **replica_node, id) != own);
+        let Some(replica_node) = lacking else { return own };
+        assert!(Instant::now() < deadline, "the copy in node {replica_node}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-pub(super) fn copy(cluster: &Cluster, keeper: u16, origin: u16) -> (u32, Vec<Record>) {
-    log(&cluster.path(keeper, &format!("data/copies/{origin}.log")))
+pub(super) fn copy(cluster: &Cluster, replica_node: u16, origin: u16) -> (u32, Vec<Record>) {
+    log(&cluster.path(replica_node, &format!("data/copies/{origin}.log")))
 }
 
 /// The files that a node has of another one's log.
-fn names(cluster: &Cluster, keeper: u16, origin: u16) -> Vec<String> {
-    let folder = fs::read_dir(cluster.path(keeper, "data/copies")).expect("the folder is there");
+fn names(cluster: &Cluster, replica_node: u16, origin: u16) -> Vec<String> {
+    let folder = fs::read_dir(cluster.path(replica_node, "data/copies")).expect("the folder is there");
     let names = folder.map(|entry| entry.expect("it can be read").file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(&format!("{origin}.log"))).collect();
     names.sort();
@@ -133,8 +133,8 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
         for times in [1..=3, 4..=8] {
             write(&mut client, times);
             let own = log(&cluster.path(1, LOG));
-            for keeper in [2, 3] {
-                assert!(copy(&cluster, keeper, 1) == own, "{wire:?}: the copy in node {keeper}");
+            for replica_node in [2, 3] {
+                assert!(copy(&cluster, replica_node, 1) == own, "{wire:?}: the copy in node {replica_node}");
             }
         }
         // Nobody knows how it ends: there is no such home.
@@ -340,10 +340,10 @@ fn a_shorter_log_is_copied_and_takes_the_place_of_the_longer_one() {
         (time + 1..=time + 3).for_each(|time| write(&mut client, time));
         has_copies(&cluster, 1, 2);
         let own = log(&cluster.path(1, LOG));
-        for keeper in [2, 3] {
-            let found = copy(&cluster, keeper, 1);
+        for replica_node in [2, 3] {
+            let found = copy(&cluster, replica_node, 1);
             assert!(found == own, "{wire:?}: {} records of {}", found.1.len(), own.1.len());
-            assert_eq!(names(&cluster, keeper, 1), ["1.log"], "nothing is left of the longer one");
+            assert_eq!(names(&cluster, replica_node, 1), ["1.log"], "nothing is left of the longer one");
         }
         cluster.stop(1);
         drop(client);
@@ -357,7 +357,7 @@ fn a_shorter_log_is_copied_and_takes_the_place_of_the_longer_one() {
 }
 
 #[test]
-fn nothing_is_lost_of_what_many_write_while_logs_are_replaced_and_a_keeper_comes_and_goes() {
+fn nothing_is_lost_of_what_many_write_while_logs_are_replaced_and_a_replica_node_comes_and_goes() {
     const WRITERS: u32 = 3;
     const WRITES: u64 = 100;
     let value = |writer: u32, time: u64| -> Vec<u8> {
@@ -384,10 +384,10 @@ fn nothing_is_lost_of_what_many_write_while_logs_are_replaced_and_a_keeper_comes
     });
     has_copies(&cluster, 1, 2);
     assert_ne!(comes_to_be_copied(&cluster, 1, &[2, 3]).0, first, "the log was replaced");
-    for keeper in [2, 3] {
-        let mut names = names(&cluster, keeper, 1);
+    for replica_node in [2, 3] {
+        let mut names = names(&cluster, replica_node, 1);
         names.retain(|name| name != "1.log.new");
-        assert_eq!(names, ["1.log"], "nothing was begun anew or cut in node {keeper}");
+        assert_eq!(names, ["1.log"], "nothing was begun anew or cut in node {replica_node}");
     }
     cluster.stop(1);
     lose(&cluster, 1);
@@ -472,27 +472,27 @@ fn nonsense_about_copies_is_refused_and_changes_nothing() {
     has_copies(&cluster, 1, 2);
     let mut client = cluster.client(2);
     let (number, records) = copy(&cluster, 2, 1);
-    let keep = |origin: u16, log, offset_bytes, bytes: Parcel| {
+    let keep = |origin: u16, log, offset_bytes, bytes: Payload| {
         let origin = NodeId(origin);
         let generation = None;
         let start = Start::default();
         let part = KeepLog { origin, start, log, offset_bytes, cut: None, is_whole: true, bytes, generation };
         NodeRequest::KeepLog(part)
     };
-    let sevens = || Parcel::Here(vec![7; 100]);
+    let sevens = || Payload::Here(vec![7; 100]);
     let unknown = client.ask(keep(9, 1, 0, sevens())).unwrap_err();
     assert!(unknown.code == RefusalCode::NotFound && unknown.text.contains("node 9"), "{unknown:?}");
-    let Ok(Answer::LogKept(kept)) = client.ask(keep(1, number, 0, Parcel::Here(Vec::new()))) else {
+    let Ok(Answer::LogKept(kept)) = client.ask(keep(1, number, 0, Payload::Here(Vec::new()))) else {
         panic!("what there is was expected")
     };
     assert!(kept.is_whole && kept.end.sequence == records.len() as u64, "{kept:?}");
     let outside = client.target(client.region.bytes() as u64, 4096);
     for (bytes, offset) in [
         (sevens(), 0),
-        (Parcel::Here(vec![0; 1000]), kept.through_bytes),
-        (Parcel::Here(vec![0xff; 1000]), kept.through_bytes),
-        (Parcel::Beside(client.target(0, 1 << 20)), kept.through_bytes),
-        (Parcel::Beside(outside), kept.through_bytes),
+        (Payload::Here(vec![0; 1000]), kept.through_bytes),
+        (Payload::Here(vec![0xff; 1000]), kept.through_bytes),
+        (Payload::Beside(client.target(0, 1 << 20)), kept.through_bytes),
+        (Payload::Beside(outside), kept.through_bytes),
     ] {
         let refused = client.ask(keep(1, number, offset, bytes));
         assert!(refused.is_err(), "{refused:?}");
@@ -523,7 +523,7 @@ fn a_node_knows_the_start_of_a_folder_before_it_answers_that_it_keeps_a_part_of_
     let seen = |client: &mut Client| client.status().identity.seen_of(NodeId(1)).expect("node 1 was seen");
     let start = seen(&mut client);
     let mut keep = |start| {
-        let (origin, bytes) = (NodeId(1), Parcel::Here(Vec::new()));
+        let (origin, bytes) = (NodeId(1), Payload::Here(Vec::new()));
         let nothing = KeepLog {
             origin,
             start,

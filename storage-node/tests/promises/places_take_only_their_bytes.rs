@@ -7,7 +7,7 @@ use std::{fs::File, os::unix::fs::FileExt};
 
 use rackscan_format::{
     ids::{DeviceId, TableId},
-    message::{Adopt, Answer, Mend, Refusal, RefusalCode, Request, Verified, Verify},
+    message::{Adopt, Answer, Refusal, RefusalCode, Repair, Request, Verified, Verify},
     segment::Extent,
     stripe_set::{SetId, StreamSegment, TableMap},
 };
@@ -79,10 +79,10 @@ fn corrupt(client: &mut Client, count: u64, bytes_max: u64) -> Vec<u64> {
     corrupt
 }
 
-fn mend(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, Refusal> {
+fn repair(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, Refusal> {
     client.region.copy_in(0, bytes).expect("it fits");
     let source = client.target(0, bytes.len() as u64);
-    client.ask(Request::Mend(Mend { set: SET, places: places.to_vec(), source }))
+    client.ask(Request::Repair(Repair { set: SET, places: places.to_vec(), source }))
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
             ("far behind the last one", vec![u64::MAX], whole(cell)),
         ];
         for (what, to, with) in wrongs {
-            let refused = mend(&mut client, &to, &with).expect_err(what);
+            let refused = repair(&mut client, &to, &with).expect_err(what);
             let is_it = matches!(refused.code, RefusalCode::Malformed | RefusalCode::Memory);
             assert!(is_it, "{wire}: {what}: {refused:?}");
             for ((extent, _), before) in places.iter().zip(&spoiled) {
@@ -132,12 +132,12 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
             }
         }
         let both = [whole(cell), whole(page)].concat();
-        assert_eq!(mend(&mut client, &[cell, page], &both), Ok(Answer::Done), "{wire}");
+        assert_eq!(repair(&mut client, &[cell, page], &both), Ok(Answer::Done), "{wire}");
         for (extent, before) in &places {
             assert!(bytes(&home, extent) == *before, "{wire}");
         }
         assert_eq!(corrupt(&mut client, count, 4096), [0_u64; 0], "{wire}");
-        assert_eq!(mend(&mut client, &[page], &whole(page)), Ok(Answer::Done), "{wire}: again");
+        assert_eq!(repair(&mut client, &[page], &whole(page)), Ok(Answer::Done), "{wire}: again");
     }
     let mut client = node.shm();
     assert_eq!(verify(&mut client, count, 1).expect("the end").places, 0);
@@ -145,13 +145,13 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
     let unknown = Verify { set: SetId { number: 1, ..SET }, from: 0, bytes_max: 1 };
     assert_eq!(client.refusal_code(Request::Verify(unknown)), RefusalCode::NotFound);
     let source = client.target(0, 0);
-    let unknown = Mend { set: SetId { load: TableId(8), ..SET }, places: vec![0], source };
-    assert_eq!(client.refusal_code(Request::Mend(unknown)), RefusalCode::NotFound);
+    let unknown = Repair { set: SetId { load: TableId(8), ..SET }, places: vec![0], source };
+    assert_eq!(client.refusal_code(Request::Repair(unknown)), RefusalCode::NotFound);
     node.stop();
 }
 
 #[test]
-fn a_mended_page_is_what_a_scan_finds_and_it_is_durable() {
+fn a_repaired_page_is_what_a_scan_finds_and_it_is_durable() {
     let home = Home::new();
     let node = home.start();
     let mut client = node.shm();
@@ -162,7 +162,7 @@ fn a_mended_page_is_what_a_scan_finds_and_it_is_durable() {
     }
     assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     for (place, (_, whole)) in (0..).zip(&places) {
-        assert_eq!(mend(&mut client, &[place], whole), Ok(Answer::Done));
+        assert_eq!(repair(&mut client, &[place], whole), Ok(Answer::Done));
     }
     drop(client);
     node.stop();
@@ -208,7 +208,7 @@ fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
     let all: Vec<u64> = (0..places.len() as u64).collect();
     assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     let whole: Vec<u8> = places.iter().flat_map(|(_, whole)| whole.clone()).collect();
-    assert_eq!(mend(&mut client, &all, &whole), Ok(Answer::Done));
+    assert_eq!(repair(&mut client, &all, &whole), Ok(Answer::Done));
     assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), [0_u64; 0]);
     drop(client);
     node.stop();

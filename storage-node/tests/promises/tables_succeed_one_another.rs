@@ -124,7 +124,7 @@ fn process(
         key_filters: Vec::new(),
         table: TableId(table),
         segment: SegmentId(segment),
-        withheld: (!withheld.is_empty()).then_some(rackscan_format::message::Parcel::Beside(beside)),
+        withheld: (!withheld.is_empty()).then_some(rackscan_format::message::Payload::Beside(beside)),
         first_block: 0,
         target,
         report_reads: false,
@@ -173,14 +173,14 @@ fn loaded(node: &Running) -> Table {
 }
 
 #[test]
-fn a_successor_keeps_segments_and_who_reads_with_the_old_ids_goes_on() {
+fn a_new_version_keeps_segments_and_who_reads_with_the_old_ids_goes_on() {
     for wire in 0..2 {
         let home = Home::new();
         let node = home.start();
         let before = loaded(&node);
         let connect = || if wire == 0 { node.shm() } else { node.tcp() };
         let (mut maker, mut reader) = (connect(), connect());
-        let next = before.successor(2, &[7], ROWS);
+        let next = before.new_version(2, &[7], ROWS);
         let (none, some) = (WithheldRows::NONE, rows((0..ROWS).step_by(3)));
         let reads_on = |reader: &mut Client, segments: usize| {
             (0..segments).for_each(|segment| is_read(reader, &before, &before, segment, &WithheldRows::NONE));
@@ -211,20 +211,20 @@ fn a_successor_keeps_segments_and_who_reads_with_the_old_ids_goes_on() {
 }
 
 #[test]
-fn segments_go_on_from_successor_to_successor_until_one_leaves_them_out() {
+fn segments_go_on_from_new_version_to_new_version_until_one_leaves_them_out() {
     let home = Home::new();
     let node = home.start();
     let mut client = node.shm();
     let (empty, memory) = (used_bytes(&node), client.status().counters.memory_used_bytes);
     let first = Table::new(1, "t", 2, ROWS);
     first.load(&mut client);
-    let second = first.successor(2, &[2], ROWS);
+    let second = first.new_version(2, &[2], ROWS);
     let gone = [rows([4]), rows([4, 4999]), rows((0..ROWS).filter(|row| row % 5 < 4))];
     keep(&mut client, &second, 0, &gone[0]);
     second.append_all(&mut client);
     client.done(preparing(&second, 2));
     client.done(commit(&second));
-    let third = second.successor(3, &[], ROWS);
+    let third = second.new_version(3, &[], ROWS);
     let fewer = keep_bytes(&mut client, 3, 2, 0, &[]).unwrap_err();
     assert_eq!(fewer.code, RefusalCode::Malformed, "what is gone does not come back: {fewer:?}");
     keep(&mut client, &third, 0, &gone[1]);
@@ -234,7 +234,7 @@ fn segments_go_on_from_successor_to_successor_until_one_leaves_them_out() {
     assert_eq!(segments(&node, 3), [(1, 0, 2), (2, 2, 4000)]);
     is_read(&mut client, &first, &first, 0, &WithheldRows::NONE);
     is_read(&mut client, &third, &second, 0, &gone[2]);
-    let fourth = third.successor(4, &[], ROWS);
+    let fourth = third.new_version(4, &[], ROWS);
     keep(&mut client, &fourth, 2, &gone[2]);
     client.done(preparing(&fourth, 1));
     client.done(commit(&fourth));
@@ -253,7 +253,7 @@ fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() 
     let empty = used_bytes(&node);
     let before = loaded(&node);
     let mut client = node.shm();
-    let next = before.successor(2, &[3], ROWS);
+    let next = before.new_version(2, &[3], ROWS);
     let gone = rows(0..ROWS / 2);
     keep(&mut client, &next, 2, &gone);
     next.append_all(&mut client);
@@ -283,14 +283,14 @@ fn kept_segments_are_there_once_after_a_restart_whether_prepared_or_published() 
 }
 
 #[test]
-fn an_aborted_successor_frees_what_it_wrote_and_leaves_the_table_before_it_whole() {
+fn an_aborted_new_version_frees_what_it_wrote_and_leaves_the_table_before_it_whole() {
     let home = Home::new();
     let node = home.start();
     let before = loaded(&node);
     let (used, memory) = (used_bytes(&node), memory(&node));
     for prepared in [false, true] {
         let mut client = node.shm();
-        let next = before.successor(2 + u32::from(prepared), &[5], ROWS);
+        let next = before.new_version(2 + u32::from(prepared), &[5], ROWS);
         for segment in 0..3 {
             keep(&mut client, &next, segment, &rows([segment]));
         }
@@ -314,7 +314,7 @@ fn of_all_that_would_take_a_tables_place_exactly_one_does() {
     let node = home.start();
     let before = loaded(&node);
     let mut client = node.shm();
-    let [first, second, third] = [2, 3, 4].map(|id| before.successor(id, &[], ROWS));
+    let [first, second, third] = [2, 3, 4].map(|id| before.new_version(id, &[], ROWS));
     for next in [&first, &second] {
         keep(&mut client, next, 0, &rows([next.id().0]));
         client.done(preparing(next, 1));
@@ -331,8 +331,8 @@ fn of_all_that_would_take_a_tables_place_exactly_one_does() {
     assert_eq!(segments(&node, 3), [(1, 0, 1)]);
     is_read(&mut client, &second, &before, 0, &rows([3]));
     // A table that is loaded anew, or dropped, is no place to take either.
-    let after = second.successor(5, &[], ROWS);
-    let again = second.successor(6, &[], ROWS);
+    let after = second.new_version(5, &[], ROWS);
+    let again = second.new_version(6, &[], ROWS);
     for next in [&after, &again] {
         keep(&mut client, next, 0, &rows([3]));
         client.done(preparing(next, 1));
@@ -358,7 +358,7 @@ fn a_node_that_does_not_decide_follows_and_never_goes_back() {
     };
     let before = elsewhere(Table::new(1, "t", 1, ROWS));
     before.load(&mut client);
-    let [first, second] = [2, 3].map(|id| before.successor(id, &[], ROWS));
+    let [first, second] = [2, 3].map(|id| before.new_version(id, &[], ROWS));
     for next in [&first, &second] {
         keep(&mut client, next, 0, &WithheldRows::NONE);
         client.done(preparing(next, 1));
@@ -378,14 +378,14 @@ fn a_node_that_does_not_decide_follows_and_never_goes_back() {
 }
 
 #[test]
-fn a_maker_that_dies_before_its_successor_is_prepared_leaves_nothing() {
+fn a_maker_that_dies_before_its_new_version_is_prepared_leaves_nothing() {
     let home = Home::new();
     let node = home.start();
     let before = loaded(&node);
     let (used, memory) = (used_bytes(&node), memory(&node));
     for (wire, id) in [(0, 2), (1, 3)] {
         let mut maker = if wire == 0 { node.shm() } else { node.tcp() };
-        let next = before.successor(id, &[5], ROWS);
+        let next = before.new_version(id, &[5], ROWS);
         keep(&mut maker, &next, 0, &rows(0..700));
         keep(&mut maker, &next, 1, &WithheldRows::NONE);
         next.append_all(&mut maker);
@@ -453,7 +453,7 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
     let before = loaded(&node);
     Table::new(9, "other", 1, ROWS).load(&mut node.shm());
     let mut client = node.shm();
-    let next = before.successor(2, &[1], ROWS);
+    let next = before.new_version(2, &[1], ROWS);
     keep(&mut client, &next, 0, &WithheldRows::NONE);
     keep(&mut client, &next, 1, &WithheldRows::NONE);
     let twice = keep_bytes(&mut client, 2, 1, 0, &[]).unwrap_err();
@@ -478,7 +478,7 @@ fn a_load_that_does_not_fit_what_it_keeps_is_not_prepared() {
         ),
     ];
     for (change, code, text) in changes {
-        let mut other = before.successor(2, &[], ROWS);
+        let mut other = before.new_version(2, &[], ROWS);
         change(&mut other);
         let refusal = client.refused(preparing(&other, 2));
         assert_eq!(refusal.code, code, "{refusal:?}");
@@ -496,7 +496,7 @@ fn rows_of_a_segment_that_a_load_has_written_can_be_withheld_until_it_is_publish
     let node = home.start();
     let before = loaded(&node);
     let mut client = node.shm();
-    let next = before.successor(2, &[7], ROWS);
+    let next = before.new_version(2, &[7], ROWS);
     keep(&mut client, &next, 0, &WithheldRows::NONE);
     let early = keep_bytes(&mut client, 2, 2, 7, rows([3]).as_bytes()).unwrap_err();
     assert!(early.code == RefusalCode::NotFound && early.text.contains("no segment 7"), "{early:?}");
@@ -539,7 +539,7 @@ fn nothing_of_an_aborted_load_is_taken_however_late_it_comes() {
     let node = home.start();
     let before = loaded(&node);
     let mut client = node.shm();
-    let (never, empty) = (before.successor(2, &[4], ROWS), before.successor(3, &[], ROWS));
+    let (never, empty) = (before.new_version(2, &[4], ROWS), before.new_version(3, &[], ROWS));
     client.done(preparing(&empty, 0));
     for load in [never.id(), empty.id()] {
         client.done(Request::AbortLoad { load });
@@ -565,7 +565,7 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
     let node = home.start();
     let before = loaded(&node);
     let mut client = node.shm();
-    let next = before.successor(2, &[], ROWS);
+    let next = before.new_version(2, &[], ROWS);
     keep(&mut client, &next, 0, &rows([1]));
     client.done(preparing(&next, 1));
     drop(client);
@@ -604,19 +604,19 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
 }
 
 #[test]
-fn a_successor_derives_what_it_says_and_still_does_after_a_restart() {
+fn a_new_version_derives_what_it_says_and_still_does_after_a_restart() {
     let home = Home::new();
     let node = home.start();
     let mut before = Table::new(1, "t", 1, ROWS);
     before.definition.derived = vec![index("by value", 1)];
     before.load(&mut node.shm());
     let mut client = node.shm();
-    let mut next = before.successor(2, &[], ROWS);
+    let mut next = before.new_version(2, &[], ROWS);
     next.definition.derived = derived();
     keep(&mut client, &next, 0, &WithheldRows::NONE);
     client.done(preparing(&next, 1));
     client.done(preparing(&next, 1));
-    let mut other = before.successor(2, &[], ROWS);
+    let mut other = before.new_version(2, &[], ROWS);
     other.definition.derived = vec![index("by text", 2)];
     let refusal = client.refused(preparing(&other, 1));
     assert!(refusal.text.contains("another definition"), "{}", refusal.text);
@@ -641,7 +641,7 @@ fn a_catalog_of_before_tables_derived_anything_is_opened_and_replaced_by_the_nex
     let node = home.start();
     let before = loaded(&node);
     let mut client = node.shm();
-    let next = before.successor(2, &[], ROWS);
+    let next = before.new_version(2, &[], ROWS);
     keep(&mut client, &next, 0, &rows([1]));
     client.done(preparing(&next, 1));
     drop(client);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rackscan_fabric::{Access, Event, Operation, Region, RemoteRegion};
-use rackscan_format::message::{Answer, Parcel, RefusalCode, Request as NodeRequest};
+use rackscan_format::message::{Answer, Payload, RefusalCode, Request as NodeRequest};
 use rackscan_ramp::{
     limits::{PART_BYTES_MAX, VALUE_BYTES_MAX},
     message::{Reply, Request},
@@ -151,12 +151,12 @@ fn every_reactor_reaches_the_home() {
         for (number, client) in (1_u32..).zip(&mut clients) {
             let timestamp = at(number.into(), number);
             let request = |message: Request| NodeRequest::Transact {
-                messages: Parcel::Here(rackscan_format::codec::encode(&vec![message]).unwrap()),
+                messages: Payload::Here(rackscan_format::codec::encode(&vec![message]).unwrap()),
                 target: client.target(0, 4096),
             };
             let (first, second) =
                 (request(prepare(timestamp, &[("a", b"value")])), request(Request::Commit { timestamp }));
-            let Ok(Answer::Transacted { messages: Parcel::Here(prepared) }) = client.ask(first) else {
+            let Ok(Answer::Transacted { messages: Payload::Here(prepared) }) = client.ask(first) else {
                 panic!("{bridge:?}: not prepared")
             };
             assert_eq!(prepared, rackscan_format::codec::encode(&vec![Reply::Prepared]).unwrap());

@@ -8,7 +8,7 @@ use arrow::{array::RecordBatch, compute::concat_batches};
 use rackscan_format::{
     ids::SegmentId,
     limits::WITHHELD_HERE_BYTES_MAX,
-    message::{Answer, Parcel, Refusal, RefusalCode, Request, Target},
+    message::{Answer, Payload, Refusal, RefusalCode, Request, Target},
     program::{Aggregate, AggregateFunction, Node, Output, ScanProgram},
     withheld::WithheldRows,
 };
@@ -32,7 +32,7 @@ fn process(
     client: &mut Client,
     program: &ScanProgram,
     segment: u32,
-    withheld: Option<Parcel>,
+    withheld: Option<Payload>,
 ) -> Result<Answer, Refusal> {
     let target = client.target(0, RESULT_BYTES);
     client.ask(Request::Process {
@@ -90,20 +90,20 @@ fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_
         short.as_bytes().len() <= WITHHELD_HERE_BYTES_MAX && long.as_bytes().len() > WITHHELD_HERE_BYTES_MAX
     );
     for (wire, mut client) in node.both() {
-        let beside = |client: &Client, rows: &WithheldRows| Parcel::Beside(offer(client, rows.as_bytes()));
+        let beside = |client: &Client, rows: &WithheldRows| Payload::Beside(offer(client, rows.as_bytes()));
         for (segment, program) in
             (0..2).flat_map(|segment| programs(&table).map(|program| (segment, program)))
         {
-            let here = Parcel::Here(short.as_bytes().to_vec());
+            let here = Payload::Here(short.as_bytes().to_vec());
             let all = table.scan_at_home(segment as usize, &program);
-            for (gone, parcel) in
+            for (gone, payload) in
                 [(&short, here), (&short, beside(&client, &short)), (&long, beside(&client, &long))]
             {
-                let pulled = if matches!(parcel, Parcel::Here(_)) { 0 } else { gone.as_bytes().len() };
+                let pulled = if matches!(payload, Payload::Here(_)) { 0 } else { gone.as_bytes().len() };
                 // The last list that was offered is the one that lies there.
-                let parcel = if pulled == 0 { parcel } else { beside(&client, gone) };
+                let payload = if pulled == 0 { payload } else { beside(&client, gone) };
                 let before = client.status().counters.wire_read_bytes;
-                let answer = process(&mut client, &program, segment, Some(parcel));
+                let answer = process(&mut client, &program, segment, Some(payload));
                 let found = rows(&client, &table, &program, answer);
                 let (verified, gone) = (table.verified(&program), Arc::clone(gone));
                 let expected = table.run_at_home_without(segment as usize, verified, gone);
@@ -134,16 +134,16 @@ fn garbage_foreign_memory_and_rows_that_a_segment_does_not_have_are_refused_and_
     for (wire, mut client) in node.both() {
         let code = |answer: Result<Answer, Refusal>| answer.expect_err("it cannot be served").code;
         for wrong in [&[1, 2, 3][..], &right.as_bytes()[..11], &changed, beyond.as_bytes(), &endless] {
-            let beside = Parcel::Beside(offer(&client, wrong));
-            for parcel in [Parcel::Here(wrong.to_vec()), beside] {
-                let refused = code(process(&mut client, &program, 0, Some(parcel)));
+            let beside = Payload::Beside(offer(&client, wrong));
+            for payload in [Payload::Here(wrong.to_vec()), beside] {
+                let refused = code(process(&mut client, &program, 0, Some(payload)));
                 assert_eq!(refused, RefusalCode::Malformed, "{wire}: {wrong:?}");
             }
         }
         let source = offer(&client, right.as_bytes());
-        let foreign = Parcel::Beside(Target { offset_bytes: 1 << 50, ..source });
+        let foreign = Payload::Beside(Target { offset_bytes: 1 << 50, ..source });
         assert_eq!(code(process(&mut client, &program, 0, Some(foreign))), RefusalCode::Memory, "{wire}");
-        let answer = process(&mut client, &program, 0, Some(Parcel::Beside(source)));
+        let answer = process(&mut client, &program, 0, Some(Payload::Beside(source)));
         assert_eq!(rows(&client, &table, &program, answer).num_rows(), 2998, "{wire}");
     }
     node.stop();

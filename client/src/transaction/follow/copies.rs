@@ -53,7 +53,7 @@ pub(super) struct AwayHome {
     home: HomeId,
     /// Its place among all homes.
     at: usize,
-    keeper: NodeId,
+    replica_node: NodeId,
     /// The number of the log.
     log: u32,
     /// Behind the last record that was told; `None` if none was.
@@ -162,7 +162,7 @@ impl Follower {
             return Err(error.into());
         }
         let found = block_on(cluster.newest_copies(NodeId(home.0)));
-        let (keeper, held) = match found.map(|found| found.first().copied()) {
+        let (replica_node, held) = match found.map(|found| found.first().copied()) {
             Ok(Some(newest)) => newest,
             Ok(None) => {
                 tracing::warn!(%home, "nobody has a copy of the log of a home that is away");
@@ -174,8 +174,8 @@ impl Follower {
             }
         };
         let (log, tail, rest, doubtful) = (held.log, None, Vec::new(), BTreeMap::new());
-        tracing::debug!(%home, %keeper, "a copy of its log is read of a home that is away");
-        self.away.push(AwayHome { home, at, keeper, log, tail, rest, doubtful });
+        tracing::debug!(%home, %replica_node, "a copy of its log is read of a home that is away");
+        self.away.push(AwayHome { home, at, replica_node, log, tail, rest, doubtful });
         Ok(home)
     }
 
@@ -215,10 +215,10 @@ impl Follower {
         caught: &mut CaughtUp,
     ) -> Result<(), Ended<F::Fault>> {
         let mut end = None;
-        let (home, keeper) = (self.away[number].home, self.away[number].keeper);
+        let (home, replica_node) = (self.away[number].home, self.away[number].replica_node);
         // The home may live where it cannot be seen from here, and go on without this replica.
         match block_on(cluster.newest_copies(NodeId(home.0))) {
-            Ok(newest) if newest.iter().any(|(node, _)| *node == keeper) => {}
+            Ok(newest) if newest.iter().any(|(node, _)| *node == replica_node) => {}
             Ok(_) => return Err(Stop::Lost(home).into()),
             Err(doubt) => {
                 let error = TransactionError::NodeDown { home, reason: doubt.to_string() };
@@ -229,12 +229,12 @@ impl Follower {
             self.check_time(deadline)?;
             let away = &mut self.away[number];
             let (home, from) = (away.home, away.offset_bytes());
-            let copy = block_on(cluster.copy_of_log(away.keeper, NodeId(home.0), from));
+            let copy = block_on(cluster.copy_of_log(away.replica_node, NodeId(home.0), from));
             let (held, bytes) = match copy {
                 Ok((Some(held), bytes, _)) if held.log == away.log && held.end.offset_bytes >= from => {
                     (held, bytes)
                 }
-                // It was written anew, or its keeper is away now: all begins anew.
+                // It was written anew, or its replica node is away now: all begins anew.
                 Ok(_) => return Err(Stop::Lost(home).into()),
                 Err(error) => {
                     tracing::debug!(%home, %error, "a copy of the log of a home that is away was not read");
@@ -245,7 +245,7 @@ impl Follower {
             let is_stuck = bytes.is_empty() && from < end || away.rest.len() > RECORD_BYTES_MAX;
             let records = if is_stuck { Err("it does not go on".to_owned()) } else { away.records(&bytes) };
             let records = records.map_err(|why| {
-                tracing::warn!(%home, keeper = %away.keeper, why, "a copy of the log of a home that is away is no log");
+                tracing::warn!(%home, replica_node = %away.replica_node, why, "a copy of the log of a home that is away is no log");
                 Stop::Lost(home)
             })?;
             for record in records {
@@ -309,23 +309,23 @@ impl Cluster {
     /// place on.
     async fn copy_of_log(
         &self,
-        keeper: NodeId,
+        replica_node: NodeId,
         origin: NodeId,
         from_bytes: u64,
     ) -> Result<(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>), ClientError> {
         let during = "copy of log";
         let span = self.shared.memory.take(KEPT_BYTES_MAX, "a copy of a log").await?;
         let request = CopyOfLog { origin, from_bytes, target: target_in(&span) };
-        let mut reply = self.ask(keeper, Request::CopyOfLog(request), Some(span)).await?;
-        let (held, written, generation) = match taken(keeper, during, &mut reply)? {
+        let mut reply = self.ask(replica_node, Request::CopyOfLog(request), Some(span)).await?;
+        let (held, written, generation) = match taken(replica_node, during, &mut reply)? {
             Answer::CopyOfLog { held, written_bytes, generation } => (held, written_bytes, generation),
-            other => return Err(unexpected(keeper, during, &other, "a copy of a log")),
+            other => return Err(unexpected(replica_node, during, &other, "a copy of a log")),
         };
         let span = reply.span.ok_or(ClientError::Closed)?;
         let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
         let mut bytes = vec![0; length];
         let bad = |error: rackscan_fabric::OutOfBounds| ClientError::BadAnswer {
-            node: keeper,
+            node: replica_node,
             during,
             found: error.to_string(),
             expected: "bytes within the target".to_owned(),

@@ -370,7 +370,7 @@ fn a_stored_row_is_changed_again_without_its_segment() {
 }
 
 #[test]
-fn a_table_and_its_successor_do_not_see_what_is_derived_from_the_other() {
+fn a_table_and_its_new_version_do_not_see_what_is_derived_from_the_other() {
     let old = table(&lines());
     // It derives the same by other numbers, and something else besides.
     let mut new = old.clone();
@@ -450,7 +450,7 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
 
 #[test]
 fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one() {
-    let (lines, successor) = (table(&lines()), TableDefinition { id: TableId(9), ..table(&lines()) });
+    let (lines, new_version) = (table(&lines()), TableDefinition { id: TableId(9), ..table(&lines()) });
     let values = line(1, 500, 0, 100);
     let value = Value::new(&encode(&lines, &values).unwrap()).unwrap();
     let items = |of: &TableDefinition, number| {
@@ -465,7 +465,7 @@ fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one
     let mut homes = Homes::new();
     let ids = homes.ids();
     for number in 0..20 {
-        assert!(homes.write(items(&lines, number)) && homes.write(items(&successor, number)));
+        assert!(homes.write(items(&lines, number)) && homes.write(items(&new_version, number)));
     }
     let all_of = |table| [vec![table_prefix(table).to_vec()], prefixes(table).to_vec()].concat();
     let state = |state: Closing| {
@@ -476,22 +476,22 @@ fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one
     for item in items(&lines, 20) {
         assert!(!homes.write(vec![item.clone()]), "{item:?}");
     }
-    assert!(homes.write(items(&successor, 20)), "another table is open");
+    assert!(homes.write(items(&new_version, 20)), "another table is open");
     for (rows, is_emptied) in [(20, false), (0, true)] {
         if is_emptied {
             assert!(homes.write(state(Closing::Emptied)));
         }
-        for of in [&lines, &successor] {
+        for of in [&lines, &new_version] {
             let expected = if of.id == lines.id { rows } else { 21 };
             let found = all_of(of.id).iter().map(|prefix| homes.keys_under(prefix)).collect::<Vec<_>>();
             assert_eq!(found, [expected; 4], "{is_emptied}");
         }
         let scanned = homes.scanned();
         for replica in [&homes.replica, &scanned] {
-            assert!(replica.is_closed(lines.id) && !replica.is_closed(successor.id));
+            assert!(replica.is_closed(lines.id) && !replica.is_closed(new_version.id));
             assert_eq!(replica.is_emptied(lines.id), is_emptied);
             assert_eq!(replica.has_derived(lines.id), !is_emptied);
-            let indexes = [&lines, &successor].map(|of| Derived::all_of(of).remove(0));
+            let indexes = [&lines, &new_version].map(|of| Derived::all_of(of).remove(0));
             let found =
                 indexes.map(|index| replica.derived().rows_in(&index, Bound::Unbounded, Bound::Unbounded));
             assert_eq!(found.map(|found| found.unwrap().len()), [rows, 21]);

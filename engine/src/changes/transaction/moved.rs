@@ -1,7 +1,7 @@
 //! Where do the rows lie that a transaction has read, after their tables were flushed?
 //!
 //! ```text
-//! in a segment that the successor has, and nobody changed it  -> where it lay
+//! in a segment that the new version has, and nobody changed it  -> where it lay
 //! else                                                        -> in a segment that was written since, by its values
 //! ```
 //!

@@ -34,18 +34,18 @@ impl Clock for VirtualClock {
 
 /// What the target shall do with its n-th request.
 #[derive(Clone, Copy)]
-enum Fate {
+enum Outcome {
     Takes(Duration),
     Refused,
     Lost,
     Never,
 }
 
-/// A target of `depth` places whose requests all take place at once, each with its fate.
+/// A target of `depth` places whose requests all take place at once, each with its outcome.
 struct FakeTarget {
     clock: VirtualClock,
     depth: u32,
-    fate: Box<dyn Fn(u64) -> Fate>,
+    outcome: Box<dyn Fn(u64) -> Outcome>,
     issued: Rc<RefCell<Vec<(Instant, u64)>>>,
     under_way: Vec<(u32, Option<Instant>)>,
     lost: bool,
@@ -63,13 +63,13 @@ impl Target for FakeTarget {
     fn submit(&mut self, io: Io) -> Result<(), TargetError> {
         let number = self.issued.borrow().len() as u64;
         self.issued.borrow_mut().push((self.clock.now(), io.offset_bytes));
-        let end = match (self.fate)(number) {
-            Fate::Takes(time) => Some(self.clock.now() + time),
-            Fate::Never => None,
-            Fate::Refused => {
+        let end = match (self.outcome)(number) {
+            Outcome::Takes(time) => Some(self.clock.now() + time),
+            Outcome::Never => None,
+            Outcome::Refused => {
                 return Err(TargetError::BadLength { length_bytes: io.length_bytes, slot_bytes: 0 });
             }
-            Fate::Lost => {
+            Outcome::Lost => {
                 self.lost = true;
                 None
             }
@@ -117,7 +117,7 @@ fn at(at_us: u64) -> Request {
 }
 
 struct Ran {
-    tally: Tally,
+    counters: Counters,
     result: Result<(), LaneError>,
     /// When each request reached the target, in microseconds since the beginning, and its offset.
     issued: Vec<(u128, u64)>,
@@ -128,16 +128,16 @@ struct Ran {
 fn ran(
     requests: &[Request],
     (timing, depth, strict): (Timing, u32, bool),
-    fate: impl Fn(u64) -> Fate + 'static,
+    outcome: impl Fn(u64) -> Outcome + 'static,
 ) -> Ran {
     let share = Share { requests, first: 0, step: 1 };
-    ran_share(share, (timing, depth, strict), fate, &AtomicBool::new(false))
+    ran_share(share, (timing, depth, strict), outcome, &AtomicBool::new(false))
 }
 
 fn ran_share(
     share: Share<'_>,
     (timing, depth, strict): (Timing, u32, bool),
-    fate: impl Fn(u64) -> Fate + 'static,
+    outcome: impl Fn(u64) -> Outcome + 'static,
     stop: &AtomicBool,
 ) -> Ran {
     let clock = VirtualClock::new();
@@ -146,7 +146,7 @@ fn ran_share(
     let mut target = FakeTarget {
         clock: clock.clone(),
         depth: 64,
-        fate: Box::new(fate),
+        outcome: Box::new(outcome),
         issued: Rc::clone(&issued),
         under_way: Vec::new(),
         lost: false,
@@ -154,16 +154,16 @@ fn ran_share(
     let (over, ended) = (AtomicBool::new(false), AtomicU64::new(0));
     let late_after = Duration::from_millis(1);
     let rules = Rules { timing, depth, late_after, strict, stop, over: &over, ended: &ended };
-    let mut tally = Tally::default();
-    let result = Lane::new(&mut target, rules, (&clock, begun), &mut tally).run(share);
-    assert_eq!(ended.load(Ordering::Relaxed), tally.ended + tally.failed);
+    let mut counters = Counters::default();
+    let result = Lane::new(&mut target, rules, (&clock, begun), &mut counters).run(share);
+    assert_eq!(ended.load(Ordering::Relaxed), counters.ended + counters.failed);
     let issued =
         issued.borrow().iter().map(|(time, offset)| ((*time - begun).as_micros(), *offset)).collect();
-    Ran { tally, result, issued, took: clock.now() - begun }
+    Ran { counters, result, issued, took: clock.now() - begun }
 }
 
-fn takes(us: u64) -> impl Fn(u64) -> Fate {
-    move |_| Fate::Takes(Duration::from_micros(us))
+fn takes(us: u64) -> impl Fn(u64) -> Outcome {
+    move |_| Outcome::Takes(Duration::from_micros(us))
 }
 
 fn times(ran: &Ran) -> Vec<u128> {
@@ -179,7 +179,7 @@ fn requests_are_issued_at_the_traces_times_and_never_before() {
         let intended = u128::from(request.at_ns / 1000);
         assert!((intended..intended + 3).contains(issued), "{issued} instead of {intended}");
     }
-    assert_eq!((ran.tally.ended, ran.tally.late, ran.tally.read_bytes), (5, 0, 5 * 512));
+    assert_eq!((ran.counters.ended, ran.counters.late, ran.counters.read_bytes), (5, 0, 5 * 512));
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn without_stalls_requests_follow_each_other_at_the_depth_asked_for() {
     let requests: Vec<Request> = (0..20).map(|n| at(n * 1_000_000)).collect();
     let ran = ran(&requests, (Timing::NoStall, 4, false), takes(100));
     assert_eq!(ran.took, Duration::from_micros(500));
-    assert_eq!(ran.tally.ended, 20);
-    assert_eq!((ran.tally.lateness.count(), ran.tally.from_intended.count()), (0, 0));
+    assert_eq!(ran.counters.ended, 20);
+    assert_eq!((ran.counters.lateness.count(), ran.counters.from_intended.count()), (0, 0));
 }
 
 #[test]
@@ -211,22 +211,23 @@ fn the_order_of_a_share_is_kept_and_shares_are_every_nth_request() {
     let offsets: Vec<u64> = ran.issued.iter().map(|(_, offset)| offset / 512).collect();
     assert_eq!(offsets, [1, 4, 7]);
     let empty = Share { requests: &requests, first: 10, step: 3 };
-    assert_eq!(ran_share(empty, (Timing::NoStall, 2, false), takes(10), &stop).tally.issued, 0);
+    assert_eq!(ran_share(empty, (Timing::NoStall, 2, false), takes(10), &stop).counters.issued, 0);
 }
 
 #[test]
 fn a_stall_shows_in_every_request_that_it_delayed_but_only_once_from_the_issue() {
     // A request each 100 us, one at a time; the first takes 10 ms, so a hundred wait for it.
     let requests: Vec<Request> = (0..1000).map(|n| at(n * 100)).collect();
-    let stall =
-        |number| Fate::Takes(if number == 0 { Duration::from_millis(10) } else { Duration::from_micros(20) });
+    let stall = |number| {
+        Outcome::Takes(if number == 0 { Duration::from_millis(10) } else { Duration::from_micros(20) })
+    };
     let ran = ran(&requests, (Timing::AtSpeed(1.0), 1, false), stall);
-    let (issue, intended) = (ran.tally.from_issue.summary(), ran.tally.from_intended.summary());
+    let (issue, intended) = (ran.counters.from_issue.summary(), ran.counters.from_intended.summary());
     assert!(issue.p99_us < 30.0, "{issue:?}");
     assert!(intended.p90_us > 1000.0, "{intended:?}");
     // The backlog shrinks by 80 us with each request: from 10 ms to 1 ms it takes about 9000 / 80
     // requests.
-    assert!((100..=125).contains(&ran.tally.late), "{} late", ran.tally.late);
+    assert!((100..=125).contains(&ran.counters.late), "{} late", ran.counters.late);
     // Those behind the backlog are on time again.
     assert!(ran.took < Duration::from_millis(101), "{:?}", ran.took);
 }
@@ -234,30 +235,32 @@ fn a_stall_shows_in_every_request_that_it_delayed_but_only_once_from_the_issue()
 #[test]
 fn a_single_refused_request_is_counted_and_passed_over_unless_that_ends_the_replay() {
     let requests: Vec<Request> = (0..10).map(at).collect();
-    let fate = |number| if number == 3 { Fate::Refused } else { Fate::Takes(Duration::from_micros(5)) };
-    let lenient = ran(&requests, (Timing::NoStall, 4, false), fate);
+    let outcome =
+        |number| if number == 3 { Outcome::Refused } else { Outcome::Takes(Duration::from_micros(5)) };
+    let lenient = ran(&requests, (Timing::NoStall, 4, false), outcome);
     assert!(lenient.result.is_ok());
-    assert_eq!((lenient.tally.ended, lenient.tally.failed, lenient.tally.unissued), (9, 1, 0));
-    assert!(lenient.tally.first_failure.as_ref().is_some_and(|words| words.contains("512 bytes")));
-    let strict = ran(&requests, (Timing::NoStall, 4, true), fate);
+    assert_eq!((lenient.counters.ended, lenient.counters.failed, lenient.counters.unissued), (9, 1, 0));
+    assert!(lenient.counters.first_failure.as_ref().is_some_and(|words| words.contains("512 bytes")));
+    let strict = ran(&requests, (Timing::NoStall, 4, true), outcome);
     assert!(matches!(strict.result, Err(LaneError::Target(TargetError::BadLength { .. }))));
-    assert!(strict.tally.unissued >= 6);
+    assert!(strict.counters.unissued >= 6);
 }
 
 #[test]
 fn a_lost_target_ends_the_lane_with_what_was_counted_before() {
     let requests: Vec<Request> = (0..10).map(|n| at(n * 1000)).collect();
-    let fate = |number| if number == 5 { Fate::Lost } else { Fate::Takes(Duration::from_micros(5)) };
-    let ran = ran(&requests, (Timing::AtSpeed(1.0), 4, false), fate);
+    let outcome = |number| if number == 5 { Outcome::Lost } else { Outcome::Takes(Duration::from_micros(5)) };
+    let ran = ran(&requests, (Timing::AtSpeed(1.0), 4, false), outcome);
     assert!(matches!(ran.result, Err(LaneError::Target(_))));
-    assert_eq!((ran.tally.ended, ran.tally.unissued), (5, 4));
+    assert_eq!((ran.counters.ended, ran.counters.unissued), (5, 4));
 }
 
 #[test]
 fn a_target_that_falls_silent_is_given_up_on() {
     let requests: Vec<Request> = (0..4).map(at).collect();
-    let fate = |number| if number == 1 { Fate::Never } else { Fate::Takes(Duration::from_micros(5)) };
-    let ran = ran(&requests, (Timing::NoStall, 1, false), fate);
+    let outcome =
+        |number| if number == 1 { Outcome::Never } else { Outcome::Takes(Duration::from_micros(5)) };
+    let ran = ran(&requests, (Timing::NoStall, 1, false), outcome);
     assert!(matches!(ran.result, Err(LaneError::Silent { in_flight: 1, .. })));
     assert!(ran.took >= SILENCE_MAX && ran.took < SILENCE_MAX + Duration::from_secs(1));
 }
@@ -267,14 +270,14 @@ fn a_replay_that_is_told_to_end_issues_nothing_more_and_does_not_wait_for_ever()
     let requests: Vec<Request> = (0..100).map(|n| at(n * 1000)).collect();
     let stop = std::sync::Arc::new(AtomicBool::new(false));
     let inner = std::sync::Arc::clone(&stop);
-    let fate = move |number| {
+    let outcome = move |number| {
         inner.store(number == 9, Ordering::Relaxed);
-        if number == 9 { Fate::Never } else { Fate::Takes(Duration::from_micros(5)) }
+        if number == 9 { Outcome::Never } else { Outcome::Takes(Duration::from_micros(5)) }
     };
     let share = Share { requests: &requests, first: 0, step: 1 };
-    let ran = ran_share(share, (Timing::AtSpeed(1.0), 4, false), fate, &stop);
+    let ran = ran_share(share, (Timing::AtSpeed(1.0), 4, false), outcome, &stop);
     assert!(matches!(ran.result, Err(LaneError::Undrained { in_flight: 1, .. })));
-    assert_eq!((ran.tally.ended, ran.tally.unissued), (9, 90));
+    assert_eq!((ran.counters.ended, ran.counters.unissued), (9, 90));
     assert!(ran.took < DRAIN_MAX + Duration::from_secs(1));
 }
 
@@ -283,14 +286,14 @@ fn a_gap_of_hours_can_be_left_at_any_time() {
     let requests = [at(0), at(u64::from(IO_BYTES_LARGEST) * 60_000)];
     let stop = std::sync::Arc::new(AtomicBool::new(false));
     let inner = std::sync::Arc::clone(&stop);
-    let fate = move |_| {
+    let outcome = move |_| {
         inner.store(true, Ordering::Relaxed);
-        Fate::Takes(Duration::from_micros(5))
+        Outcome::Takes(Duration::from_micros(5))
     };
     let share = Share { requests: &requests, first: 0, step: 1 };
-    let ran = ran_share(share, (Timing::AtSpeed(1.0), 4, false), fate, &stop);
+    let ran = ran_share(share, (Timing::AtSpeed(1.0), 4, false), outcome, &stop);
     assert!(ran.result.is_ok());
-    assert_eq!((ran.tally.ended, ran.tally.unissued), (1, 1));
+    assert_eq!((ran.counters.ended, ran.counters.unissued), (1, 1));
     assert!(ran.took < Duration::from_secs(1));
 }
 

@@ -69,20 +69,24 @@ fn every_session_does_its_count_of_transactions_and_all_of_them_are_checked() {
         let (nearby, stop) = (loaded(algorithm), AtomicBool::new(false));
         let of = a_run(Workload::micro(0.5, 4, KEYS), 300, true, &stop);
         let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
-        let (tally, checked) = (&measured.tally, measured.checked.as_ref().unwrap());
+        let (counters, checked) = (&measured.counters, measured.checked.as_ref().unwrap());
         assert_eq!((measured.failure.as_deref(), checked.violated()), (None, 0), "{algorithm}: {checked:?}");
-        assert_eq!(tally.transactions + tally.failed_in_all(), 900, "{algorithm}");
-        assert_eq!(tally.operations, 4 * tally.transactions);
-        assert_eq!(checked.operations, tally.operations, "{algorithm}: nothing failed: {:?}", tally.failures);
-        assert_eq!((tally.latencies.count(), tally.absent), (tally.transactions, 0));
-        assert_eq!(tally.reads.count() + tally.writes.count(), tally.transactions);
+        assert_eq!(counters.transactions + counters.failed_in_all(), 900, "{algorithm}");
+        assert_eq!(counters.operations, 4 * counters.transactions);
+        assert_eq!(
+            checked.operations, counters.operations,
+            "{algorithm}: nothing failed: {:?}",
+            counters.failures
+        );
+        assert_eq!((counters.latencies.count(), counters.absent), (counters.transactions, 0));
+        assert_eq!(counters.reads.count() + counters.writes.count(), counters.transactions);
         assert!(measured.per_s > 0.0 && (measured.operations_per_s / measured.per_s - 4.0).abs() < 1e-9);
-        let rounds = tally.rounds as f64 / tally.reads.count() as f64;
+        let rounds = counters.rounds as f64 / counters.reads.count() as f64;
         match algorithm {
-            Algorithm::Small => assert!((rounds - 2.0).abs() < 1e-9 && tally.one_round == 0, "{rounds}"),
+            Algorithm::Small => assert!((rounds - 2.0).abs() < 1e-9 && counters.one_round == 0, "{rounds}"),
             // It asks one home after the other for its locks.
             Algorithm::Locking => assert!(rounds > 1.0, "{rounds}"),
-            _ => assert!((1.0..1.5).contains(&rounds) && tally.one_round > 0, "{algorithm}: {rounds}"),
+            _ => assert!((1.0..1.5).contains(&rounds) && counters.one_round > 0, "{algorithm}: {rounds}"),
         }
     }
 }
@@ -138,8 +142,13 @@ fn an_answer_that_lacks_a_key_is_a_failure_whether_or_not_anybody_checks() {
             Ok(Box::new(Through { inner, with }) as Box<dyn TransactionStore + '_>)
         };
         let measured = run(&of, &open).unwrap();
-        assert_eq!(measured.tally.failures.get("incomplete"), Some(&150), "{:?}", measured.tally.failures);
-        assert_eq!(measured.tally.transactions, 0);
+        assert_eq!(
+            measured.counters.failures.get("incomplete"),
+            Some(&150),
+            "{:?}",
+            measured.counters.failures
+        );
+        assert_eq!(measured.counters.transactions, 0);
     }
 }
 
@@ -149,15 +158,19 @@ fn core_workloads_insert_modify_and_scan() {
         let (nearby, stop) = (loaded(Algorithm::Fast), AtomicBool::new(false));
         let of = a_run(Workload::ycsb(core, 2, KEYS), 300, core != Core::E, &stop);
         let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
-        let tally = &measured.tally;
-        assert_eq!((tally.transactions, tally.absent, measured.failure), (900, 0, None), "{core:?}");
+        let counters = &measured.counters;
+        assert_eq!((counters.transactions, counters.absent, measured.failure), (900, 0, None), "{core:?}");
         assert_eq!(measured.checked.map_or(0, |checked| checked.violated()), 0);
-        let (reads, writes) = (tally.reads.count(), tally.writes.count());
+        let (reads, writes) = (counters.reads.count(), counters.writes.count());
         match core {
             Core::C => assert_eq!((reads, writes), (900, 0)),
             Core::E => {
-                assert_eq!((tally.scans, tally.scans_by_key), (reads, reads), "this store has no scans");
-                assert!(tally.keys_read > 10 * reads && writes > 0);
+                assert_eq!(
+                    (counters.scans, counters.scans_by_key),
+                    (reads, reads),
+                    "this store has no scans"
+                );
+                assert!(counters.keys_read > 10 * reads && writes > 0);
             }
             Core::F => assert!(reads == 900 && (300..600).contains(&writes), "{writes}"),
             _ => assert_eq!(reads + writes, 900),
@@ -190,12 +203,12 @@ fn sessions_that_end_are_opened_again_and_a_cluster_that_stays_away_ends_the_run
         }
     };
     let measured = run(&of, &open(u64::MAX)).unwrap();
-    assert_eq!((measured.tally.transactions, measured.tally.reopened), (90, 10));
-    assert_eq!(measured.tally.failures.get("lost"), Some(&10));
+    assert_eq!((measured.counters.transactions, measured.counters.reopened), (90, 10));
+    assert_eq!(measured.counters.failures.get("lost"), Some(&10));
     opened.store(0, Ordering::Relaxed);
     let measured = run(&of, &open(3)).unwrap();
     assert_eq!(measured.failure.as_deref(), Some("no cluster"));
-    assert_eq!(measured.tally.transactions, 27, "what was done until then is returned");
+    assert_eq!(measured.counters.transactions, 27, "what was done until then is returned");
     let refused = run(&of, &open(0)).unwrap_err();
     assert!(matches!(refused, RunError::Session { thread: 0, .. }), "{refused}");
 }
@@ -217,8 +230,8 @@ fn a_history_that_does_not_fit_is_checked_in_parts_and_every_transaction_is_in_o
     let (nearby, stop) = (loaded(Algorithm::Fast), AtomicBool::new(false));
     let of = Run { recorded_max: 300, ..a_run(Workload::micro(0.5, 4, 16), 400, true, &stop) };
     let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
-    let (tally, checked) = (&measured.tally, measured.checked.as_ref().unwrap());
-    assert_eq!((tally.transactions, checked.violated(), measured.failure), (1200, 0, None), "{checked:?}");
+    let (counters, checked) = (&measured.counters, measured.checked.as_ref().unwrap());
+    assert_eq!((counters.transactions, checked.violated(), measured.failure), (1200, 0, None), "{checked:?}");
     assert_eq!((checked.transactions, checked.operations), (1200, 4800));
     assert!(checked.legs >= 16, "300 keys each at most: {}", checked.legs);
     let little = Run { recorded_max: 23, ..of };

@@ -3,7 +3,7 @@
 
 use super::{Event, World};
 use crate::{
-    client::{Client, Dealt, Link, Running, key_of, number_of, origin, value_of},
+    client::{Client, Link, Participants, Running, key_of, number_of, origin, value_of},
     defect::{Defect, without_checks},
     memory::Copy,
 };
@@ -146,7 +146,7 @@ impl World {
     fn begin_read(&mut self, client: usize, keys: &[u32], then: Vec<u32>) {
         let (timestamp, _) = self.timestamp(client);
         let keys: Vec<Key> = keys.iter().map(|key| key_of(*key)).collect();
-        let cluster = Dealt { links: &self.clients[client].links };
+        let cluster = Participants { links: &self.clients[client].links };
         let begun = self.case.algorithm.begin_read(timestamp, &keys, &cluster).expect("few keys");
         self.set_running(client, begun, |number, coordinator, from| {
             let (writes, expected, attempts) = (Vec::new(), Vec::new(), 1);
@@ -172,7 +172,7 @@ impl World {
         let items: Vec<Item> = items.collect();
         let this = &mut self.clients[client];
         let settled = std::mem::take(&mut this.settled);
-        let cluster = Dealt { links: &this.links };
+        let cluster = Participants { links: &this.links };
         let begun = Begun { timestamp, wall_ms, settled: &settled };
         let begun = self.case.algorithm.begin_write(begun, items, &cluster).expect("few keys");
         self.set_running(client, begun, |number, coordinator, _| {
@@ -266,7 +266,7 @@ impl World {
         }
         match decode(&copy.bytes, &key, life) {
             Ok(version) => {
-                self.tally.slots_believed += 1;
+                self.counters.slots_believed += 1;
                 let items = vec![(key, Found { version, beside: Vec::new(), place: None })];
                 let (from, epoch) = (HomeId(u16::try_from(node).expect("a node")), this.links[node].told);
                 self.step(
@@ -276,7 +276,7 @@ impl World {
                 );
             }
             Err(_) => {
-                self.tally.slots_refused += 1;
+                self.counters.slots_refused += 1;
                 this.places.remove(&key);
                 let lease = this.links[node].lease.unwrap_or_default();
                 self.ask_node(client, node, transaction, Request::Get { lease, keys: vec![key] });
@@ -298,9 +298,9 @@ impl World {
         let Some(running) = self.clients[client].running.take() else { return };
         match outcome {
             Outcome::Read { items, rounds } => {
-                self.tally.second_rounds += usize::from(rounds > 1);
-                self.tally.reads += 1;
-                self.tally.operations += items.len();
+                self.counters.second_rounds += usize::from(rounds > 1);
+                self.counters.reads += 1;
+                self.counters.operations += items.len();
                 let found = items.iter().map(|(key, version)| (number_of(key), origin(version))).collect();
                 let session = self.clients[client].session;
                 self.history.reads.push(Read { found, session, from: running.from, to: self.now });
@@ -313,25 +313,25 @@ impl World {
                 }
             }
             Outcome::Interrupted { .. } => {
-                self.tally.interrupted += 1;
+                self.counters.interrupted += 1;
                 self.record_write(client, &running, End::Unknown);
                 self.move_leases(client);
             }
             Outcome::Committed { timestamp } => {
                 self.clients[client].settled.push(timestamp);
-                self.tally.conditional += usize::from(!running.expected.is_empty());
+                self.counters.conditional += usize::from(!running.expected.is_empty());
                 self.record_write(client, &running, End::Committed);
             }
             Outcome::Aborted { why, .. } => {
                 self.record_write(client, &running, End::Aborted);
                 if why.newest().is_some() && running.attempts < ATTEMPTS_MAX {
-                    self.tally.retried += 1;
+                    self.counters.retried += 1;
                     let again = (running.from, running.attempts + 1);
                     return self.begin_write(client, running.writes, running.expected, again);
                 }
                 if let Abortion::Refused { why, .. } = why {
-                    self.tally.conflicts += usize::from(matches!(why, Refusal::Conflict { .. }));
-                    self.tally.clocks_refused += usize::from(matches!(why, Refusal::ClockAhead { .. }));
+                    self.counters.conflicts += usize::from(matches!(why, Refusal::Conflict { .. }));
+                    self.counters.clocks_refused += usize::from(matches!(why, Refusal::ClockAhead { .. }));
                 }
             }
             // Nobody lists here.
@@ -359,11 +359,11 @@ impl World {
             return;
         }
         match end {
-            End::Committed => self.tally.committed += 1,
-            End::Aborted => self.tally.aborted += 1,
-            End::Unknown => self.tally.unknown += 1,
+            End::Committed => self.counters.committed += 1,
+            End::Aborted => self.counters.aborted += 1,
+            End::Unknown => self.counters.unknown += 1,
         }
-        self.tally.operations += running.writes.len();
+        self.counters.operations += running.writes.len();
         let (session, timestamp) = (self.clients[client].session, running.timestamp);
         let (keys, expected) = (running.writes.clone(), running.expected.clone());
         let (from, to) = (running.from, self.now);

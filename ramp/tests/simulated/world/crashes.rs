@@ -19,7 +19,7 @@ impl World {
     }
 
     fn crash_node(&mut self, node: usize) {
-        self.tally.node_crashes += 1;
+        self.counters.node_crashes += 1;
         let life = self.nodes[node].life;
         self.nodes[node].crash(&mut self.random);
         for client in 0..self.clients.len() {
@@ -35,7 +35,7 @@ impl World {
     }
 
     fn crash_client(&mut self, client: usize) {
-        self.tally.client_crashes += 1;
+        self.counters.client_crashes += 1;
         self.clients[client].alive = false;
         if let Some(running) = self.clients[client].running.take() {
             self.record_write(client, &running, End::Unknown);

@@ -13,8 +13,8 @@ use rackscan_ramp::{
 impl World {
     pub(super) fn start(&mut self, node: usize) {
         let found = self.nodes[node].start(&mut self.random);
-        self.tally.cut_logs += usize::from(found.cut);
-        self.tally.in_doubt += found.in_doubt;
+        self.counters.cut_logs += usize::from(found.cut);
+        self.counters.in_doubt += found.in_doubt;
         let life = self.nodes[node].life;
         for client in 0..self.clients.len() {
             let delay = self.passage(node, 1000 + client, 1);
@@ -101,7 +101,7 @@ impl World {
             self.nodes[node].skew = self.skew();
         }
         if self.calm_since.is_none() && self.random.below(4) == 0 {
-            self.tally.new_logs += usize::from(self.nodes[node].replace_log());
+            self.counters.new_logs += usize::from(self.nodes[node].replace_log());
         }
         let again: Vec<(Timestamp, Vec<Message>)> =
             self.nodes[node].endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();

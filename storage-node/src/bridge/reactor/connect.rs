@@ -22,7 +22,7 @@ use crate::{
     bridge::outcome::encoded,
     limits::{CONNECTIONS_PER_REACTOR_MAX, REFUSALS_LOGGED_EVERY, REFUSALS_UNDER_WAY_MAX},
     link::{Link, REPLY},
-    mailbox::Mail,
+    message_queue::Mail,
     metrics::add,
     store::ConnectionId,
 };

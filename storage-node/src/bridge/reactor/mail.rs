@@ -6,15 +6,15 @@
 //!   thread before that.
 
 use super::Reactor;
-use crate::mailbox::Mail;
+use crate::message_queue::Mail;
 
 impl Reactor {
     /// Takes what other threads have sent. Whether there was anything.
     pub(super) fn take_mail(&mut self) -> bool {
-        if !self.core.mailbox.has_mail() {
+        if !self.core.message_queue.has_mail() {
             return false;
         }
-        for mail in self.core.mailbox.take() {
+        for mail in self.core.message_queue.take() {
             match mail {
                 Mail::Connected(connection) => self.connected(*connection),
                 Mail::HungUp(transfers) => self.abandon(transfers),

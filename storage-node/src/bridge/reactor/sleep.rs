@@ -21,7 +21,7 @@ impl Reactor {
         }
         let Core { links, io, .. } = &mut self.core;
         let armed = self.intake.arm() && links.arm(io, |_| true);
-        if !armed || self.core.mailbox.has_mail() {
+        if !armed || self.core.message_queue.has_mail() {
             return None;
         }
         let wait = self.stop_deadline.map_or(Wait::ForOne, Wait::Until);

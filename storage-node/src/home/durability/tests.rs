@@ -4,7 +4,7 @@
 use super::*;
 use crate::limits::{COPY_PATIENCE, FIRST_COPY_PATIENCE, GENERATION_PATIENCE};
 
-const KEEPERS: [NodeId; 2] = [NodeId(2), NodeId(3)];
+const REPLICA_NODES: [NodeId; 2] = [NodeId(2), NodeId(3)];
 
 struct Bench {
     durability: Durability,
@@ -216,7 +216,7 @@ fn a_silent_node_is_left_out_after_a_start_though_nothing_was_written() {
 }
 
 #[test]
-fn a_successor_of_the_log_waits_for_the_copies_that_are_waited_for() {
+fn a_new_version_of_the_log_waits_for_the_copies_that_are_waited_for() {
     let mut bench = Bench::counting(2, 1);
     bench.durability.begin_ahead();
     bench.durability.ahead(0);
@@ -241,13 +241,13 @@ fn a_copy_that_is_behind_and_moves_is_waited_for() {
 }
 
 #[test]
-fn members_travel_by_their_ids_and_one_that_is_no_keeper_any_more_makes_a_new_generation() {
+fn members_travel_by_their_ids_and_one_that_is_no_replica_node_any_more_makes_a_new_generation() {
     let known = LogGeneration { number: 3, members: vec![NodeId(2), NodeId(9)], quorum: 1, began_after: 5 };
-    let mut bench = Bench::new(0, 2, 1, Some(Generation::of(&known, &KEEPERS)));
+    let mut bench = Bench::new(0, 2, 1, Some(Generation::of(&known, &REPLICA_NODES)));
     bench.durability.copied(0, 0);
     bench.durability.copied(1, 0);
-    let next = bench.propose().unwrap().to_log(&KEEPERS);
-    assert_eq!((next.number, next.members), (4, KEEPERS.to_vec()));
+    let next = bench.propose().unwrap().to_log(&REPLICA_NODES);
+    assert_eq!((next.number, next.members), (4, REPLICA_NODES.to_vec()));
     let own = LogGeneration { members: vec![NodeId(3)], ..known };
-    assert_eq!(Generation::of(&own, &KEEPERS).to_log(&KEEPERS), own);
+    assert_eq!(Generation::of(&own, &REPLICA_NODES).to_log(&REPLICA_NODES), own);
 }

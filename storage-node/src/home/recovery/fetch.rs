@@ -64,8 +64,8 @@ impl Seeking<'_> {
         file.sync_all().map_err(disk("the flush"))
     }
 
-    /// The next bytes of a copy, asked for again while its keeper is busy: a long copy is not begun
-    /// anew for that.
+    /// The next bytes of a copy, asked for again while its replica node is busy: a long copy is not
+    /// begun anew for that.
     fn piece_patiently(
         &self,
         lines: &mut Lines,

@@ -225,7 +225,7 @@ fn a_shorter_log_that_does_not_fit_leaves_the_log_as_it_is() {
     }
     bench.writing.serve(Command::Switch).unwrap();
     assert_eq!(bench.told(), ["not shortened"], "for whoever asks to switch");
-    assert!(!bench.folder.has_successor());
+    assert!(!bench.folder.has_new_version());
     assert_eq!(bench.folder.log(), before);
     assert_eq!(bench.recovered().snapshot(), bench.store.snapshot());
 }
@@ -244,7 +244,7 @@ fn a_full_disk_gives_a_ready_shorter_log_up() {
     bench.writing.reserved_bytes = bench.writing.end_bytes;
     bench.prepare(2, 5000);
     bench.write().unwrap();
-    assert_eq!((bench.told(), bench.folder.has_successor()), (vec!["full".to_owned()], false));
+    assert_eq!((bench.told(), bench.folder.has_new_version()), (vec!["full".to_owned()], false));
     bench.disk.disk.room_bytes.store(usize::MAX, SeqCst);
     bench.writing.retry().unwrap();
     bench.writing.serve(Command::Switch).unwrap();

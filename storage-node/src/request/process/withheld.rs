@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rackscan_fabric::OperationError;
 use rackscan_format::{
-    message::{Parcel, Refusal, Target},
+    message::{Payload, Refusal, Target},
     withheld::WithheldRows,
 };
 
@@ -30,15 +30,15 @@ pub(super) struct Withheld {
 }
 
 enum State {
-    Parcel(Parcel),
+    Payload(Payload),
     UnderWay(Slot, Target),
     Here(Option<Arc<WithheldRows>>),
 }
 
 impl Withheld {
     /// Nothing was looked at yet.
-    pub(super) fn new(parcel: Option<Parcel>, segment_rows: u32) -> Self {
-        Self { segment_rows, state: parcel.map_or(State::Here(None), State::Parcel) }
+    pub(super) fn new(payload: Option<Payload>, segment_rows: u32) -> Self {
+        Self { segment_rows, state: payload.map_or(State::Here(None), State::Payload) }
     }
 
     /// Takes or pulls the rows; true when they are here.
@@ -46,11 +46,11 @@ impl Withheld {
         let source = match &self.state {
             State::Here(_) => return Ok(true),
             State::UnderWay(..) => return Ok(false),
-            State::Parcel(Parcel::Here(bytes)) => {
+            State::Payload(Payload::Here(bytes)) => {
                 self.state = self.open(bytes)?;
                 return Ok(true);
             }
-            State::Parcel(Parcel::Beside(source)) => *source,
+            State::Payload(Payload::Beside(source)) => *source,
         };
         let most = WithheldRows::bytes_max(self.segment_rows);
         if source.length_bytes > most as u64 {
@@ -94,7 +94,7 @@ impl Withheld {
     pub(super) fn rows(&self) -> Option<Arc<WithheldRows>> {
         match &self.state {
             State::Here(rows) => rows.clone(),
-            State::Parcel(_) | State::UnderWay(..) => None,
+            State::Payload(_) | State::UnderWay(..) => None,
         }
     }
 }

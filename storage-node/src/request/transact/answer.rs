@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use rackscan_format::{
     codec,
     limits::TRANSACT_BYTES_MAX,
-    message::{Parcel, Refusal, RefusalCode, Target},
+    message::{Payload, Refusal, RefusalCode, Target},
 };
 use rackscan_ramp::message::Reply;
 
@@ -65,13 +65,13 @@ impl Answering {
         Ok(Self { replies, target, encoded, taken: 0, written_bytes: 0, total_bytes })
     }
 
-    /// The answer's parcel, if all is written that does not travel in it.
-    pub(super) fn ended(&mut self) -> Option<Parcel> {
+    /// The answer's payload, if all is written that does not travel in it.
+    pub(super) fn ended(&mut self) -> Option<Payload> {
         if self.total_bytes == 0 {
-            return Some(Parcel::Here(std::mem::take(&mut self.encoded)));
+            return Some(Payload::Here(std::mem::take(&mut self.encoded)));
         }
         let written = Target { length_bytes: self.total_bytes, ..self.target };
-        (self.written_bytes == self.total_bytes).then_some(Parcel::Beside(written))
+        (self.written_bytes == self.total_bytes).then_some(Payload::Beside(written))
     }
 
     /// Where the next piece goes.
@@ -157,18 +157,18 @@ mod tests {
             let whole = codec::encode(&replies).unwrap();
             let mut answering = Answering::new(replies, target(whole.len() as u64)).unwrap();
             let mut written = Vec::new();
-            let parcel = loop {
-                if let Some(parcel) = answering.ended() {
-                    break parcel;
+            let payload = loop {
+                if let Some(payload) = answering.ended() {
+                    break payload;
                 }
                 assert_eq!(answering.written_bytes(), written.len() as u64);
                 let piece = answering.next_piece().unwrap();
                 assert!((1..=TRANSACT_PIECE_BYTES).contains(&piece.len()));
                 written.extend_from_slice(piece);
             };
-            match parcel {
-                Parcel::Here(bytes) => assert_eq!((bytes.len() <= TRANSACT_BYTES_MAX, bytes), (true, whole)),
-                Parcel::Beside(at) => {
+            match payload {
+                Payload::Here(bytes) => assert_eq!((bytes.len() <= TRANSACT_BYTES_MAX, bytes), (true, whole)),
+                Payload::Beside(at) => {
                     assert!(whole.len() > TRANSACT_BYTES_MAX);
                     assert_eq!((at, written), (target(whole.len() as u64), whole));
                 }

@@ -10,13 +10,13 @@ use super::{
     folder::Image,
     power::{Cut, Moment, Place},
     run::{Ran, Scenario},
-    scenarios::{dropped, first_load, first_start, relayed_load, replaced, setting, successor},
+    scenarios::{dropped, first_load, first_start, new_version, relayed_load, replaced, setting},
     stripes::Plans,
 };
 
 /// What crashes of a scenario came to.
 #[derive(Debug, Default)]
-struct Tally {
+struct Counters {
     runs: u64,
     restarts: u64,
     /// Runs by outcome of their last load.
@@ -25,7 +25,7 @@ struct Tally {
     recovered: u64,
 }
 
-impl Tally {
+impl Counters {
     fn count(&mut self, ran: &Ran) {
         self.runs += 1;
         self.restarts += ran.restarts;
@@ -99,16 +99,16 @@ fn each(scenario: &dyn Fn(Seed) -> Scenario, of_one_at: Stride, of_several_at: S
     let cases = std::env::var("RACKSCAN_CASES").ok().map(|text| text.parse().expect("a number of seeds"));
     Seed::each(cases.unwrap_or(1), |seed| {
         let (scenario, mut random) = (scenario(seed), fastrand::Rng::with_seed(seed.number()));
-        let (mut plans, mut tally) = (Plans::default(), Tally::default());
+        let (mut plans, mut counters) = (Plans::default(), Counters::default());
         let steps = scenario.steps(&mut plans);
         let mut crashes = of_one(&steps.1, of_one_at, &mut random);
         crashes.extend(of_several(&steps, of_several_at, &mut random));
         for crash in crashes {
-            tally.count(&scenario.run(&crash, &mut plans));
+            counters.count(&scenario.run(&crash, &mut plans));
         }
         // How many steps there are and what it came to, for who looks.
-        eprintln!("{steps:?}: {tally:?}");
-        assert!(tally.outcomes.len() >= 2 && tally.restarts > tally.runs, "{tally:?}");
+        eprintln!("{steps:?}: {counters:?}");
+        assert!(counters.outcomes.len() >= 2 && counters.restarts > counters.runs, "{counters:?}");
     })
     .unwrap();
 }
@@ -145,9 +145,9 @@ fn a_first_load_over_four_and_five_nodes_is_whole_or_absent() {
 }
 
 #[test]
-fn a_successor_keeps_what_it_shares() {
-    each(&over(3, Protection::Xor, successor), Stride(3), Stride(3));
-    each(&over(5, Protection::TwoD, successor), Stride(6), Stride(5));
+fn a_new_version_keeps_what_it_shares() {
+    each(&over(3, Protection::Xor, new_version), Stride(3), Stride(3));
+    each(&over(5, Protection::TwoD, new_version), Stride(6), Stride(5));
 }
 
 #[test]

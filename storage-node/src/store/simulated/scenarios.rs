@@ -54,7 +54,7 @@ pub(super) fn relayed_load(setting: &Setting, seed: Seed) -> Scenario {
 
 /// A table is succeeded by one that shares segments and stripe sets with it, and another one is
 /// loaded.
-pub(super) fn successor(setting: &Setting, seed: Seed) -> Scenario {
+pub(super) fn new_version(setting: &Setting, seed: Seed) -> Scenario {
     let nodes = setting.nodes;
     let actions = vec![Action::Load(second(nodes)), Action::Load(beside(4, nodes))];
     Scenario::new(setting, &[Action::Load(first(nodes))], actions, seed.number())

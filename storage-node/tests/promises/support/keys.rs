@@ -3,7 +3,7 @@
 use rackscan_format::{
     codec,
     limits::TRANSACT_BYTES_MAX,
-    message::{Answer, HomeRegion, Parcel, Refusal, Request as NodeRequest, Target},
+    message::{Answer, HomeRegion, Payload, Refusal, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
     item::{Key, Metadata, Value},
@@ -52,10 +52,10 @@ impl Client {
     pub(crate) fn transact_request(&self, messages: &[Request]) -> NodeRequest {
         let bytes = codec::encode(&messages).expect("messages are encoded");
         let messages = if bytes.len() <= TRANSACT_BYTES_MAX {
-            Parcel::Here(bytes)
+            Payload::Here(bytes)
         } else {
             self.region.copy_in(0, &bytes).expect("it fits");
-            Parcel::Beside(self.target(0, bytes.len() as u64))
+            Payload::Beside(self.target(0, bytes.len() as u64))
         };
         NodeRequest::Transact { messages, target: self.answers() }
     }
@@ -63,8 +63,8 @@ impl Client {
     /// What is said in an answer.
     pub(crate) fn replies(&self, answer: Result<Answer, Refusal>) -> Vec<Reply> {
         let bytes = match answer {
-            Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => bytes,
-            Ok(Answer::Transacted { messages: Parcel::Beside(written) }) => {
+            Ok(Answer::Transacted { messages: Payload::Here(bytes) }) => bytes,
+            Ok(Answer::Transacted { messages: Payload::Beside(written) }) => {
                 let target = self.answers();
                 assert_eq!((written.key, written.offset_bytes), (target.key, target.offset_bytes));
                 self.copy_out(TARGET_AT, written.length_bytes)
@@ -130,8 +130,8 @@ impl Client {
     fn small(&mut self, message: Request) -> Reply {
         let bytes = codec::encode(&vec![message]).expect("messages are encoded");
         let target = self.target(0, 4096);
-        match self.ask(NodeRequest::Transact { messages: Parcel::Here(bytes), target }) {
-            Ok(Answer::Transacted { messages: Parcel::Here(bytes) }) => {
+        match self.ask(NodeRequest::Transact { messages: Payload::Here(bytes), target }) {
+            Ok(Answer::Transacted { messages: Payload::Here(bytes) }) => {
                 let mut replies: Vec<Reply> =
                     codec::decode("replies", &bytes).expect("replies are well formed");
                 replies.remove(0)

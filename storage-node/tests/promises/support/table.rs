@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// A table that succeeds this one, with new segments of these numbers.
-    pub(crate) fn successor(&self, id: u32, numbers: &[u32], rows: u32) -> Self {
+    pub(crate) fn new_version(&self, id: u32, numbers: &[u32], rows: u32) -> Self {
         let succeeds = Some(self.id());
         let definition = TableDefinition { id: TableId(id), succeeds, ..self.definition.clone() };
         let segments = numbers.iter().map(|number| segment(&definition, *number, rows)).collect();

@@ -1,4 +1,4 @@
-//! Pages and cells that are corrupt, parts and maps that are lost: found, read past, and mended
+//! Pages and cells that are corrupt, parts and maps that are lost: found, read past, and repaired
 //! with nothing but the bytes that were there.
 
 use std::{
@@ -15,11 +15,11 @@ use rackscan_format::{
 };
 use tokio::sync::Notify;
 
-use crate::successors::succeed;
+use crate::new_versions::succeed;
 use crate::support::{PATIENCE, Rack, append, definition, id, is_read, load, said, segment, table, wanted};
 
 const LOOK: ScrubOptions = ScrubOptions { repair: false, equations: true, bytes_per_second: None };
-const MEND: ScrubOptions = ScrubOptions { repair: true, equations: true, bytes_per_second: None };
+const REPAIR: ScrubOptions = ScrubOptions { repair: true, equations: true, bytes_per_second: None };
 
 /// Where what lies of a table at each node, and what.
 struct Lying {
@@ -100,16 +100,16 @@ async fn four() -> (Rack, Cluster, Lying) {
 }
 
 /// Waits until so many pages that reads have found corrupt are whole again.
-async fn are_mended(cluster: &Cluster, count: u64) {
+async fn are_repaired(cluster: &Cluster, count: u64) {
     let deadline = Instant::now() + PATIENCE;
-    while cluster.corrupt_pages().mended < count {
+    while cluster.corrupt_pages().repaired < count {
         assert!(Instant::now() < deadline, "{:?} for ever", cluster.corrupt_pages());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_corrupt_page_is_read_right_and_mended_where_it_lies() {
+async fn a_corrupt_page_is_read_right_and_repaired_where_it_lies() {
     let (rack, cluster, lying) = four().await;
     let before = table(&cluster, 7).await;
     let clean = scrub(&cluster, 7, LOOK).await;
@@ -117,7 +117,7 @@ async fn a_corrupt_page_is_read_right_and_mended_where_it_lies() {
     flip(&rack, 2, &lying.places[2][1].0, 300);
     let (reconstructed, read) = is_read(&cluster, &before).await;
     assert!(reconstructed == 1 && read > 0);
-    are_mended(&cluster, 1).await;
+    are_repaired(&cluster, 1).await;
     assert_eq!(cluster.corrupt_pages().found, 1);
     lying.is_there(&rack);
     let other = rack.connect(0).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_corrupt_page_is_read_right_and_mended_where_it_lies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_corrupt_pages_of_a_stripe_are_read_right_and_mended() {
+async fn two_corrupt_pages_of_a_stripe_are_read_right_and_repaired() {
     let (rack, cluster, lying) = four().await;
     let before = table(&cluster, 7).await;
     // The streams of two nodes begin in the first stripe.
@@ -136,20 +136,20 @@ async fn two_corrupt_pages_of_a_stripe_are_read_right_and_mended() {
         flip(&rack, node, &lying.places[node][0].0, 77);
     }
     assert_eq!(is_read(&cluster, &before).await.0, 2);
-    are_mended(&cluster, 2).await;
+    are_repaired(&cluster, 2).await;
     lying.is_there(&rack);
     for node in [2, 3] {
         flip(&rack, node, &lying.places[node][0].0, 0);
     }
     let seen = scrub(&cluster, 7, LOOK).await;
-    assert!(seen.corrupt.count == 2 && seen.mended == 0 && !seen.is_whole(), "{seen:?}");
-    let mended = scrub(&cluster, 7, MEND).await;
-    assert!(mended.corrupt.count == 2 && mended.mended == 2 && mended.is_whole(), "{mended:?}");
+    assert!(seen.corrupt.count == 2 && seen.repaired == 0 && !seen.is_whole(), "{seen:?}");
+    let repaired = scrub(&cluster, 7, REPAIR).await;
+    assert!(repaired.corrupt.count == 2 && repaired.repaired == 2 && repaired.is_whole(), "{repaired:?}");
     lying.is_there(&rack);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn corrupt_parity_is_found_by_its_node_and_mended() {
+async fn corrupt_parity_is_found_by_its_node_and_repaired() {
     let (rack, cluster, lying) = four().await;
     for node in [1, 3] {
         for (extent, _) in &lying.places[node][lying.pages[node]..] {
@@ -160,8 +160,8 @@ async fn corrupt_parity_is_found_by_its_node_and_mended() {
     let seen = scrub(&cluster, 7, LOOK).await;
     assert!(cells > 1 && seen.corrupt.count == cells, "{seen:?}");
     assert!(seen.corrupt.first.iter().all(|found| found.starts_with("parity at bytes")), "{seen:?}");
-    let mended = scrub(&cluster, 7, MEND).await;
-    assert!(mended.is_whole() && mended.mended == cells && mended.survivor_bytes > 0, "{mended:?}");
+    let repaired = scrub(&cluster, 7, REPAIR).await;
+    assert!(repaired.is_whole() && repaired.repaired == cells && repaired.survivor_bytes > 0, "{repaired:?}");
     lying.is_there(&rack);
 }
 
@@ -211,7 +211,7 @@ async fn parity_of_something_else_with_a_right_checksum_is_found_by_its_equation
     let cluster = rack.connect(0).await.unwrap();
     let without = scrub(&cluster, 7, ScrubOptions { equations: false, ..LOOK }).await;
     assert!(without.is_whole(), "nobody sees it who does not compute: {without:?}");
-    let seen = scrub(&cluster, 7, MEND).await;
+    let seen = scrub(&cluster, 7, REPAIR).await;
     assert!(!seen.is_whole() && seen.corrupt.count == 0 && seen.unequal.count >= 1, "{seen:?}");
     let named = |text: &String| text.contains("does not hold") && text.contains("of node 2");
     assert!(seen.unequal.first.iter().any(named), "{seen:?}");
@@ -230,23 +230,23 @@ async fn what_more_nodes_lose_than_parity_bears_is_named_and_nothing_is_put_in_i
         let file = File::open(rack.device(node)).unwrap();
         expected.push(lying.places[node].iter().map(|(extent, _)| bytes(&file, extent)).collect::<Vec<_>>());
     }
-    let report = scrub(&cluster, 7, ScrubOptions { equations: false, ..MEND }).await;
-    assert!(!report.is_whole() && report.corrupt.count == report.mended + report.unreadable.count);
+    let report = scrub(&cluster, 7, ScrubOptions { equations: false, ..REPAIR }).await;
+    assert!(!report.is_whole() && report.corrupt.count == report.repaired + report.unreadable.count);
     assert!(
         report.unreadable.count > 0 && report.unreadable.first[0].contains("does not bear"),
         "{report:?}"
     );
     assert!(report.unreadable.first[0].contains("at bytes"), "{report:?}");
-    let (mut mended, mut left) = (0, 0);
+    let (mut repaired, mut left) = (0, 0);
     for (node, (places, spoiled)) in lying.places.iter().zip(&expected).enumerate().take(3) {
         let file = File::open(rack.device(node)).unwrap();
         for ((extent, whole), spoiled) in places.iter().zip(spoiled) {
             let found = bytes(&file, extent);
             assert!(found == *whole || found == *spoiled, "bytes that were never there");
-            if found == *whole { mended += 1 } else { left += 1 }
+            if found == *whole { repaired += 1 } else { left += 1 }
         }
     }
-    assert_eq!((mended, left), (report.mended, report.unreadable.count));
+    assert_eq!((repaired, left), (report.repaired, report.unreadable.count));
     let mut refused = 0;
     for placed in &before.segments {
         let (written, number) = (placed.directory.table, placed.directory.segment);
@@ -298,8 +298,8 @@ async fn a_node_without_its_map_gets_it_from_another() {
     let cluster = rack.connect(0).await.unwrap();
     let seen = scrub(&cluster, 7, LOOK).await;
     assert_eq!(seen.maps_lost, [id(1), id(2)]);
-    let mended = scrub(&cluster, 7, MEND).await;
-    assert_eq!(mended.maps_lost, [id(1), id(2)]);
+    let repaired = scrub(&cluster, 7, REPAIR).await;
+    assert_eq!(repaired.maps_lost, [id(1), id(2)]);
     assert!(scrub(&cluster, 7, LOOK).await.maps_lost.is_empty());
     for file in [first, second] {
         assert!(std::fs::read(file).unwrap() == whole);
@@ -330,10 +330,10 @@ async fn a_node_that_has_lost_its_folder_is_read_past_and_rebuilt_byte_by_byte()
     assert_eq!(catalog.broken.len(), 1, "the one that is not protected");
     assert!(said(&table(&cluster, 7).await) == said(&before));
     assert!(is_read(&cluster, &before).await.0 > 0);
-    let seen = scrub(&cluster, 7, ScrubOptions { equations: false, ..MEND }).await;
+    let seen = scrub(&cluster, 7, ScrubOptions { equations: false, ..REPAIR }).await;
     assert_eq!((seen.lost.clone(), seen.is_whole()), (vec![id(2)], false), "{seen:?}");
     let totals = std::sync::Mutex::new(BTreeSet::new());
-    let listener = |progress: &rackscan_client::MendProgress| {
+    let listener = |progress: &rackscan_client::RepairProgress| {
         assert!(progress.bytes_done <= progress.bytes_total, "{progress:?}");
         totals.lock().unwrap().insert(progress.bytes_total);
     };
@@ -385,7 +385,7 @@ async fn a_node_that_has_lost_its_folder_takes_no_new_table_before_it_is_rebuilt
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn segments_that_only_the_stripes_of_a_successor_still_have_are_scrubbed_and_rebuilt_too() {
+async fn segments_that_only_the_stripes_of_a_new_version_still_have_are_scrubbed_and_rebuilt_too() {
     let (mut rack, cluster, old) = four().await;
     let first = table(&cluster, 7).await;
     // The node of segment 1 keeps its bytes, and nobody reads them any more.
@@ -396,8 +396,8 @@ async fn segments_that_only_the_stripes_of_a_successor_still_have_are_scrubbed_a
     let lying = Lying::of(&rack, &map(&rack, 0, 8));
     assert!(lying.count() > old.count());
     flip(&rack, node, &page, 100);
-    let mended = scrub(&cluster, 8, MEND).await;
-    assert!(mended.is_whole() && mended.mended == 1, "{mended:?}");
+    let repaired = scrub(&cluster, 8, REPAIR).await;
+    assert!(repaired.is_whole() && repaired.repaired == 1, "{repaired:?}");
     drop(cluster);
     lose(&mut rack, node);
     let cluster = rack.connect(0).await.unwrap();
@@ -426,11 +426,11 @@ async fn two_nodes_that_have_lost_everything_are_rebuilt_one_after_the_other() {
     // The first one takes its part, and is ended before it has any bytes: they are there, and not
     // right.
     let enough = Notify::new();
-    let listener = |_: &rackscan_client::MendProgress| enough.notify_one();
+    let listener = |_: &rackscan_client::RepairProgress| enough.notify_one();
     tokio::select! {
         biased;
         () = enough.notified() => {}
-        _ = cluster.rebuild(id(3), &MEND, &listener) => panic!("it was to be ended"),
+        _ = cluster.rebuild(id(3), &REPAIR, &listener) => panic!("it was to be ended"),
     }
     for node in [0, 3] {
         let report = cluster.rebuild(id(node), &ScrubOptions::default(), &|_| {}).await.unwrap();
@@ -463,19 +463,19 @@ async fn a_rebuild_that_ends_in_its_middle_goes_on_and_what_is_read_meanwhile_is
     drop(cluster);
     lose(&mut rack, 2);
     let places: u64 = before.iter().map(|(_, lying)| lying.places[2].len() as u64).sum();
-    let (mut mended, mut ends) = (0, 0);
+    let (mut repaired, mut ends) = (0, 0);
     for events in 1_u64.. {
         let cluster = rack.connect(0).await.unwrap();
         // Who reads has looked at what there is.
         assert!(said(&table(&cluster, 9).await) == said(&before[2].0));
         let (seen, found, enough) = (AtomicU64::new(0), AtomicU64::new(0), Notify::new());
-        let listener = |progress: &rackscan_client::MendProgress| {
-            found.store(progress.mended, Ordering::Relaxed);
+        let listener = |progress: &rackscan_client::RepairProgress| {
+            found.store(progress.repaired, Ordering::Relaxed);
             if seen.fetch_add(1, Ordering::Relaxed) + 1 == events {
                 enough.notify_one();
             }
         };
-        let rebuild = cluster.rebuild(id(2), &MEND, &listener);
+        let rebuild = cluster.rebuild(id(2), &REPAIR, &listener);
         let reader = async {
             for (table, _) in &before {
                 is_read(&cluster, table).await;
@@ -489,11 +489,11 @@ async fn a_rebuild_that_ends_in_its_middle_goes_on_and_what_is_read_meanwhile_is
         drop(cluster);
         if let Some(report) = ended {
             assert!(report.left.is_empty() && report.tables.len() == 3, "{report:?}");
-            // Readers mend, too: nothing is done twice, and nothing is left.
-            assert!(mended + found.load(Ordering::Relaxed) <= places);
+            // Readers repair, too: nothing is done twice, and nothing is left.
+            assert!(repaired + found.load(Ordering::Relaxed) <= places);
             break;
         }
-        (mended, ends) = (mended + found.load(Ordering::Relaxed), ends + 1);
+        (repaired, ends) = (repaired + found.load(Ordering::Relaxed), ends + 1);
         if events % 2 == 0 {
             rack.restart(2);
         }
@@ -508,7 +508,7 @@ async fn a_rebuild_that_ends_in_its_middle_goes_on_and_what_is_read_meanwhile_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_times_damage_to_at_most_two_nodes_is_found_and_mended() {
+async fn ten_thousand_times_damage_to_at_most_two_nodes_is_found_and_repaired() {
     let (rack, cluster, lying) = four().await;
     let mut state = 20_u64;
     let mut draw = |below: u64| {
@@ -541,8 +541,8 @@ async fn ten_thousand_times_damage_to_at_most_two_nodes_is_found_and_mended() {
             let file = File::open(rack.device(node)).unwrap();
             spoiled += places.iter().filter(|(extent, whole)| bytes(&file, extent) != *whole).count() as u64;
         }
-        let report = scrub(&cluster, 7, MEND).await;
-        assert_eq!((report.corrupt.count, report.mended), (spoiled, spoiled), "round {round}: {report:?}");
+        let report = scrub(&cluster, 7, REPAIR).await;
+        assert_eq!((report.corrupt.count, report.repaired), (spoiled, spoiled), "round {round}: {report:?}");
         assert!(report.is_whole(), "round {round}: {report:?}");
         lying.is_there(&rack);
     }
@@ -553,7 +553,7 @@ async fn bytes_that_nobody_has_any_more_are_named_by_node_and_device() {
     let (mut rack, _, lying) = four().await;
     [0, 1, 3].into_iter().for_each(|node| rack.stop(node));
     let cluster = rack.connect(3).await.unwrap();
-    let report = scrub(&cluster, 7, ScrubOptions { repair: false, ..MEND }).await;
+    let report = scrub(&cluster, 7, ScrubOptions { repair: false, ..REPAIR }).await;
     assert!(report.unreadable.count > 0 && !report.is_whole(), "{report:?}");
     let pages = |node: usize| lying.places[node].iter().any(|(extent, _)| extent.length_bytes > 0);
     for node in [0, 1, 3].into_iter().filter(|node| pages(*node)) {

@@ -1,7 +1,7 @@
 //! How do nodes check and take bytes of stripes?
 //!
-//! Invariant: what is mended because a read found it corrupt is not waited for, and at most
-//! [`MENDS_MAX`] pages at a time are; others are found by the next read.
+//! Invariant: what is repaired because a read found it corrupt is not waited for, and at most
+//! [`REPAIRS_MAX`] pages at a time are; others are found by the next read.
 
 use std::sync::{
     Arc,
@@ -10,7 +10,7 @@ use std::sync::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, Mend, Request, Verified, Verify},
+    message::{Answer, Repair, Request, Verified, Verify},
     stripe_set::SetId,
 };
 use tokio::sync::Semaphore;
@@ -19,7 +19,7 @@ use super::stripes::Stripes;
 use crate::{
     ClientError, Cluster,
     cluster::{taken, unexpected},
-    limits::MENDS_MAX,
+    limits::REPAIRS_MAX,
     status::target_in,
 };
 
@@ -29,21 +29,21 @@ pub struct CorruptPages {
     /// Pages that came from others instead.
     pub found: u64,
     /// Those of them that are whole again where they lie.
-    pub mended: u64,
+    pub repaired: u64,
 }
 
-/// Mending on the side.
+/// Repairs on the side.
 #[derive(Debug)]
-pub(crate) struct Mending {
+pub(crate) struct Repairing {
     permits: Arc<Semaphore>,
     found: AtomicU64,
-    mended: Arc<AtomicU64>,
+    repaired: Arc<AtomicU64>,
 }
 
-impl Default for Mending {
+impl Default for Repairing {
     fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(MENDS_MAX));
-        Self { permits, found: AtomicU64::new(0), mended: Arc::default() }
+        let permits = Arc::new(Semaphore::new(REPAIRS_MAX));
+        Self { permits, found: AtomicU64::new(0), repaired: Arc::default() }
     }
 }
 
@@ -52,20 +52,20 @@ impl Cluster {
     /// for who looks for them.
     #[must_use]
     pub fn corrupt_pages(&self) -> CorruptPages {
-        let Mending { found, mended, .. } = &self.shared.mending;
-        CorruptPages { found: found.load(Relaxed), mended: mended.load(Relaxed) }
+        let Repairing { found, repaired, .. } = &self.shared.repairing;
+        CorruptPages { found: found.load(Relaxed), repaired: repaired.load(Relaxed) }
     }
 
     /// Has a node take bytes for places of a set.
-    pub(super) async fn mend(
+    pub(super) async fn repair(
         &self,
         node: NodeId,
         set: SetId,
         places: &[(u64, &[u8])],
     ) -> Result<(), ClientError> {
-        let during = "mend";
+        let during = "repair";
         let length = places.iter().map(|(_, bytes)| bytes.len()).sum();
-        let span = self.shared.memory.take(length, "bytes to be mended").await?;
+        let span = self.shared.memory.take(length, "bytes to be repaired").await?;
         let mut offset = 0;
         for (_, bytes) in places {
             let copied = span.copy_in(offset, bytes);
@@ -80,7 +80,7 @@ impl Cluster {
         let mut source = target_in(&span);
         source.length_bytes = length as u64;
         let places = places.iter().map(|(place, _)| *place).collect();
-        let request = Request::Mend(Mend { set, places, source });
+        let request = Request::Repair(Repair { set, places, source });
         let mut reply = self.ask(node, request, Some(span)).await?;
         match taken(node, during, &mut reply)? {
             Answer::Done => Ok(()),
@@ -89,24 +89,24 @@ impl Cluster {
     }
 
     /// Has a node take a page that a read found corrupt, at some time.
-    pub(super) fn mend_later(&self, stripes: &Stripes, node: NodeId, place: u64, bytes: &[u8]) {
-        let mending = &self.shared.mending;
-        mending.found.fetch_add(1, Relaxed);
+    pub(super) fn repair_later(&self, stripes: &Stripes, node: NodeId, place: u64, bytes: &[u8]) {
+        let repairing = &self.shared.repairing;
+        repairing.found.fetch_add(1, Relaxed);
         let set = stripes.set.id;
         tracing::warn!(%node, %set, place, "a page was corrupt; others gave it");
         let (Ok(runtime), Ok(permit)) =
-            (tokio::runtime::Handle::try_current(), Arc::clone(&mending.permits).try_acquire_owned())
+            (tokio::runtime::Handle::try_current(), Arc::clone(&repairing.permits).try_acquire_owned())
         else {
             return;
         };
-        let (cluster, bytes, mended) = (self.clone(), bytes.to_vec(), Arc::clone(&mending.mended));
+        let (cluster, bytes, repaired) = (self.clone(), bytes.to_vec(), Arc::clone(&repairing.repaired));
         runtime.spawn(async move {
-            match cluster.mend(node, set, &[(place, &bytes)]).await {
+            match cluster.repair(node, set, &[(place, &bytes)]).await {
                 Ok(()) => {
-                    mended.fetch_add(1, Relaxed);
-                    tracing::info!(%node, %set, place, "a corrupt page was mended");
+                    repaired.fetch_add(1, Relaxed);
+                    tracing::info!(%node, %set, place, "a corrupt page was repaired");
                 }
-                Err(error) => tracing::warn!(%node, %set, place, %error, "a corrupt page was not mended"),
+                Err(error) => tracing::warn!(%node, %set, place, %error, "a corrupt page was not repaired"),
             }
             drop(permit);
         });

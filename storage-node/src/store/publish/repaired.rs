@@ -1,7 +1,7 @@
 //! How does a node get back what it has lost of protected tables: its part, or only the map?
 //!
 //! ```text
-//! folder lost   map kept as that of a load -> adopt: the same extents taken, catalog with the table as committed durable, bytes yet to be mended
+//! folder lost   map kept as that of a load -> adopt: the same extents taken, catalog with the table as committed durable, bytes yet to be repaired
 //! map lost      map kept of the table that is here: held against it, durable, in use
 //! ```
 //!
@@ -57,7 +57,7 @@ impl Publishing {
         })?;
         table.map = MapHere::Kept(kept);
         for set in &table.sets {
-            // Without memory for that, places are mended one by one.
+            // Without memory for that, places are repaired one by one.
             if let Err(full) = set.adopted(&self.store.space) {
                 tracing::warn!(set = %set.id(), reason = %full, "a set is adopted, but stripes cannot be relayed into it");
             }

@@ -9,7 +9,7 @@ use rackscan_format::{
 
 use crate::support::{Rack, append, definition, id, is_read, load, said, table};
 
-/// Publishes a successor that keeps all segments but those named, one row less each, with a new
+/// Publishes a new version that keeps all segments but those named, one row less each, with a new
 /// segment at some nodes.
 pub(crate) async fn succeed(
     rack: &Rack,
@@ -40,7 +40,7 @@ fn numbers(table: &ClusterTable) -> Vec<SegmentId> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_successor_survives_losses_with_what_it_keeps_and_what_it_adds_and_its_predecessor_is_read_on() {
+async fn a_new_version_survives_losses_with_what_it_keeps_and_what_it_adds_and_its_predecessor_is_read_on() {
     let mut rack = Rack::new(4);
     let cluster = rack.connect(2).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[1, 2, 1, 2]).await;
@@ -54,8 +54,8 @@ async fn a_successor_survives_losses_with_what_it_keeps_and_what_it_adds_and_its
         let degraded = rack.connect(2).await.unwrap();
         assert!(said(&table(&degraded, 8).await) == said(&second));
         assert!(is_read(&degraded, &second).await.0 > 0);
-        // Whoever began on the table before reads on what it still shares with the successor, whose
-        // map he finds.
+        // Whoever began on the table before reads on what it still shares with the new version,
+        // whose map he finds.
         let mut kept = first.clone();
         kept.segments.retain(|placed| placed.directory.segment != SegmentId(1));
         assert!(is_read(&degraded, &kept).await.0 > 0);
@@ -103,7 +103,7 @@ async fn a_stripe_set_goes_when_none_of_its_segments_is_kept_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_becomes_protected_by_a_successor_that_says_so() {
+async fn a_table_becomes_protected_by_a_new_version_that_says_so() {
     let mut rack = Rack::new(3);
     let cluster = rack.connect(0).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), None), &[1, 2, 1]).await;

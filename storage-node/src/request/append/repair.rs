@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rackscan_format::{
     ids::DeviceId,
-    message::{Mend, Refusal},
+    message::{Refusal, Repair},
 };
 
 use super::{Append, Page, What, begin};
@@ -19,27 +19,27 @@ use crate::{
     task::{Place, Work, malformed},
 };
 
-/// What is mended.
-pub(super) struct Mending {
+/// What is repaired.
+pub(super) struct Repairing {
     set: Arc<HeldSet>,
     places: Vec<(u64, HeldPlace)>,
     /// Devices that are yet to be flushed.
     devices: Vec<DeviceId>,
 }
 
-impl Mending {
+impl Repairing {
     /// Whether these are the bytes of the place.
     pub(super) fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let (number, place) = &self.places[index];
         let set = self.set.id();
         place.check(bytes).map_err(|reason| {
-            malformed(format!("place {number} of set {set} is not mended by that: {reason}"))
+            malformed(format!("place {number} of set {set} is not repaired by that: {reason}"))
         })
     }
 }
 
-/// Begins to mend.
-pub(crate) fn mend(core: &mut Core, place: Place, request: &Mend) -> Result<Box<dyn Work>, Refusal> {
+/// Begins to repair.
+pub(crate) fn repair(core: &mut Core, place: Place, request: &Repair) -> Result<Box<dyn Work>, Refusal> {
     let set = core.node.store.held_set(request.set)?;
     let (mut places, mut pages, mut source_offset) = (Vec::new(), Vec::new(), 0);
     for number in &request.places {
@@ -62,7 +62,7 @@ pub(crate) fn mend(core: &mut Core, place: Place, request: &Mend) -> Result<Box<
     let mut devices: Vec<DeviceId> = places.iter().map(|(_, place)| place.extent.device).collect();
     devices.sort_unstable();
     devices.dedup();
-    let what = What::Places(Mending { set, places, devices });
+    let what = What::Places(Repairing { set, places, devices });
     let mut append = begin(core, place, request.set.load, 0, request.source, what)?;
     append.plan_these(pages);
     Ok(Box::new(append))
@@ -72,14 +72,14 @@ impl Append {
     /// Makes durable what was written, if that is not left to somebody else. True when nothing is
     /// left to be flushed.
     pub(super) fn flush(&mut self, core: &mut Core, place: Place) -> bool {
-        let What::Places(mending) = &mut self.what else { return true };
-        while let Some(device) = mending.devices.last().copied() {
+        let What::Places(repairing) = &mut self.what else { return true };
+        while let Some(device) = repairing.devices.last().copied() {
             if !core.has_room() {
                 return false;
             }
             match core.flush(place, u32::MAX, device) {
                 Submitted::Underway => {
-                    mending.devices.pop();
+                    repairing.devices.pop();
                     self.under_way += 1;
                 }
                 Submitted::NoRoom => return false,

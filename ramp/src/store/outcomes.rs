@@ -38,7 +38,7 @@ pub struct Transaction {
 
 /// All that a home knows of the ends of transactions.
 #[derive(Debug, Default)]
-pub(crate) struct Fates {
+pub(crate) struct Outcomes {
     known: BTreeMap<Timestamp, Transaction>,
     /// How many of them are not known to be committed.
     in_doubt: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Fates {
     floor: Timestamp,
 }
 
-impl Fates {
+impl Outcomes {
     pub(crate) fn get(&self, timestamp: Timestamp) -> Option<&Transaction> {
         self.known.get(&timestamp)
     }
@@ -176,50 +176,50 @@ mod tests {
 
     #[test]
     fn promises_beyond_the_bound_are_kept_in_bulk() {
-        let mut fates = Fates::default();
-        (1..=REFUSALS_MAX as u64 + 2).for_each(|time| drop(fates.refuse(at(10 * time))));
-        assert_eq!((fates.refused().count(), fates.floor()), (REFUSALS_MAX, at(20)));
+        let mut outcomes = Outcomes::default();
+        (1..=REFUSALS_MAX as u64 + 2).for_each(|time| drop(outcomes.refuse(at(10 * time))));
+        assert_eq!((outcomes.refused().count(), outcomes.floor()), (REFUSALS_MAX, at(20)));
         for time in [5, 10, 20] {
             assert_eq!(
-                fates.may_prepare(at(time)),
+                outcomes.may_prepare(at(time)),
                 Err(Refusal::Behind { timestamp: at(time), floor: at(20) })
             );
-            assert_eq!(fates.vote(at(time)), Some(Vote::Forgotten));
+            assert_eq!(outcomes.vote(at(time)), Some(Vote::Forgotten));
         }
-        assert_eq!(fates.may_prepare(at(30)), Err(Refusal::Promised { timestamp: at(30) }));
-        assert_eq!((fates.may_prepare(at(31)), fates.vote(at(31))), (Ok(()), None));
+        assert_eq!(outcomes.may_prepare(at(30)), Err(Refusal::Promised { timestamp: at(30) }));
+        assert_eq!((outcomes.may_prepare(at(31)), outcomes.vote(at(31))), (Ok(()), None));
     }
 
     #[test]
     fn what_ended_without_its_coordinator_is_remembered_until_that_knows() {
-        let mut fates = Fates::default();
+        let mut outcomes = Outcomes::default();
         let transaction =
             Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
         for time in 1..=ENDED_MAX as u64 + 1 {
-            fates.insert(at(time), transaction.clone());
-            assert!(!fates.end(at(time)), "it is in doubt");
-            fates.commit(at(time));
-            assert!(fates.end(at(time)));
+            outcomes.insert(at(time), transaction.clone());
+            assert!(!outcomes.end(at(time)), "it is in doubt");
+            outcomes.commit(at(time));
+            assert!(outcomes.end(at(time)));
         }
-        let votes = [1, 2, 3].map(|time| fates.vote(at(time)));
+        let votes = [1, 2, 3].map(|time| outcomes.vote(at(time)));
         assert_eq!(votes, [Some(Vote::Forgotten), Some(Vote::Committed), Some(Vote::Committed)]);
-        assert_eq!(fates.may_prepare(at(2)), Err(Refusal::Collision { timestamp: at(2) }));
-        assert!(fates.settle(at(2)));
-        assert_eq!(fates.vote(at(2)), None);
+        assert_eq!(outcomes.may_prepare(at(2)), Err(Refusal::Collision { timestamp: at(2) }));
+        assert!(outcomes.settle(at(2)));
+        assert_eq!(outcomes.vote(at(2)), None);
     }
 
     #[test]
     fn what_did_not_end_everywhere_is_bounded_and_known() {
-        let mut fates = Fates::default();
+        let mut outcomes = Outcomes::default();
         let transaction =
             Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
-        (1..=UNSETTLED_MAX as u64).for_each(|time| fates.insert(at(time), transaction.clone()));
+        (1..=UNSETTLED_MAX as u64).for_each(|time| outcomes.insert(at(time), transaction.clone()));
         let full = Err(Refusal::Unsettled { found: UNSETTLED_MAX as u64 });
-        assert_eq!(fates.may_prepare(at(1 << 40)), full);
-        assert!(!fates.settle(at(1)), "it is in doubt");
-        assert_eq!(fates.commit(at(1)), Some(Vec::new()));
-        assert_eq!(fates.commit(at(1)), None, "once");
-        assert!(fates.settle(at(1)));
-        assert_eq!(fates.may_prepare(at(1 << 40)), Ok(()));
+        assert_eq!(outcomes.may_prepare(at(1 << 40)), full);
+        assert!(!outcomes.settle(at(1)), "it is in doubt");
+        assert_eq!(outcomes.commit(at(1)), Some(Vec::new()));
+        assert_eq!(outcomes.commit(at(1)), None, "once");
+        assert!(outcomes.settle(at(1)));
+        assert_eq!(outcomes.may_prepare(at(1 << 40)), Ok(()));
     }
 }

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 
 /// What happened in all cases so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     pub(crate) cases: u64,
     ways: u64,
     rows: u64,
@@ -40,7 +40,7 @@ const TO_MEET: [&str; 14] = [
 const TO_MEET_IN_LONG: [&str; 2] = ["narrowed by operators above", "keys looked up in a filter"];
 const LONG_CASES: u64 = 10_000;
 
-impl Tally {
+impl Counters {
     /// A case that ended as it should.
     pub(crate) fn add(&mut self, expected: &Result<Answer, String>, ways: &[Ended]) {
         self.cases += 1;
@@ -78,7 +78,7 @@ impl Tally {
             self.meet("aggregate in the scan", !scan.pushed_aggregates.is_empty());
             self.meet("keys in the scan", !scan.pushed_keys.is_empty());
             self.meet("several segments", scan.segments > 1);
-            self.meet("narrowed by operators above", scan.narrowing.segments > 0);
+            self.meet("narrowed by operators above", scan.runtime_filter.segments > 0);
         }
         let total = &report.total;
         self.meet("pages skipped by zone maps", total.work.pages_skipped_by_zone > 0);
@@ -115,7 +115,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cases, ways, rows, errors_agreed, errors_of_some, met } = self;
         write!(

@@ -161,7 +161,7 @@ impl Pace {
 
 /// What one scan has taught while it runs, and what was tried.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Course {
+pub struct Feedback {
     selectivity: Ratio,
     output_rows: Ratio,
     row_bytes: Ratio,
@@ -175,7 +175,7 @@ pub struct Course {
     explored: u32,
 }
 
-impl Course {
+impl Feedback {
     /// Decides where the next segment is scanned; `left` of its node come after it.
     ///
     /// # Errors
@@ -416,14 +416,14 @@ pub fn plan<'p>(
     calibration: &Calibration,
     policy: Policy,
 ) -> Result<Vec<Decision>, PlacementError> {
-    let (mut cluster, mut course) = (cluster.clone(), Course::default());
+    let (mut cluster, mut feedback) = (cluster.clone(), Feedback::default());
     let profiles: Vec<&ScanProfile> = profiles.into_iter().collect();
     let mut left = BTreeMap::new();
     profiles.iter().for_each(|profile| *left.entry(profile.node).or_insert(0_usize) += 1);
     let decisions = profiles.into_iter().map(|profile| {
         let left = left.entry(profile.node).or_default();
         *left = left.saturating_sub(1);
-        let decision = course.decide(profile, &cluster, calibration, policy, *left)?;
+        let decision = feedback.decide(profile, &cluster, calibration, policy, *left)?;
         cluster.add(profile.node, &decision.demand);
         Ok(decision)
     });

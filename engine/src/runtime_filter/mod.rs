@@ -105,7 +105,7 @@ impl Narrowed {
 
 /// What narrows one scan, and the program that follows from it.
 #[derive(Debug)]
-pub(crate) struct Narrowing {
+pub(crate) struct RuntimeFilter {
     plain: Arc<Narrowed>,
     pushed: Vec<Pushed>,
     /// What [`Self::tell`] added.
@@ -119,7 +119,7 @@ pub(crate) struct Narrowing {
     await_until: OnceLock<Instant>,
 }
 
-impl Narrowing {
+impl RuntimeFilter {
     /// Of a scan by `program` that nothing narrows.
     pub(crate) fn none(program: Arc<VerifiedProgram>) -> Self {
         Self::by(program, Vec::new())
@@ -302,7 +302,7 @@ impl Narrowing {
     }
 
     fn make(&self, snapshot: &TableSnapshot) -> Arc<Narrowed> {
-        let mut builder = ProgramBuilder::narrowing(&snapshot.definition, self.plain.program.program());
+        let mut builder = ProgramBuilder::runtime_filter(&snapshot.definition, self.plain.program.program());
         for pushed in self.pushed.iter().chain(self.told().iter()) {
             match pushed.armed.get() {
                 Some(Source::Join { sketch, .. }) => self.add_keys(&mut builder, pushed, sketch),

@@ -8,27 +8,27 @@ use rackscan_format::home::KeyHash;
 
 /// For each of `nodes` nodes the rows, ascending, whose key in `keys` (a column in its stored form)
 /// has its home there.
-pub(crate) fn deal(keys: &ArrayRef, nodes: usize) -> Vec<Vec<u32>> {
+pub(crate) fn distribute(keys: &ArrayRef, nodes: usize) -> Vec<Vec<u32>> {
     let mut rows_of = vec![Vec::with_capacity(keys.len() / nodes + keys.len() / 8); nodes];
     match keys.data_type() {
         DataType::Int64 => {
-            deal_by(keys.as_primitive::<Int64Type>(), KeyHash::of_integer, &mut rows_of);
+            distribute_by(keys.as_primitive::<Int64Type>(), KeyHash::of_integer, &mut rows_of);
         }
         DataType::Float64 => {
-            deal_by(keys.as_primitive::<Float64Type>(), KeyHash::of_float, &mut rows_of);
+            distribute_by(keys.as_primitive::<Float64Type>(), KeyHash::of_float, &mut rows_of);
         }
         DataType::Utf8View => {
-            deal_by(keys.as_string_view(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of);
+            distribute_by(keys.as_string_view(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of);
         }
         DataType::LargeUtf8 => {
-            deal_by(keys.as_string::<i64>(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of);
+            distribute_by(keys.as_string::<i64>(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of);
         }
-        _ => deal_by(keys.as_string::<i32>(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of),
+        _ => distribute_by(keys.as_string::<i32>(), |key| KeyHash::of_text(key.as_bytes()), &mut rows_of),
     }
     rows_of
 }
 
-fn deal_by<A: ArrayAccessor>(keys: A, hash: impl Fn(A::Item) -> KeyHash, rows_of: &mut [Vec<u32>]) {
+fn distribute_by<A: ArrayAccessor>(keys: A, hash: impl Fn(A::Item) -> KeyHash, rows_of: &mut [Vec<u32>]) {
     let nodes = rows_of.len();
     for (row, number) in (0..keys.len()).zip(0_u32..) {
         let hash = if keys.is_valid(row) { hash(keys.value(row)) } else { KeyHash::NULL };
@@ -43,21 +43,22 @@ mod tests {
     use std::sync::Arc;
 
     fn rows_once(keys: ArrayRef, nodes: usize) -> Vec<Vec<u32>> {
-        let dealt = deal(&keys, nodes);
-        let mut all: Vec<u32> = dealt.concat();
+        let distributed = distribute(&keys, nodes);
+        let mut all: Vec<u32> = distributed.concat();
         all.sort_unstable();
         assert_eq!(all, (0..u32::try_from(keys.len()).unwrap()).collect::<Vec<_>>());
-        assert!(dealt.iter().all(|rows| rows.is_sorted()));
-        dealt
+        assert!(distributed.iter().all(|rows| rows.is_sorted()));
+        distributed
     }
 
     #[test]
     fn every_row_has_one_home_and_equal_keys_have_the_same() {
         let keys: Vec<Option<i64>> = (0..5000).map(|row| (row % 7 != 0).then_some(row % 100)).collect();
         for nodes in [1, 3, 4] {
-            let dealt = rows_once(Arc::new(Int64Array::from(keys.clone())), nodes);
+            let distributed = rows_once(Arc::new(Int64Array::from(keys.clone())), nodes);
             for key in keys.iter().take(200) {
-                let homes = dealt.iter().filter(|rows| rows.iter().any(|row| keys[*row as usize] == *key));
+                let homes =
+                    distributed.iter().filter(|rows| rows.iter().any(|row| keys[*row as usize] == *key));
                 assert_eq!(homes.count(), 1, "key {key:?}");
             }
         }

@@ -34,7 +34,7 @@ pub(crate) struct Scrub {
 /// `rackscan fsck`
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Looks at everything and changes nothing: catalogs and maps of all nodes, checksums of all pages and cells of parity, and all equations. `rackscan scrub` mends what is\n\
+    after_help = "Looks at everything and changes nothing: catalogs and maps of all nodes, checksums of all pages and cells of parity, and all equations. `rackscan scrub` repairs what is\n\
                   corrupt, `rackscan rebuild` gives a node back what it has lost.\n\n\
                   Exit code 0 if nothing at all is wrong, 1 if something is.\n\n\
                   Examples:\n  rackscan fsck\n  rackscan fsck orders --rate 50MiB"

@@ -3,7 +3,7 @@
 //! Invariants
 //! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages
 //!   for the home by those of all reactors, replies of other nodes by what may be outstanding
-//!   there, new connections by `MAILBOX_MAX`.
+//!   there, new connections by `MESSAGE_QUEUE_MAX`.
 //! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays
 //!   rung until drained.
 
@@ -21,7 +21,7 @@ use rustix::event::EventfdFlags;
 use crate::{
     copies::Kept,
     home::{Asked, Caller, Report},
-    limits::MAILBOX_MAX,
+    limits::MESSAGE_QUEUE_MAX,
     peers::PeerReport,
     scan_pool::ScanResult,
     store::ConnectionId,
@@ -60,12 +60,12 @@ pub(crate) enum Mail {
 
 /// The mail of one reactor, and the bell by which it wakes.
 #[derive(Debug)]
-pub(crate) struct Mailbox {
+pub(crate) struct MessageQueue {
     mail: Mutex<VecDeque<Mail>>,
     bell: OwnedFd,
 }
 
-impl Mailbox {
+impl MessageQueue {
     pub(crate) fn new() -> std::io::Result<Self> {
         let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { mail: Mutex::default(), bell })
@@ -82,7 +82,7 @@ impl Mailbox {
     pub(crate) fn hand_over(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-            if mail.len() >= MAILBOX_MAX {
+            if mail.len() >= MESSAGE_QUEUE_MAX {
                 return Err(connection);
             }
             mail.push_back(Mail::Connected(connection));
@@ -110,7 +110,7 @@ impl Mailbox {
     }
 }
 
-impl AsFd for Mailbox {
+impl AsFd for MessageQueue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -119,17 +119,21 @@ impl AsFd for Mailbox {
 /// Where the outcome of work on another thread goes.
 #[derive(Debug)]
 pub(crate) struct ReplyTo<T> {
-    mailbox: Arc<Mailbox>,
+    message_queue: Arc<MessageQueue>,
     task: TaskIndex,
     wrap: fn(TaskIndex, T) -> Mail,
 }
 
 impl<T> ReplyTo<T> {
-    pub(crate) fn new(mailbox: Arc<Mailbox>, task: TaskIndex, wrap: fn(TaskIndex, T) -> Mail) -> Self {
-        Self { mailbox, task, wrap }
+    pub(crate) fn new(
+        message_queue: Arc<MessageQueue>,
+        task: TaskIndex,
+        wrap: fn(TaskIndex, T) -> Mail,
+    ) -> Self {
+        Self { message_queue, task, wrap }
     }
 
     pub(crate) fn send(self, outcome: T) {
-        self.mailbox.send((self.wrap)(self.task, outcome));
+        self.message_queue.send((self.wrap)(self.task, outcome));
     }
 }

@@ -1,7 +1,7 @@
 //! What has a scan done so far?
 //!
-//! One tally per scan of a plan; every segment adds to it, so that a query that fails or is dropped
-//! has counted what it did.
+//! One counters per scan of a plan; every segment adds to it, so that a query that fails or is
+//! dropped has counted what it did.
 
 use crate::report::{
     BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason,
@@ -19,7 +19,7 @@ use std::{
 
 /// The figures of one scan while it runs.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counters {
     state: Mutex<State>,
 }
 
@@ -35,7 +35,7 @@ struct State {
 /// Where a segment is scanned, and why there.
 pub(super) type Placed = (Placement, ScanReason);
 
-impl Tally {
+impl Counters {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,7 +2,8 @@
 //!
 //! Every stripe of which something is corrupt there is relayed whole: survivors send each other
 //! what they have, and the node writes its cells. A stripe counts if its cells have the checksums
-//! that the set says; what does not come back like that is left to whoever mends places (`repair`).
+//! that the set says; what does not come back like that is left to whoever repairs places
+//! (`repair`).
 //!
 //! Invariants
 //! - A place counts as brought back when all cells that it lies in are.
@@ -22,12 +23,12 @@ use crate::limits::RELAYED_BYTES_MIN;
 
 /// Who brings cells back, and of which table.
 #[derive(Debug)]
-pub(super) struct Bringing {
+pub(super) struct StripeRebuild {
     pub(super) table: TableId,
     pub(super) relays: Relays,
 }
 
-impl Bringing {
+impl StripeRebuild {
     /// Has what can be brought back of these places of a node; returns those that are.
     pub(super) async fn back(
         &self,
@@ -42,7 +43,7 @@ impl Bringing {
         let session = match self.relays.open(stripes, purpose).await {
             Ok(session) => session,
             Err(why) => {
-                tracing::info!(set = %stripes.set.id, why, "nothing is relayed; places are mended one by one");
+                tracing::info!(set = %stripes.set.id, why, "nothing is relayed; places are repaired one by one");
                 return Vec::new();
             }
         };
@@ -66,18 +67,18 @@ impl Bringing {
         let carried =
             session.carry(numbers.iter().map(|number| (*number, bytes(number))), Some(pace), done).await;
         if let Err(why) = carried {
-            tracing::warn!(set = %stripes.set.id, why, "relays have ended early; what is left is mended place by place");
+            tracing::warn!(set = %stripes.set.id, why, "relays have ended early; what is left is repaired place by place");
         }
         let is_back =
             |corrupt: &&u64| of_place(stripes, place, **corrupt).all(|stripe| back.contains(&stripe));
-        let brought: Vec<u64> = corrupt.iter().filter(is_back).copied().collect();
-        let spots = brought.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));
-        pace.mended(brought.len() as u64, spots.map(|spot| stripes.bytes_of(spot)).sum());
-        brought
+        let stripe_rebuild: Vec<u64> = corrupt.iter().filter(is_back).copied().collect();
+        let spots = stripe_rebuild.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));
+        pace.repaired(stripe_rebuild.len() as u64, spots.map(|spot| stripes.bytes_of(spot)).sum());
+        stripe_rebuild
     }
 }
 
-/// Whether these places of a node are worth a session: to open one takes longer than to mend a
+/// Whether these places of a node are worth a session: to open one takes longer than to repair a
 /// little.
 pub(super) fn is_much(stripes: &Stripes, place: usize, corrupt: &[u64]) -> bool {
     let spots = corrupt.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// What sessions did in a phase.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct Counters {
     /// Of whole transactions: of reads that are followed by writes, of both.
     pub latencies: Latencies,
     /// Of reads and scans.
@@ -47,7 +47,7 @@ pub struct Tally {
     pub elapsed: Duration,
 }
 
-impl Tally {
+impl Counters {
     pub(super) fn read(&mut self, done: &ReadDone, latency: Duration) {
         self.reads.record(latency);
         self.keys_read += done.items.len() as u64;

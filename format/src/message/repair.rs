@@ -39,10 +39,10 @@ pub struct Verified {
 
 /// Bytes for places.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mend {
+pub struct Repair {
     /// The set.
     pub set: SetId,
-    /// The places, at most `MEND_PLACES_MAX`.
+    /// The places, at most `REPAIR_PLACES_MAX`.
     pub places: Vec<u64>,
     /// The requester's memory with exactly their bytes, one behind the other in the order of the
     /// list.
