@@ -4,7 +4,7 @@
 //! text --> DataFusion's plan                                        (session, catalog)
 //!            filters, projections, partial aggregates --> program   (pushdown, rules/partial_aggregate)
 //!            ScanExec: segments dealt to partitions                 (request, exec)
-//!              each segment: estimate --> planner::Course --> local | remote_fetch | remote_process
+//!              each segment: estimate --> planner::Feedback --> local | remote_fetch | remote_process
 //!                            what it did ----^                                                        (meter, steering)
 //!              operators above: keys of joins, thresholds --> the programs of segments still to begin    (narrowing, rules/key_filters)
 //!            batches, figures                                       (report, explain)

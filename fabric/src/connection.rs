@@ -139,7 +139,7 @@ impl Connection {
         Ok(remote)
     }
 
-    /// As `register` for writing; a write there that is followed by a [`Connection::knock`] wakes
+    /// As `register` for writing; a write there that is followed by a [`Connection::wake`] wakes
     /// an owner that sleeps. Not on `verbs`, where only messages and immediates do. See
     /// [`crate::post`], which is made of it.
     ///

@@ -1,12 +1,12 @@
 //! What has a scan taught so far, and where does its next segment go?
 //!
 //! ```text
-//! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Course, Pace
+//! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Feedback, Pace
 //! ```
 //!
 //! The first segments follow the price model. Whatever ends says how many rows passed, how many
 //! came out, which bytes moved and who computed for how long; the next profile is corrected by it.
-//! What is learned of a scan ends with it (`Course`), what is learned of a node serves the next
+//! What is learned of a scan ends with it (`Feedback`), what is learned of a node serves the next
 //! scan too, for a while (`Pace`).
 //!
 //! Invariants

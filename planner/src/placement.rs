@@ -4,7 +4,7 @@
 //! - A forced policy is obeyed or refused with the way out, never replaced in silence.
 //! - `auto` takes the cheapest placement that applies.
 //! - Decisions are per segment, made when its scan begins, with the load reports of that moment and
-//!   with what the segments before have taught (see `course`).
+//!   with what the segments before have taught (see `feedback`).
 
 use crate::{
     calibration::Calibration,

@@ -76,7 +76,7 @@ fn started_in(
     batch_rows: &Arc<BatchRows>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
     // DataFusion's hash joins would wait until all partitions have the keys of their build sides,
-    // to fill filters that nobody reads (`narrowing`). Where an operator above needs but some of
+    // to fill filters that nobody reads (`runtime_filter`). Where an operator above needs but some of
     // the partitions they would wait for ever (55.2).
     let mut config = state.config().clone().with_extension(Arc::clone(batch_rows));
     config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
