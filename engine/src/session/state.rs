@@ -53,8 +53,8 @@ pub(crate) fn session_state(
     // DataFusion 55.2 narrows by MIN and MAX of columns also where another aggregate of the same
     // list is about an expression.
     config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // Keys come from taps (`runtime_filter`); lists of them in DataFusion's own filters would be made
-    // for nobody.
+    // Keys come from taps (`runtime_filter`); lists of them in DataFusion's own filters would be
+    // made for nobody.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
     if let Some(bytes) = options.memory_bytes {
         let execution = &mut config.options_mut().execution;

@@ -76,8 +76,8 @@ fn started_in(
     batch_rows: &Arc<BatchRows>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
     // DataFusion's hash joins would wait until all partitions have the keys of their build sides,
-    // to fill filters that nobody reads (`runtime_filter`). Where an operator above needs but some of
-    // the partitions they would wait for ever (55.2).
+    // to fill filters that nobody reads (`runtime_filter`). Where an operator above needs but some
+    // of the partitions they would wait for ever (55.2).
     let mut config = state.config().clone().with_extension(Arc::clone(batch_rows));
     config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
     let context =
