@@ -12,7 +12,7 @@ use rackscan_engine::arrow::{
     row::{RowConverter, Rows, SortField},
     util::display::array_value_to_string,
 };
-use std::{ops::Range, sync::Arc};
+use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 /// Of the magnitudes' sum: more than the roundings of `JOINED_ROWS_MAX` additions in any order, and
 /// in both answers.
@@ -95,7 +95,21 @@ impl<'a> Compared<'a> {
         }
         let keys = RowConverter::new(fields.collect())?.convert_columns(&columns)?;
         if !is_ordered {
-            order.sort_unstable_by(|one, two| keys.row(*one).cmp(&keys.row(*two)));
+            // Rows with equal keys, such as the group of NULL and the total of CUBE, are told apart by
+            // their sums.
+            let sums = (0..rows.num_columns()).filter(|column| !exact.contains(column));
+            let sums = sums.filter_map(|column| rows.column(column).as_primitive_opt::<Float64Type>());
+            let sums: Vec<_> = sums.collect();
+            let by_sums = |one: usize, two: usize| {
+                let orders = sums.iter().map(|sums| {
+                    let nulls = sums.is_valid(one).cmp(&sums.is_valid(two));
+                    nulls.then_with(|| sums.value(one).total_cmp(&sums.value(two)))
+                });
+                orders.fold(Ordering::Equal, Ordering::then)
+            };
+            order.sort_unstable_by(|one, two| {
+                keys.row(*one).cmp(&keys.row(*two)).then_with(|| by_sums(*one, *two))
+            });
         }
         Ok(Self { rows, keys: Some(keys), order })
     }
