@@ -95,8 +95,8 @@ impl<'a> Compared<'a> {
         }
         let keys = RowConverter::new(fields.collect())?.convert_columns(&columns)?;
         if !is_ordered {
-            // Rows with equal keys, such as the group of NULL and the total of CUBE, are told apart by
-            // their sums.
+            // Rows with equal keys, such as the group of NULL and the total of CUBE, are told apart
+            // by their sums.
             let sums = (0..rows.num_columns()).filter(|column| !exact.contains(column));
             let sums = sums.filter_map(|column| rows.column(column).as_primitive_opt::<Float64Type>());
             let sums: Vec<_> = sums.collect();
