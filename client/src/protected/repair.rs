@@ -39,7 +39,7 @@ pub(super) struct Repaired {
     pub(super) unreadable: Vec<(u64, String)>,
 }
 
-/// The repairing of one node's places in a set.
+/// The repair of one node's places in a set.
 pub(super) struct Repair<'r> {
     cluster: &'r Cluster,
     stripes: &'r Stripes,

@@ -22,7 +22,7 @@ use super::long_text::{joined_bytes, within_bounds};
 
 pub(crate) const BYTEA: &str = "bytea";
 
-/// What a function makes.
+/// What the function returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Made {
     Bytes,
@@ -108,7 +108,7 @@ fn as_bytes(arguments: &[ColumnarValue]) -> Result<ArrayRef> {
     let texts = cast(&values, &DataType::Utf8View)?;
     let texts = texts.as_string_view();
     if !texts.iter().flatten().any(|text| text.contains('\\')) {
-        // The views are those of the texts.
+        // Without a copy: texts and bytes have the same views.
         return Ok(Arc::new(texts.clone().to_binary_view()));
     }
     within_bounds(joined_bytes(arguments)?, texts.len(), "a cast to bytea")?;

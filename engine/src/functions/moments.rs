@@ -26,7 +26,7 @@ use datafusion::{
 
 use super::is_kept;
 
-/// What is said of the rows of a group.
+/// What a function says of the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Statistic {
     VarianceSample,
@@ -80,7 +80,7 @@ pub(super) fn statistics() -> impl Iterator<Item = Arc<AggregateUDF>> {
 }
 
 impl Statistic {
-    /// Of pairs (Y, X), or of values X.
+    /// Whether its arguments are pairs (Y, X), and not values X.
     fn has_two_columns(self) -> bool {
         use Statistic as S;
         !matches!(
@@ -98,7 +98,7 @@ impl Statistic {
         if self == Self::Count { DataType::Int64 } else { DataType::Float64 }
     }
 
-    /// NULL of too few rows.
+    /// The statistic of these sums; NULL of too few rows.
     fn of(self, sums: &Sums) -> Option<f64> {
         let Sums([n, x, xx, y, yy, xy]) = *sums;
         let (has_one, has_two) = (n >= 1.0, n >= 2.0);
@@ -158,7 +158,7 @@ impl Sums {
             *xy += far_x * far_y * scale;
             return;
         }
-        // Whose distances from an average cannot be told.
+        // NaN and infinities have no distance from an average.
         let of = |values: &[f64]| if values.iter().all(|value| value.is_finite()) { 0.0 } else { f64::NAN };
         (*xx, *yy, *xy) = (of(&[new_x]), of(&[new_y]), of(&[new_x, new_y]));
     }
@@ -182,7 +182,7 @@ impl Sums {
         (*n, *x, *y) = (all, *x + of_x, *y + of_y);
     }
 
-    /// The sums that a row of states has.
+    /// The sums in one row of states.
     fn of_states(states: &[ArrayRef], row: usize) -> Self {
         let mut sums = Self::default();
         for (sum, state) in sums.0.iter_mut().zip(states) {
