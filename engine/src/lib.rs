@@ -42,6 +42,7 @@ mod sql_text;
 mod table;
 mod time_texts;
 mod trace;
+mod visitors;
 
 pub use changes::{FoundRow, Isolation, RowChange, RowWriter};
 pub use error::EngineError;

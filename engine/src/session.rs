@@ -52,6 +52,7 @@ use datafusion::{
     physical_plan::ExecutionPlan,
     sql::parser::Statement,
 };
+use futures::future::BoxFuture;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_format::schema::TableDefinition;
 use rackscan_planner::{Calibration, Policy};
@@ -166,6 +167,8 @@ impl QueryOutcome {
     }
 }
 
+/// Methods return boxed futures: those of `async fn` would be compiled anew in each crate that awaits
+/// them, with all that they await.
 impl Engine {
     /// Reads the cluster's catalog and gets ready for queries.
     ///
@@ -212,8 +215,8 @@ impl Engine {
     ///
     /// # Errors
     /// When it cannot be read; the engine then keeps the catalog it has.
-    pub async fn refresh(&self) -> Result<(), EngineError> {
-        self.changes.renew(&self.tables).await
+    pub fn refresh<'a>(&'a self) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move { self.changes.renew(&self.tables).await })
     }
 
     /// All tables with everything that was acknowledged before this was called.
@@ -263,46 +266,58 @@ impl Engine {
     ///
     /// # Errors
     /// When it is no query, cannot be planned, cannot be placed as asked, or fails while it runs.
-    pub async fn sql(&self, sql: &str) -> Result<QueryOutcome, EngineError> {
-        let mut session = SqlSession::default();
-        let outcome = self.sql_in(&mut session, sql).await?;
-        if session.is_open() {
-            let way_out = "a transaction needs statements that follow: send them as one script";
-            return Err(EngineError::Statement { found: "BEGIN alone".to_owned(), way_out });
-        }
-        Ok(outcome)
+    pub fn sql<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<QueryOutcome, EngineError>> {
+        Box::pin(async move {
+            let mut session = SqlSession::default();
+            let outcome = self.sql_in(&mut session, sql).await?;
+            if session.is_open() {
+                let way_out = "a transaction needs statements that follow: send them as one script";
+                return Err(EngineError::Statement { found: "BEGIN alone".to_owned(), way_out });
+            }
+            Ok(outcome)
+        })
     }
 
     /// Answers one query batch by batch.
     ///
     /// # Errors
     /// As [`Engine::sql`]; those of running come with the batches.
-    pub async fn stream(&self, sql: &str) -> Result<QueryStream, EngineError> {
-        let started = Instant::now();
-        match self.statement(sql)? {
-            Parsed::Query(statement) => self.run(*statement, started, self.now().await?).await,
-            _ => Err(EngineError::Statement {
-                found: "a statement that is no query, as a stream".to_owned(),
-                way_out: "ask for it as a whole",
-            }),
-        }
+    pub fn stream<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<QueryStream, EngineError>> {
+        Box::pin(async move {
+            let started = Instant::now();
+            match self.statement(sql)? {
+                Parsed::Query(statement) => self.run(*statement, started, self.now().await?).await,
+                _ => Err(EngineError::Statement {
+                    found: "a statement that is no query, as a stream".to_owned(),
+                    way_out: "ask for it as a whole",
+                }),
+            }
+        })
     }
 
     /// Says how a query would run, or runs it and says how it did.
     ///
     /// # Errors
     /// As [`Engine::sql`].
-    pub async fn explain(&self, sql: &str, mode: ExplainMode) -> Result<Explanation, EngineError> {
-        match self.statement(sql)? {
-            Parsed::Query(statement) => self.explained(&mut SqlSession::default(), *statement, mode).await,
-            Parsed::Explain(statement, inner, _) => {
-                self.explained(&mut SqlSession::default(), *statement, mode.max(inner)).await
+    pub fn explain<'a>(
+        &'a self,
+        sql: &'a str,
+        mode: ExplainMode,
+    ) -> BoxFuture<'a, Result<Explanation, EngineError>> {
+        Box::pin(async move {
+            match self.statement(sql)? {
+                Parsed::Query(statement) => {
+                    self.explained(&mut SqlSession::default(), *statement, mode).await
+                }
+                Parsed::Explain(statement, inner, _) => {
+                    self.explained(&mut SqlSession::default(), *statement, mode.max(inner)).await
+                }
+                _ => Err(EngineError::Statement {
+                    found: "an explanation of a statement that is no query".to_owned(),
+                    way_out: "explain the query for the rows that it is about",
+                }),
             }
-            _ => Err(EngineError::Statement {
-                found: "an explanation of a statement that is no query".to_owned(),
-                way_out: "explain the query for the rows that it is about",
-            }),
-        }
+        })
     }
 
     async fn explain_statement(

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cycles;
 mod dependencies;
 mod fence;
 mod length;
@@ -28,6 +29,7 @@ mod violation;
 mod width;
 mod words;
 
+pub use cycles::{IMPORT_CYCLES, import_cycles};
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
 pub use length::{LENGTH_MAX, LONG_FILES, LongFile, too_long};

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use rackscan_tidy::{
-    DEV_UPWARD, FENCES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, RETIRED_WORDS, Tree, Violation,
-    broken_links, dead_files, is_rust, is_source, leftovers, missing_forbid, missing_opening,
-    missing_workspace_lints, not_ascii, outside_fences, packages, retired_words, too_long, too_wide,
-    unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies, vague_name, wrong_direction,
+    DEV_UPWARD, FENCES, IMPORT_CYCLES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, RETIRED_WORDS, Tree,
+    Violation, broken_links, dead_files, import_cycles, is_rust, is_source, leftovers, missing_forbid,
+    missing_opening, missing_workspace_lints, not_ascii, outside_fences, packages, retired_words, too_long,
+    too_wide, unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies, vague_name, wrong_direction,
 };
 
 static ROOT: LazyLock<&Path> =
@@ -121,6 +121,11 @@ fn names_say_what_a_file_holds() {
 fn every_crate_keeps_the_lints_of_the_workspace() {
     let manifests = texts(|path| path.ends_with("/Cargo.toml"));
     assert_none(manifests.filter_map(|(path, text)| missing_workspace_lints(path, text)));
+}
+
+#[test]
+fn files_of_a_crate_do_not_import_each_other_in_a_circle() {
+    assert_none(import_cycles(texts(is_rust), IMPORT_CYCLES));
 }
 
 #[test]

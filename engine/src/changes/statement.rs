@@ -8,13 +8,14 @@
 //! - Nothing is changed here: a query comes out.
 //! - No clause of a statement is passed over: those that are not understood are refused.
 
+use crate::visitors::visit_relations;
 use crate::{error::EngineError, table::PLACE_COLUMN};
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
         Assignment, AssignmentTarget, Delete, Expr, FromTable, Ident, Insert, ObjectName, ObjectNamePart,
         Statement as SqlStatement, TableAlias, TableFactor, TableObject, TableWithJoins, Update,
-        UpdateTableFromKind, Value, ValueWithSpan, visit_relations,
+        UpdateTableFromKind, Value, ValueWithSpan,
     },
 };
 use rackscan_format::schema::TableDefinition;
@@ -107,7 +108,7 @@ impl ChangeStatement {
         let mut names = BTreeSet::new();
         let mut take = |name: &ObjectName| {
             names.extend(last(name));
-            ControlFlow::<()>::Continue(())
+            ControlFlow::Continue(())
         };
         // Nothing breaks off.
         let _ = match &self.kind {
@@ -130,7 +131,7 @@ impl ChangeStatement {
             Ok(name) if name == self.table => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         };
-        visit_relations(source.as_ref(), is_it).is_break()
+        visit_relations(source.as_ref(), &mut { is_it }).is_break()
     }
 
     pub(crate) fn verb(&self) -> Verb {

@@ -7,11 +7,12 @@
 //! - Several bounds on a side are all held: the range is what they have in common. It may be empty.
 //! - No value is lost at an end: what the integers of a range cannot say is refused.
 
+use crate::visitors::visit;
 use crate::{
     deriving::{clause::refused, source::Source},
     error::EngineError,
 };
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, Value, ValueWithSpan, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Query, Value, ValueWithSpan, Visitor};
 use rackscan_format::{
     derived::Within,
     ids::ColumnId,
@@ -198,7 +199,7 @@ fn comparison(source: &Source, expression: &Expr) -> Result<(String, Vec<Bound>)
 /// Whether it has neither columns nor queries, parameters or functions in it: of what some
 /// functions say another day nobody would know.
 fn is_constant(expression: &Expr) -> bool {
-    expression.visit(&mut Constant).is_continue()
+    visit(expression, &mut Constant).is_continue()
 }
 
 /// Ends at the first thing that is not constant.

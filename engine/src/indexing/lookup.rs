@@ -4,6 +4,7 @@
 //! nothing.
 
 use super::{Places, TableIndex, VALUE};
+use crate::visitors::Tree;
 use crate::{
     exec::ScanExec,
     limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX},
@@ -12,10 +13,7 @@ use crate::{
 use datafusion::{
     arrow::{array::AsArray, datatypes::Int64Type},
     catalog::{Session, TableProvider},
-    common::{
-        Column,
-        tree_node::{Transformed, TreeNode},
-    },
+    common::{Column, tree_node::Transformed},
     error::Result,
     execution::TaskContext,
     logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown, expr::InList},
@@ -56,7 +54,7 @@ impl Lookup {
     ) -> Result<Option<Self>> {
         let asked = filters.iter().find_map(|filter| asked(filter, &index.column));
         let Some(asked) = asked else { return Ok(None) };
-        let of_index = asked.transform(|expr| {
+        let of_index = asked.transform_up(|expr| {
             Ok(match expr {
                 Expr::Column(_) => Transformed::yes(Expr::Column(Column::from_name(VALUE))),
                 other => Transformed::no(other),

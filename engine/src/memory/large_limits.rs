@@ -3,12 +3,13 @@
 //! DataFusion's top-k holds its rows in memory and writes none to disk. Where many are wanted, such
 //! as by a large OFFSET, a sort that can do so takes its place, with a limit above it.
 
+use crate::visitors::Tree;
 use std::sync::Arc;
 
 use datafusion::{
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     physical_optimizer::PhysicalOptimizerRule,

@@ -7,6 +7,7 @@
 //! too many rows all the same, such as those of scans, are sliced. A join copies a list for each of
 //! its rows, so its inputs are watched for those.
 
+use crate::visitors::Tree;
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -22,7 +23,7 @@ use datafusion::{
     },
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::{DataFusionError, Result},
     execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext},

@@ -6,6 +6,7 @@
 //! partner: a LEFT JOIN returned them once for each partition. Such a join fails for want of memory
 //! here, and the query is planned again with one partition on its right side.
 
+use crate::visitors::Tree;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -15,7 +16,7 @@ use datafusion::{
     common::{
         JoinType,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::{DataFusionError, Result},
     execution::{SendableRecordBatchStream, TaskContext},

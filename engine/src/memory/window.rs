@@ -3,6 +3,7 @@
 //! DataFusion's window operators hold rows without asking for memory. Each is put into an operator
 //! that counts the rows which have come in and not gone out, and fails when they are too many.
 
+use crate::visitors::Tree;
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -13,7 +14,7 @@ use datafusion::{
     arrow::{array::RecordBatch, datatypes::SchemaRef},
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
         utils::memory::RecordBatchMemoryCounter,
     },
     error::Result,

@@ -8,12 +8,13 @@
 //! - Chains are walked through in loops: a chain is balanced, or taken apart, before anybody walks
 //!   into it.
 
+use crate::visitors::visit_mut;
 use std::{collections::VecDeque, ops::ControlFlow};
 
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
-        BinaryOperator, Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Value, VisitMut, VisitorMut,
+        BinaryOperator, Expr, Query, Select, SetExpr, SetOperator, SetQuantifier, Value, VisitorMut,
     },
 };
 
@@ -25,7 +26,7 @@ use crate::{
 /// Balances the chains of a statement.
 pub(super) fn balance(statement: &mut Statement) -> Result<(), EngineError> {
     match statement {
-        Statement::Statement(statement) => match statement.visit(&mut Balancer) {
+        Statement::Statement(statement) => match visit_mut(statement.as_mut(), &mut Balancer) {
             ControlFlow::Break(error) => Err(*error),
             ControlFlow::Continue(()) => Ok(()),
         },

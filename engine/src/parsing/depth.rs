@@ -1,5 +1,6 @@
 //! Does a statement need a larger stack than threads have?
 
+use crate::visitors::visit;
 use std::{
     future::Future,
     ops::ControlFlow,
@@ -9,7 +10,7 @@ use std::{
 
 use datafusion::sql::{
     parser::Statement,
-    sqlparser::ast::{Expr, Query, Select, SetExpr, Visit, Visitor},
+    sqlparser::ast::{Expr, Query, Select, SetExpr, Visitor},
 };
 
 use crate::{
@@ -47,7 +48,7 @@ pub(crate) fn with_stack_for<T>(statement: &Statement, work: impl FnOnce(&Statem
 /// Whether planning this needs more than the stack of a thread. Looks no deeper than that.
 pub(crate) fn is_deep(statement: &Statement) -> bool {
     match statement {
-        Statement::Statement(statement) => statement.visit(&mut Levels(0)).is_break(),
+        Statement::Statement(statement) => visit(statement.as_ref(), &mut Levels(0)).is_break(),
         Statement::Explain(explain) => is_deep(&explain.statement),
         _ => false,
     }
@@ -102,7 +103,7 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
         return check(&explain.statement);
     };
     let mut depth = Deepest::default();
-    match statement.visit(&mut depth) {
+    match visit(statement.as_ref(), &mut depth) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) if depth.subqueries > SUBQUERIES_DEPTH_MAX => {
             Err(EngineError::TooDeep(format!(

@@ -4,6 +4,7 @@
 //! Queries of WITH that use others several times double that with each step, and every later look
 //! at the plan would take as long.
 
+use crate::visitors::{visit, visit_relations};
 use std::{
     collections::{BTreeSet, HashMap},
     ops::ControlFlow,
@@ -12,7 +13,7 @@ use std::{
 use datafusion::sql::{
     parser::Statement,
     sqlparser::{
-        ast::{Ident, ObjectNamePart, Query, Visit, Visitor, visit_relations},
+        ast::{Ident, ObjectNamePart, Query, Visit, Visitor},
         keywords::Keyword,
         tokenizer::{Token, TokenWithSpan},
     },
@@ -51,44 +52,52 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
         let Statement::Explain(explain) = statement else { return Ok(()) };
         return check(&explain.statement);
     };
-    match statement.visit(&mut CommonTables) {
+    let mut tables = CommonTables { read_max: 0 };
+    match visit(statement.as_ref(), &mut tables) {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(uses) => Err(EngineError::TooDeep(format!(
-            "queries of WITH that read {uses} tables, as they use others several times, expected at most \
-             {COMMON_TABLE_USES_MAX}: store one of them in a table"
+        ControlFlow::Break(()) => Err(EngineError::TooDeep(format!(
+            "queries of WITH that read {} tables, as they use others several times, expected at most \
+             {COMMON_TABLE_USES_MAX}: store one of them in a table",
+            tables.read_max
         ))),
     }
 }
 
-struct CommonTables;
+struct CommonTables {
+    /// The most that one query reads, as far as they were visited.
+    read_max: usize,
+}
 
 impl Visitor for CommonTables {
-    type Break = usize;
+    type Break = ();
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<usize> {
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
         let Some(with) = &query.with else { return ControlFlow::Continue(()) };
         let mut known = HashMap::new();
         for table in &with.cte_tables {
-            let read = tables_read(&table.query, &known)?;
+            let read = self.tables_read(&table.query, &known)?;
             known.insert(name_of(&table.alias.name), read);
         }
-        tables_read(&query.body, &known).map_continue(|_| ())
+        self.tables_read(&query.body, &known).map_continue(|_| ())
     }
 }
 
-/// Tables that a query reads, where those of WITH read so many each.
-fn tables_read(query: &impl Visit, known: &HashMap<String, usize>) -> ControlFlow<usize, usize> {
-    let mut read: usize = 0;
-    let _ = visit_relations(query, |name| {
-        let of_with = match name.0.as_slice() {
-            [ObjectNamePart::Identifier(name)] => known.get(&name_of(name)),
-            _ => None,
-        };
-        read = read.saturating_add(of_with.copied().unwrap_or(0));
-        ControlFlow::<()>::Continue(())
-    });
-    let read = read.max(1);
-    if read > COMMON_TABLE_USES_MAX { ControlFlow::Break(read) } else { ControlFlow::Continue(read) }
+impl CommonTables {
+    /// Tables that a query reads, where those of WITH read so many each; breaks above the bound.
+    fn tables_read(&mut self, query: &impl Visit, known: &HashMap<String, usize>) -> ControlFlow<(), usize> {
+        let mut read: usize = 0;
+        let _ = visit_relations(query, &mut |name| {
+            let of_with = match name.0.as_slice() {
+                [ObjectNamePart::Identifier(name)] => known.get(&name_of(name)),
+                _ => None,
+            };
+            read = read.saturating_add(of_with.copied().unwrap_or(0));
+            ControlFlow::Continue(())
+        });
+        let read = read.max(1);
+        self.read_max = self.read_max.max(read);
+        if read > COMMON_TABLE_USES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(read) }
+    }
 }
 
 fn name_of(name: &Ident) -> String {

@@ -31,6 +31,7 @@ mod using;
 mod values;
 mod windows;
 
+use crate::visitors::visit_mut;
 use std::ops::ControlFlow;
 
 use datafusion::sql::{
@@ -38,8 +39,7 @@ use datafusion::sql::{
     sqlparser::ast::{
         self, AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
         FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
-        Select, SelectFlavor, SelectItem, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
-        WildcardAdditionalOptions,
+        Select, SelectFlavor, SelectItem, SetExpr, TableFactor, Value, VisitorMut, WildcardAdditionalOptions,
     },
 };
 
@@ -55,7 +55,7 @@ pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
     match statement {
         Statement::Statement(statement) => {
             let is_query = matches!(**statement, ast::Statement::Query(_));
-            match statement.visit(&mut Rewriter { is_query, ..Rewriter::default() }) {
+            match visit_mut(statement.as_mut(), &mut Rewriter { is_query, ..Rewriter::default() }) {
                 ControlFlow::Break(error) => Err(*error),
                 ControlFlow::Continue(()) => Ok(()),
             }

@@ -3,13 +3,14 @@
 //! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which
 //! [`shown`] takes away from answers.
 
+use crate::visitors::{visit, visit_mut};
 use std::{
     collections::{BTreeSet, HashMap},
     ops::ControlFlow,
 };
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, OrderBy, Query, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Ident, OrderBy, Query, SelectItem, SetExpr, Visitor, VisitorMut,
 };
 
 use super::normal;
@@ -101,10 +102,10 @@ pub(super) fn distinguish_beside_all(body: &mut SetExpr, order_by: Option<&Order
         return;
     }
     let mut used = Identifiers::default();
-    let _ = Visit::visit(&select.group_by, &mut used);
+    let _ = visit(&select.group_by, &mut used);
     let conditions = [&select.having, &select.qualify];
-    conditions.into_iter().flatten().for_each(|condition| _ = Visit::visit(condition, &mut used));
-    let _ = order_by.map(|order_by| Visit::visit(order_by, &mut used));
+    conditions.into_iter().flatten().for_each(|condition| _ = visit(condition, &mut used));
+    let _ = order_by.map(|order_by| visit(order_by, &mut used));
     for (at, item) in select.projection.iter_mut().enumerate() {
         let (SelectItem::ExprWithAlias { expr, .. } | SelectItem::UnnamedExpr(expr)) = &*item else {
             continue;
@@ -196,7 +197,7 @@ fn first_column(body: &SetExpr) -> Option<&SelectItem> {
 /// What DataFusion calls an expression, about: without letters' case, parentheses and casts.
 pub(super) fn name_in_plan(expression: &Expr) -> String {
     let mut expression = expression.clone();
-    let _ = VisitMut::visit(&mut expression, &mut Simplifier);
+    let _ = visit_mut(&mut expression, &mut Simplifier);
     match &expression {
         Expr::Identifier(name) => normal(name),
         Expr::CompoundIdentifier(parts) => parts.last().map(normal).unwrap_or_default(),

@@ -4,11 +4,12 @@
 //! columns that come in. DataFusion takes columns that come out for both, and refuses expressions
 //! beside DISTINCT even where they are columns that come out.
 
+use crate::visitors::visit_mut;
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::ast::{
     Distinct, Expr, Ident, ObjectNamePart, OrderBy, OrderByKind, Select, SelectItem, SetExpr, TableFactor,
-    Value, ValueWithSpan, VisitMut, VisitorMut,
+    Value, ValueWithSpan, VisitorMut,
 };
 
 use super::{bare, names::marked, normal, number, own_expressions};
@@ -122,7 +123,7 @@ fn position_of(key: &Expr, select: &Select) -> Option<usize> {
 /// An expression whose names have the letters that they mean.
 fn written_alike(expression: &Expr) -> Expr {
     let mut alike = bare(expression).clone();
-    let _ = alike.visit(&mut Lowercase);
+    let _ = visit_mut(&mut alike, &mut Lowercase);
     alike
 }
 

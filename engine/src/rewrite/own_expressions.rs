@@ -3,16 +3,17 @@
 
 use std::ops::ControlFlow;
 
+use crate::visitors;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, VisitMut, Visitor, VisitorMut};
 
 /// Looks at each expression, those within each other from the outside, until one breaks.
 pub(super) fn visit(clause: &impl Visit, look: impl FnMut(&Expr) -> ControlFlow<()>) -> ControlFlow<()> {
-    Visit::visit(clause, &mut Own { each: look, depth: 0 })
+    visitors::visit(clause, &mut Own { each: look, depth: 0 })
 }
 
 /// Changes each expression, those within each other from the inside.
 pub(super) fn visit_mut(clause: &mut impl VisitMut, change: impl FnMut(&mut Expr)) {
-    let _ = VisitMut::visit(clause, &mut Own { each: change, depth: 0 });
+    let _ = visitors::visit_mut(clause, &mut Own { each: change, depth: 0 });
 }
 
 struct Own<F> {

@@ -106,10 +106,10 @@ mod tests {
 
     use datafusion::sql::{
         parser::DFParser,
-        sqlparser::ast::{Expr, VisitMut, VisitorMut},
+        sqlparser::ast::{Expr, VisitorMut},
     };
 
-    use crate::rewrite::rewrite;
+    use crate::{rewrite::rewrite, visitors::visit_mut};
 
     /// Writes parentheses around all that has parts.
     struct Grouped;
@@ -132,7 +132,7 @@ mod tests {
         let mut statement = DFParser::parse_sql(&sql).unwrap().pop_front().unwrap();
         rewrite(&mut statement).unwrap();
         let datafusion::sql::parser::Statement::Statement(mut statement) = statement else { unreachable!() };
-        let _ = VisitMut::visit(statement.as_mut(), &mut Grouped);
+        let _ = visit_mut(statement.as_mut(), &mut Grouped);
         statement.to_string()
     }
 

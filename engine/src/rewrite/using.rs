@@ -11,6 +11,7 @@
 //! asks for and `*` does not show
 //! ```
 
+use crate::visitors::visit_mut;
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use datafusion::sql::sqlparser::ast::{
@@ -285,7 +286,7 @@ impl OwnColumns {
     }
 
     fn rename(&mut self, part: &mut impl VisitMut) -> Result<(), Box<EngineError>> {
-        match part.visit(self) {
+        match visit_mut(part, self) {
             ControlFlow::Break(error) => Err(error),
             ControlFlow::Continue(()) => Ok(()),
         }
@@ -293,7 +294,7 @@ impl OwnColumns {
 
     /// In the condition of a join, which sees what was merged before.
     fn rename_here(&mut self, operator: &mut JoinOperator) {
-        let renamed: ControlFlow<Box<EngineError>> = operator.visit(self);
+        let renamed: ControlFlow<Box<EngineError>> = visit_mut(operator, self);
         debug_assert!(renamed.is_continue(), "renaming refuses nothing");
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `SELECT ... UNION ALL SELECT ...`: DataFusion has an internal error for VALUES.
 
+use crate::visitors::visit;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     Expr, GroupByExpr, Ident, Query, Select, SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier,
-    Visit, Visitor, helpers::attached_token::AttachedToken,
+    Visitor, helpers::attached_token::AttachedToken,
 };
 
 use super::refuse;
@@ -22,7 +23,7 @@ pub(super) fn rewrite(body: &mut SetExpr) -> Result<(), Box<EngineError>> {
         return rewrite(right);
     }
     let SetExpr::Values(values) = &*body else { return Ok(()) };
-    if values.visit(&mut Subqueries).is_continue() {
+    if visit(values, &mut Subqueries).is_continue() {
         return Ok(());
     }
     if values.rows.len() > ROWS_MAX {

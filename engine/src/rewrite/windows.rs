@@ -3,11 +3,12 @@
 //! The one that WINDOW defines as w, with what is written besides (PostgreSQL's rules, which are
 //! those of SQL:2016 7.15). DataFusion leaves out the name within the parentheses.
 
+use crate::visitors::visit_mut;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, VisitMut,
-    VisitorMut, WindowSpec, WindowType,
+    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, SetExpr, VisitorMut,
+    WindowSpec, WindowType,
 };
 
 use super::{Flow, normal, own_expressions};
@@ -30,10 +31,10 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<(), 
     for NamedWindowDefinition(name, window) in std::mem::take(&mut select.named_window) {
         resolver.define(&name, window)?;
     }
-    if let ControlFlow::Break(error) = select.visit(&mut resolver) {
+    if let ControlFlow::Break(error) = visit_mut(select, &mut resolver) {
         return Err(error);
     }
-    match order_by.map(|order_by| order_by.visit(&mut resolver)) {
+    match order_by.map(|order_by| visit_mut(order_by, &mut resolver)) {
         Some(ControlFlow::Break(error)) => Err(error),
         _ => Ok(()),
     }

@@ -6,6 +6,7 @@
 //!
 //! Names of columns that come out stay as the user wrote them.
 
+use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
 
 use datafusion::{
@@ -13,7 +14,7 @@ use datafusion::{
     common::{
         DFSchema,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
     logical_expr::{
@@ -40,7 +41,7 @@ impl Default for CanonicalDoubles {
 
 impl AnalyzerRule for CanonicalDoubles {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
+        plan.transform_queries_up(|plan| {
             let schema = match &plan {
                 LogicalPlan::TableScan(scan) => scan.projected_schema.as_ref().clone(),
                 plan => merge_schema(&plan.inputs()),
@@ -51,7 +52,7 @@ impl AnalyzerRule for CanonicalDoubles {
                 other => Transformed::no(other),
             };
             let names = NamePreserver::new(&plan.data);
-            let mapped = plan.data.map_expressions(|expression| {
+            let mapped = plan.data.transform_expressions(|expression| {
                 let name = names.save(&expression);
                 let rewritten = self.rewritten(expression, &schema)?;
                 Ok(rewritten.update_data(|expression| name.restore(expression)))

@@ -5,6 +5,7 @@
 //!
 //! Names of columns that come out stay as the user wrote them.
 
+use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
 
 use datafusion::{
@@ -13,7 +14,7 @@ use datafusion::{
         DFSchema,
         config::ConfigOptions,
         plan_err,
-        tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TreeNodeRecursion},
     },
     error::Result,
     logical_expr::{
@@ -45,8 +46,8 @@ impl Default for CheckedIntegers {
 
 impl AnalyzerRule for CheckedIntegers {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.apply_with_subqueries(|plan| {
-            plan.apply_expressions(|expression| {
+        plan.apply_queries(|plan| {
+            plan.each_expression(|expression| {
                 check_nesting(expression)?;
                 Ok(TreeNodeRecursion::Continue)
             })

@@ -5,10 +5,11 @@
 //! sorted by `x` are. It refused such plans where a scan had taken a projection in, because nothing
 //! but the filter then stands below the sort.
 
+use crate::visitors::{PlanTree, Tree};
 use datafusion::{
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator},
@@ -21,9 +22,9 @@ pub(crate) struct ColumnFirst;
 
 impl AnalyzerRule for ColumnFirst {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| match plan {
+        plan.transform_queries_up(|plan| match plan {
             LogicalPlan::Filter(_) => {
-                plan.map_expressions(|filter| filter.transform_up(|part| Ok(turned(part))))
+                plan.transform_expressions(|filter| filter.transform_up(|part| Ok(turned(part))))
             }
             other => Ok(Transformed::no(other)),
         })

@@ -20,10 +20,11 @@
 //! - The rule is the last: operators above and below are as they will run.
 
 use crate::exec::{ScanExec, SharedExec, SharedRowsExec};
+use crate::visitors::Tree;
 use datafusion::{
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
     physical_expr::{PhysicalExpr, aggregate::AggregateFunctionExpr},

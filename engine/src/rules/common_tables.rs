@@ -3,6 +3,7 @@
 //! Once where it might give other rows the second time (LIMIT, windows, sums of doubles,
 //! `random()`); else at each use, which then reads only what it needs.
 
+use crate::visitors::PlanTree;
 use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
@@ -48,7 +49,7 @@ impl AnalyzerRule for CommonTables {
             }
             other => Ok(Transformed::no(other)),
         };
-        plan.transform_down_with_subqueries(shared).data()
+        plan.transform_queries_down(shared).data()
     }
 
     fn name(&self) -> &'static str {
@@ -83,7 +84,7 @@ impl Uses {
             let named = Named { plan: Arc::clone(&alias.input), uses: 1 };
             self.named.insert(address(&alias.input), named);
         }
-        plan.apply_subqueries(|subquery| {
+        plan.each_subquery(|subquery| {
             self.visit(subquery)?;
             Ok(TreeNodeRecursion::Jump)
         })?;

@@ -9,6 +9,7 @@
 //!
 //! An expression whose type cannot be told yet is left to DataFusion.
 
+use crate::visitors::PlanTree;
 use datafusion::{
     arrow::datatypes::{DataType, TimeUnit},
     common::{
@@ -43,7 +44,7 @@ pub(crate) struct CommonTypes;
 impl AnalyzerRule for CommonTypes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = rewritten(plan, |expression, schema| Ok(rewrite(expression, schema)))?;
-        let unified = plan.transform_up_with_subqueries(|plan| match plan {
+        let unified = plan.transform_queries_up(|plan| match plan {
             LogicalPlan::Union(union) => unified(union),
             other => Ok(Transformed::no(other)),
         })?;
@@ -52,7 +53,7 @@ impl AnalyzerRule for CommonTypes {
         }
         // Those above see the types that came of it.
         let above = |plan: LogicalPlan| plan.recompute_schema().map(Transformed::yes);
-        unified.data.transform_up_with_subqueries(above).data()
+        unified.data.transform_queries_up(above).data()
     }
 
     fn name(&self) -> &'static str {

@@ -1,9 +1,10 @@
 //! How does a rule change the expressions of a whole plan?
 
+use crate::visitors::{PlanTree, Tree};
 use datafusion::{
     common::{
         DFSchema,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     logical_expr::{Expr, LogicalPlan, expr_rewriter::NamePreserver, utils::merge_schema},
@@ -15,10 +16,10 @@ pub(super) fn rewritten(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
 ) -> Result<LogicalPlan> {
-    plan.transform_up_with_subqueries(|plan| {
+    plan.transform_queries_up(|plan| {
         let schema = merge_schema(&plan.inputs());
         let names = NamePreserver::new(&plan);
-        let rewritten = plan.map_expressions(|expression| {
+        let rewritten = plan.transform_expressions(|expression| {
             let name = names.save(&expression);
             let rewritten = expression.transform_up(|expression| rewrite(expression, &schema))?;
             Ok(rewritten.update_data(|expression| name.restore(expression)))

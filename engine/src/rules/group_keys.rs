@@ -5,6 +5,7 @@
 //! then. It knows columns by their names, so that grouping by the same values under other names
 //! is safe.
 
+use crate::visitors::PlanTree;
 use std::sync::Arc;
 
 use datafusion::{
@@ -24,7 +25,7 @@ pub(crate) struct GroupKeys;
 
 impl AnalyzerRule for GroupKeys {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| match plan {
+        plan.transform_queries_up(|plan| match plan {
             LogicalPlan::Distinct(Distinct::All(input)) if !input.schema().fields().is_empty() => {
                 let groups = input.schema().columns().into_iter().map(Expr::Column).collect();
                 grouped(Aggregate::try_new(input, groups, Vec::new())?).map(Transformed::yes)

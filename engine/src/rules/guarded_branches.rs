@@ -4,13 +4,10 @@
 //! are computed for all rows: `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays
 //! one.
 
+use crate::visitors::Tree;
 use datafusion::{
     arrow::datatypes::DataType,
-    common::{
-        DFSchema,
-        config::ConfigOptions,
-        tree_node::{Transformed, TreeNode},
-    },
+    common::{DFSchema, config::ConfigOptions, tree_node::Transformed},
     error::Result,
     logical_expr::{BinaryExpr, Case, Cast, Expr, ExprSchemable, LogicalPlan, Operator},
     optimizer::AnalyzerRule,

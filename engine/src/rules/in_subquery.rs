@@ -11,6 +11,7 @@
 //!              NOT EXISTS (q where c = x) AND NOT EXISTS (q where c IS NULL) AND (x IS NOT NULL OR NOT EXISTS (q))
 //! ```
 
+use crate::visitors::{PlanTree, Tree};
 use std::{cell::Cell, sync::Arc};
 
 use crate::limits::SUBQUERY_COPIES_MAX;
@@ -19,7 +20,7 @@ use datafusion::{
         Column, DFSchema, ExprSchema, ScalarValue,
         config::ConfigOptions,
         not_impl_err, plan_err,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     functions_aggregate::expr_fn::count,
@@ -40,7 +41,7 @@ pub(crate) struct InSubqueries;
 impl AnalyzerRule for InSubqueries {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let names = Cell::new(0);
-        plan.transform_up_with_subqueries(|plan| match plan {
+        plan.transform_queries_up(|plan| match plan {
             LogicalPlan::Filter(mut filter) if has_in(&filter.predicate) => {
                 let scope = Scope { schema: filter.input.schema(), names: &names };
                 filter.predicate = scope.known(filter.predicate, false, true)?;
@@ -50,7 +51,7 @@ impl AnalyzerRule for InSubqueries {
                 let schema = merge_schema(&plan.inputs());
                 let scope = Scope { schema: &schema, names: &names };
                 let preserved = NamePreserver::new(&plan);
-                plan.map_expressions(|expression| {
+                plan.transform_expressions(|expression| {
                     let name = preserved.save(&expression);
                     let counted = scope.counted(expression)?;
                     Ok(counted.update_data(|expression| name.restore(expression)))

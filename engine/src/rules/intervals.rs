@@ -5,6 +5,7 @@
 //!   the time. Constants of whole days and months keep dates: scans compare those with their pages.
 //! - `EXTRACT` is our `date_part`: DataFusion plans its own.
 
+use crate::visitors::PlanTree;
 use std::sync::Arc;
 
 use datafusion::{
@@ -41,7 +42,7 @@ impl Default for Intervals {
 impl AnalyzerRule for Intervals {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let plan = rewritten(plan, |expression, schema| Ok(self.rewrite(expression, schema)))?;
-        plan.transform_up_with_subqueries(|plan| Ok(self.sorted(plan))).data()
+        plan.transform_queries_up(|plan| Ok(self.sorted(plan))).data()
     }
 
     fn name(&self) -> &'static str {

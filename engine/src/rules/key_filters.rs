@@ -19,6 +19,7 @@
 //!   for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};
+use crate::visitors::Tree;
 use crate::{
     exec::ScanExec,
     limits::QUICK_BUILD_ROWS_MAX,
@@ -28,7 +29,7 @@ use datafusion::{
     common::{
         JoinType, NullEquality,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     physical_expr::PhysicalExpr,

@@ -2,12 +2,13 @@
 //!
 //! The nearest integer of its value, which is computed here: DataFusion 55.2 has integers alone.
 
+use crate::visitors::{PlanTree, Tree};
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType},
     common::{
         DFSchema,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     logical_expr::{Expr, Limit, LogicalPlan, cast, simplify::SimplifyContext},
@@ -29,7 +30,7 @@ impl AnalyzerRule for LiteralLimits {
             let fetch = fetch.map(|rows| literal(*rows)).transpose()?.map(Box::new);
             Ok(Transformed::yes(LogicalPlan::Limit(Limit { skip, fetch, input })))
         };
-        plan.transform_up_with_subqueries(rewrite).data()
+        plan.transform_queries_up(rewrite).data()
     }
 
     fn name(&self) -> &'static str {

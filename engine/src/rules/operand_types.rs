@@ -6,14 +6,10 @@
 //!
 //! It runs before all rules that add casts and comparisons of their own.
 
+use crate::visitors::{PlanTree, Tree};
 use datafusion::{
     arrow::datatypes::DataType,
-    common::{
-        DFSchema,
-        config::ConfigOptions,
-        plan_err,
-        tree_node::{TreeNode, TreeNodeRecursion},
-    },
+    common::{DFSchema, config::ConfigOptions, plan_err, tree_node::TreeNodeRecursion},
     error::Result,
     logical_expr::{
         Between, BinaryExpr, Case, Cast, DmlStatement, Expr, ExprSchemable, LogicalPlan, Operator, Union,
@@ -57,10 +53,10 @@ type Type = Option<DataType>;
 
 impl AnalyzerRule for OperandTypes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.apply_with_subqueries(|plan| {
+        plan.apply_queries(|plan| {
             check_plan(plan)?;
             let schema = merge_schema(&plan.inputs());
-            plan.apply_expressions(|expression| {
+            plan.each_expression(|expression| {
                 expression.apply(|part| check(part, &schema).map(|()| TreeNodeRecursion::Continue))
             })
         })?;

@@ -15,6 +15,7 @@
 //!   plan as it was.
 //! - DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets stay with DataFusion.
 
+use crate::visitors::Tree;
 use crate::{
     exec::{ScanExec, groups_max},
     pushdown::{ProgramBuilder, type_of},
@@ -22,7 +23,7 @@ use crate::{
 use datafusion::{
     common::{
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     physical_expr::{PhysicalExpr, aggregate::AggregateFunctionExpr, expressions::Literal},

@@ -4,6 +4,7 @@
 //! of an integer was rounded. A step whose values such a cast may change is refused here, as in
 //! PostgreSQL, unless it has a cast of its own, which the statement's rewrite marks (`rewrite`).
 
+use crate::visitors::PlanTree;
 use datafusion::{
     arrow::datatypes::DataType,
     common::{config::ConfigOptions, plan_err, tree_node::TreeNodeRecursion},
@@ -18,7 +19,7 @@ pub(crate) struct Recursion;
 
 impl AnalyzerRule for Recursion {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.apply_with_subqueries(|node| {
+        plan.apply_queries(|node| {
             if let LogicalPlan::RecursiveQuery(query) = node {
                 check(query, planned_type)?;
             }

@@ -3,13 +3,14 @@
 //! NULL, whatever is selected: DataFusion takes a constant in a select list for one that is never
 //! NULL.
 
+use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
 
 use datafusion::{
     common::{
         Column, Result,
         config::ConfigOptions,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, ScalarUDF, Subquery},
     optimizer::AnalyzerRule,
@@ -31,8 +32,10 @@ impl Default for ScalarSubqueries {
 
 impl AnalyzerRule for ScalarSubqueries {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| {
-            plan.map_expressions(|expression| expression.transform_up(|expression| self.rewrite(expression)))
+        plan.transform_queries_up(|plan| {
+            plan.transform_expressions(|expression| {
+                expression.transform_up(|expression| self.rewrite(expression))
+            })
         })
         .data()
     }

@@ -4,6 +4,7 @@
 //! 55.2 plans a semi join and an anti join, out of which it comes as often as it is in the left, or
 //! not at all. Equal rows get numbers on both sides here, by which they are joined, too.
 
+use crate::visitors::PlanTree;
 use std::sync::Arc;
 
 use datafusion::{
@@ -42,7 +43,7 @@ impl AnalyzerRule for SetOperation {
             }
             other => Ok(Transformed::no(other)),
         };
-        plan.transform_up_with_subqueries(rewrite).data()
+        plan.transform_queries_up(rewrite).data()
     }
 
     fn name(&self) -> &'static str {

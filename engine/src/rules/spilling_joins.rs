@@ -4,6 +4,7 @@
 //! planned again with joins that sort both sides and merge them: sorts write to disk (decision
 //! 0056). Joins by doubles, and by types that a merge does not compare, stay as they are.
 
+use crate::visitors::Tree;
 use std::sync::Arc;
 
 use datafusion::{
@@ -14,7 +15,7 @@ use datafusion::{
     common::{
         config::ConfigOptions,
         stats::Precision,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     physical_optimizer::PhysicalOptimizerRule,

@@ -4,6 +4,7 @@
 //! `||` and `concat` values of other types become texts, too. A chain of `||` becomes one call of a
 //! function that looks at the lengths of its operands before (`functions/text_concat.rs`).
 
+use crate::visitors::PlanTree;
 use std::sync::Arc;
 
 use datafusion::{
@@ -97,7 +98,7 @@ impl AnalyzerRule for Texts {
             };
             Ok(if changed { Transformed::yes(expression) } else { Transformed::no(expression) })
         })?;
-        plan.transform_up_with_subqueries(recursion_of_one_type).data()
+        plan.transform_queries_up(recursion_of_one_type).data()
     }
 
     fn name(&self) -> &'static str {

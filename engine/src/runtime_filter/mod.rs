@@ -25,13 +25,14 @@ mod tap;
 pub(crate) use sketch::{KeySketch, Keys};
 pub(crate) use tap::KeyTapExec;
 
+use crate::visitors::Tree;
 use crate::{
     limits::{KEYS_AWAITED_MAX, KEYS_JUDGED, KEYS_KEPT_MAX},
     pushdown::{ProgramBuilder, Untranslatable},
     snapshot::TableSnapshot,
 };
 use datafusion::{
-    common::tree_node::{Transformed, TreeNode},
+    common::tree_node::Transformed,
     physical_expr::{
         PhysicalExpr,
         expressions::{Column, DynamicFilterPhysicalExpr, Literal},

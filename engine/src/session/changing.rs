@@ -37,6 +37,7 @@ use datafusion::{
     },
     sql::parser::Statement,
 };
+use futures::future::BoxFuture;
 use rackscan_format::row_place::RowPlace;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,8 +112,12 @@ impl Engine {
     ///
     /// # Errors
     /// Likewise, and when the text is not one statement.
-    pub async fn sql_in(&self, session: &mut SqlSession, sql: &str) -> Result<QueryOutcome, EngineError> {
-        self.answer(session, OneStatement(Self::parse(sql)?)).await
+    pub fn sql_in<'a>(
+        &'a self,
+        session: &'a mut SqlSession,
+        sql: &'a str,
+    ) -> BoxFuture<'a, Result<QueryOutcome, EngineError>> {
+        Box::pin(async move { self.answer(session, OneStatement(Self::parse(sql)?)).await })
     }
 
     /// Answers one statement of a session.
@@ -124,65 +129,70 @@ impl Engine {
     /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would
     /// have changed; after a COMMIT that failed there is none, and the error says what became of
     /// it.
-    pub async fn answer(
-        &self,
-        session: &mut SqlSession,
+    pub fn answer<'a>(
+        &'a self,
+        session: &'a mut SqlSession,
         statement: OneStatement,
-    ) -> Result<QueryOutcome, EngineError> {
-        let started = Instant::now();
-        match classify(statement.0)? {
-            Parsed::Query(statement) => self.query(session, *statement, started).await,
-            Parsed::Explain(statement, mode, format) => {
-                let explanation = self.explained(session, *statement, mode).await?;
-                Ok(lines(&formatted(&explanation, &format)?, started))
+    ) -> BoxFuture<'a, Result<QueryOutcome, EngineError>> {
+        Box::pin(async move {
+            let started = Instant::now();
+            match classify(statement.0)? {
+                Parsed::Query(statement) => self.query(session, *statement, started).await,
+                Parsed::Explain(statement, mode, format) => {
+                    let explanation = self.explained(session, *statement, mode).await?;
+                    Ok(lines(&formatted(&explanation, &format)?, started))
+                }
+                Parsed::Change(change) => match &mut session.open {
+                    Some(open) => self.change(open, &change, started).await,
+                    None => self.change_alone(&change, session.isolation, started).await,
+                },
+                Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
+                Parsed::Derive(_) if session.is_open() => Err(EngineError::Statement {
+                    found: "a statement that creates or drops what a table derives, in a transaction"
+                        .to_owned(),
+                    way_out: "COMMIT first",
+                }),
+                Parsed::Derive(statement) => self.derive(&statement, started).await,
+                Parsed::Begin => {
+                    session.open = Some(self.begin(session.isolation).await?);
+                    Ok(said("begun", started))
+                }
+                Parsed::Commit => {
+                    let open = session.open.take().ok_or(EngineError::NoTransaction)?;
+                    Ok(said(&self.commit_through_flushes(open).await?, started))
+                }
+                Parsed::Rollback => {
+                    session.open.take().ok_or(EngineError::NoTransaction)?;
+                    Ok(said("rolled back", started))
+                }
             }
-            Parsed::Change(change) => match &mut session.open {
-                Some(open) => self.change(open, &change, started).await,
-                None => self.change_alone(&change, session.isolation, started).await,
-            },
-            Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
-            Parsed::Derive(_) if session.is_open() => Err(EngineError::Statement {
-                found: "a statement that creates or drops what a table derives, in a transaction".to_owned(),
-                way_out: "COMMIT first",
-            }),
-            Parsed::Derive(statement) => self.derive(&statement, started).await,
-            Parsed::Begin => {
-                session.open = Some(self.begin(session.isolation).await?);
-                Ok(said("begun", started))
-            }
-            Parsed::Commit => {
-                let open = session.open.take().ok_or(EngineError::NoTransaction)?;
-                Ok(said(&self.commit_through_flushes(open).await?, started))
-            }
-            Parsed::Rollback => {
-                session.open.take().ok_or(EngineError::NoTransaction)?;
-                Ok(said("rolled back", started))
-            }
-        }
+        })
     }
 
     /// The rows of a table that have one of these keys in a column of integers, by key.
     ///
     /// # Errors
     /// As [`Engine::sql`].
-    pub async fn rows_with_keys(
-        &self,
-        table: &str,
-        column: &str,
-        keys: &[i64],
-    ) -> Result<BTreeMap<i64, Vec<FoundRow>>, EngineError> {
-        if keys.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let mut attempts = Attempts::default();
-        loop {
-            let seen = attempts.holding(self.now().await?);
-            let view = Arc::clone(&seen.view);
-            match self.rows_with_keys_in(seen, table, column, keys).await {
-                Err(error) if self.begins_again(&error, &view, &mut attempts).await => {}
-                found => return found,
+    pub fn rows_with_keys<'a>(
+        &'a self,
+        table: &'a str,
+        column: &'a str,
+        keys: &'a [i64],
+    ) -> BoxFuture<'a, Result<BTreeMap<i64, Vec<FoundRow>>, EngineError>> {
+        Box::pin(async move {
+            if keys.is_empty() {
+                return Ok(BTreeMap::new());
             }
-        }
+            let mut attempts = Attempts::default();
+            loop {
+                let seen = attempts.holding(self.now().await?);
+                let view = Arc::clone(&seen.view);
+                match self.rows_with_keys_in(seen, table, column, keys).await {
+                    Err(error) if self.begins_again(&error, &view, &mut attempts).await => {}
+                    found => return found,
+                }
+            }
+        })
     }
 
     async fn rows_with_keys_in(
@@ -228,10 +238,12 @@ impl Engine {
     ///
     /// # Errors
     /// What the system refuses.
-    pub async fn row_writer(&self) -> Result<RowWriter, EngineError> {
-        self.seal_what_is_due();
-        let view = self.now().await?.view;
-        RowWriter::open(&self.changes, view)
+    pub fn row_writer<'a>(&'a self) -> BoxFuture<'a, Result<RowWriter, EngineError>> {
+        Box::pin(async move {
+            self.seal_what_is_due();
+            let view = self.now().await?.view;
+            RowWriter::open(&self.changes, view)
+        })
     }
 
     /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the new versions of its
@@ -239,15 +251,17 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::seal`].
-    pub async fn renew_writer(&self, writer: &mut RowWriter) -> Result<(), EngineError> {
-        self.now().await?;
-        for (name, id) in writer.tables() {
-            if self.changes.is_closed(id) && self.tables.moment().id(&name) == Some(id) {
-                self.sealer.wait_for_new_version(&name, Some(id)).await?;
+    pub fn renew_writer<'a>(&'a self, writer: &'a mut RowWriter) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move {
+            self.now().await?;
+            for (name, id) in writer.tables() {
+                if self.changes.is_closed(id) && self.tables.moment().id(&name) == Some(id) {
+                    self.sealer.wait_for_new_version(&name, Some(id)).await?;
+                }
             }
-        }
-        writer.look_at(self.now().await?.view);
-        Ok(())
+            writer.look_at(self.now().await?.view);
+            Ok(())
+        })
     }
 
     /// What the next statement sees.

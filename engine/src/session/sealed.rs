@@ -4,6 +4,7 @@
 
 use super::Engine;
 use crate::{error::EngineError, sealing::SealOutcome};
+use futures::future::BoxFuture;
 
 impl Engine {
     /// Makes segments of a table's changed rows, while others read and write; for a moment writers
@@ -12,22 +13,24 @@ impl Engine {
     /// # Errors
     /// A node that is away or has no room: then nothing has changed, or the table takes no writes
     /// until it is sealed.
-    pub async fn seal(&self, table: &str) -> Result<SealOutcome, EngineError> {
-        if !self.now().await?.view.contains_key(table) {
-            self.refresh().await?;
-        }
-        if !self.tables.view().contains_key(table) {
-            return Err(self.unknown_table(table));
-        }
-        self.sealer.seal(table).await
+    pub fn seal<'a>(&'a self, table: &'a str) -> BoxFuture<'a, Result<SealOutcome, EngineError>> {
+        Box::pin(async move {
+            if !self.now().await?.view.contains_key(table) {
+                self.refresh().await?;
+            }
+            if !self.tables.view().contains_key(table) {
+                return Err(self.unknown_table(table));
+            }
+            self.sealer.seal(table).await
+        })
     }
 
     /// Lets homes forget changed rows of tables that were dropped or loaded anew; of how many.
     ///
     /// # Errors
     /// A node that is away.
-    pub async fn sweep(&self) -> Result<usize, EngineError> {
-        self.sealer.sweep().await
+    pub fn sweep<'a>(&'a self) -> BoxFuture<'a, Result<usize, EngineError>> {
+        Box::pin(async move { self.sealer.sweep().await })
     }
 
     /// Learns what has changed, and begins to seal the table in the background that has most
@@ -35,10 +38,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::sql`].
-    pub async fn seal_if_due(&self) -> Result<(), EngineError> {
-        self.now().await?;
-        self.seal_what_is_due();
-        Ok(())
+    pub fn seal_if_due<'a>(&'a self) -> BoxFuture<'a, Result<(), EngineError>> {
+        Box::pin(async move {
+            self.now().await?;
+            self.seal_what_is_due();
+            Ok(())
+        })
     }
 
     pub(super) fn seal_what_is_due(&self) {
@@ -54,7 +59,9 @@ impl Engine {
     }
 
     /// Waits until nothing is being sealed in the background.
-    pub async fn rest(&self) {
-        self.sealer.rest().await;
+    pub fn rest<'a>(&'a self) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            self.sealer.rest().await;
+        })
     }
 }

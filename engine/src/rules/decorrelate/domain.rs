@@ -5,6 +5,7 @@
 //! of its own for each row of the domain for which the subquery has it, and the domain's columns
 //! beside its own.
 
+use crate::visitors::{PlanTree, Tree};
 use std::{
     cell::{Cell, RefCell},
     sync::Arc,
@@ -13,7 +14,7 @@ use std::{
 use datafusion::{
     common::{
         Column, JoinType, NullEquality, not_impl_err,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
     logical_expr::{
@@ -261,7 +262,7 @@ pub(super) fn repeatable(rows: LogicalPlan, names: &Names) -> Result<LogicalPlan
 /// Whether a plan gives the same rows whenever it is computed, in whatever order.
 pub(in crate::rules) fn is_always_same(plan: &LogicalPlan) -> Result<bool> {
     let mut is_same = true;
-    plan.apply_with_subqueries(|plan| {
+    plan.apply_queries(|plan| {
         is_same &= is_repeatable(plan)?;
         Ok(if is_same { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
@@ -271,7 +272,7 @@ pub(in crate::rules) fn is_always_same(plan: &LogicalPlan) -> Result<bool> {
 /// Refuses plans that have become too large: domains within domains double them.
 pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
     let mut operators = 0;
-    plan.apply_with_subqueries(|_| {
+    plan.apply_queries(|_| {
         operators += 1;
         let is_enough = operators > DOMAIN_OPERATORS_MAX;
         Ok(if is_enough { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
@@ -288,8 +289,8 @@ pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
 /// Refuses subqueries that are to be computed for each row outside, not for each of their values.
 pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
     let mut is_volatile = false;
-    subquery.apply_with_subqueries(|plan| {
-        plan.apply_expressions(|expression| {
+    subquery.apply_queries(|plan| {
+        plan.each_expression(|expression| {
             is_volatile |= expression.is_volatile();
             Ok(TreeNodeRecursion::Continue)
         })
@@ -325,7 +326,7 @@ fn is_repeatable(plan: &LogicalPlan) -> Result<bool> {
         _ => false,
     };
     let mut is_volatile = false;
-    plan.apply_expressions(|expression| {
+    plan.each_expression(|expression| {
         is_volatile |= expression.is_volatile();
         Ok(TreeNodeRecursion::Continue)
     })?;

@@ -1,11 +1,12 @@
 //! How does the value of a subquery become a column of the rows outside?
 
+use crate::visitors::Tree;
 use std::sync::Arc;
 
 use datafusion::{
     common::{
         Column, JoinType, not_impl_err, plan_err,
-        tree_node::{Transformed, TransformedResult, TreeNode},
+        tree_node::{Transformed, TransformedResult},
     },
     error::Result,
     functions_aggregate::expr_fn::{bool_or, count, first_value},

@@ -23,6 +23,7 @@ mod outer;
 mod push;
 mod supported;
 
+use crate::visitors::{PlanTree, Tree};
 use std::{collections::HashMap, sync::Arc};
 
 use datafusion::{
@@ -30,7 +31,7 @@ use datafusion::{
         Column, JoinType,
         config::ConfigOptions,
         not_impl_err, plan_err,
-        tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion},
+        tree_node::{Transformed, TransformedResult, TreeNodeRecursion},
     },
     error::Result,
     logical_expr::{
@@ -72,7 +73,7 @@ impl AnalyzerRule for Decorrelate {
         let names = Names::default();
         let joins = Joins { names: &names, single_row: &self.single_row };
         let statement = Statement { names: &names, joins };
-        let plan = plan.transform_up_with_subqueries(|plan| statement.rewrite(plan)).data()?;
+        let plan = plan.transform_queries_up(|plan| statement.rewrite(plan)).data()?;
         match OuterColumns::of(&plan)?.own.first() {
             None => Ok(plan),
             Some(column) => not_impl_err!(
@@ -96,7 +97,7 @@ impl Statement<'_> {
     fn rewrite(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         refuse_outer_aggregates(&plan)?;
         let names = NamePreserver::new(&plan);
-        let plan = plan.map_expressions(|expression| {
+        let plan = plan.transform_expressions(|expression| {
             let name = names.save(&expression);
             Ok(expression.transform_up(refreshed)?.update_data(|expression| name.restore(expression)))
         });
@@ -144,7 +145,7 @@ impl Statement<'_> {
         let inputs = plan.inputs();
         let [input] = inputs.as_slice() else { return Ok(Transformed::no(plan)) };
         let mut found = false;
-        plan.apply_expressions(|expression| {
+        plan.each_expression(|expression| {
             found |= has_unsupported(expression, position, input)?;
             Ok(TreeNodeRecursion::Continue)
         })?;

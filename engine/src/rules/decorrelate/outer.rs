@@ -1,12 +1,10 @@
 //! Which columns of the queries around it does a plan use?
 
+use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
 
 use datafusion::{
-    common::{
-        Column, DFSchema, not_impl_err,
-        tree_node::{TreeNode, TreeNodeRecursion},
-    },
+    common::{Column, DFSchema, not_impl_err, tree_node::TreeNodeRecursion},
     error::Result,
     logical_expr::{
         Expr, Join, LogicalPlan, Subquery,
@@ -55,7 +53,7 @@ impl OuterColumns {
 
     fn collect(&mut self, plan: &LogicalPlan, scopes: &mut Scopes, is_nested: bool) -> Result<()> {
         let mut subqueries = Vec::new();
-        plan.apply_expressions(|expression| {
+        plan.each_expression(|expression| {
             expression.apply(|part| {
                 if let Expr::OuterReferenceColumn(_, column) = part
                     && !scopes.between.iter().any(|schema| schema.has_column(column))

@@ -4,8 +4,9 @@
 //! right, and the best plan, where nothing lies between the filter and the subquery's rows that the
 //! condition would change.
 
+use crate::visitors::Tree;
 use datafusion::{
-    common::{DFSchema, tree_node::TreeNode},
+    common::DFSchema,
     error::Result,
     logical_expr::{Cast, Expr, Join, JoinType, LogicalPlan, Operator, utils::split_conjunction},
 };
