@@ -1,11 +1,11 @@
-//! Which commit is this binary built from? Benchmark lines say it, so that figures can be traced to
-//! code.
+//! Determines the commit of this build, which benchmark lines carry so that figures can be traced
+//! to code.
 
 use std::process::Command;
 
 fn main() {
-    // HEAD changes with a checkout, logs/HEAD with each commit; a clean build directory always asks
-    // anew.
+    // HEAD changes with a checkout, logs/HEAD with each commit. A fresh build directory always runs
+    // this script.
     for file in ["../.git/HEAD", "../.git/logs/HEAD"] {
         if std::path::Path::new(file).exists() {
             println!("cargo::rerun-if-changed={file}");

@@ -1,5 +1,5 @@
-//! What do a page, a byte and a value cost here? Measures every constant of the price model on the
-//! cluster at hand.
+//! Measures every constant of the price model on the current cluster: the costs of a page, a byte
+//! and a value.
 //!
 //! ```text
 //! wires    echoes without IO: 0 bytes for the round trip, 4 MiB for the bandwidth
@@ -11,7 +11,7 @@
 //! Invariants
 //! - Each figure is the best of several runs: noise only ever adds.
 //! - A constant that cannot be measured (a wire that some node does not listen on) keeps its
-//!   default, which says so.
+//!   default, and is marked as such.
 
 mod cpu;
 
@@ -22,15 +22,15 @@ use rackscan_planner::{Calibration, Constant};
 use rackscan_scan::ScanError;
 use std::time::{Duration, Instant};
 
-/// Echoes of nothing: enough for a steady minimum.
+/// Empty echoes: enough for a steady minimum.
 const ROUND_TRIPS: u32 = 300;
 const ECHO_BYTES: usize = 4 << 20;
 const ECHOES: u32 = 24;
 /// Runs of everything else.
 const RUNS: u32 = 5;
-/// Pages read per run, at most.
+/// Maximum number of pages read per run.
 const PAGES_MAX: usize = 2048;
-/// Reads that are in flight together.
+/// Reads in flight together.
 const READS_TOGETHER: usize = 64;
 
 /// Why a constant could not be measured.
@@ -48,11 +48,11 @@ pub enum CalibrateError {
     /// The table cannot serve as a sample.
     #[error("table {table} cannot serve as a sample: {found}; expected {expected}")]
     Sample {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What it has.
+        /// What was found in it.
         found: String,
-        /// What it needs.
+        /// What is needed.
         expected: &'static str,
     },
 }
@@ -60,7 +60,7 @@ pub enum CalibrateError {
 /// Measures on `table`, over one cluster connection per wire that all nodes listen on.
 ///
 /// # Errors
-/// When a node, a device or the table does not serve.
+/// A node or a device fails, or the table does not serve as a sample.
 pub async fn run(
     wires: &[(Wire, Cluster)],
     table: &ClusterTable,
@@ -72,7 +72,7 @@ pub async fn run(
             Wire::Shm => &mut calibration.shm,
             Wire::Tcp => &mut calibration.tcp,
             Wire::Verbs => &mut calibration.verbs,
-            // Storage nodes do not listen on it: it has no costs.
+            // Storage nodes do not listen on it, so it has no costs.
             Wire::Sim => continue,
         };
         progress("measuring the wires");
@@ -92,7 +92,7 @@ pub async fn run(
     Ok(calibration)
 }
 
-/// Microseconds of a round trip, and bytes a second.
+/// Returns microseconds per round trip, and bytes per second.
 async fn measure_wire(cluster: &Cluster) -> Result<(f64, f64), ClientError> {
     let nodes: Vec<NodeId> = cluster.nodes().collect();
     let mut round_trip = Duration::MAX;
@@ -131,7 +131,7 @@ async fn measure_device(
         .take(PAGES_MAX)
         .collect();
     if extents.is_empty() {
-        // Only the nodes can read their devices: the defaults stay, and say so.
+        // Only the nodes can read their devices: the defaults stay, and are marked as such.
         return Ok(());
     }
     let sectors: Vec<(NodeId, Extent)> = extents

@@ -1,13 +1,13 @@
-//! How does nothing of a file stay in memory?
+//! Drops the kernel's caches, so that nothing of a file stays in memory.
 //!
 //! Invariants
-//! - Whether it is possible is known before anything is measured, and a failure is never taken for
+//! - Whether that is possible is known before anything is measured, and a failure never counts as
 //!   cold.
 
 use std::{fs, path::Path};
 
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
-/// The page cache, and with it directories and inodes.
+/// The page cache, and directories and inodes.
 const EVERYTHING: &str = "3";
 
 /// Why the caches cannot be made cold.
@@ -20,21 +20,21 @@ pub struct ColdError {
     source: std::io::Error,
 }
 
-/// Whether this process may drop caches; drops nothing.
+/// Checks that this process may drop caches; drops nothing.
 ///
 /// # Errors
-/// When it may not, with what is missing.
+/// This process may not; the error says what is missing.
 pub fn may_drop_caches() -> Result<(), ColdError> {
     let opened = fs::File::options().write(true).open(Path::new(DROP_CACHES));
     opened.map(drop).map_err(|source| ColdError { source })
 }
 
-/// Writes what is waiting to be written, then drops what the kernel keeps of files.
+/// Writes dirty pages, then drops the kernel's caches of files.
 ///
 /// # Errors
-/// When this process may not.
+/// This process may not drop caches.
 pub fn drop_caches() -> Result<(), ColdError> {
-    // Pages that were not written yet would stay.
+    // Dirty pages would not be dropped.
     rustix::fs::sync();
     fs::write(DROP_CACHES, EVERYTHING).map_err(|source| ColdError { source })
 }

@@ -1,13 +1,13 @@
-//! What do queries cost while nodes are lost whose rows are protected by parity?
+//! Measures queries over tables with parity while nodes are lost.
 //!
-//! Method: phases. First all nodes are there, then they are lost one after the other, then all are
-//! back. In each, every query runs some times, and in turns. Who loses nodes, and sees to it that
-//! their devices cannot be read without them, is the caller.
+//! Method: phases. First all nodes are available, then they are lost one after the other, then all
+//! are back. In each phase, every query runs several times, and the queries alternate. The caller
+//! kills the nodes, and makes sure that their devices cannot be read without them.
 //!
 //! Invariants
-//! - Every answer is that of the first phase, row by row, or there is no line.
-//! - What a query takes without nodes is set beside what it took before and after, so that a
-//!   machine that has become slower meanwhile shows.
+//! - Every answer equals that of the first phase, row by row; otherwise there is no line.
+//! - Times without some nodes are compared with those before and after, so that a machine that has
+//!   become slower meanwhile is noticed.
 
 use crate::Provenance;
 use arrow::{array::RecordBatch, compute::concat_batches};
@@ -18,29 +18,29 @@ use rackscan_planner::Policy;
 use rackscan_queries::Query;
 use serde::Serialize;
 
-/// What is measured.
+/// The measurement.
 #[derive(Clone, Debug)]
 pub struct DegradedOptions {
     /// The scale factor of the loaded tables.
     pub scale: f64,
-    /// Which queries.
+    /// The queries.
     pub queries: Vec<Query>,
-    /// Runs of each that count, in each phase.
+    /// Counted runs of each query in each phase.
     pub repeat: u32,
-    /// Where scans run, where they can.
+    /// Where scans run, if possible.
     pub policy: Policy,
     /// Threads of the engine.
     pub threads: usize,
     /// Nodes of the cluster.
     pub nodes: usize,
-    /// The parity of the tables, by its name.
+    /// Name of the tables' parity.
     pub parity: String,
 }
 
 /// One query without some nodes.
 #[derive(Clone, Debug, Serialize)]
 pub struct DegradedLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// The query.
@@ -59,15 +59,15 @@ pub struct DegradedLine {
     pub whole_ms: Vec<f64>,
     /// Milliseconds of each run without those nodes.
     pub ms: Vec<f64>,
-    /// The median of the former.
+    /// Median with all nodes.
     pub whole_median_ms: f64,
-    /// The median of the latter.
+    /// Median without the lost nodes.
     pub median_ms: f64,
-    /// The latter over the former.
+    /// `median_ms` over `whole_median_ms`.
     pub over_whole: f64,
     /// Pages of lost nodes that a run reconstructed.
     pub pages_reconstructed: u64,
-    /// Bytes of other nodes' cells that were read for them.
+    /// Bytes that other nodes read from their cells for them.
     pub survivor_bytes: u64,
     /// Bytes that a run moved over wires.
     pub wire_bytes: u64,
@@ -81,19 +81,19 @@ pub enum DegradedError {
     Engine {
         /// The query.
         query: String,
-        /// How many were lost.
+        /// Number of lost nodes.
         lost: usize,
-        /// What happened.
+        /// The cause.
         source: Box<EngineError>,
     },
-    /// An answer is another one.
+    /// An answer differs from that with all nodes.
     #[error(
-        "{query} without {lost} of the nodes answered {found} rows that are not the {expected} it answered with all of them"
+        "{query} without {lost} of the nodes answered {found} rows that differ from its {expected} rows with all nodes"
     )]
     Answer {
         /// The query.
         query: String,
-        /// How many were lost.
+        /// Number of lost nodes.
         lost: usize,
         /// Rows of the answer.
         found: usize,
@@ -102,7 +102,7 @@ pub enum DegradedError {
     },
 }
 
-/// What a query did in one phase.
+/// Result of a query in one phase.
 #[derive(Clone, Debug, Default)]
 struct Measured {
     ms: Vec<f64>,
@@ -111,15 +111,15 @@ struct Measured {
     wire_bytes: u64,
 }
 
-/// A phase that is over.
+/// A completed phase.
 #[derive(Debug)]
 struct Phase {
     lost: Vec<NodeId>,
-    /// By the queries, in their order.
+    /// In the order of the queries.
     queries: Vec<Measured>,
 }
 
-/// The phases so far, and the answers that count.
+/// The phases so far, and the answers to compare with.
 #[derive(Debug, Default)]
 pub struct Degraded {
     answers: Vec<RecordBatch>,
@@ -127,11 +127,11 @@ pub struct Degraded {
 }
 
 impl Degraded {
-    /// Runs all queries, one run each that does not count before those that do, while these nodes
-    /// are lost. `progress` is told how many runs are over.
+    /// Runs all queries while these nodes are lost: one warm-up each, then the runs that count.
+    /// `progress` receives the number of completed runs.
     ///
     /// # Errors
-    /// The first query that fails or answers otherwise.
+    /// The first query that fails or gives another answer.
     pub async fn phase(
         &mut self,
         engine: &Engine,

@@ -1,5 +1,5 @@
-//! How fast is another engine over the same rows? Runs `bench/peers/tpch_peer.py` as a child and
-//! asks it query by query, so that its runs lie between ours and both meet the same noise.
+//! Measures another engine over the same rows: runs `bench/peers/tpch_peer.py` as a child process,
+//! query by query, so that its runs alternate with those of this engine and noise affects both.
 
 use serde::Deserialize;
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 const SCRIPT: &str = include_str!("../peers/tpch_peer.py");
 
-/// An engine that can be measured beside ours.
+/// An engine to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerEngine {
     /// DataFusion on Parquet.
@@ -22,7 +22,7 @@ pub enum PeerEngine {
 }
 
 impl PeerEngine {
-    /// How it is called.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,15 +54,15 @@ impl PeerEngine {
 /// Why a peer could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// No python3, or it could not be started.
+    /// There is no python3, or it could not be started.
     #[error("cannot start python3 for the peer {engine}: {source}; install Python 3 or leave --peers out")]
     Start {
         /// The peer.
         engine: &'static str,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The peer ended or said something else than was asked for.
+    /// The peer ended, or gave an unexpected answer.
     #[error("the peer {engine} {what}; it needs the Python packages tpchgen-cli and {package} (pip install)")]
     Answer {
         /// The peer.
@@ -78,7 +78,7 @@ pub enum PeerError {
 #[derive(Debug)]
 pub struct Peer {
     engine: PeerEngine,
-    /// Its version, as it says.
+    /// Its version, as it reports it.
     pub version: String,
     child: Child,
     requests: Option<ChildStdin>,
@@ -104,11 +104,11 @@ struct Run {
 }
 
 impl Peer {
-    /// Starts `engine` over Parquet files of `scale` in `data`, which it generates if they are not
-    /// there; tables of its own are made of them once, and kept beside them.
+    /// Starts `engine` over Parquet files of `scale` in `data`, which are generated if they do not
+    /// exist. An engine's own tables are created from them once, and kept next to them.
     ///
     /// # Errors
-    /// When Python or a package is missing, or the data cannot be made; what the peer says goes to
+    /// Python or a package is missing, or the data cannot be generated; the peer's messages go to
     /// standard error.
     pub fn start(engine: PeerEngine, scale: f64, threads: usize, data: &Path) -> Result<Self, PeerError> {
         let name = engine.name();
@@ -144,25 +144,25 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Which engine it is.
+    /// The engine of this peer.
     #[must_use]
     pub fn engine(&self) -> PeerEngine {
         self.engine
     }
 
-    /// Lets it forget everything that it keeps in memory of its tables, and open them again.
+    /// Makes the peer drop everything that it keeps in memory of its tables, and open them again.
     ///
     /// # Errors
-    /// When the peer ended, or cannot open them.
+    /// The peer ended, or cannot open them.
     pub fn reopen(&mut self) -> Result<(), PeerError> {
         self.ask(&serde_json::json!({ "reopen": true }))?;
         self.answer::<Reopened>().map(drop)
     }
 
-    /// One run of one query: milliseconds until all rows are there, and how many.
+    /// Runs a query once. Returns the milliseconds until all rows had arrived, and their number.
     ///
     /// # Errors
-    /// When the peer ended or refused the query.
+    /// The peer ended, or refused the query.
     pub fn run(&mut self, sql: &str) -> Result<(f64, u64), PeerError> {
         self.ask(&serde_json::json!({ "sql": sql }))?;
         let run: Run = self.answer()?;
@@ -201,7 +201,7 @@ fn failed(engine: PeerEngine, what: String) -> PeerError {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Its standard input ends, and so does its loop.
+        // Closing its standard input ends its loop.
         self.requests = None;
         if let Err(error) = self.child.wait() {
             eprintln!("waiting for the peer {}: {error}", self.engine.name());

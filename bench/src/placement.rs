@@ -1,15 +1,15 @@
-//! How far is automatic placement from the best forced one, whatever share of rows passes, however
-//! little processor time the nodes have and however narrow the wire is?
+//! Compares automatic placement with the best forced one, over selectivities, processor shares of
+//! the nodes and bandwidths of the wire.
 //!
 //! Invariants
-//! - The runs of all contenders of a point lie side by side, one turn forth and the next one back;
+//! - The runs of all contenders of a point alternate, in reverse order in every second turn;
 //!   medians count.
-//! - A point's first turn does not count, because with it the engine gets to know new conditions;
-//!   what `auto` took in it is kept.
-//! - Between two runs nobody does anything for 120 ms: what a run has drawn from a quota of
-//!   processor time or a bucket of tokens is no burden of the next.
-//! - A contender that answers another number of rows than the first is an error, not a time.
-//! - Whatever ends it early, the points that are whole are there.
+//! - The first turn of a point does not count, because in it the engine learns the new conditions;
+//!   the times of `auto` in it are kept.
+//! - There is a pause of 120 ms between two runs, so that what a run has used up of a quota of
+//!   processor time or of a token bucket does not slow down the next one.
+//! - A contender whose answer has another number of rows than the first is an error, not a time.
+//! - If the measurement ends early, the completed points are kept.
 
 mod line;
 mod page;
@@ -29,28 +29,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a running query looks whether it shall end.
+/// How often a running query is checked for a stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// More than a period of a control group's quota, which is 100 ms.
+/// More than one period of a control group's quota, which is 100 ms.
 const PAUSE: Duration = Duration::from_millis(120);
-/// Keys of parts for each unit of scale; each of them stands in about 30 rows of lineitem, spread
-/// evenly.
+/// Keys of parts per unit of scale; each is in about 30 rows of lineitem, spread evenly.
 const PART_KEYS: f64 = 200_000.0;
 
-/// What is asked of lineitem.
+/// The queries over lineitem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScanQuery {
-    /// Four columns of the rows that pass.
+    /// Selects four columns of the rows that pass.
     Rows,
-    /// A sum over the rows that pass.
+    /// Sums over the rows that pass.
     Aggregate,
 }
 
 impl ScanQuery {
-    /// Its text, with a predicate that lets this share of rows pass. Parts are spread evenly over
-    /// rows, so zone maps can only help where all rows pass: there nobody reads the predicate's
-    /// column.
+    /// Its SQL, with a predicate that this share of rows passes. Parts are spread evenly over rows,
+    /// so zone maps help only if all rows pass: then the predicate's column is not read.
     #[must_use]
     pub fn sql(self, selectivity: f64, scale: f64) -> String {
         let keys = (PART_KEYS * scale * selectivity).round().max(1.0);
@@ -71,40 +69,40 @@ impl fmt::Display for ScanQuery {
     }
 }
 
-/// What the nodes and the wire to them are given.
+/// The limits of the nodes and of the wire to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Conditions {
-    /// Of the processor time of all cores, for all nodes together.
+    /// Share of the processor time of all cores, for all nodes together.
     pub cpu_share_percent: u32,
-    /// Megabytes (10^6) per second of the wire; `None` if it is as wide as it is.
+    /// Megabytes (10^6) per second of the wire; `None` without a limit.
     pub wire_mb_per_s: Option<u32>,
 }
 
-/// Who gives it to them.
+/// Sets the limits.
 pub trait Shaping {
-    /// Makes it so, until it is called again.
+    /// Sets these limits, until the next call.
     ///
     /// # Errors
-    /// In words for people.
+    /// A text for people.
     fn shape(&mut self, conditions: Conditions) -> Result<(), String>;
 }
 
-/// What to measure.
+/// The measurement.
 #[derive(Clone, Debug)]
 pub struct PlacementOptions {
-    /// The scale factor of the data that is loaded.
+    /// Scale factor of the loaded data.
     pub scale: f64,
-    /// Which queries.
+    /// The queries.
     pub queries: Vec<ScanQuery>,
-    /// Which shares of rows pass.
+    /// The selectivities.
     pub selectivities: Vec<f64>,
-    /// Which shares of processor time.
+    /// The shares of processor time, in percent.
     pub cpu_shares: Vec<u32>,
-    /// Which wires.
+    /// The bandwidths of the wire, in megabytes (10^6) per second; `None` without a limit.
     pub wires: Vec<Option<u32>>,
-    /// Whether the devices are attached to the engine's host, so that `local` takes part.
+    /// Whether the devices are attached to the engine's host, which enables the placement `local`.
     pub attached: bool,
-    /// Turns that count.
+    /// Number of turns that count.
     pub repeat: u32,
     /// No point begins later than this.
     pub time_max: Duration,
@@ -113,13 +111,13 @@ pub struct PlacementOptions {
 }
 
 impl PlacementOptions {
-    /// The contenders.
+    /// The placements to compare.
     #[must_use]
     pub fn policies(&self) -> Vec<Policy> {
         Policy::ALL.into_iter().filter(|policy| self.attached || *policy != Policy::Local).collect()
     }
 
-    /// All conditions, in the order in which they are measured: each is set once.
+    /// All limits in the order of measuring: each combination is set once.
     fn conditions(&self) -> Vec<Conditions> {
         let of_wire = |wire: &Option<u32>| {
             let wire_mb_per_s = *wire;
@@ -128,24 +126,24 @@ impl PlacementOptions {
         self.wires.iter().flat_map(of_wire).collect()
     }
 
-    /// Points of the whole grid.
+    /// Number of points of the whole grid.
     #[must_use]
     pub fn points(&self) -> usize {
         self.wires.len() * self.cpu_shares.len() * self.queries.len() * self.selectivities.len()
     }
 }
 
-/// What is told before each run.
+/// Progress, reported before each run.
 pub struct Step<'a> {
-    /// Runs that are over.
+    /// Number of completed runs.
     pub done: usize,
-    /// All runs.
+    /// Number of all runs.
     pub total: usize,
-    /// What is being done.
+    /// Description of the run.
     pub doing: &'a str,
 }
 
-/// What was measured.
+/// Result of the measurement.
 #[derive(Debug, Default)]
 pub struct PlacementOutcome {
     /// A line for each point.
@@ -154,18 +152,18 @@ pub struct PlacementOutcome {
     pub ended: Option<Ended>,
 }
 
-/// Why a sweep ended early.
+/// Why a measurement ended early.
 #[derive(Debug)]
 pub enum Ended {
-    /// The user wanted an end.
+    /// The user stopped it.
     Stopped,
-    /// There was no time left.
+    /// The time was over.
     NoTime,
     /// Something failed.
     Failed(String),
 }
 
-/// Why there is no time of a run.
+/// Why a run has no time.
 enum NoRun {
     Stopped,
     Failed(String),
@@ -182,7 +180,7 @@ pub async fn run(
     let mut outcome = PlacementOutcome::default();
     let sweep = Sweep { engine, options, stop, started: Instant::now() };
     outcome.ended = sweep.run(shaping, &mut outcome.lines, progress).await.err();
-    // The nodes end sooner with all they can have.
+    // Without limits, the nodes end sooner.
     let all = Conditions { cpu_share_percent: 100, wire_mb_per_s: None };
     if let Err(text) = shaping.shape(all)
         && outcome.ended.is_none()
@@ -256,7 +254,7 @@ impl Sweep<'_> {
         Ok(runs)
     }
 
-    /// Runs it and forgets its rows, as an operator above the scan would.
+    /// Runs the query and drops its rows, as an operator above the scan would.
     async fn once(&self, sql: &str, policy: Policy) -> Result<line::Run, EngineError> {
         self.engine.set_policy(policy);
         let mut stream = self.engine.stream(sql).await?;
@@ -268,7 +266,7 @@ impl Sweep<'_> {
         Ok(line::Run { elapsed: report.elapsed, rows, figures: report.total })
     }
 
-    /// Ready when the user wants an end.
+    /// Completes when the user stops the measurement.
     async fn stopped(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(LOOK_EVERY).await;

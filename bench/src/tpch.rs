@@ -1,14 +1,13 @@
-//! How long do the 22 queries take under each placement, beside other engines on the same machine?
+//! Measures the 22 queries under each placement, next to other engines on the same machine.
 //!
 //! Invariants
 //! - Only the time from the statement to its last row counts; loading, connecting, opening files
 //!   and printing do not.
-//! - The runs of all contenders of a query lie side by side, one turn forth and the next one back,
-//!   so that a noisy minute meets all of them and nobody always runs behind the same one. Medians
-//!   count, and every time is kept.
-//! - With cold caches nothing of the data is in any memory that this machine tells us of when a run
-//!   starts.
-//! - A contender that answers another number of rows than the first is an error, not a time.
+//! - The runs of all contenders of a query alternate, in reverse order in every second turn, so
+//!   that noise affects all of them and none always follows the same one. Medians count, and every
+//!   time is kept.
+//! - With cold caches, a run starts with no data in any memory that this machine gives access to.
+//! - A contender whose answer has another number of rows than the first is an error, not a time.
 
 mod compare;
 mod page;
@@ -27,14 +26,14 @@ use rackscan_queries::Query;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt};
 
-/// What is in memory when a run starts.
+/// The state of caches when a run starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Caches {
-    /// What the runs before left there.
+    /// As previous runs left them.
     Warm,
-    /// No page of a table: peers open their files anew, then the kernel's caches are dropped; our
-    /// nodes keep no pages and read past the kernel's caches.
+    /// No page of a table is cached: peers open their files anew, then the kernel's caches are
+    /// dropped; nodes have no page cache and bypass the kernel's.
     Cold,
 }
 
@@ -50,35 +49,35 @@ impl fmt::Display for Caches {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct TpchOptions {
-    /// The scale factor of the data that is loaded, for the record.
+    /// Scale factor of the loaded data, for the record.
     pub scale: f64,
-    /// Turns that count.
+    /// Number of turns that count.
     pub repeat: u32,
-    /// Turns before them that do not.
+    /// Warm-up turns before them.
     pub warm_up: u32,
-    /// Which queries.
+    /// The queries.
     pub queries: Vec<Query>,
-    /// Which placements.
+    /// The placements.
     pub policies: Vec<Policy>,
     /// Threads of the engine, and of the peers.
     pub threads: usize,
     /// The wire between engine and nodes, for the record.
     pub wire: String,
-    /// What is in memory when a run starts. That nodes keep no pages is the caller's to see to.
+    /// State of caches when a run starts. The caller must turn off the nodes' page caches.
     pub caches: Caches,
 }
 
 /// One contender's times, as one JSON line.
 #[derive(Clone, Debug, Serialize)]
 pub struct TpchLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// `rackscan`, or a peer's name and version.
     pub engine: String,
-    /// The placement asked for, or what the peer reads.
+    /// The requested placement, or what the peer reads.
     pub placement: String,
-    /// How it is called in comparisons.
+    /// Its name in comparisons.
     pub name: String,
     /// See [`TpchOptions::wire`].
     pub wire: String,
@@ -86,7 +85,7 @@ pub struct TpchLine {
     pub threads: usize,
     /// See [`TpchOptions::caches`].
     pub caches: Caches,
-    /// Bytes of pages that all nodes together may keep in memory.
+    /// Page cache of all nodes together, in bytes.
     pub node_cache_bytes: u64,
     /// See [`TpchOptions::warm_up`].
     pub warm_up: u32,
@@ -94,20 +93,21 @@ pub struct TpchLine {
     pub runs: u32,
     /// Milliseconds of every run of each query, in order.
     pub ms: BTreeMap<String, Vec<f64>>,
-    /// The best of each query.
+    /// The best time of each query.
     pub best_ms: BTreeMap<String, f64>,
     /// The median of each query.
     pub median_ms: BTreeMap<String, f64>,
-    /// The sum of the best.
+    /// The sum of the best times.
     pub total_best_ms: f64,
     /// The sum of the medians.
     pub total_median_ms: f64,
-    /// Medians over those of each peer, by the peer's name; empty for peers.
+    /// Medians relative to those of each peer, by the peer's name; empty for peers.
     pub over: BTreeMap<String, Over>,
-    /// Of the placement `auto`: medians over those of the best forced placement of each query.
+    /// For the placement `auto`: medians relative to those of the best forced placement of each
+    /// query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_best_forced: Option<OverBest>,
-    /// Segments by where they were really scanned, over all runs that count.
+    /// Number of segments by where they were actually scanned, over all runs that count.
     pub segments: BTreeMap<String, u64>,
     /// Bytes read from devices, over all runs that count.
     pub disk_bytes: u64,
@@ -134,14 +134,14 @@ impl TpchLine {
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum TpchError {
-    /// Our engine failed.
+    /// This engine failed.
     #[error("{query} under {policy}: {source}")]
     Engine {
         /// The query.
         query: String,
-        /// The placement asked for.
+        /// The requested placement.
         policy: String,
-        /// What happened.
+        /// The cause.
         source: Box<EngineError>,
     },
     /// A peer failed.
@@ -149,33 +149,33 @@ pub enum TpchError {
     Peer {
         /// The query.
         query: String,
-        /// What happened.
+        /// The cause.
         source: PeerError,
     },
-    /// The caches are not cold.
+    /// The caches could not be dropped.
     #[error(transparent)]
     Cold(#[from] ColdError),
-    /// Two contenders disagree about the answer's size.
+    /// Two contenders returned different numbers of rows.
     #[error("{query}: {contender} answered {found} rows, expected {expected} as {first} did")]
     Rows {
         /// The query.
         query: String,
-        /// Who answered otherwise.
+        /// The contender that differs.
         contender: String,
-        /// Its rows.
+        /// Its number of rows.
         found: u64,
-        /// The first one's rows.
+        /// The number of rows of the first contender.
         expected: u64,
-        /// The first one.
+        /// The first contender.
         first: String,
     },
 }
 
-/// What is told before each run.
+/// Progress, reported before each run.
 pub struct Step<'a> {
-    /// Runs that are over.
+    /// Number of completed runs.
     pub done: u64,
-    /// All runs.
+    /// Number of all runs.
     pub total: u64,
     /// The contender's name.
     pub contender: &'a str,
@@ -183,10 +183,10 @@ pub struct Step<'a> {
     pub query: &'a str,
 }
 
-/// Measures; `progress` is told before each run.
+/// Runs the measurement; `progress` is called before each run.
 ///
 /// # Errors
-/// The first contender that fails or disagrees.
+/// The first contender that fails or differs.
 pub async fn run(
     engine: &Engine,
     peers: &mut [Peer],
@@ -227,7 +227,7 @@ pub async fn run(
     Ok(lines)
 }
 
-/// Who runs after whom in a turn: forth, then back.
+/// The order of the contenders in a turn: forward, or in reverse in every second turn.
 fn order(turn: u32, contenders: usize) -> Vec<usize> {
     if turn.is_multiple_of(2) { (0..contenders).collect() } else { (0..contenders).rev().collect() }
 }
@@ -273,7 +273,7 @@ async fn run_ours(
     Ok((rounded(outcome.report.elapsed.as_secs_f64() * 1000.0), outcome.rows() as u64))
 }
 
-/// A line for each contender, without times: our placements first.
+/// A line for each contender, without times: this engine's placements first.
 fn lines(peers: &[Peer], options: &TpchOptions, node_cache_bytes: u64) -> Vec<TpchLine> {
     let line = |engine: String, placement: String, name: String, policy: Option<Policy>| TpchLine {
         provenance: Provenance::now("tpch", options.scale),

@@ -1,4 +1,4 @@
-//! Which words does the command line understand?
+//! Command-line arguments: all commands, and the options that every command takes.
 
 mod bench;
 mod bench_io;
@@ -68,38 +68,38 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
-/// Options every command takes.
+/// Options that every command takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// The folder that holds an embedded cluster's nodes, devices and key
+    /// Folder with an embedded cluster's nodes, devices and key
     #[arg(long, global = true, value_name = "DIR", default_value = "rackscan-data", env = "RACKSCAN_DATA")]
     pub(crate) data: PathBuf,
-    /// The cluster's description, a TOML file [default: cluster.toml in the data folder]
+    /// TOML file that describes the cluster [default: cluster.toml in the data folder]
     #[arg(long, global = true, value_name = "FILE", env = "RACKSCAN_CLUSTER")]
     pub(crate) cluster: Option<PathBuf>,
-    /// The wire to reach the nodes by [default: the first address each node lists]
+    /// Wire by which to reach the nodes [default: the first address that each node lists]
     #[arg(long, global = true, value_enum)]
     pub(crate) wire: Option<Wire>,
-    /// Threads the engine computes with [default: one per core]
+    /// Number of threads of the engine [default: one per core]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Memory in which the engine keeps pages that it has fetched, beside what the nodes keep
-    /// (`64MiB`) [default: none]
+    /// Memory for the engine's own page cache, in addition to the nodes' caches (`64MiB`) [default:
+    /// none]
     #[arg(long, global = true, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) engine_cache: u64,
     #[command(flatten)]
     pub(crate) queries: QueryMemory,
-    /// How many nodes may be away, at most 2: tables that were loaded with parity are read without
-    /// them [default: for queries, 2 of four nodes or more, 1 of three; else 0]
+    /// How many nodes may be unavailable, 0 to 2: tables loaded with parity are read without them
+    /// [default: 2 of four or more nodes and 1 of three for queries; otherwise 0]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub(crate) away: Option<u8>,
-    /// What to log on standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
+    /// Log filter for standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
 }
 
 impl Global {
-    /// The same options as words for another process of this program.
+    /// The same options as arguments for another process of this program.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let mut words = vec![OsString::from("--data"), self.data.clone().into()];
         let mut say = |option: &str, value: Option<OsString>| {
@@ -118,7 +118,7 @@ impl Global {
     }
 }
 
-/// How a value is said on the command line.
+/// The command-line spelling of a value.
 pub(crate) fn word<V: ValueEnum>(value: &V) -> OsString {
     value.to_possible_value().map_or_else(OsString::new, |value| value.get_name().into())
 }
@@ -134,59 +134,59 @@ pub(crate) enum Wire {
     Verbs,
 }
 
-/// Where scans run.
+/// Placements of scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlacementArgument {
-    /// The engine reads the devices attached to its own host
+    /// The engine reads devices attached to its own host
     Local,
-    /// Nodes send raw pages, the engine scans them
+    /// Nodes send raw pages, and the engine scans them
     RemoteFetch,
-    /// Nodes scan, only qualifying rows (or groups) travel
+    /// Nodes scan, and send only qualifying rows (or groups)
     RemoteProcess,
-    /// The price model decides, segment by segment
+    /// The price model decides for each segment
     Auto,
 }
 
-/// How rows are printed.
+/// Output formats of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned columns for people
+    /// Aligned columns
     Table,
-    /// RFC 4180, with a header line
+    /// CSV as in RFC 4180, with a header line
     Csv,
-    /// One array of objects
+    /// A single array of objects
     Json,
-    /// One object a line
+    /// One object per line
     Ndjson,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Load tables: TPC-H, a Parquet file, a CSV file
+    /// Load tables: TPC-H, a Parquet file or a CSV file
     #[command(subcommand)]
     Load(Load),
     /// Run TPC-H queries by number
     Query(Query),
     /// Run SQL
     Sql(Sql),
-    /// Read SQL from a prompt
+    /// Read SQL from an interactive prompt
     Shell(Shell),
-    /// Show where the scans of a query run, and with --analyze what they did
+    /// Show where the scans of a query run; with --analyze, also what they did
     Explain(Explain),
     /// List the tables of the cluster
     Tables(Tables),
     /// Drop a table
     Drop(DropTable),
-    /// Write changed rows into segments, while others read and write
+    /// Flush changed rows into segments, while others read and write
     Seal(Seal),
     /// Check pages and parity on their devices, and repair what is corrupt
     Scrub(Scrub),
-    /// Check everything, also the parity's equations, and change nothing
+    /// Check everything, including the parity equations, and change nothing
     Fsck(Fsck),
-    /// Rebuild what a node has lost, from what the others have
+    /// Rebuild what a node has lost from the other nodes
     Rebuild(Rebuild),
-    /// Let a node go on whose transaction log is lost, though records may be missing
+    /// Let a node continue without its lost transaction log; records may be missing
     Recover(Recover),
     /// Run TPC-H's refresh functions: insert or delete orders with their lines
     Refresh(Refresh),
@@ -198,28 +198,28 @@ pub(crate) enum Command {
     /// Start and stop the cluster's storage nodes, and show their status
     #[command(subcommand)]
     Cluster(Cluster),
-    /// Measure this cluster's costs, by which automatic placement decides
+    /// Measure this cluster's costs for automatic placement
     Calibrate(Calibrate),
     /// Measure IO, wires, queries and transactions; replay traces; show stripes
     #[command(subcommand)]
     Lab(Lab),
-    /// The old name of the measurements of `lab`
+    /// Old name of the measurements of `lab`
     #[command(subcommand, hide = true)]
     Bench(Bench),
-    /// The old name of `lab replay`
+    /// Old name of `lab replay`
     #[command(hide = true)]
     Replay(Box<Replay>),
-    /// The old name of `lab stripe`
+    /// Old name of `lab stripe`
     #[command(hide = true)]
     Stripe(Stripe),
 }
 
-/// How transactions of SQL are kept apart.
+/// Isolation levels of SQL transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsolationArgument {
-    /// Each sees one moment, and no change of a row is lost
+    /// Each transaction reads one snapshot, and no update is lost
     Snapshot,
-    /// Each sees one moment; of two that change a row the later one stays
+    /// Each transaction reads one snapshot; of two writers of a row, the later one wins
     ReadAtomic,
 }
 
@@ -229,33 +229,31 @@ pub(crate) struct Running {
     /// Where scans run
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,
-    /// How rows are printed
+    /// Output format of rows
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
-    /// Print how long it took, on standard error
+    /// Print the elapsed time on standard error
     #[arg(long)]
     pub(crate) timing: bool,
 }
 
-/// Where a query's reads are recorded.
+/// Where and how to record a query's reads.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Tracing {
-    /// Record each page that is read from a device: time, node, device, offset, length, table,
-    /// column
+    /// Record each page read from a device: time, node, device, offset, length, table, column
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
-    /// How the trace is written
+    /// Format of the trace
     #[arg(long, value_enum, default_value = "csv", requires = "trace")]
     pub(crate) trace_format: TraceFormat,
 }
 
-/// How a trace is written.
+/// Formats of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TraceFormat {
-    /// With a header line, to the nanosecond, with tables and columns
+    /// CSV with a header line, times in nanoseconds, tables and columns
     Csv,
-    /// An iolog of version 3, which fio replays with --read_iolog: microseconds, neither tables nor
-    /// columns
+    /// fio iolog version 3, for fio --read_iolog: times in microseconds, no tables or columns
     Fio,
 }
 
@@ -275,10 +273,10 @@ pub(crate) struct Query {
     pub(crate) running: Running,
     #[command(flatten)]
     pub(crate) tracing: Tracing,
-    /// Run each query under every placement, by turns, and print what each took instead of the rows
+    /// Run each query under every placement, alternating, and print times instead of rows
     #[arg(long, conflicts_with_all = ["placement", "trace"])]
     pub(crate) compare_placements: bool,
-    /// Run each query N times; rows are printed once
+    /// Run each query N times and print its rows once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) repeat: u32,
 }
@@ -286,9 +284,9 @@ pub(crate) struct Query {
 /// `rackscan sql`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, alone or together between BEGIN and COMMIT: visible on all nodes or on none. Of two that \
+    after_help = "INSERT, UPDATE and DELETE are read-atomic transactions, each alone or several between BEGIN and COMMIT: visible on all nodes or on none. Of two that \
                   change the same row at the same time the first one commits; with --isolation read-atomic the later one overwrites it.\n\n\
-                  A table's rows may be added up in materialized views that change with them, in the same transaction. An index finds rows by values; a foreign key is maintained likewise:\n  \
+                  Materialized views sum up a table's rows, an index finds rows by values, and a foreign key refers to a parent table. All are maintained in the transaction that changes the rows:\n  \
                   CREATE MATERIALIZED VIEW name AS SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column\n  \
                   CREATE INDEX name ON table (column)\n  \
                   ALTER TABLE table ADD CONSTRAINT name FOREIGN KEY (column) REFERENCES parent (column)\n  \
@@ -299,17 +297,17 @@ pub(crate) struct Query {
                         rackscan sql \"BEGIN; DELETE FROM lineitem WHERE l_orderkey = 7; DELETE FROM orders WHERE o_orderkey = 7; COMMIT\""
 )]
 pub(crate) struct Sql {
-    /// The statements, separated by semicolons; `-` reads standard input
+    /// Statements, separated by semicolons; `-` reads standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub(crate) statement: Option<String>,
     /// Read the statements from a file
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// What transactions do to each other that change the same row: with `snapshot` the first one
-    /// commits, and the second one is told or, a statement alone, done again
+    /// Isolation of transactions that change the same row: with `snapshot` the first one commits,
+    /// and the second one fails (a single statement is retried)
     #[arg(long, value_enum, default_value = "snapshot")]
     pub(crate) isolation: IsolationArgument,
-    /// Run it under every placement, by turns, and print what each took instead of the rows
+    /// Run the statement under every placement, alternating, and print times instead of rows
     #[arg(long, conflicts_with_all = ["placement", "trace"])]
     pub(crate) compare_placements: bool,
     #[command(flatten)]
@@ -325,8 +323,8 @@ pub(crate) struct Sql {
                   Examples:\n  rackscan shell\n  rackscan shell --placement remote-process --timing"
 )]
 pub(crate) struct Shell {
-    /// What transactions do to each other that change the same row: with `snapshot` the first one
-    /// commits, and the second one is told or, a statement alone, done again
+    /// Isolation of transactions that change the same row: with `snapshot` the first one commits,
+    /// and the second one fails (a single statement is retried)
     #[arg(long, value_enum, default_value = "snapshot")]
     pub(crate) isolation: IsolationArgument,
     #[command(flatten)]
@@ -342,24 +340,24 @@ pub(crate) struct Shell {
 pub(crate) struct Explain {
     /// q01 to q22, or SQL
     pub(crate) query: String,
-    /// Run the query and show what happened
+    /// Run the query and show what its scans did
     #[arg(long)]
     pub(crate) analyze: bool,
     /// Where scans run
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,
-    /// `table` for text, or `json`
+    /// Output format: `table` for text, or `json`
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: ExplainFormat,
 }
 
-/// How an explanation is printed.
+/// Output formats of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExplainFormat {
-    /// Text for people
+    /// Text
     #[value(alias = "text")]
     Table,
-    /// One object
+    /// One JSON object
     Json,
 }
 
@@ -369,9 +367,9 @@ pub(crate) enum ExplainFormat {
     after_help = "Examples:\n  rackscan tables\n  rackscan tables lineitem\n  rackscan tables --format json"
 )]
 pub(crate) struct Tables {
-    /// Show the columns of one table, and what is derived by them
+    /// Show the columns of this table, and what is derived from them
     pub(crate) table: Option<String>,
-    /// How they are printed
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
 }
@@ -379,17 +377,17 @@ pub(crate) struct Tables {
 /// `rackscan seal`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Changed rows lie in the memory of the nodes until they are sealed. Programs that write do that by\n\
-                  themselves when enough of a table has changed; this does it now. Queries go on meanwhile; writers\n\
-                  of the table wait for a moment (`closed`). Where a node has eight segments or more with little in\n\
-                  them, their rows go along (`rewritten`); segments without any row are left out the next time.\n\n\
+    after_help = "Changed rows stay in the memory of the nodes until they are flushed into segments. Writing programs\n\
+                  flush by themselves when enough of a table has changed; this command flushes now. Queries continue;\n\
+                  writers of the table wait briefly (`closed`). Where a node has eight or more sparsely filled\n\
+                  segments, their rows are rewritten, too (`rewritten`); the next flush drops empty segments.\n\n\
                   Examples:\n  rackscan seal\n  rackscan seal orders lineitem --format json"
 )]
 pub(crate) struct Seal {
-    /// The tables [default: all]
+    /// Tables to flush [default: all]
     #[arg(value_name = "TABLE")]
     pub(crate) tables: Vec<String>,
-    /// How to print what was done
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
 }
@@ -398,7 +396,7 @@ pub(crate) struct Seal {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  rackscan drop cities")]
 pub(crate) struct DropTable {
-    /// The table
+    /// Table to drop
     pub(crate) table: String,
 }
 
@@ -406,22 +404,22 @@ pub(crate) struct DropTable {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  rackscan node --config node3.toml\n  rackscan node --config rackscan-data/cluster.toml --id 3\n\n\
-                        The file is either one node's own (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
-                        cluster's, of which --id picks one node. `rackscan cluster start` writes an example.\n\n\
-                        Who waits for the devices: bridge = \"reactor\" (io = \"uring\" or \"pread\"), \"static\" or \"dynamic\", with\n\
-                        reactors or pollers, io_threads, pin_cores; scratch = \"1GiB\" sets an area aside for raw writes."
+                        The file describes either one node (with `cluster`, `key_file`, `listen`, `devices` ...) or a\n\
+                        cluster, of which --id selects one node. `rackscan cluster start` writes an example.\n\n\
+                        The bridge decides who waits for the devices: bridge = \"reactor\" (io = \"uring\" or \"pread\"), \"static\"\n\
+                        or \"dynamic\", with reactors or pollers, io_threads, pin_cores; scratch = \"1GiB\" reserves an area for raw writes."
 )]
 pub(crate) struct Node {
-    /// The node's (or the cluster's) TOML file
+    /// TOML file of the node, or of the cluster
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Which node of a cluster's file
+    /// Number of the node to run, if the file describes a cluster
     #[arg(long, value_name = "N")]
     pub(crate) id: Option<u16>,
-    /// Stop when standard input ends: a node that must not outlive its parent
+    /// Stop when standard input ends, so that the node does not outlive its parent
     #[arg(long, hide = true)]
     pub(crate) lifeline: bool,
-    /// The file that standard error goes to: it is exchanged when it is full
+    /// File that receives standard error; it is rotated when it is full
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
 }
@@ -429,34 +427,34 @@ pub(crate) struct Node {
 /// `rackscan cluster`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Cluster {
-    /// Start the nodes of this host and leave them running; makes an embedded cluster if there is
+    /// Start the nodes of this host and leave them running; creates an embedded cluster if there is
     /// none
     #[command(
         after_help = "Examples:\n  rackscan cluster start\n  rackscan cluster start --nodes 8 --devices 4\n  \
                             rackscan --cluster rack.toml cluster start"
     )]
     Start {
-        /// Nodes of a new embedded cluster
+        /// Number of nodes of a new embedded cluster
         #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
         nodes: u16,
         /// Device files per node of a new embedded cluster
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
         devices: u8,
-        /// The most bytes a device file of a new embedded cluster may take
+        /// Maximum size of a device file of a new embedded cluster
         #[arg(long, default_value = "64GiB", value_name = "SIZE")]
         device_size: String,
     },
     /// Stop the nodes of this host
     #[command(after_help = "Examples:\n  rackscan cluster stop\n  rackscan cluster stop --node 2")]
     Stop {
-        /// Only this node
+        /// Stop only this node
         #[arg(long, value_name = "N")]
         node: Option<u16>,
     },
-    /// Show each node: reachable, devices, memory, what it has served
+    /// Show each node: reachability, devices, memory, requests served
     #[command(after_help = "Examples:\n  rackscan cluster status\n  rackscan cluster status --format json")]
     Status {
-        /// How it is printed
+        /// Output format
         #[arg(long, value_enum, default_value = "table")]
         format: Format,
     },
@@ -466,7 +464,7 @@ pub(crate) enum Cluster {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  rackscan calibrate\n  rackscan calibrate --table lineitem")]
 pub(crate) struct Calibrate {
-    /// The table to measure with [default: lineitem, loading TPC-H at scale 0.1 if it is not there]
+    /// Table to measure with [default: lineitem; loads TPC-H at scale 0.1 if it does not exist]
     #[arg(long, default_value = "lineitem")]
     pub(crate) table: String,
 }

@@ -1,22 +1,23 @@
-//! What does the user read when something goes wrong, and with which exit code?
+//! Errors as the user sees them, and their exit codes.
 //!
 //! Invariants
-//! - One message on standard error that names the thing, what was found, what was expected and what
-//!   to do.
-//! - 1 is a failure at run time, 2 wrong usage (also clap's code).
+//! - Each error prints one message on standard error that names the thing, what was found, what was
+//!   expected and what to do.
+//! - Exit code 1 is a failure at run time, 2 is wrong usage (clap uses 2 as well).
 
 use std::{fmt, path::Path};
 
 /// A failed command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The words were understood but cannot be meant: exit code 2.
+    /// Valid arguments that make no sense together: exit code 2.
     Usage(String),
-    /// It went wrong on the way: exit code 1.
+    /// A failure at run time: exit code 1.
     Runtime(String),
-    /// As at run time, but whoever started this process was told already: no message.
+    /// A failure at run time that was already reported to the process that started this one: no
+    /// message.
     Said,
-    /// The reader of the output went away: no message, exit code 0 as for any filter in a pipeline.
+    /// The reader closed the output: no message, and exit code 0, as for any filter in a pipeline.
     ClosedPipe,
 }
 
@@ -36,7 +37,7 @@ impl Failure {
     }
 }
 
-/// Names the file in an error about it.
+/// Adds the path to an error about a file.
 pub(crate) fn at_path(path: &Path) -> impl Fn(std::io::Error) -> Failure + '_ {
     move |error| Failure::Runtime(format!("{}: {error}", path.display()))
 }

@@ -1,9 +1,8 @@
-//! Where do logs go, and how many? Standard error; nothing below a warning unless `--log` or
-//! `RUST_LOG` asks.
+//! Logs to standard error: warnings and errors only, unless `--log` or `RUST_LOG` asks for more.
 //!
-//! A node's standard error is its `node.log`. When that has grown to `LOG_BYTES_MAX` it becomes
-//! `node.log.1`, in place of an earlier one, and a new one is begun: a node's logs take at most
-//! twice that.
+//! A node's standard error is its `node.log`. When that file has grown to `LOG_BYTES_MAX`, it is
+//! renamed to `node.log.1`, replacing an earlier one, and a new file begins: a node's logs take at
+//! most twice that size.
 
 use crate::{failure::Failure, private};
 use std::{
@@ -17,10 +16,10 @@ use tracing_subscriber::{
     fmt::{time::SystemTime, writer::BoxMakeWriter},
 };
 
-/// How long a node's log may become.
+/// Maximum size of a node's log in bytes.
 const LOG_BYTES_MAX: u64 = 8 << 20;
 
-/// Standard error, which is this file.
+/// Standard error, redirected to this file.
 struct NodeLog {
     path: PathBuf,
     bytes: u64,
@@ -33,8 +32,7 @@ impl NodeLog {
         Self { path: path.to_owned(), bytes, bytes_max }
     }
 
-    /// Begins a new file. One that cannot be begun is tried again when as much was written once
-    /// more.
+    /// Begins a new file. On failure, tries again after another `bytes_max` bytes.
     fn exchange(&mut self) -> io::Result<()> {
         self.bytes = 0;
         let mut before = self.path.clone().into_os_string();
@@ -48,10 +46,10 @@ impl NodeLog {
 
 impl Write for NodeLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Only a file can be exchanged; what is written elsewhere is not bounded here.
+        // Only a regular file can be rotated; other outputs are not limited here.
         if self.bytes >= self.bytes_max && fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file())
         {
-            // There is no better place to say why it was not possible.
+            // There is no better place to report the failure.
             let _ = self.exchange();
         }
         let written = io::stderr().write(bytes)?;
@@ -64,8 +62,8 @@ impl Write for NodeLog {
     }
 }
 
-/// Sets the process's log filter: `--log` wins over `RUST_LOG`; `default` is what neither says.
-/// `file` is what standard error is, if it is bounded.
+/// Sets the process's log filter: `--log`, otherwise `RUST_LOG`, otherwise `default`. `file` is the
+/// file behind standard error, if its size is limited.
 pub(crate) fn start(asked: Option<&str>, default: &str, file: Option<&Path>) -> Result<(), Failure> {
     let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
     let text = asked.or(from_environment.as_deref()).unwrap_or(default);
@@ -82,8 +80,8 @@ pub(crate) fn start(asked: Option<&str>, default: &str, file: Option<&Path>) -> 
         })
         .with_ansi(io::stderr().is_terminal())
         .with_timer(SystemTime)
-        // It would report a log that cannot be written by writing to it, and panic: on a full disk,
-        // in a reactor.
+        // The subscriber would report a failed write by writing to the same log, and panic: on a
+        // full disk, in a reactor.
         .log_internal_errors(false)
         .try_init()
         .map_err(|error| Failure::Runtime(format!("cannot start logging: {error}")))

@@ -1,8 +1,22 @@
-//! The `rackscan` command: words to crates, errors to messages and exit codes.
+//! The `rackscan` command line program. It parses arguments, runs one command over the other
+//! crates, and turns errors into messages and exit codes.
+//!
+//! ```text
+//! main.rs       dispatches to one file of `command`; exit codes
+//! args/         the command line (clap): options, values, help texts
+//! command/      one file per command; those of `lab` are `bench_*.rs`, `replay.rs` and `stripe.rs`
+//! session.rs    what most commands work with: a reachable cluster and an engine over it
+//! cluster/      cluster file and node processes of this host; nodes for measurements
+//! output/       rows as aligned table, CSV or JSON
+//! shell/        the interactive prompt
+//! memory.rs     memory of queries, and their spill folder
+//! failure.rs    errors for the user; logging.rs, progress.rs and note.rs: standard error
+//! private.rs    files and folders that only their owner can read
+//! ```
 //!
 //! Invariants
-//! - 0 success, 1 failure at run time, 2 wrong usage.
-//! - Rows and results go to standard output; progress, timing and errors to standard error.
+//! - Exit codes: 0 success, 1 failure at run time, 2 wrong usage.
+//! - Rows and results go to standard output; progress, timing and errors go to standard error.
 
 #![forbid(unsafe_code)]
 
@@ -27,16 +41,16 @@ use rackscan_fabric::close_inherited_descriptors;
 use session::{Reach, Session};
 use std::process::ExitCode;
 
-/// Joins and groupings allocate large pieces for short times, from every thread: the system's
-/// allocator gives them back to the kernel each time (docs/decisions/0018-allocator.md).
+/// Joins and groupings allocate large pieces for short times, from every thread. The system's
+/// allocator returns them to the kernel each time (docs/decisions/0018-allocator.md).
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let arguments = args::parsed();
     if let Command::Node(_) = &arguments.command {
-        // Before anything is opened: what a node holds by mistake stays open as long as it runs,
-        // and what it makes is nobody else's.
+        // Before anything is opened: descriptors inherited by mistake would stay open as long as
+        // the node runs, and files that the node creates are readable by its owner only.
         close_inherited_descriptors();
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     }
@@ -56,8 +70,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let global = &arguments.global;
-    // A node's log is how its operator sees that it started; a query's would stand between its
-    // rows.
+    // A node logs at `info`, so that its operator sees that it started. Queries log warnings only,
+    // because log lines would mix with their rows.
     let (default, file) = match &arguments.command {
         Command::Node(node) => ("info", node.log_file.as_deref()),
         _ => ("warn", None),
@@ -68,7 +82,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         Command::Load(load) => command::load::run(&open()?, load),
         Command::Query(query) => {
-            // Wrong words fail before nodes are started.
+            // Wrong arguments fail before nodes are started.
             command::query::selected(&query.queries)?;
             command::query::run(&open_to_read()?, query)
         }

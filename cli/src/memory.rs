@@ -1,7 +1,7 @@
-//! How much memory may queries take, and where do they write what does not fit? (decision 0056)
+//! The memory of queries, and the folder for what they spill (decision 0056).
 //!
-//! Invariant: what operators hold, pages that scans hold and answers of nodes are together at most
-//! what was asked for.
+//! Invariant: the memory of operators, pages held by scans and answers of nodes together stays
+//! within the requested limit.
 
 use crate::{
     args::Global,
@@ -14,35 +14,35 @@ use rackscan_storage_node::available_memory;
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
-/// The least that queries get.
+/// Minimum memory of queries, in bytes.
 pub(crate) const QUERY_BYTES_MIN: u64 = 64 << 20;
-/// The share of what there is (numerator, denominator) that queries and nodes of this host get; new
-/// clusters leave a third of it to queries (`cluster::embedded`).
+/// Share of the available memory (numerator, denominator) for queries and this host's nodes
+/// together. New clusters leave a third of it to queries (`cluster::embedded`).
 const SHARE: (u64, u64) = (3, 5);
-/// The part of what nodes leave that queries get at least.
+/// Queries get at least `1 / LEFT_PART` of the memory that nodes do not take.
 const LEFT_PART: u64 = 3;
-/// The part of the memory that pages of scans take at most, and answers of nodes.
+/// Pages of scans take at most `1 / PART` of the memory of queries, and answers of nodes the same.
 const PART: usize = 4;
-/// The share of the free disk space that queries take.
+/// Queries spill to at most `1 / DISK_PART` of the free disk space.
 const DISK_PART: u64 = 2;
 
 // Operators get the larger half.
 const _: () = assert!(MEMORY_BYTES_MIN as u64 <= QUERY_BYTES_MIN / PART as u64);
 const _: () = assert!(QUERY_BYTES_MIN.is_multiple_of((PART * SLOT_BYTES) as u64));
 
-/// What queries may take.
+/// The memory that queries may take, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     /// For operators above the scans.
     operators: usize,
-    /// For stored pages, of each partition of a scan.
+    /// For stored pages, per partition of a scan.
     partition_pages: usize,
     /// For answers of nodes.
     pub(crate) answers: usize,
 }
 
 impl Budget {
-    /// `--memory`, or a share of what there is, less what the nodes of this host take.
+    /// `--memory`, or a share of the available memory less what the nodes of this host take.
     pub(crate) fn of(global: &Global, file: &ClusterFile, threads: usize) -> Result<Self, Failure> {
         let bytes = match global.queries.memory {
             Some(bytes) => bytes,
@@ -63,7 +63,7 @@ impl Budget {
         Self { operators: bytes - answers - partition_pages * threads, partition_pages, answers }
     }
 
-    /// What a load may hold, instead of queries.
+    /// Memory of a load, which runs instead of queries.
     pub(crate) fn for_loads(self) -> usize {
         self.operators
     }
@@ -87,8 +87,7 @@ impl Budget {
     }
 }
 
-/// A folder beside the cluster file, or in the system's folder for temporary files where that
-/// cannot be written.
+/// A folder next to the cluster file, or in the system's temporary folder if that is not writable.
 fn default_folder(file: &ClusterFile) -> PathBuf {
     let beside = file.folder.join("spill");
     let is_writable = rustix::fs::access(&file.folder, Access::WRITE_OK | Access::EXEC_OK).is_ok();
@@ -98,7 +97,7 @@ fn default_folder(file: &ClusterFile) -> PathBuf {
     std::env::temp_dir().join(format!("rackscan-spill-{}", rustix::process::getuid().as_raw()))
 }
 
-/// What queries get of so many bytes, beside nodes.
+/// The memory of queries if `available` bytes exist and nodes take `nodes` bytes.
 fn ours(available: u64, nodes: u64) -> u64 {
     let (numerator, denominator) = SHARE;
     let share = available / denominator * numerator;
@@ -106,14 +105,14 @@ fn ours(available: u64, nodes: u64) -> u64 {
     share.saturating_sub(nodes).max(left / LEFT_PART).max(QUERY_BYTES_MIN)
 }
 
-/// What is free where a folder is or will be.
+/// Free bytes of the filesystem on which a folder is or will be.
 fn free_bytes(folder: &Path) -> Result<u64, Failure> {
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     let free = rustix::fs::statvfs(there).map_err(|error| at_path(there)(error.into()))?;
     Ok(free.f_bavail * free.f_frsize)
 }
 
-/// The memory of this host, or of the control group that this process is in.
+/// Memory of this host, or of this process's control group.
 pub(crate) fn available() -> Result<u64, Failure> {
     available_memory().map_err(|error| Failure::Runtime(error.to_string()))
 }

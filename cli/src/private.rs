@@ -1,4 +1,4 @@
-//! How are files and folders made that nobody but their owner may read?
+//! Creates files and folders that only their owner can read.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -7,24 +7,24 @@ use std::{
     path::Path,
 };
 
-/// Makes a folder and those above it, unless they are there.
+/// Creates a folder and its parents, unless they exist.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// How files are made.
+/// Options that create a file only its owner can read.
 pub(crate) fn options() -> OpenOptions {
     let mut options = File::options();
     options.create(true).mode(0o600);
     options
 }
 
-/// An empty file in place of any other.
+/// Creates an empty file, replacing any other.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     options().write(true).truncate(true).open(path)
 }
 
-/// A file with this content in place of any other, durable when this returns.
+/// Writes a file, replacing any other. It is durable when this returns.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = create(path)?;
     file.write_all(text.as_bytes())?;

@@ -1,5 +1,4 @@
-//! What moves on the terminal while something long runs? A bar on standard error, and nothing at
-//! all where that is no terminal.
+//! Progress on the terminal: a bar on standard error, or nothing if standard error is no terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rackscan_client::RepairProgress;
@@ -22,7 +21,7 @@ pub(crate) fn rows(rows: u64) -> ProgressBar {
     bar
 }
 
-/// A line of what is being done, where there is nothing to count.
+/// A line that describes the current work, where there is nothing to count.
 pub(crate) fn steps() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template(SPINNER) {
@@ -32,7 +31,7 @@ pub(crate) fn steps() -> ProgressBar {
     spinner
 }
 
-/// A bar over turns of a measurement, with what is being done.
+/// A bar over repetitions of a measurement, with the current work.
 pub(crate) fn turns() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template(TURNS) {
@@ -42,7 +41,7 @@ pub(crate) fn turns() -> ProgressBar {
     bar
 }
 
-/// A bar over bytes that are looked at or come back.
+/// A bar over bytes that are checked or rebuilt.
 pub(crate) struct Repairing(ProgressBar);
 
 pub(crate) fn repairing(what: &str) -> Repairing {
@@ -55,7 +54,7 @@ pub(crate) fn repairing(what: &str) -> Repairing {
 }
 
 impl Repairing {
-    /// Who is told how far it is.
+    /// A listener that moves the bar.
     pub(crate) fn listener(&self) -> impl Fn(&RepairProgress) + Sync {
         let bar = self.0.clone();
         move |progress| {

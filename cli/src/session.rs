@@ -1,12 +1,11 @@
-//! What does a command work with? A reachable cluster and an engine over it.
+//! What most commands work with: a reachable cluster, and an engine over it.
 //!
 //! Invariants
-//! - If none of this host's nodes runs, they are started for this command and end with it: their
-//!   standard input is a pipe from us, so they end even if we are killed. Nodes that ran before
-//!   keep running.
-//! - Commands on one data folder at the same time share such nodes; the command that started them
-//!   waits for the others before it stops them. Two that begin at the same time do not both start
-//!   them.
+//! - If none of this host's nodes runs, they are started for this command and end with it. Their
+//!   standard input is a pipe from this process, so they end even if it is killed. Nodes that ran
+//!   before keep running.
+//! - Concurrent commands on one data folder share such nodes; the command that started them waits
+//!   for the others before it stops them. Two commands never both start them.
 
 use crate::{
     args::{Global, IsolationArgument, PlacementArgument, Wire},
@@ -33,7 +32,7 @@ use tokio::runtime::Runtime;
 
 /// A command's cluster, engine and threads.
 pub(crate) struct Session {
-    // Fields end in this order: the engine's connections before the nodes they lead to.
+    // Fields are dropped in this order: the engine's connections before the nodes they lead to.
     engine: Engine,
     runtime: Runtime,
     nodes: Nodes,
@@ -50,8 +49,8 @@ pub(crate) struct Nodes {
 }
 
 impl Session {
-    /// Reaches the cluster that the options name, starting its nodes for the time of the command if
-    /// none runs.
+    /// Connects to the cluster that the options name, and starts its nodes for the time of the
+    /// command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
@@ -59,18 +58,20 @@ impl Session {
         Self::over(global, file, nodes, away_max)
     }
 
-    /// The same with all threads of this process so nice. Nodes that are started for it are not:
-    /// others may ask them, too.
+    /// Like [`Session::open`], with this niceness for all threads of this process. Nodes started
+    /// for the command do not get it, because other commands may use them, too.
     pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
         let nodes = Nodes::start(&file, away_max)?;
-        // Threads are as nice as the one that starts them, and no other has been started yet.
+        // Threads inherit the niceness of the thread that starts them, and no other has been
+        // started yet.
         be_nice(nice)?;
         Self::over(global, file, nodes, away_max)
     }
 
-    /// The same for reading, which goes on without as many nodes as parity makes up for.
+    /// Like [`Session::open`], to read only: as many nodes may be unavailable as parity compensates
+    /// for.
     pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let away_max = global.away.unwrap_or(match file.endpoints().len() {
@@ -82,7 +83,7 @@ impl Session {
         Self::over(global, file, nodes, away_max)
     }
 
-    /// The same with nodes that have so much memory for pages, if it matters.
+    /// Like [`Session::open`], with nodes that have a page cache of this size; `None` for any.
     pub(crate) fn open_with_cache(global: &Global, cache_bytes: Option<u64>) -> Result<Self, Failure> {
         let Some(bytes) = cache_bytes else { return Self::open(global) };
         let file = ClusterFile::find_or_create(global)?;
@@ -99,20 +100,20 @@ impl Session {
         Ok(Self { engine, runtime, nodes, file, data: global.data.clone(), load_bytes })
     }
 
-    /// Connects anew and lets another engine take the place of the session's.
+    /// Connects again, with a new engine that replaces the session's.
     pub(crate) fn reconnect(&mut self, global: &Global) -> Result<(), Failure> {
         let away_max = u8::try_from(self.cluster().away_max()).unwrap_or(0);
         self.engine = self.runtime.block_on(engine(global, &self.file, away_max))?;
         Ok(())
     }
 
-    /// The processes of the nodes that were started for this command.
+    /// The process ids of the nodes that were started for this command.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.nodes.started.iter().flat_map(Lifelines::pids).collect()
     }
 
-    /// Kills a node that was started for this command, or starts it again, and connects anew: so
-    /// nothing of what was known of its devices is left.
+    /// Kills a node that was started for this command, or starts it again, and connects again. The
+    /// new connection keeps nothing that was known of the node's devices.
     pub(crate) fn lose(&mut self, global: &Global, node: u16, is_lost: bool) -> Result<(), Failure> {
         let Some(started) = &mut self.nodes.started else {
             let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
@@ -143,22 +144,22 @@ impl Session {
         &self.data
     }
 
-    /// Memory that a load may take.
+    /// Memory that a load may take, in bytes.
     pub(crate) fn load_bytes(&self) -> usize {
         self.load_bytes
     }
 
-    /// Where the measured constants of the price model are kept.
+    /// The file with the measured constants of the price model.
     pub(crate) fn calibration_file(&self) -> PathBuf {
         calibration_file(&self.file)
     }
 
-    /// For threads of our own that wait for the engine.
+    /// For threads of this process that wait for the engine.
     pub(crate) fn handle(&self) -> tokio::runtime::Handle {
         self.runtime.handle().clone()
     }
 
-    /// Waits until what is being sealed in the background is done: nodes may end with this command.
+    /// Waits for flushes in the background to finish, because nodes may end with this command.
     pub(crate) fn rest(&self) {
         if self.engine.is_sealing() {
             let steps = progress::steps();
@@ -168,11 +169,10 @@ impl Session {
         }
     }
 
-    /// Lets nodes forget changed rows of tables that have gone. What cannot be done now is done by
-    /// the next sweep.
+    /// Lets nodes delete changed rows of dropped tables. What fails now is left to the next sweep.
     pub(crate) fn sweep(&self) {
         if let Err(error) = self.runtime.block_on(self.engine.sweep()) {
-            tracing::warn!(%error, "nodes keep changed rows of tables that are gone; `rackscan seal` lets them forget");
+            tracing::warn!(%error, "nodes still keep changed rows of dropped tables; `rackscan seal` deletes them");
         }
     }
 
@@ -184,22 +184,23 @@ impl Session {
     }
 }
 
-/// A cluster without an engine, for looking after what lies in it: whether changed rows can be read
-/// does not matter there.
+/// A cluster without an engine, to check and repair what is stored: changed rows need not be
+/// readable.
 pub(crate) struct Reach {
-    // Fields end in this order: connections before the nodes they lead to.
+    // Fields are dropped in this order: connections before the nodes they lead to.
     cluster: Cluster,
     runtime: Runtime,
     _nodes: Nodes,
 }
 
 impl Reach {
-    /// Reaches a cluster of which one node is enough, unless the options say how many may be away.
+    /// Connects to a cluster, even if only one node is available, unless the options limit how many
+    /// may be unavailable.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         Self::open_to_rebuild(global, None)
     }
 
-    /// The same to rebuild a node, which may have lost its folder.
+    /// Like [`Reach::open`], to rebuild a node that may have lost its folder.
     pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         let file = ClusterFile::find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
@@ -223,24 +224,24 @@ impl Reach {
 }
 
 impl Nodes {
-    /// Starts the nodes of this host that the file lists, unless one of them runs; so many need not
-    /// start.
+    /// Starts the nodes of this host that the file lists, unless one of them runs. Up to `away_max`
+    /// nodes may fail to start.
     pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
         Self::start_to_rebuild(file, away_max, None)
     }
 
-    /// The same to rebuild a node, which may have lost its folder.
+    /// Like [`Nodes::start`], to rebuild a node that may have lost its folder.
     fn start_to_rebuild(file: &ClusterFile, away_max: u8, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
-        // Whoever looks for nodes and starts them does that alone; this lock ends with this
+        // Only one command at a time looks for nodes and starts them; this lock ends with this
         // function.
         let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
         check_members(file, rebuilt)?;
-        // A command that ends its nodes holds it alone until they are gone.
+        // A command that stops its nodes holds this lock exclusively until they have ended.
         let sharing = lock(&file.folder, "sessions.lock", File::lock_shared)?;
         Ok(Self { started: start_for_command(file, away_max)?, sharing })
     }
 
-    /// Whether they were started for this command.
+    /// Whether the nodes were started for this command.
     pub(crate) fn are_ours(&self) -> bool {
         self.started.is_some()
     }
@@ -249,7 +250,7 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         if let Some(started) = self.started.take() {
-            // Others may be using the nodes we started.
+            // Waits until no other command uses the nodes.
             if let Err(error) = self.sharing.unlock().and_then(|()| self.sharing.lock()) {
                 tracing::warn!("cannot wait for other commands on this data folder: {error}");
             }
@@ -269,8 +270,8 @@ async fn engine(global: &Global, file: &ClusterFile, away_max: u8) -> Result<Eng
     Ok(Engine::open(cluster, options).await?)
 }
 
-/// Connects to every node of the file, but for as many as may be away, with so much memory for
-/// pages of our own.
+/// Connects to every node of the file, except up to `away_max` unavailable ones, with an own page
+/// cache of the given size.
 pub(crate) async fn connect(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,
@@ -294,7 +295,7 @@ fn cluster_options(
     Ok(options)
 }
 
-/// The threads that work on queries.
+/// The runtime whose threads run queries.
 pub(crate) fn runtime(global: &Global) -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads(global))

@@ -1,16 +1,16 @@
-//! What time is it, and how does a thread wait for a moment?
+//! Clocks for drivers, and waiting for a point in time.
 //!
-//! Drivers take the time from a [`Clock`], so that tests run them in virtual time over targets that
-//! move it.
+//! Drivers take the time from a [`Clock`], so that tests can run them in virtual time over targets
+//! that advance it.
 
 use std::time::{Duration, Instant};
 
 /// Time as a driver sees it.
 pub trait Clock {
-    /// The present moment.
+    /// The current time.
     fn now(&self) -> Instant;
 
-    /// Returns at `moment` or as soon after as the machine can; at once if it has passed.
+    /// Returns at `moment`, or as soon after it as the machine can; at once if it has passed.
     fn wait_until(&self, moment: Instant);
 }
 
@@ -18,7 +18,7 @@ pub trait Clock {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// A sleeping thread may be woken this much late; the rest of a wait is spent looking at the clock.
+/// A sleeping thread may wake up this much late; the rest of a wait is spent polling the clock.
 const WAKE_LATE: Duration = Duration::from_micros(80);
 
 impl Clock for SystemClock {

@@ -1,7 +1,8 @@
-//! How busy is each core of this machine, over time?
+//! Samples how busy each core of this machine is.
 //!
 //! Invariants
-//! - A share is of the time between two samples, from 0 to 1; waiting for a device counts as idle.
+//! - A share covers the time between two samples and is from 0 to 1; waiting for a device counts as
+//!   idle.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use crate::limits::CORE_SAMPLES_MAX;
 
-/// The shares of all cores at one moment.
+/// The shares of all cores at one point in time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreUse {
-    /// Since watching began.
+    /// Time since sampling began.
     pub at: Duration,
-    /// How busy each core was since the sample before.
+    /// Busy share of each core since the previous sample, from 0 to 1.
     pub busy: Vec<f64>,
 }
 
-/// Ticks of one core since it started.
+/// Ticks of one core since the machine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Ticks {
     idle: u64,
@@ -44,8 +45,8 @@ fn read() -> Vec<Ticks> {
     parse(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// The lines `cpu0`, `cpu1`, ... of /proc/stat: user, nice, system, idle, iowait, irq, softirq,
-/// steal.
+/// Parses the lines `cpu0`, `cpu1`, ... of /proc/stat: user, nice, system, idle, iowait, irq,
+/// softirq, steal.
 fn parse(stat: &str) -> Vec<Ticks> {
     let cores = stat.lines().filter(|line| {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))

@@ -1,4 +1,4 @@
-//! How much processor time has a process used, in nanoseconds if the kernel says it?
+//! Processor time of a process, in nanoseconds if the kernel provides them.
 //!
 //! Invariants
 //! - A difference of two samples never misses the time of threads that ended between them.
@@ -7,23 +7,23 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture Linux runs
-/// on here.
+/// Clock ticks per second in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Linux
+/// runs on here.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// The processor time of one process at one moment.
+/// The processor time of one process at one point in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuSample {
-    /// Of the whole process with its ended threads, in ticks.
+    /// Of the whole process including its ended threads, in ticks.
     ticks: u64,
-    /// What of it was spent outside of the kernel.
+    /// The part of it spent in user mode.
     user_ticks: u64,
     /// Of each living thread, in nanoseconds.
     threads_ns: BTreeMap<u32, u64>,
 }
 
 impl CpuSample {
-    /// Of the process `pid`; `None` if there is none.
+    /// Samples the process `pid`; `None` if it does not exist.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -42,14 +42,14 @@ impl CpuSample {
         Some(Self { ticks, user_ticks, threads_ns })
     }
 
-    /// Of this process.
+    /// Samples this process.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         Self::of(std::process::id())
     }
 
-    /// Time used since an earlier sample: to the nanosecond if the threads are still the same, else
-    /// to the tick, and no less than what those used that still are.
+    /// Time used since an earlier sample: in nanoseconds if the threads are still the same;
+    /// otherwise in ticks, and at least the time of those threads that still exist.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Duration {
         let same = self.threads_ns.keys().eq(earlier.threads_ns.keys()) && !self.threads_ns.is_empty();
@@ -64,7 +64,7 @@ impl CpuSample {
         of_ticks(self.ticks.saturating_sub(earlier.ticks)).max(of_living)
     }
 
-    /// Time used outside of the kernel since an earlier sample, to the tick.
+    /// User-mode time since an earlier sample, in ticks.
     #[must_use]
     pub fn user_since(&self, earlier: &Self) -> Duration {
         of_ticks(self.user_ticks.saturating_sub(earlier.user_ticks))
@@ -75,7 +75,7 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_nanos(ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
 }
 
-/// utime and stime of a line of /proc/PID/stat. The name in it is in parentheses and may hold
+/// Parses utime and stime from /proc/PID/stat. The name in it is in parentheses and may contain
 /// anything.
 fn ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(sample(14, &[(1, 600)]).since(&before), Duration::from_millis(40));
         assert_eq!(sample(14, &[(1, 600)]).user_since(&before), Duration::from_millis(20));
         assert_eq!(sample(10, &[(1, 600), (2, 750)]).since(&before), Duration::from_nanos(150));
-        // Between two ticks it is what the living have used, new ones all they ever did.
+        // Within one tick, the time is that of the living threads, including all of a new thread's.
         assert_eq!(sample(10, &[(1, 600), (3, 40)]).since(&before), Duration::from_nanos(140));
         assert_eq!(before.since(&sample(14, &[(1, 600), (2, 750)])), Duration::ZERO);
     }

@@ -1,8 +1,8 @@
-//! What does fio measure on the same file?
+//! Runs fio on the same file, for comparison.
 //!
 //! Invariants
-//! - fio only reads (`--readonly`), the same part of the file, with the same size and depth, past
-//!   the page cache.
+//! - fio only reads (`--readonly`): the same part of the file, with the same size and depth,
+//!   bypassing the kernel's page cache.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,55 +12,55 @@ use serde::Deserialize;
 
 use crate::drive::Region;
 
-/// What fio is asked for.
+/// Parameters of a fio run.
 #[derive(Debug, Clone, Copy)]
 pub struct FioLoad<'a> {
     /// The file.
     pub path: &'a Path,
-    /// The part of it.
+    /// The part of it to read.
     pub region: Region,
     /// Bytes of each read.
     pub size_bytes: u32,
-    /// Processes (`numjobs`).
+    /// Number of processes (`numjobs`).
     pub jobs: u32,
-    /// Reads in flight of each.
+    /// Reads in flight per process.
     pub depth: u32,
-    /// Before anything counts.
+    /// Warm-up time.
     pub warm_up: Duration,
-    /// What counts.
+    /// Measured time.
     pub duration: Duration,
 }
 
-/// What fio reported.
+/// Result of fio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FioRead {
     /// Reads per second, of all jobs.
     pub iops: f64,
-    /// How many reads.
+    /// Number of reads.
     pub ios: u64,
-    /// Processor time of fio, as a share of its time, summed over jobs.
+    /// Processor time of fio, summed over jobs; fio reports it as a share of the run time.
     pub cpu: Duration,
 }
 
-/// Why there is no answer of fio.
+/// Why fio gave no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FioError {
-    /// It is not there.
-    #[error("fio cannot be started: {source}; install it (for example: apt install fio) or leave --fio away")]
+    /// fio could not be started.
+    #[error("fio cannot be started: {source}; install it (for example: apt install fio) or leave out --fio")]
     Missing {
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It failed.
+    /// fio failed.
     #[error("fio failed ({status}): {text}")]
     Failed {
         /// Its exit status.
         status: std::process::ExitStatus,
-        /// The last line that it wrote to its standard error.
+        /// The last line of its standard error.
         text: String,
     },
-    /// It wrote something else than its JSON.
+    /// fio's output is not the expected JSON.
     #[error("fio's report cannot be read: {reason}")]
     Report {
         /// What is wrong.
@@ -72,7 +72,7 @@ impl FioLoad<'_> {
     /// Runs fio to its end.
     ///
     /// # Errors
-    /// [`FioError`].
+    /// [`FioError`] if fio is missing, fails, or prints something else than its JSON.
     pub fn run(&self) -> Result<FioRead, FioError> {
         let mut command = Command::new("fio");
         command.args(self.arguments()).stdin(Stdio::null());
@@ -88,7 +88,7 @@ impl FioLoad<'_> {
     fn arguments(&self) -> Vec<String> {
         let Self { path, region, size_bytes, jobs, depth, warm_up, duration } = self;
         let Region { offset_bytes, length_bytes, .. } = region;
-        // fio takes ':' in file names as a separator.
+        // fio separates file names by ':'.
         let path = path.display().to_string().replace(':', "\\:");
         vec![
             "--name=rackscan".to_owned(),
@@ -114,7 +114,7 @@ impl FioLoad<'_> {
     }
 }
 
-/// Parses fio's JSON; notes before it are skipped, as fio writes some.
+/// Parses fio's JSON. Skips notes before it, which fio may print.
 fn read_report(stdout: &[u8]) -> Result<FioRead, FioError> {
     let bad = |reason: String| FioError::Report { reason };
     let text = String::from_utf8_lossy(stdout);
@@ -137,7 +137,7 @@ struct Job {
     read: ReadPart,
     usr_cpu: f64,
     sys_cpu: f64,
-    /// Milliseconds.
+    /// In milliseconds.
     job_runtime: f64,
 }
 

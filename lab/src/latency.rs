@@ -1,8 +1,8 @@
-//! How long did the IOs take?
+//! Histograms of latencies.
 //!
 //! Invariants
-//! - Values keep three significant digits from a nanosecond to the longest that a run can take;
-//!   longer ones count as that.
+//! - Values keep three significant digits from a nanosecond to the longest latency that is told
+//!   apart; longer ones count as that.
 //! - Recording neither fails nor allocates.
 
 use std::time::Duration;
@@ -27,31 +27,31 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one duration.
+    /// Records one duration.
     pub fn record(&mut self, latency: Duration) {
         self.nanoseconds.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds everything that another histogram has counted.
+    /// Adds all durations of another histogram.
     pub fn add(&mut self, other: &Self) {
-        // Both have the same bounds, so this cannot be refused.
+        // Both have the same bounds, so this cannot fail.
         let added = self.nanoseconds.add(&other.nanoseconds);
         debug_assert!(added.is_ok(), "histograms of equal bounds: {added:?}");
     }
 
-    /// How many durations were counted.
+    /// Number of recorded durations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.nanoseconds.len()
     }
 
-    /// The duration that `percent` of all do not exceed; zero if there are none.
+    /// The duration that `percent` percent of all do not exceed; zero if there are none.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Duration {
         Duration::from_nanos(self.nanoseconds.value_at_percentile(percent))
     }
 
-    /// Pairs of a duration and how many fell between it and the one before, for drawing.
+    /// Pairs of a duration and the number of values between it and the previous one, for drawing.
     pub fn counts(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let recorded = self.nanoseconds.iter_recorded();
         recorded
@@ -79,24 +79,24 @@ impl Latencies {
     }
 }
 
-/// Percentiles in microseconds; zeroes if nothing was counted.
+/// Percentiles in microseconds; zero if nothing was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// How many durations were counted.
+    /// Number of recorded durations.
     pub count: u64,
-    /// The shortest.
+    /// The minimum.
     pub min_us: f64,
     /// The mean.
     pub mean_us: f64,
-    /// Half took no longer.
+    /// The median.
     pub p50_us: f64,
-    /// Nine of ten took no longer.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 99 of a hundred took no longer.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 999 of a thousand took no longer.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// The longest.
+    /// The maximum.
     pub max_us: f64,
 }
 

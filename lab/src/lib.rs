@@ -1,28 +1,33 @@
-//! How many reads and writes does a device give, near and far, and at which price?
+//! Measures IO, scans and transactions: how fast devices, wires and nodes are, and what each costs.
 //!
 //! ```text
 //!   drive (closed loop | open loop)          replay (a trace's own times)
 //!            \                                   /
 //!             v                                 v
-//!        Target: submit, flush, reap -- one per thread
+//!        target: submit, flush, reap -- one per thread
 //!          Local      io_uring or pread threads on a file of this host
-//!          Remote     raw reads and writes by a storage node, over a wire
+//!          Remote     raw reads and writes by a storage node, over a wire,
 //!                     or its answer without any IO
 //!
-//!   query_simulation   filters over stored tables, in each placement; beside the targets
-//!   kernels            what a scan costs on one core, over pages in memory; without any target
-//!   side_by_side       how long files take to give and take bytes, all at once; the limit of a rebuild
-//!   xor                what a XORed byte costs on one core; without any target
-//!   parity             stripes that survive lost nodes, written by each way; without any target
-//!   transactions       reads and writes of several keys, by sessions of a cluster; without any target
+//!   experiment, sweep  grids of driven loads: device, wire and node, in alternating turns
+//!   query_simulation   filters over stored tables, in each placement; without targets
+//!   kernels            cost of a scan on one core, over pages in memory
+//!   side_by_side       raw time of reading and writing many files in parallel, the limit of a rebuild
+//!   rebuild            figures of a node's rebuild
+//!   xor                cost of a XORed byte on one core
+//!   parity             writes of stripes that survive lost nodes, by each way of computing parity
+//!   transactions       reads and writes of several keys, by sessions of a cluster
 //! ```
+//!
+//! A *turn* is one timed run under one condition. Conditions that are compared take turns in every
+//! *round*, so that a machine that changes its speed affects all of them.
 //!
 //! Invariants
 //! - A target belongs to one thread and holds at most its depth in flight.
-//! - Memory is given out before a run starts; an IO allocates nothing here.
-//! - Targets and drivers know nothing of pages, tables and queries: offsets and lengths are all
-//!   they see. Only [`query_simulation`] and [`kernels`] do, and no SQL: their queries are scan
-//!   programs.
+//! - Memory is allocated before a run starts; an IO allocates nothing here.
+//! - Targets and drivers know nothing of pages, tables and queries: they see only offsets and
+//!   lengths. Only [`query_simulation`] and [`kernels`] know tables, and no SQL: their queries are
+//!   scan programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Which value stands for several turns?
+//! The median of several turns.
 //!
 //! Invariants
-//! - Every turn weighs the same, and one turn that something disturbed moves nothing.
+//! - Every turn weighs the same, and one disturbed turn has no effect on the result.
 
-/// The middle value, or the mean of the two in the middle; `None` of none.
+/// The middle value, or the mean of the two in the middle; `None` without values.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);

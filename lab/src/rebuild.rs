@@ -1,73 +1,73 @@
-//! What does it cost to rebuild a node, beside what the same bytes cost by themselves?
+//! Figures of a node's rebuild, next to the time that the same bytes need by themselves.
 //!
-//! Method: turns. In each, a node has lost all it had and gets it back; then as many bytes as that
-//! read of others and wrote are read and written by [`crate::move_bytes`] from and to the same
-//! devices. Who loses nodes and rebuilds them is the caller.
+//! Method: in each turn, a node has lost all its data and is rebuilt. Then [`crate::move_bytes`]
+//! reads and writes as many bytes as the rebuild, from and to the same devices. The caller removes
+//! the data and rebuilds the node.
 //!
 //! Invariants
-//! - A line is of rebuilds after which everything was looked at and whole.
+//! - A line contains only rebuilds after which a check found everything intact.
 
 use rackscan_stripe::{Geometry, Node, Parity, StripeError};
 use serde::Serialize;
 
 use crate::{Provenance, median};
 
-/// One node, rebuilt some times.
+/// Several rebuilds of one node.
 #[derive(Clone, Debug, Serialize)]
 pub struct RebuildLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// Nodes of the cluster.
+    /// Number of nodes of the cluster.
     pub nodes: usize,
-    /// The parity of the tables, by its name.
+    /// Name of the tables' parity.
     pub parity: String,
-    /// How the nodes are reached.
+    /// Wire to the nodes.
     pub wire: String,
-    /// Who computes what comes back: `relay`, the nodes; `naive`, the client.
+    /// Who computes the rebuilt cells: `relay`, the nodes; `naive`, the client.
     pub schedule: String,
-    /// What goes through it in a second, both directions together, in megabytes (10^6 bytes);
-    /// absent if nothing holds it back.
+    /// Limit of the wire in megabytes (10^6 bytes) per second, both directions together; absent
+    /// without a limit.
     pub wire_mb_per_s: Option<u32>,
-    /// What is read from the disk of each node in a second at most, and written as much, in
-    /// megabytes (10^6 bytes); absent if nothing holds it back.
+    /// Limit of each node's disk in megabytes (10^6 bytes) per second, for reads and for writes;
+    /// absent without a limit.
     pub disk_mb_per_s: Option<u32>,
     /// The node that was lost.
     pub node: u16,
-    /// Bytes of pages and parity that it got back.
+    /// Bytes of pages and parity that were rebuilt.
     pub rebuilt_bytes: u64,
     /// Bytes that other nodes read for them.
     pub survivor_bytes: u64,
-    /// The latter over the former.
+    /// Bytes read per byte rebuilt.
     pub read_per_byte: f64,
-    /// The same as the geometry has it, over all rotations of whole stripes.
+    /// The same as the geometry predicts, over all rotations of whole stripes.
     pub predicted_per_byte: f64,
     /// Seconds of each rebuild.
     pub seconds: Vec<f64>,
-    /// Megabytes (10^6 bytes) rebuilt in a second, in the median.
+    /// Megabytes (10^6 bytes) rebuilt per second, median.
     pub mb_per_s: f64,
     /// Seconds in which the devices alone read and write as many bytes, in each turn.
     pub devices_seconds: Vec<f64>,
-    /// The median of these over that of the rebuilds: 1 is as fast as the devices.
+    /// Median of these over the median of the rebuilds: 1 is as fast as the devices.
     pub of_devices: f64,
-    /// What the disk with most to do (that of the lost node, which writes all; the others share
-    /// what is read) could have done in over the median time; absent if nothing holds it back.
+    /// Bytes of the busiest disk over what its limit allows in the median time. The lost node's
+    /// disk writes everything, and the others share the reads. Absent without a limit.
     pub of_disk: Option<f64>,
-    /// Bytes that crossed the wire, of all links together.
+    /// Bytes that crossed the wire, over all links.
     pub wire_bytes: u64,
-    /// The same over what could have in the median time; absent if nothing holds it back.
+    /// The same over what the wire's limit allows in the median time; absent without a limit.
     pub of_wire: Option<f64>,
 }
 
-/// What was measured in one turn.
+/// Result of one turn.
 #[derive(Clone, Copy, Debug)]
 pub struct RebuildTurn {
-    /// Bytes that came back.
+    /// Bytes that were rebuilt.
     pub rebuilt_bytes: u64,
-    /// Bytes that others read for it.
+    /// Bytes that other nodes read for it.
     pub survivor_bytes: u64,
-    /// Bytes that relays sent to each other for it; none if the client did it, to whom all that was
-    /// read comes and who sends what comes back.
+    /// Bytes that relays sent to each other for it; 0 if the client computed it: then all bytes
+    /// read go to the client, which sends the rebuilt ones.
     pub relayed_bytes: u64,
     /// Seconds of the rebuild.
     pub seconds: f64,
@@ -94,10 +94,10 @@ pub struct RebuildSetting {
     pub node: u16,
 }
 
-/// The line of these turns; nothing without a turn.
+/// The line of these turns; `None` without a turn.
 ///
 /// # Errors
-/// No geometry of so many nodes.
+/// There is no geometry of so many nodes.
 pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<RebuildLine>, StripeError> {
     let of = |value: fn(&RebuildTurn) -> f64| turns.iter().map(value).collect::<Vec<f64>>();
     let (seconds, devices_seconds) = (of(|turn| turn.seconds), of(|turn| turn.devices_seconds));
@@ -106,7 +106,7 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
     };
     let Some(last) = turns.last() else { return Ok(None) };
     let (rebuilt, read) = (last.rebuilt_bytes as f64, last.survivor_bytes as f64);
-    // Survivors read alike much: the roles of nodes rotate.
+    // Survivors read equally much, because the roles of nodes rotate.
     let most_of_a_disk = rebuilt.max(read / (setting.nodes.max(2) - 1) as f64);
     let wire_bytes = match last.relayed_bytes {
         0 => last.rebuilt_bytes + last.survivor_bytes,
@@ -135,17 +135,17 @@ pub fn line(setting: &RebuildSetting, turns: &[RebuildTurn]) -> Result<Option<Re
     }))
 }
 
-/// Cells that are read for each that a lost node gets back, over as many stripes as there are
-/// nodes: then it has had each column once.
+/// Cells that are read per rebuilt cell, over as many stripes as there are nodes: then the lost
+/// node has had each column once.
 ///
 /// # Errors
-/// No geometry of so many nodes.
+/// There is no geometry of so many nodes.
 pub fn predicted_per_byte(nodes: usize) -> Result<f64, StripeError> {
     let geometry = Geometry::with_parity(nodes, Parity::TwoD)?;
     let (mut read, mut rebuilt) = (0, 0);
     for stripe in 0..nodes as u64 {
         let plan = geometry.rebuild(geometry.lost_with(stripe, &[Node(0)])?);
-        // A repair may pass through a cell that is not wanted; none does when one node is lost.
+        // A repair may pass through a cell that is not lost; with one lost node, none does.
         (read, rebuilt) = (read + plan.reads.len(), rebuilt + plan.repairs.len());
     }
     Ok(read as f64 / rebuilt as f64)

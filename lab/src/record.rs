@@ -1,4 +1,4 @@
-//! What must a figure carry so that it can be traced and compared? Command, commit, machine and
+//! What every figure carries so that it can be traced and compared: command, commit, machine and
 //! scale.
 
 use serde::Serialize;
@@ -11,13 +11,13 @@ pub const COMMIT: &str = env!("RACKSCAN_COMMIT");
 /// The fields every benchmark line begins with.
 #[derive(Clone, Debug, Serialize)]
 pub struct Provenance {
-    /// Which benchmark.
+    /// Name of the benchmark.
     pub bench: &'static str,
     /// The command line that made it.
     pub command: String,
     /// See [`COMMIT`].
     pub commit: &'static str,
-    /// Processor, cores, memory and kernel, in words.
+    /// Description of processor, cores, memory and kernel.
     pub machine: String,
     /// Seconds since 1970-01-01T00:00:00Z.
     pub at_s: u64,
@@ -26,7 +26,7 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// Of a benchmark run by this process now.
+    /// For a benchmark that this process runs now.
     #[must_use]
     pub fn now(bench: &'static str, scale: f64) -> Self {
         let mut words = std::env::args();
@@ -40,7 +40,7 @@ impl Provenance {
         Self { bench, command, commit: COMMIT, machine: machine(), at_s, scale }
     }
 
-    /// What the page of a report says of it; `data` says what was measured on.
+    /// Names and values for a report page; `data` describes the measured data.
     #[must_use]
     pub fn named(&self, data: String) -> Vec<(String, String)> {
         let (command, machine) = (self.command.clone(), self.machine.clone());
@@ -50,7 +50,7 @@ impl Provenance {
     }
 }
 
-/// The machine in words: `AMD EPYC 7B13, 2 cores, 23 GiB, Linux 6.1.0`.
+/// Describes the machine: `AMD EPYC 7B13, 2 cores, 23 GiB, Linux 6.1.0`.
 #[must_use]
 pub fn machine() -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

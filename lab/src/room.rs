@@ -1,12 +1,12 @@
-//! Is there room for the data of an experiment?
+//! Free disk space for the data of an experiment.
 
 use std::io;
 use std::path::Path;
 
-/// Bytes that the filesystem of `path` still gives to us.
+/// Bytes of the filesystem of `path` that this process may still use.
 ///
 /// # Errors
-/// The system's, for instance because there is no such path.
+/// The system's error, for instance because the path does not exist.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let status = rustix::fs::statvfs(path)?;
     Ok(status.f_bavail.saturating_mul(status.f_frsize))

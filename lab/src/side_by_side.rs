@@ -1,8 +1,8 @@
-//! How long do files take to give and take so many bytes, all at once, if nobody does anything with
-//! them?
+//! Measures how long reading and writing files takes if all move their bytes in parallel and
+//! nothing else is done.
 //!
-//! The limit that whoever moves the same bytes is set beside: a thread for each file, [`DEPTH`]
-//! direct transfers of [`TRANSFER_BYTES`] under way in each, and a flush behind what was written.
+//! This is the lower limit for anything that moves the same bytes: a thread per file, each with
+//! [`DEPTH`] direct transfers of [`TRANSFER_BYTES`] in flight, and a flush after the writes.
 
 use rackscan_device::{
     Access, BufferPool, Completion, Device, DeviceIo, Fsync, HandOver, IoMemory, Read, Ring, RingConfig,
@@ -14,35 +14,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Transfers under way in a file.
+/// Transfers in flight per file.
 const DEPTH: u32 = 8;
-/// Bytes of one.
+/// Bytes of a transfer.
 const TRANSFER_BYTES: u32 = 1 << 20;
 
-/// What one file does.
+/// The work on one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// Gives so many bytes, again from the beginning of its part where that is shorter.
+    /// Reads this many bytes, starting again at the beginning of the part if it is shorter.
     Read {
         /// The file.
         path: PathBuf,
-        /// The part that is read.
+        /// Start of the part in bytes.
         from: u64,
-        /// Its length.
+        /// Length of the part in bytes.
         part: u64,
-        /// How many bytes, rounded up to whole transfers.
+        /// Bytes to read, rounded up to whole transfers.
         bytes: u64,
     },
-    /// Takes so many bytes; made for it, and removed afterwards.
+    /// Writes this many bytes to a file that is created for it and removed afterwards.
     Write {
-        /// The file, which must not be there.
+        /// The file, which must not exist.
         path: PathBuf,
-        /// How many bytes, rounded up to whole transfers.
+        /// Bytes to write, rounded up to whole transfers.
         bytes: u64,
     },
 }
 
-/// Why there is no time.
+/// Why the streams could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}", path = path.display())]
 pub struct StreamError {
@@ -52,12 +52,12 @@ pub struct StreamError {
     pub problem: String,
 }
 
-/// Moves the bytes of all streams side by side.
+/// Moves the bytes of all streams in parallel. Returns the time that it took.
 ///
 /// # Errors
-/// The first file that does not do it.
+/// The first file that failed.
 pub fn move_bytes(streams: &[Stream]) -> Result<Duration, StreamError> {
-    // What is opened and made is not what is measured: all begin together.
+    // All threads start together after they have opened their files, which is not measured.
     let start = Barrier::new(streams.len());
     let ended: Vec<Result<(Instant, Instant), StreamError>> = std::thread::scope(|scope| {
         let threads: Vec<_> = streams.iter().map(|stream| scope.spawn(|| one(stream, &start))).collect();
@@ -82,7 +82,7 @@ fn one(stream: &Stream, start: &Barrier) -> Result<(Instant, Instant), StreamErr
     };
     let at = |problem: String| StreamError { path: path.clone(), problem };
     let opened = open(stream).map_err(at);
-    // Who fails keeps nobody waiting.
+    // A thread that fails must still release the others.
     start.wait();
     let (mut ring, buffers) = opened?;
     let from = Instant::now();
@@ -115,7 +115,7 @@ fn open(stream: &Stream) -> Result<(Ring, Vec<IoMemory>), String> {
     Ok((Ring::new(config).map_err(|error| said(&error))?, buffers.map_err(|error| said(&error))?))
 }
 
-/// Bytes in whole transfers.
+/// Bytes rounded up to whole transfers.
 fn whole(bytes: u64) -> u64 {
     bytes.next_multiple_of(TRANSFER_BYTES.into())
 }
@@ -158,7 +158,7 @@ fn run(stream: &Stream, ring: &mut Ring, mut idle: Vec<IoMemory>) -> Result<(), 
     Ok(())
 }
 
-/// How many transfers have ended; their memory is idle again.
+/// Waits for transfers to end and makes their memory idle again. Returns how many ended.
 fn reaped(ring: &mut Ring, idle: &mut Vec<IoMemory>) -> Result<u64, String> {
     let (mut ended, mut failed) = (0, None);
     let reaped = ring.reap(Wait::ForOne, &mut |completion| {

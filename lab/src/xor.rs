@@ -1,18 +1,17 @@
-//! How fast are cells XORed on one core, beside a plain kernel that reads and writes as much?
+//! Measures the XOR of cells on one core, next to a plain kernel that reads and writes as much.
 //!
 //! ```text
-//!   for each block size, out of memory and out of the cache
+//!   for each block size, from memory and from the cache
 //!     for each turn      target ^= source, block by block (`stripe`), then target += source by a plain loop; the first turn does not count
 //! ```
 //!
-//! Both read two blocks and write one. Out of memory means that target and source are
-//! [`MEMORY_BYTES`] each and are gone through in order; out of the cache means the same two blocks
-//! again and again. This is figure 4 of the paper (`redundant-writes`, section 2.3).
+//! Both read two blocks and write one. From memory means that target and source are
+//! [`MEMORY_BYTES`] each and are traversed in order; from the cache means the same two blocks again
+//! and again. This is figure 4 of the paper (`redundant-writes`, section 2.3).
 //!
 //! Invariants
-//! - Everything runs on the thread that calls.
-//! - What is compared takes turns next to each other; a ratio is the median of those of
-//!   neighbouring turns.
+//! - Everything runs on the calling thread.
+//! - The two kernels alternate; a ratio is the median of the ratios of adjacent turns.
 
 use std::{
     hint::black_box,
@@ -29,47 +28,47 @@ use crate::{
     record::Provenance,
 };
 
-/// Bytes of target and of source that do not fit any cache.
+/// Bytes of target and of source; they do not fit any cache.
 pub const MEMORY_BYTES: usize = 64 << 20;
 
-/// What is measured.
+/// A measurement.
 #[derive(Debug, Clone)]
 pub struct XorSpeed {
     /// Sizes of blocks in bytes: powers of two.
     pub blocks: Vec<usize>,
-    /// Turns that count.
+    /// Number of turns that count.
     pub rounds: u32,
-    /// A turn goes on for so long, once at least.
+    /// Minimum duration of a turn; it goes through the memory at least once.
     pub turn: Duration,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub provenance: Provenance,
 }
 
-/// Where blocks come from.
+/// Where the blocks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum From {
-    /// More than caches hold, in order.
+    /// More memory than caches hold, in order.
     Memory,
-    /// The same ones again.
+    /// The same blocks again and again.
     Cache,
 }
 
 /// One block size, as one JSON line.
 #[derive(Debug, Clone, Serialize)]
 pub struct XorLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// Bytes that are XORed by a call.
+    /// Bytes per XOR call.
     pub block_bytes: usize,
-    /// Where they come from.
+    /// Where the blocks are.
     pub from: From,
-    /// GB/s that were read and written: three times the target's.
+    /// GB/s read and written: three times the target's bytes.
     pub gb_per_s: f64,
     /// The same of the plain kernel.
     pub plain_gb_per_s: f64,
-    /// The former over the latter, in turns next to each other.
+    /// The XOR's rate relative to the plain kernel's, over adjacent turns.
     pub over_plain: f64,
     /// GB/s of each turn.
     pub turns_gb_per_s: Vec<f64>,
@@ -86,7 +85,7 @@ pub struct BlockError {
 }
 
 impl XorSpeed {
-    /// Measures; `progress` is told of each block size before it is.
+    /// Runs the measurement; `progress` receives each block size before it is measured.
     ///
     /// # Errors
     /// [`BlockError`], before anything runs.
@@ -132,7 +131,7 @@ impl XorSpeed {
         })
     }
 
-    /// GB/s of one kernel over these bytes, again and again.
+    /// GB/s of one kernel over these bytes, repeated until the turn is over.
     fn turn(
         &self,
         target: &mut [u8],
@@ -142,7 +141,7 @@ impl XorSpeed {
     ) -> f64 {
         let (start, mut bytes) = (Instant::now(), 0_u64);
         loop {
-            // Many blocks between two looks at the clock.
+            // Many blocks between two readings of the clock.
             for _ in 0..(1_usize << 20).div_ceil(target.len()) {
                 for (target, source) in target.chunks_mut(block_bytes).zip(source.chunks(block_bytes)) {
                     kernel(black_box(target), black_box(source));
@@ -163,13 +162,13 @@ fn rate(bytes: u64, time: Duration) -> f64 {
 }
 
 fn xor(target: &mut [u8], source: &[u8]) {
-    // They have one length.
+    // Both have the same length.
     if xor_into(target, source).is_err() {
         target.fill(0);
     }
 }
 
-/// As little as can be done with two blocks that are read and one that is written.
+/// The minimum work on two blocks that are read and one that is written.
 fn add(target: &mut [u8], source: &[u8]) {
     let ((target, _), (source, _)) = (target.as_chunks_mut::<8>(), source.as_chunks::<8>());
     for (target, source) in target.iter_mut().zip(source) {
@@ -197,7 +196,7 @@ pub fn table(lines: &[XorLine]) -> Table {
     }
 }
 
-/// The page of a measurement: figure 4 of the paper.
+/// A report page of the measurement: figure 4 of the paper.
 #[must_use]
 pub fn report(lines: &[XorLine], provenance: &Provenance) -> Report {
     #[expect(clippy::cast_precision_loss, reason = "a place on an axis")]

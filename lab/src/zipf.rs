@@ -1,9 +1,8 @@
-//! Which rank does a number drawn from [0, 1) stand for, if rank n is drawn in proportion to
-//! `1 / n^skew`?
+//! Draws ranks of a Zipf distribution: rank n has a probability in proportion to `1 / n^skew`.
 //!
-//! By J. Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as the
-//! Yahoo! Cloud Serving Benchmark has it (`ZipfianGenerator`): the two most popular ranks exactly,
-//! the others by a formula that takes one power.
+//! By J. Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD 1994, as in
+//! the Yahoo! Cloud Serving Benchmark (`ZipfianGenerator`): the two most popular ranks are exact,
+//! the others come from a formula that takes one power.
 //!
 //! Invariants
 //! - A rank is below the count.
@@ -20,12 +19,12 @@ pub(crate) struct Zipf {
     zeta: f64,
 }
 
-/// Terms of the sum that are added one by one; the rest is an integral, which differs by less than
-/// a millionth.
+/// Terms of the sum that are added one by one; an integral replaces the others and differs by less
+/// than a millionth.
 const ZETA_TERMS: u64 = 10_000;
 
 impl Zipf {
-    /// `count` is at least 1; `skew` is above 0 and below 1.
+    /// Creates a distribution of `count` ranks, at least 1; `skew` is above 0 and below 1.
     pub(crate) fn new(count: u64, skew: f64) -> Self {
         let (count, zeta) = (count.max(1), zeta(count.max(1), skew));
         let mut this = Self { count, skew, alpha: 1.0 / (1.0 - skew), eta: 0.0, zeta };
@@ -45,8 +44,8 @@ impl Zipf {
         self.zeta
     }
 
-    /// Takes more ranks in; each costs a power, so that a few at a time are cheap. Fewer than there
-    /// are change nothing.
+    /// Extends the distribution to `count` ranks; each new rank costs a power, so a few at a time
+    /// are cheap. A smaller count changes nothing.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn grow(&mut self, count: u64) {
         if count <= self.count {

@@ -1,4 +1,4 @@
-//! What does scanning cost on one core, here and in the nodes?
+//! Measures the cost of scanning on one core, in this process and in the nodes.
 
 use super::{CalibrateError, RUNS};
 use rackscan_client::{Cluster, ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer, SegmentPart};
@@ -21,9 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Segments scanned per run, at most.
+/// Maximum number of segments scanned per run.
 const SEGMENTS_MAX: usize = 8;
-/// Below this a difference of two times is noise.
+/// A smaller difference of two times is noise.
 const FLOOR_NS: f64 = 0.001;
 
 /// One column of one segment, in memory.
@@ -65,7 +65,7 @@ pub(super) async fn measure(
     Ok(())
 }
 
-/// The engine's constants, and its times for the two scans.
+/// Measures the engine's constants, and its times for the two scans.
 #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
 fn engine_costs(
     samples: &[Sample],
@@ -131,7 +131,7 @@ fn best_of(mut run: impl FnMut() -> Result<(), CalibrateError>) -> Result<Durati
     Ok(best)
 }
 
-/// Scans all samples; the bytes of the batches.
+/// Scans all samples. Returns the bytes of the batches.
 fn scan_all(
     samples: &[Sample],
     column: ColumnId,
@@ -159,7 +159,7 @@ fn scan_all(
     Ok(bytes)
 }
 
-/// CPU time of the nodes for the scan of all segments, best of several.
+/// CPU time of the nodes for the scan of all segments; the best of several runs.
 async fn node_time(
     cluster: &Cluster,
     segments: &[PlacedSegment],
@@ -179,7 +179,8 @@ async fn node_time(
                         cpu += Duration::from_micros(processed.cost.cpu_us);
                         processed.next_block
                     }
-                    // A busy node's figure would be no figure: try the segment again.
+                    // A busy node gave the pages back, so its time would be wrong: try the segment
+                    // again.
                     ProcessAnswer::Bounced { .. } => Some(block),
                 };
             }
@@ -209,7 +210,7 @@ async fn read_sample(
     Ok(Sample { directory, pages })
 }
 
-/// The integer column that takes the most room: the one whose scan is least made of fixed costs.
+/// The integer column with the most bytes: fixed costs are the smallest part of its scan.
 fn sample_column(table: &ClusterTable) -> Result<ColumnId, CalibrateError> {
     let stored = |column: usize| -> u64 {
         let chunks = table.segments.iter().filter_map(|segment| segment.directory.chunks.get(column));
@@ -228,7 +229,7 @@ fn sample_column(table: &ClusterTable) -> Result<ColumnId, CalibrateError> {
     })
 }
 
-/// Counts the rows above the middle of the column's values, so that zone maps decide nothing.
+/// Counts the rows above the middle of the column's values, so that zone maps skip nothing.
 fn counting_program(table: &ClusterTable, column: ColumnId) -> Result<ScanProgram, CalibrateError> {
     let zones = table.segments.iter().filter_map(|segment| segment.directory.chunk(column));
     let zones = zones.flat_map(|chunk| &chunk.pages).map(|page| &page.zone);

@@ -1,7 +1,7 @@
-//! What does the second process of a measurement do?
+//! The second process of a measurement.
 //!
 //! Invariants
-//! - It does what it is told on standard input, and ends when that ends.
+//! - It carries out the tasks from its standard input, and ends when that closes.
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use super::{
 /// Serves the measuring process until it has no more tasks.
 ///
 /// # Errors
-/// The first thing that is in the way.
+/// The first failure.
 pub fn answer() -> Result<(), FabricBenchError> {
     let mut lines = std::io::stdin().lock().lines();
     let Some(Task::Meet { key, plain, inbox, listen, shape }) = next(&mut lines)? else {
@@ -62,11 +62,11 @@ fn next(lines: &mut std::io::Lines<std::io::StdinLock<'_>>) -> Result<Option<Tas
     serde_json::from_str(&line).map(Some).map_err(std::io::Error::other).map_err(failed)
 }
 
-/// Meets the measuring process; the region is what it reads and writes.
+/// Connects to the measuring process. Returns the region that it reads and writes.
 fn meet(meeting: &Meeting) -> Result<(Ends, Region), FabricBenchError> {
     let Meeting { key, plain, inbox: into, listen, shape } = meeting;
     let deadline = Instant::now() + PATIENCE;
-    // In the order in which the other side takes them.
+    // In the order in which the other side accepts them.
     let mut both = connect(&called(plain, listen), key, deadline)?;
     let push_out = connect(&called(plain, listen), key, deadline)?;
     let push_in = connect(&called(plain, listen), key, deadline)?;

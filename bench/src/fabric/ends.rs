@@ -1,10 +1,10 @@
-//! How does a message travel in each way that is compared: into a private ring whose address the
-//! sender keeps (PUSH), or into an inbox whose owner decides where it goes (IPUSH)?
+//! Sends and receives messages in each way that is compared: into a private ring whose address the
+//! sender keeps (PUSH), or into an inbox whose owner decides where a message goes (IPUSH).
 //!
 //! Invariants
 //! - Both ways are the same operation of the sender over a connection that carries messages in one
-//!   direction only; only what the receiver has set up differs.
-//! - Nobody sleeps here: both sides poll, as in the paper's ping-pong (5.2).
+//!   direction only; they differ only in what the receiver has set up.
+//! - Both sides poll and never sleep, as in the paper's ping-pong (5.2).
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -20,7 +20,7 @@ use super::{
     partner::{PATIENCE, unexpected},
 };
 
-/// How messages travel.
+/// The ways to send a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Through {
@@ -32,7 +32,7 @@ pub enum Through {
     Inbox,
 }
 
-/// What one of the two processes has.
+/// The ends of one of the two processes.
 #[derive(Debug)]
 pub struct Ends {
     /// A plain connection, for both directions.
@@ -41,17 +41,18 @@ pub struct Ends {
     pub push_in: Connection,
     /// The connection into the other's private ring.
     pub push_out: Connection,
-    /// Where the other's messages arrive.
+    /// Receives the other process's messages.
     pub inbox: Inbox,
     /// The connection behind that inbox.
     pub from_partner: Connection,
     /// The connection into the other's inbox.
     pub to_partner: Connection,
-    /// Lengths of messages that came over the plain connection while something else was waited for.
+    /// Lengths of messages that arrived over the plain connection while the process waited for
+    /// something else.
     pub(crate) early: VecDeque<usize>,
 }
 
-/// A message to be sent many times.
+/// A message that is sent many times.
 #[derive(Debug)]
 pub struct Outgoing {
     memory: Region,
@@ -60,10 +61,10 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Of that many bytes.
+    /// A message of this many bytes.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// There is no memory.
     pub fn new(bytes: usize) -> Result<Self, FabricBenchError> {
         let memory = Region::allocate(bytes.next_multiple_of(4096).max(4096))?;
         let small = vec![0x5A; bytes.min(SEND_BYTES_MAX)];
@@ -80,15 +81,15 @@ impl Outgoing {
     }
 }
 
-/// Polls that found nothing before a poller begins to yield its core between polls: a few
+/// Number of empty polls before a poller begins to yield its core between polls: a few
 /// microseconds.
 const POLLS_BEFORE_YIELD: u32 = 128;
 
-/// Empty polls of a ring or an inbox between two looks at the connections beside it, which bring
-/// completions and room, and over `tcp` what goes into the inbox.
+/// Number of empty polls of a ring or an inbox between two polls of the connections next to it.
+/// Those bring completions and free space, and over `tcp` also the inbox's messages.
 const POLLS_PER_TENDING: u32 = 4;
 
-/// A deadline that is looked at rarely, because a poll may take less time than reading the clock.
+/// A deadline that is checked rarely, because a poll may take less time than reading the clock.
 struct Patience {
     polls: u32,
     deadline: Instant,
@@ -101,7 +102,7 @@ impl Patience {
 
     fn check(&mut self) -> Result<(), FabricBenchError> {
         self.polls = self.polls.wrapping_add(1);
-        // What takes longer than shared memory does needs other threads to run, on few cores these.
+        // Anything slower than shared memory needs other threads to run, on few cores on this one.
         if self.polls < POLLS_BEFORE_YIELD {
             std::hint::spin_loop()
         } else {
@@ -124,10 +125,10 @@ impl Ends {
         }
     }
 
-    /// Posts a message; when the queue is full, polls until it is not.
+    /// Posts a message; polls while the queue is full.
     ///
     /// # Errors
-    /// When the other process has gone or an operation failed.
+    /// The other process has ended, or an operation failed.
     pub fn send(&mut self, through: Through, message: &Outgoing) -> Result<(), FabricBenchError> {
         let operation = message.operation()?;
         let mut patience = Patience::new();
@@ -141,8 +142,7 @@ impl Ends {
         }
     }
 
-    /// Takes completions, and keeps messages that come meanwhile: the other process may be a step
-    /// ahead.
+    /// Takes completions, and keeps messages that arrive meanwhile: the other process may be ahead.
     fn complete_some(&mut self, through: Through) -> Result<(), FabricBenchError> {
         let mut events = Vec::new();
         self.sending(through).poll(&mut events);
@@ -159,7 +159,7 @@ impl Ends {
     /// Polls until a message arrives, and returns its length.
     ///
     /// # Errors
-    /// When the other process has gone or nothing comes.
+    /// The other process has ended, or nothing arrives in time.
     pub fn receive(
         &mut self,
         through: Through,
@@ -175,7 +175,7 @@ impl Ends {
             if let Some(length) = found {
                 return Ok(length);
             }
-            // One connection reports both; beside another, completions need no more than a look now
+            // A plain connection reports both; in the other ways, completions need a poll only now
             // and then.
             if through != Through::Both && patience.polls % POLLS_PER_TENDING == POLLS_PER_TENDING - 1 {
                 self.complete_some(through)?;
@@ -187,8 +187,8 @@ impl Ends {
         }
     }
 
-    /// Polls the connection behind the inbox, as its owner must: on some wires word of room goes
-    /// out there.
+    /// Polls the connection behind the inbox, as its owner must: on some wires this sends out the
+    /// news of free space.
     fn tend(&mut self) -> Result<(), FabricBenchError> {
         let mut events = Vec::new();
         self.from_partner.poll(&mut events);
@@ -225,10 +225,10 @@ impl Ends {
         }
     }
 
-    /// Receives one message over the connection for both directions, with its bytes.
+    /// Receives one message, with its bytes, over the connection for both directions.
     ///
     /// # Errors
-    /// When the other process has gone or nothing comes.
+    /// The other process has ended, or nothing arrives in time.
     pub fn message(&mut self) -> Result<Vec<u8>, FabricBenchError> {
         let (mut events, deadline) = (Vec::new(), Instant::now() + PATIENCE);
         while self.both.wait(&mut events, deadline) > 0 {
@@ -243,10 +243,10 @@ impl Ends {
         Err(FabricBenchError::Partner { found: "silence".into(), expected: "a message" })
     }
 
-    /// Sends a message and waits for its echo, `count` times; returns microseconds per one way.
+    /// Sends a message and waits for its echo, `count` times; returns microseconds per direction.
     ///
     /// # Errors
-    /// When the other process has gone or an answer has another length.
+    /// The other process has ended, or an answer has another length.
     pub fn ping_pong(
         &mut self,
         through: Through,
@@ -265,10 +265,10 @@ impl Ends {
     }
 
     /// Sends `count` messages one after the other and waits until the last has been taken; returns
-    /// gigabytes a second.
+    /// gigabytes per second.
     ///
     /// # Errors
-    /// When the other process has gone or did not take them.
+    /// The other process has ended, or did not take them.
     pub fn stream(
         &mut self,
         through: Through,
@@ -299,7 +299,7 @@ impl Ends {
     }
 }
 
-/// Whether a message has the length that it should have.
+/// Checks that a message has the expected length.
 pub(crate) fn check_length(found: usize, expected: usize) -> Result<(), FabricBenchError> {
     if found == expected {
         return Ok(());

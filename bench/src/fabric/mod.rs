@@ -1,13 +1,13 @@
-//! How fast is each wire, next to a plain copy in memory and a socket of the kernel?
+//! Measures each wire next to a plain copy in memory and a socket of the kernel.
 //!
-//! Two processes, so that nothing is shared but what the wire shares: this one measures, a second
-//! one of the same program ([`answer`]) plays its part.
+//! There are two processes, so that nothing is shared but what the wire shares: this one measures,
+//! and a second one of the same program ([`answer`]) is its partner.
 //!
 //! Invariants
-//! - What is compared is measured in turns in one run, so that a noisy moment meets both sides; all
-//!   runs are kept, the best counts, ratios are of the best.
-//! - Every byte that is measured really arrives: transfers are read back, messages are checked by
-//!   their receiver.
+//! - Things that are compared are measured in alternating turns of one run, so that noise affects
+//!   both. All runs are kept, the best counts, ratios are of the best.
+//! - Every measured byte really arrives: transfers are read back, messages are checked by their
+//!   receiver.
 
 mod answer;
 mod ends;
@@ -30,16 +30,16 @@ use crate::Provenance;
 pub struct FabricOptions {
     /// The wires, with the addresses that both processes listen at.
     pub places: Vec<Place>,
-    /// Turns of each figure.
+    /// Repetitions of each figure.
     pub repeat: u32,
-    /// The part of the usual effort (1.0) that is spent on each turn.
+    /// Effort per repetition, as a factor of the usual effort (1.0).
     pub effort: f64,
 }
 
 /// One figure, as one JSON line.
 #[derive(Clone, Debug, Serialize)]
 pub struct FabricLine {
-    /// Where the figure comes from.
+    /// Source of the figure.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// `write`, `read` or `round-trip`.
@@ -50,36 +50,36 @@ pub struct FabricLine {
     pub bytes: usize,
     /// `GB/s` or `us`.
     pub unit: &'static str,
-    /// The figure of every turn, in order.
+    /// The figure of every repetition, in order.
     pub runs: Vec<f64>,
     /// The best of them.
     pub best: f64,
-    /// What it is held against: `memcpy` or `unix-socket`.
+    /// What it is compared with: `memcpy` or `unix-socket`.
     pub against: &'static str,
-    /// How many times as good as that it is, from the best of both: bandwidths as ours / theirs,
-    /// times as theirs / ours.
+    /// How many times as good as that, from the best of both: bandwidths as this / other, times as
+    /// other / this.
     pub ratio: f64,
 }
 
 /// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricBenchError {
-    /// An address cannot be listened at.
+    /// Listening at an address failed.
     #[error(transparent)]
     Listen(#[from] rackscan_fabric::ListenError),
-    /// The processes did not meet.
+    /// The processes could not connect.
     #[error(transparent)]
     Connect(#[from] rackscan_fabric::ConnectError),
-    /// Memory could not be taken.
+    /// Memory could not be allocated.
     #[error(transparent)]
     Region(#[from] rackscan_fabric::RegionError),
-    /// Memory could not be shared.
+    /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] rackscan_fabric::RegisterError),
-    /// An inbox could not be made.
+    /// An inbox could not be created.
     #[error(transparent)]
     Inbox(#[from] rackscan_fabric::inbox::InboxError),
-    /// A sender could not be given another ring.
+    /// A sender could not be assigned another ring.
     #[error(transparent)]
     Assign(#[from] rackscan_fabric::inbox::AssignError),
     /// An operation was not accepted.
@@ -88,31 +88,31 @@ pub enum FabricBenchError {
     /// An operation failed.
     #[error(transparent)]
     Operation(#[from] rackscan_fabric::OperationError),
-    /// A part of a region that is not there.
+    /// Access outside of a region.
     #[error(transparent)]
     Bounds(#[from] rackscan_fabric::OutOfBounds),
-    /// The other process could not be started or spoken to.
+    /// The other process could not be started, or its pipes failed.
     #[error("the second process of the measurement: {action}: {source}")]
     Process {
         /// What was attempted.
         action: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The other process said or did something else than it should.
+    /// The other process did not do what was expected.
     #[error("the second process of the measurement: found {found}, expected {expected}")]
     Partner {
         /// What it did.
         found: String,
-        /// What it should have done.
+        /// What was expected.
         expected: &'static str,
     },
 }
 
-/// Measures; `progress` is told what comes next.
+/// Runs the measurement; `progress` receives what is measured next.
 ///
 /// # Errors
-/// The first thing that is in the way.
+/// The first failure.
 pub fn run(
     options: &FabricOptions,
     start: &dyn Fn() -> std::process::Command,
@@ -130,17 +130,17 @@ pub fn run(
     Ok(lines)
 }
 
-/// The best of some runs, and how it compares.
+/// The minimum of several runs.
 pub(crate) fn least(runs: &[f64]) -> f64 {
     runs.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// The greatest of some runs.
+/// The maximum of several runs.
 pub(crate) fn most(runs: &[f64]) -> f64 {
     runs.iter().copied().fold(0.0, f64::max)
 }
 
-/// How often something is done when `usual` times is usual.
+/// Scales the usual number of repetitions by the effort; at least 1.
 pub(crate) fn times(usual: u32, effort: f64) -> u32 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count, clamped")]
     let count = (f64::from(usual) * effort).clamp(1.0, 4e9) as u32;

@@ -1,10 +1,10 @@
-//! How many bytes a second do one-sided writes and reads move, next to a copy of the same size in
-//! one process?
+//! Measures the bandwidth of one-sided writes and reads, next to a copy of the same size within one
+//! process.
 //!
 //! Invariants
-//! - The plain copy goes from and to as much memory as the wire's transfers do, so that caches help
-//!   both alike.
-//! - After the last transfer all have completed, and what was written is read back and compared.
+//! - The plain copy uses as much source and target memory as the wire's transfers, so that caches
+//!   help both alike.
+//! - At the end all transfers have completed, and what was written is read back and compared.
 
 use std::time::Instant;
 
@@ -17,11 +17,11 @@ use super::{
 };
 use crate::Provenance;
 
-/// Sizes of a transfer.
+/// Sizes of a transfer in bytes.
 const SIZES: [usize; 4] = [4 << 10, 32 << 10, 128 << 10, 1 << 20];
 /// Transfers in flight.
 const DEPTH: usize = 16;
-/// Bytes that one turn moves.
+/// Mebibytes that one turn moves.
 const MEBIBYTES_PER_TURN: u32 = 512;
 
 /// One direction.
@@ -69,7 +69,7 @@ pub(super) fn measure(
     Ok(lines)
 }
 
-/// How many transfers a turn has, at least once over the whole region.
+/// Number of transfers of a turn; at least once over the whole region.
 fn transfers(bytes: usize, options: &FabricOptions) -> usize {
     let mebibytes = times(MEBIBYTES_PER_TURN, options.effort) as usize;
     ((mebibytes << 20) / bytes).max(REGION_BYTES / bytes)
@@ -124,7 +124,7 @@ fn complete(
 ) -> Result<(), FabricBenchError> {
     while connection.in_flight() > left {
         if connection.poll(events) == 0 {
-            // On tcp other threads of this process must run.
+            // On tcp, other threads of this process must run.
             std::thread::yield_now();
         }
         for event in events.drain(..) {
@@ -137,7 +137,7 @@ fn complete(
     Ok(())
 }
 
-/// Reads the other process's memory anew and compares it with what was written.
+/// Reads the other process's memory and compares it with what was written.
 fn read_back(partner: &mut Partner, ours: &Region, pattern: &[u8]) -> Result<(), FabricBenchError> {
     ours.zero(0, REGION_BYTES)?;
     let memory = partner.memory;

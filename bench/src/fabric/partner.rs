@@ -1,9 +1,9 @@
-//! How does the measuring process get a second one, and what does it ask of it?
+//! Starts the second process of a measurement, and sends it tasks.
 //!
 //! Invariants
-//! - Tasks are said as JSON lines on the other process's standard input; everything measured goes
-//!   over the fabric.
-//! - The other process ends with its standard input, so none is left behind.
+//! - Tasks are JSON lines on the other process's standard input; everything measured goes over the
+//!   fabric.
+//! - The other process ends when its standard input closes, so it never outlives this one.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ends, FabricBenchError, Through};
 
-/// Where the two processes meet.
+/// The addresses at which the two processes connect.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// An address of this process; what must be unique in it is made so for each listener.
+    /// An address of this process; its unique part is changed for each listener.
     pub ours: Address,
     /// An address of the other process.
     pub theirs: Address,
@@ -38,53 +38,53 @@ impl Place {
     }
 }
 
-/// What the other process is asked to do.
+/// Tasks of the other process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Task {
-    /// First: connect to both addresses and listen at the third.
+    /// First task: connect to both addresses and listen at the third.
     Meet {
         /// The cluster key, in hexadecimal digits.
         key: String,
         /// A listener without an inbox.
         plain: String,
-        /// A listener with one.
+        /// A listener with an inbox.
         inbox: String,
-        /// Where to listen with an inbox of its own.
+        /// Address to listen at with an inbox of its own.
         listen: String,
         /// The shape of that inbox.
         shape: Shape,
     },
-    /// Answer that many messages with as many bytes.
+    /// Echo this many messages.
     Echo {
-        /// How they travel.
+        /// The way to send them.
         through: Through,
         /// Bytes of each.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         count: u32,
     },
-    /// Take that many messages, then say so with one.
+    /// Receive this many messages, then confirm with one.
     Take {
-        /// How they travel.
+        /// The way to send them.
         through: Through,
         /// Bytes of each.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         count: u32,
     },
-    /// Connect to a socket of the kernel and answer that many messages.
+    /// Connect to a Unix socket and echo this many messages.
     EchoSocket {
-        /// Its path.
+        /// Path of the socket.
         path: String,
         /// Bytes of each.
         bytes: usize,
-        /// How many.
+        /// Number of messages.
         count: u32,
     },
 }
 
-/// The shape of the inboxes that are measured.
+/// The shape of the measured inboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Shape {
@@ -116,7 +116,7 @@ impl Default for Shape {
     }
 }
 
-/// The other process, and what is shared with it.
+/// The other process, and the connections and memory shared with it.
 #[derive(Debug)]
 pub struct Partner {
     child: Child,
@@ -128,16 +128,16 @@ pub struct Partner {
     pub memory: RemoteRegion,
 }
 
-/// No single step takes as long.
+/// Maximum duration of a single step.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The memory that each process shares, in bytes.
 pub(crate) const REGION_BYTES: usize = 64 << 20;
 
-/// What the second process says when it listens, before the address.
+/// Prefix of the line in which the second process reports its listening address.
 pub(crate) const LISTENS: &str = "listens at ";
 
-/// An address of its own for one more listener.
+/// Another address for one more listener.
 pub(crate) fn distinct(address: &Address, name: &str) -> Address {
     match address {
         Address::Shm { path } => {
@@ -150,18 +150,18 @@ pub(crate) fn distinct(address: &Address, name: &str) -> Address {
 }
 
 impl Partner {
-    /// Starts `command`, which must call [`super::answer`], and meets it.
+    /// Starts `command`, which must call [`super::answer`], and connects to it.
     ///
     /// # Errors
-    /// When it cannot be started or does not come.
+    /// The process cannot be started, or does not connect.
     pub fn start(place: &Place, command: Command) -> Result<Self, FabricBenchError> {
         Self::start_shaped(place, Shape::default(), command)
     }
 
-    /// As `start`, with inboxes of a given shape on both sides.
+    /// Like [`Partner::start`], with inboxes of a given shape on both sides.
     ///
     /// # Errors
-    /// When it cannot be started or does not come.
+    /// The process cannot be started, or does not connect.
     pub fn start_shaped(place: &Place, shape: Shape, mut command: Command) -> Result<Self, FabricBenchError> {
         let process = |action| move |source| FabricBenchError::Process { action, source };
         let key = ClusterKey::generate().map_err(process("draw a key"))?;
@@ -201,8 +201,8 @@ impl Partner {
         if shape.private
             && let Some((_, sender)) = from_partner.inbox()
         {
-            // An inbox without private rings (on verbs it is one shared queue) leaves it where it
-            // is.
+            // An inbox without private rings (on verbs it is one shared queue) keeps the sender
+            // where it is.
             let _ = inbox.make_private(sender);
         }
         let mut ends =
@@ -218,10 +218,10 @@ impl Partner {
         Ok(Self { child, stdin: Some(stdin), stdout, ends, memory })
     }
 
-    /// Gives the other process something to do.
+    /// Sends a task to the other process.
     ///
     /// # Errors
-    /// When it is gone.
+    /// It has ended.
     pub fn ask(&mut self, task: &Task) -> Result<(), FabricBenchError> {
         let gone =
             || FabricBenchError::Partner { found: "that it is gone".into(), expected: "a living process" };
@@ -231,11 +231,11 @@ impl Partner {
     /// Ends the other process.
     ///
     /// # Errors
-    /// When it ends with a failure.
+    /// It ends with a failure.
     pub fn stop(mut self) -> Result<(), FabricBenchError> {
         drop(self.stdin.take());
         let mut rest = String::new();
-        // What it still says is of no interest; waiting for its end is.
+        // Its remaining output does not matter; this waits for its end.
         let _ = self.stdout.read_line(&mut rest);
         let status = self
             .child
@@ -250,15 +250,14 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // Its input ends, and it with it; a failed measurement must not leave it waiting for
-        // something else.
+        // Closing its input ends it; after a failed measurement it must not wait for anything else.
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The address of a listener as this process calls it: with the device of this side.
+/// The address of a listener as this process reaches it: with the device of this side.
 pub(crate) fn called(theirs: &Address, ours: &Address) -> Address {
     match (theirs, ours) {
         (Address::Verbs { host, port, .. }, Address::Verbs { device, .. }) => {
@@ -283,7 +282,7 @@ pub(crate) fn accept(listener: &mut Listener, deadline: Instant) -> Result<Conne
     })
 }
 
-/// What an event that nobody expects means.
+/// The error for an event that was not expected.
 pub(crate) fn unexpected(event: &Event, expected: &'static str) -> FabricBenchError {
     FabricBenchError::Partner { found: format!("{event:?}"), expected }
 }

@@ -1,7 +1,8 @@
-//! How long does a small request and its reply take, next to the same over a socket of the kernel?
+//! Measures the round trip of a small request and its reply, next to the same over a Unix socket.
 //!
 //! Invariants
-//! - On the fabric both sides poll; on the socket both sides block in the kernel, as its users do.
+//! - On the fabric both sides poll; on the socket both sides block in the kernel, as is usual
+//!   there.
 
 use std::{
     io::{Read, Write},
@@ -47,7 +48,7 @@ pub(super) fn measure(
 fn over_a_socket(partner: &mut Partner, count: u32) -> Result<f64, FabricBenchError> {
     let path = std::env::temp_dir().join(format!("rackscan-bench-{}.sock", std::process::id()));
     let failed = |source| FabricBenchError::Process { action: "measure a socket", source };
-    // A file of an earlier run that was killed is in the way.
+    // A file left by an earlier run that was killed would prevent binding.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(failed)?;
     partner.ask(&Task::EchoSocket { path: path.display().to_string(), bytes: BYTES, count })?;

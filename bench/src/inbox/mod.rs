@@ -1,14 +1,13 @@
-//! What does receiving through an inbox cost next to a private ring for each sender, and how much
-//! memory does it save?
+//! Measures an inbox next to a private ring for each sender: the cost of receiving, and the memory
+//! that it saves.
 //!
-//! The questions of the paper's chapters 5.2 (latency and bandwidth of IPUSH next to PUSH) and 3.2
-//! (receive memory).
+//! The questions are those of the paper's chapters 5.2 (latency and bandwidth of IPUSH next to
+//! PUSH) and 3.2 (receive memory).
 //!
 //! Invariants
-//! - Both ways of receiving are measured in turns in one run; all runs are kept, the best counts,
-//!   ratios are of the best.
-//! - Memory is what the inboxes that carried the messages say of themselves, not what a formula
-//!   says.
+//! - Both ways of receiving are measured in alternating turns of one run; all runs are kept, the
+//!   best counts, ratios are of the best.
+//! - Memory is what the inboxes that carried the messages report, not what a formula says.
 
 mod patterns;
 mod side_by_side;

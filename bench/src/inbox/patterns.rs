@@ -1,14 +1,14 @@
-//! How much receive memory do 64 senders need, or 1,000, when frequent ones have rings of their own
-//! and the others share one?
+//! Measures the receive memory of 64 or 1,000 senders when frequent ones have rings of their own
+//! and the others share one.
 //!
-//! The paper's table 1: six programs of the NAS Parallel Benchmarks, known by the number of
-//! partners that the busiest process receives from. Here the receiver does not know who its
-//! partners are: [`Assignment`] finds them by their traffic.
+//! The patterns are those of the paper's table 1: six programs of the NAS Parallel Benchmarks, with
+//! the number of partners that the busiest process receives from. Here the receiver does not know
+//! its partners: [`Assignment`] finds them by their traffic.
 //!
 //! Invariants
-//! - Every message is checked against what its sender sent, and every sender's messages come in
+//! - Every message is checked against what its sender sent, and every sender's messages arrive in
 //!   order.
-//! - The memory of private rings for all is that of as many rings of the same size as the inbox's.
+//! - The memory of private rings for all senders is that of as many rings of the inbox's ring size.
 
 use std::{
     collections::BTreeMap,
@@ -31,9 +31,9 @@ use crate::{
 pub struct Pattern {
     /// The program.
     pub name: &'static str,
-    /// How many partners send to it often.
+    /// Number of partners that send to it often.
     pub partners: u16,
-    /// The saving that the paper's table 1 prints for 64 processes, in percent.
+    /// The saving in percent that the paper's table 1 prints for 64 processes.
     pub paper_percent: f64,
 }
 
@@ -50,9 +50,9 @@ pub const PATTERNS: [Pattern; 6] = [
 /// Rounds of one pattern: a partner sends in each, any other process in one of [`RARELY`].
 const ROUNDS: u32 = 200;
 const RARELY: u32 = 50;
-/// Rounds between two looks at the traffic.
+/// Rounds between two evaluations of the traffic.
 const LOOK_EVERY: u32 = 10;
-/// Bytes of a message: a head that says whose and which it is, and a body made of them.
+/// Bytes of a message: a header with sender and number, and a body made of them.
 const MESSAGE_BYTES: usize = 1024;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,12 +60,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// One pattern with one number of senders, as one JSON line.
 #[derive(Clone, Debug, Serialize)]
 pub struct PatternLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// The pattern.
     pub pattern: Pattern,
-    /// How many processes send.
+    /// Number of processes that send.
     pub senders: u16,
     /// Bytes of one ring.
     pub ring_bytes: usize,
@@ -77,22 +77,22 @@ pub struct PatternLine {
     pub inbox_overhead_bytes: u64,
     /// The saving in percent, rings against rings as in the paper.
     pub saving_percent: f64,
-    /// The saving in percent with everything the inbox has.
+    /// The saving in percent with everything that the inbox allocates.
     pub saving_with_overhead_percent: f64,
     /// Messages sent and received.
     pub messages: u64,
-    /// Senders that were moved to another ring while they sent.
+    /// Number of moves of a sender to another ring while it was sending.
     pub moves: u64,
     /// Partners that had a private ring at the end.
     pub partners_private: u16,
-    /// Other senders that had one.
+    /// Other senders that had a private ring at the end.
     pub others_private: u16,
 }
 
 /// Runs all patterns with `senders` senders over `place`.
 ///
 /// # Errors
-/// The first thing that is in the way; a message that is lost, doubled or changed is an error too.
+/// The first failure; a message that is lost, duplicated or changed is an error, too.
 pub fn patterns(
     place: &Address,
     senders: u16,
@@ -114,17 +114,17 @@ struct Sender {
     sent: u32,
 }
 
-/// What the receiver knows of the senders.
+/// The receiver's knowledge of the senders.
 #[derive(Default)]
 struct Received {
-    /// Which sender a name is: the first message tells.
+    /// Inbox id of each sender number, learned from its first message.
     numbers: BTreeMap<u16, SenderId>,
-    /// Messages of each.
+    /// Number of messages by sender.
     counts: BTreeMap<u16, u32>,
 }
 
-/// Whether a sender is one of the partners, which are spread so that nothing depends on who came
-/// first.
+/// Whether a sender is one of the partners. They are spread over the numbers, so that nothing
+/// depends on the order of connecting.
 fn is_partner(number: u16, senders: u16, pattern: Pattern) -> bool {
     let apart = senders / pattern.partners;
     number.is_multiple_of(apart) && number / apart < pattern.partners
@@ -200,7 +200,7 @@ impl Play {
         Ok(Self { inbox, sending, _accepted: accepted, received: Received::default(), bytes: Vec::new() })
     }
 
-    /// All rounds, with the looks between them.
+    /// Runs all rounds, and evaluates the traffic between them.
     fn perform(&mut self, rings: u16, partner: &dyn Fn(u16) -> bool) -> Result<(), FabricBenchError> {
         let mut assignment = Assignment::new(AssignmentConfig::new(rings));
         let Self { inbox, sending, received, bytes, .. } = self;
@@ -224,7 +224,7 @@ impl Play {
         Ok(())
     }
 
-    /// Takes what is still on its way; returns how many messages there were.
+    /// Receives messages that are still in flight; returns the number of all messages.
     fn finish(&mut self) -> Result<u64, FabricBenchError> {
         let messages: u64 = self.sending.iter().map(|sender| u64::from(sender.sent)).sum();
         let Self { inbox, sending, received, bytes, .. } = self;
@@ -233,7 +233,7 @@ impl Play {
     }
 }
 
-/// Takes what arrives until as many messages have come as were sent.
+/// Receives until as many messages have arrived as were sent.
 fn take_until(
     sent: u64,
     (inbox, sending, received, bytes): (&mut Inbox, &mut [Sender], &mut Received, &mut Vec<u8>),
@@ -248,7 +248,7 @@ fn take_until(
         if Instant::now() > deadline {
             return Err(wrong(format!("{came} messages of {sent}"), "every message"));
         }
-        // What waits for room goes on when its sender looks.
+        // A message that waits for free space is sent on when its sender polls.
         for sender in &mut *sending {
             drop_completions(&mut sender.connection)?;
         }
@@ -278,7 +278,7 @@ fn message(number: u16, count: u32) -> [u8; MESSAGE_BYTES] {
     bytes
 }
 
-/// Sends the next message; while the ring is full, the receiver takes out what is there.
+/// Sends the next message; while the ring is full, the receiver takes messages out of it.
 fn send(
     sender: &mut Sender,
     inbox: &mut Inbox,
@@ -313,7 +313,7 @@ fn drop_completions(connection: &mut Connection) -> Result<(), FabricBenchError>
     Ok(())
 }
 
-/// Takes out what has arrived and checks it.
+/// Takes all messages that have arrived, and checks them.
 fn take_all(inbox: &mut Inbox, received: &mut Received, bytes: &mut Vec<u8>) -> Result<(), FabricBenchError> {
     while let Some(arrival) = inbox.next(bytes) {
         if arrival.kind != ArrivalKind::Message {

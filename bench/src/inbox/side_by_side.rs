@@ -1,9 +1,8 @@
-//! How long does a message take to arrive, and how many bytes a second arrive, through an inbox and
-//! through a private ring?
+//! Measures latency and bandwidth of messages through an inbox next to a private ring.
 //!
 //! Invariants
-//! - A latency is half of a ping-pong's round trip, both sides polling (5.2); a bandwidth is a
-//!   stream into a receiver that takes every message out of its ring and counts it.
+//! - A latency is half of a ping-pong's round trip, both sides polling (5.2). A bandwidth is that
+//!   of a stream to a receiver that takes every message out of its ring and counts it.
 
 use serde::Serialize;
 
@@ -21,26 +20,26 @@ pub struct InboxOptions {
     pub sizes: Vec<usize>,
     /// The shape of the inboxes.
     pub shape: Shape,
-    /// Turns of each figure.
+    /// Repetitions of each figure.
     pub repeat: u32,
-    /// The part of the usual effort (1.0) that is spent on each turn.
+    /// Effort per repetition, as a factor of the usual effort (1.0).
     pub effort: f64,
 }
 
-/// The sizes of messages that are measured if none are named: 8 B to 1 MiB.
+/// Default message sizes: 8 B to 1 MiB.
 pub const SIZES: [usize; 8] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
 /// Ping-pongs of one turn with small messages.
 const TRIPS_PER_TURN: u32 = 20_000;
-/// Bytes that one turn moves at most, in each direction.
+/// Maximum mebibytes that one turn moves in each direction.
 const MEBIBYTES_PER_TURN: u32 = 256;
-/// Messages that a stream has at most.
+/// Maximum messages of a stream.
 const STREAM_MESSAGES_MAX: u32 = 200_000;
 
-/// One size of message on one wire, as one JSON line.
+/// One message size on one wire, as one JSON line.
 #[derive(Clone, Debug, Serialize)]
 pub struct InboxLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// The wire.
@@ -49,11 +48,11 @@ pub struct InboxLine {
     pub bytes: usize,
     /// The inboxes' shape.
     pub shape: Shape,
-    /// One-way microseconds of every turn through private rings.
+    /// One-way microseconds through private rings, per repetition.
     pub push_us: Vec<f64>,
     /// The same through inboxes.
     pub inbox_us: Vec<f64>,
-    /// Gigabytes a second of every turn through private rings.
+    /// Gigabytes per second through private rings, per repetition.
     pub push_gb_per_s: Vec<f64>,
     /// The same through inboxes.
     pub inbox_gb_per_s: Vec<f64>,
@@ -63,10 +62,10 @@ pub struct InboxLine {
     pub bandwidth_ratio: f64,
 }
 
-/// Measures; `progress` is told what comes next.
+/// Runs the measurement; `progress` receives what is measured next.
 ///
 /// # Errors
-/// The first thing that is in the way.
+/// The first failure.
 pub fn side_by_side(
     options: &InboxOptions,
     start: &dyn Fn() -> std::process::Command,
@@ -95,7 +94,7 @@ fn measure(
         / u32::try_from(bytes.max(1)).unwrap_or(u32::MAX);
     let trips = times(TRIPS_PER_TURN.min(fitting), options.effort);
     let stream = times(STREAM_MESSAGES_MAX.min(fitting), options.effort);
-    // [through][turn]
+    // Indexed by way of receiving, then by turn.
     let mut us = [Vec::new(), Vec::new()];
     let mut rates = [Vec::new(), Vec::new()];
     for turn in 0..=options.repeat {
@@ -104,7 +103,7 @@ fn measure(
             let one_way = partner.ends.ping_pong(through, &message, trips)?;
             partner.ask(&Task::Take { through, bytes, count: stream })?;
             let rate = partner.ends.stream(through, &message, stream)?;
-            // The first turn touches all memory for the first time.
+            // The first turn does not count: it touches all memory for the first time.
             if turn > 0 {
                 us[index].push(one_way);
                 rates[index].push(rate);

@@ -1,8 +1,8 @@
-//! What is kept of the runs of a point, and what do all points come to?
+//! Keeps the runs of a point, and summarises all points.
 //!
 //! Invariants
-//! - A line carries every time that counts, and the times of the first turn apart.
-//! - The best forced placement is chosen by its median of the same turns, so with few turns the
+//! - A line carries every time that counts, and separately the times of the first turn.
+//! - The best forced placement is chosen by its median of the same turns. So with few turns the
 //!   ratio over it is a little too large, never too small.
 
 use super::{Conditions, ScanQuery};
@@ -13,22 +13,22 @@ use rackscan_planner::{Placement, Policy};
 use serde::Serialize;
 use std::{collections::BTreeMap, time::Duration};
 
-/// What is wanted of `auto`: it may take this many times as long as the best forced placement.
+/// The goal for `auto`: at most this many times the time of the best forced placement.
 pub(super) const GOAL: f64 = 1.05;
 
-/// One point of the sweep.
+/// One point of the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct PlacementLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// What was asked.
+    /// The query.
     pub query: ScanQuery,
-    /// In SQL.
+    /// Its SQL.
     pub sql: String,
-    /// The share of rows that was meant to pass.
+    /// Intended share of rows that pass.
     pub selectivity: f64,
-    /// The share of rows that passed.
+    /// Actual share of rows that passed.
     pub rows_share: f64,
     /// Rows of the answer.
     pub rows: u64,
@@ -42,32 +42,32 @@ pub struct PlacementLine {
     pub threads: usize,
     /// Whether the devices are attached to the engine's host.
     pub attached: bool,
-    /// Bytes of pages that all nodes together may keep in memory.
+    /// Page cache of all nodes together, in bytes.
     pub node_cache_bytes: u64,
     /// Milliseconds of each run that counts, by placement.
     pub ms: BTreeMap<String, Vec<f64>>,
-    /// Their medians.
+    /// Median milliseconds, by placement.
     pub median_ms: BTreeMap<String, f64>,
     /// Milliseconds of the first run, which does not count.
     pub first_ms: BTreeMap<String, f64>,
-    /// The forced placement with the least median.
+    /// The forced placement with the lowest median.
     pub best_forced: String,
-    /// The median of `auto` over that.
+    /// The median of `auto` over the median of the best forced placement.
     pub over_best: f64,
-    /// The first run of `auto` over that.
+    /// The first run of `auto` over the median of the best forced placement.
     pub first_over_best: f64,
-    /// Where `auto` scanned segments, in all runs that count.
+    /// Number of segments by where `auto` scanned them, in all runs that count.
     pub auto_segments: BTreeMap<String, u64>,
-    /// Bytes on the wire in the last run.
+    /// Bytes on the wire in the last run, by placement.
     pub wire_bytes_of: BTreeMap<String, u64>,
-    /// Processor time of scans in the nodes in the last run.
+    /// Processor milliseconds of scans in the nodes in the last run, by placement.
     pub node_cpu_ms_of: BTreeMap<String, f64>,
-    /// Segments that nodes gave back, in all runs of all placements that count.
+    /// Segments that nodes bounced, in all runs of all placements that count.
     pub bounced: u64,
 }
 
 impl PlacementLine {
-    /// What the nodes and the wire were given.
+    /// The limits of this point.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         let Self { cpu_share_percent, wire_mb_per_s, .. } = *self;
@@ -97,7 +97,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Takes a run, unless its answer has another size than the others'.
+    /// Adds a run. It is an error if its answer has another number of rows than the others.
     pub(super) fn push(&mut self, policy: Policy, counts: bool, run: Run) -> Result<(), String> {
         let Run { elapsed, rows, figures } = run;
         let (first, expected) = *self.rows.get_or_insert((policy, rows));
@@ -155,22 +155,22 @@ impl Runs {
     }
 }
 
-/// What all points come to.
+/// Summary of all points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The median of the ratios.
     pub median: f64,
-    /// The greatest of them, and its place among the lines.
+    /// The maximum of the ratios, and the index of its line.
     pub worst: (f64, usize),
     /// The median of the first runs' ratios.
     pub first_median: f64,
-    /// The greatest of them.
+    /// The maximum of the first runs' ratios.
     pub first_worst: f64,
     /// Points with a ratio of at most 1.05.
     pub within_goal: usize,
 }
 
-/// What all points come to; `None` of none.
+/// Summarises all points; `None` without any.
 #[must_use]
 pub fn summary(lines: &[PlacementLine]) -> Option<Summary> {
     let worst = lines.iter().enumerate().max_by(|a, b| a.1.over_best.total_cmp(&b.1.over_best))?;
@@ -195,7 +195,7 @@ pub(super) mod tests {
         Run { elapsed: Duration::from_millis(ms), rows, figures: ScanFigures::default() }
     }
 
-    /// A line with nothing measured.
+    /// A line without any results.
     pub(crate) fn blank(query: ScanQuery, selectivity: f64, conditions: Conditions) -> PlacementLine {
         PlacementLine {
             provenance: Provenance::now("placement", 1.0),

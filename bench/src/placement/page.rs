@@ -1,10 +1,10 @@
-//! How do the points of a sweep look, as a page?
+//! Draws the points of a placement measurement as a report page.
 
 use super::{PlacementLine, ScanQuery, line::GOAL, summary};
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series, Table};
 use std::collections::BTreeSet;
 
-/// The page of a sweep.
+/// The report page.
 #[must_use]
 pub fn report(lines: &[PlacementLine]) -> Report {
     let Some(first) = lines.first() else { return Report::default() };
@@ -28,7 +28,7 @@ pub fn report(lines: &[PlacementLine]) -> Report {
     }
 }
 
-/// A wire in words.
+/// A bandwidth as text.
 fn wire_name(wire: Option<u32>) -> String {
     wire.map_or_else(|| "as wide as it is".to_owned(), |rate| format!("{rate} MB/s"))
 }
@@ -59,7 +59,7 @@ fn shares(lines: &[&PlacementLine]) -> BTreeSet<u32> {
     lines.iter().map(|line| line.cpu_share_percent).collect()
 }
 
-/// One query over one wire: ratios by selectivity and share of the processor, then times.
+/// One query over one wire: ratios by selectivity and processor share, then times.
 fn section(query: ScanQuery, wire: Option<u32>, lines: &[&PlacementLine]) -> Section {
     let stem = format!("{query}-{}", wire.map_or_else(|| "unlimited".to_owned(), |rate| rate.to_string()));
     let series = shares(lines).into_iter().map(|share| {
@@ -86,7 +86,7 @@ fn times(query: ScanQuery, wire: Option<u32>, share: u32, lines: &[&PlacementLin
     let names: BTreeSet<&String> = of().flat_map(|line| line.median_ms.keys()).collect();
     let series = names.into_iter().map(|name| {
         let points = of().filter_map(|line| Some((line.selectivity, *line.median_ms.get(name)?)));
-        // A time of nothing has no place on the axis.
+        // A logarithmic axis has no position for a time of zero.
         Series::new(name.clone(), points.map(|(x, ms)| (x, ms.max(0.001))))
     });
     Figure {

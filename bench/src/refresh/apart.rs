@@ -1,13 +1,15 @@
-//! How do streams work in a process of their own, as sessions beside those of queries?
+//! Runs refresh streams in a process of their own, as sessions next to those of the queries.
 //!
 //! ```text
-//! on its standard input   go | pause | the end: it ends, too
-//! on its standard output  {"resting":{...}} first, and when it rests after `pause`    {"working":{}} when it is at work after `go`    {"failed":{...}} last, if it gives up
+//! its standard input    go | pause; the process ends when it closes
+//! its standard output   {"resting":{...}} first, and when it rests after `pause`
+//!                       {"working":{}} when it is at work after `go`
+//!                       {"failed":{...}} last, if it gives up
 //! ```
 //!
 //! Invariants
-//! - The process ends with its standard input, so it does not outlive who started it.
-//! - Whoever started it is told why it gave up, at the next word at the latest.
+//! - The process ends when its standard input closes, so it does not outlive its parent.
+//! - The parent learns why the process gave up, at its next command at the latest.
 
 use super::{RefreshError, Streams, Turn};
 use serde::{Deserialize, Serialize};
@@ -18,33 +20,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the process may take to end, before it is killed.
+/// How long the process may take to end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL_EVERY: Duration = Duration::from_millis(2);
 
 const GO: &str = "go";
 const PAUSE: &str = "pause";
 
-/// What the process says, a line each.
+/// The answers of the process, one per line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
     /// All streams are at work.
     Working {},
-    /// All streams rest; what they did since the turn before.
+    /// All streams rest, with what they did in the previous turn.
     Resting(Turn),
     /// There will be no further answer.
     Failed {
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
-/// The process's side: does what words say until they end. The last answer, if it fails, is left to
-/// the caller.
+/// The process's side: carries out the commands until they end. If it fails, the caller must send
+/// the last answer.
 ///
 /// # Errors
-/// The first transaction that fails, and a word that there is not.
+/// The first transaction that fails, or an unknown command.
 pub fn answer(
     streams: &mut dyn Streams,
     words: impl BufRead,
@@ -63,7 +65,7 @@ pub fn answer(
     Ok(())
 }
 
-/// The other side: a process whose streams work by turns.
+/// The parent's side: a process whose streams work in turns.
 #[derive(Debug)]
 pub struct StreamsProcess {
     child: Child,
@@ -72,10 +74,10 @@ pub struct StreamsProcess {
 }
 
 impl StreamsProcess {
-    /// Starts `command`, which must call [`answer`]; returns when its streams are there, and rest.
+    /// Starts `command`, which must call [`answer`]; returns when its streams are ready and rest.
     ///
     /// # Errors
-    /// When it cannot be started, or gives up.
+    /// The process cannot be started, or gives up.
     pub fn start(mut command: Command) -> Result<Self, RefreshError> {
         let process = |action| move |source| RefreshError::Process { action, source };
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -88,7 +90,7 @@ impl StreamsProcess {
         Ok(started)
     }
 
-    /// Its next answer, which is to say that it rests.
+    /// Reads its next answer, which must be that it rests.
     fn resting(&mut self) -> Result<Turn, RefreshError> {
         let expected = "to say that its streams rest";
         match self.hear(expected)? {
@@ -97,7 +99,7 @@ impl StreamsProcess {
         }
     }
 
-    /// Its next answer. Why it has given up is an error.
+    /// Reads its next answer. If the process has given up, returns its reason as an error.
     fn hear(&mut self, expected: &'static str) -> Result<Answer, RefreshError> {
         let mut line = String::new();
         let heard = self.answers.read_line(&mut line);
@@ -116,15 +118,15 @@ impl StreamsProcess {
         }
     }
 
-    /// Gives it a word. One that has ended says why when it is heard.
+    /// Sends a command. If the process has ended, its next answer says why.
     fn say(&mut self, word: &str) {
         if let Some(words) = &mut self.words {
-            // A pipe whose reader is gone.
+            // Fails if the process has closed the pipe.
             drop(words.write_all(format!("{word}\n").as_bytes()).and_then(|()| words.flush()));
         }
     }
 
-    /// Lets it end, and kills it if it does not.
+    /// Lets the process end, and kills it if it does not.
     fn end(&mut self) -> std::io::Result<std::process::ExitStatus> {
         drop(self.words.take());
         let deadline = Instant::now() + END_TIME_MAX;
@@ -157,7 +159,7 @@ impl Streams for StreamsProcess {
 
 impl Drop for StreamsProcess {
     fn drop(&mut self) {
-        // One that cannot be ended any more has ended.
+        // If it cannot be ended, it has ended already.
         drop(self.end());
     }
 }
@@ -166,7 +168,7 @@ impl Drop for StreamsProcess {
 mod tests {
     use super::*;
 
-    /// Streams that count the words they are told.
+    /// Streams that count the commands they receive.
     #[derive(Default)]
     struct Words {
         gone: u64,

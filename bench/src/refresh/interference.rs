@@ -1,15 +1,15 @@
-//! What do queries cost while refresh functions run at full rate?
+//! Measures queries while refresh functions run at full rate.
 //!
-//! Method: turns without and with refreshes follow each other; in each, every query runs once. In
-//! turns with refreshes every stream inserts and deletes without a pause. After each query, in
-//! both, one statement looks whether any order is there in part: so each query follows the same
-//! one, and finds the same in caches. Streams are sessions of their own, in a process of their own
-//! unless asked otherwise.
+//! Method: turns without and with refreshes alternate; in each, every query runs once. In turns
+//! with refreshes every stream inserts and deletes without a pause. After each query, in both kinds
+//! of turns, one statement checks whether any order is only partly visible; so each query follows
+//! the same statement, and finds the same data in caches. Streams are sessions of their own, in a
+//! process of their own unless asked otherwise.
 //!
 //! Invariants
-//! - Ratios are medians of turns that were made next to each other, in one run.
+//! - Ratios are medians over adjacent turns, in one run.
 //! - Rows that refreshes have changed stay changed: later turns without refreshes scan them, too.
-//! - Every order that streams have come to is looked at, from the next turn on at the latest.
+//! - Every order that streams have reached is checked, at the latest from the next turn on.
 
 use super::{Expected, RefreshError, Streams};
 use crate::Provenance;
@@ -22,37 +22,38 @@ use serde::Serialize;
 use std::time::Instant;
 use tokio::runtime::Handle;
 
-/// Orders that a turn may come to, for each stream at work; those beyond are looked at after it.
+/// Maximum orders per stream that the check includes ahead of a turn; further ones are checked
+/// after it.
 const ORDERS_AHEAD: u64 = 3_000;
-/// Streams that a turn may come to, at least, for each at work.
+/// Minimum number of streams ahead that the check includes, per working stream.
 const STREAMS_AHEAD_MIN: u64 = 4;
 
-/// Where streams work.
+/// Where streams run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamsIn {
     /// In a process of their own.
     Process,
-    /// In threads of the process that queries.
+    /// In threads of the querying process.
     Thread,
 }
 
-/// What is measured.
+/// The measurement.
 #[derive(Clone, Debug)]
 pub struct InterferenceOptions {
     /// The scale factor of the loaded tables.
     pub scale: f64,
-    /// Which queries.
+    /// The queries.
     pub queries: Vec<Query>,
-    /// Turns without and with refreshes that count.
+    /// Number of turns that count, without and with refreshes each.
     pub repeat: u32,
-    /// Streams that refresh at a time.
+    /// Number of concurrent streams.
     pub streams: u32,
-    /// The first stream that is not done yet; each is done once.
+    /// The first stream that has not been run; each can run once.
     pub first_stream: u32,
-    /// Where they are.
+    /// Where the streams run.
     pub streams_in: StreamsIn,
-    /// How nice they are.
+    /// Niceness of the streams.
     pub nice: u8,
     /// Where scans run.
     pub policy: Policy,
@@ -63,7 +64,7 @@ pub struct InterferenceOptions {
 /// One query.
 #[derive(Clone, Debug, Serialize)]
 pub struct InterferenceLine {
-    /// Where the figures come from.
+    /// Source of the figures.
     #[serde(flatten)]
     pub provenance: Provenance,
     /// The query.
@@ -72,46 +73,46 @@ pub struct InterferenceLine {
     pub placement: String,
     /// Threads of the engine.
     pub threads: usize,
-    /// Streams that refreshed at a time.
+    /// Number of concurrent streams.
     pub streams: u32,
-    /// Where they were.
+    /// Where the streams ran.
     pub streams_in: StreamsIn,
-    /// How nice they were.
+    /// Niceness of the streams.
     pub nice: u8,
     /// Milliseconds of each turn without refreshes.
     pub idle_ms: Vec<f64>,
-    /// Milliseconds of each turn with them.
+    /// Milliseconds of each turn with refreshes.
     pub busy_ms: Vec<f64>,
-    /// The median of both.
+    /// Median of the turns without refreshes.
     pub idle_median_ms: f64,
-    /// Likewise.
+    /// Median of the turns with refreshes.
     pub busy_median_ms: f64,
-    /// The median of the ratios of neighbouring turns.
+    /// Median of the ratios of adjacent turns.
     pub busy_over_idle: f64,
     /// Transactions that committed in all turns with refreshes.
     pub transactions: u64,
-    /// Those of RF1.
+    /// Orders inserted by RF1.
     pub inserted: u64,
-    /// Those of RF2.
+    /// Orders deleted by RF2.
     pub deleted: u64,
-    /// In a second of those turns.
+    /// Transactions per second of those turns.
     pub transactions_per_s: f64,
-    /// Orders that were looked at for being whole, in all looks.
+    /// Orders checked for being complete, over all checks.
     pub orders_checked: u64,
-    /// Looks.
+    /// Number of checks.
     pub looks: u64,
-    /// Rows that had changed at the end.
+    /// Number of changed rows at the end.
     pub changed_rows: u64,
 }
 
-/// How far it is.
+/// Progress of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'s> {
-    /// Turns that were made.
+    /// Number of completed turns.
     pub done: u64,
-    /// Turns in all.
+    /// Number of all turns.
     pub total: u64,
-    /// What is being done.
+    /// Description of the current work.
     pub doing: &'s str,
 }
 
@@ -122,7 +123,7 @@ struct Times {
     busy: Vec<f64>,
 }
 
-/// What is gathered over all turns.
+/// Results over all turns.
 #[derive(Default)]
 struct Gathered {
     times: Vec<Times>,
@@ -133,10 +134,10 @@ struct Gathered {
     orders_checked: u64,
 }
 
-/// Measures beside streams that rest; on a thread that may block.
+/// Runs the measurement with streams that rest at first. The calling thread may block.
 ///
 /// # Errors
-/// A query or transaction that fails, and an order that was seen in part.
+/// A query or transaction that fails, or an order that was partly visible.
 pub fn run(
     engine: &Engine,
     runtime: &Handle,
@@ -172,18 +173,18 @@ pub fn run(
         gathered.busy_s += turn.seconds;
         watched.reach(engine, runtime, turn.next_stream)?;
     }
-    // What the last turn has left is looked at, too.
+    // The orders of the last turn are checked, too.
     gathered.look(engine, runtime, &watched.expected)?;
     runtime.block_on(engine.refresh())?;
     Ok(lines(engine, options, &gathered))
 }
 
-/// The orders that are looked at.
+/// The orders that are checked.
 struct Watched {
     scale: f64,
-    /// Streams that a turn may come to.
+    /// Number of streams that a turn may reach.
     ahead: u32,
-    /// The first that is not looked at.
+    /// The first stream that is not checked.
     end: u32,
     expected: Expected,
 }
@@ -196,7 +197,7 @@ impl Watched {
         Ok(Self { scale: options.scale, ahead, end: options.first_stream, expected: Expected::default() })
     }
 
-    /// Learns of all streams to which a turn may come that begins with this one.
+    /// Adds the orders of all streams that a turn starting with stream `next` may reach.
     fn reach(&mut self, engine: &Engine, runtime: &Handle, next: u32) -> Result<(), RefreshError> {
         if self.end > next && self.end >= next.saturating_add(self.ahead / 2) {
             return Ok(());
@@ -210,7 +211,7 @@ impl Watched {
 }
 
 impl Gathered {
-    /// Milliseconds of a query, after which is looked whether every order is whole.
+    /// Milliseconds of a query; afterwards checks whether every order is complete.
     fn look_after(
         &mut self,
         engine: &Engine,
@@ -225,7 +226,7 @@ impl Gathered {
         Ok(time.as_secs_f64() * 1e3)
     }
 
-    /// Looks whether every order is whole.
+    /// Checks that every order is complete.
     fn look(&mut self, engine: &Engine, runtime: &Handle, expected: &Expected) -> Result<(), RefreshError> {
         self.orders_checked += runtime.block_on(expected.check(engine))?;
         self.looks += 1;

@@ -1,8 +1,8 @@
-//! Is every order there with all of its lines, or not at all?
+//! Checks that every order is visible with all of its lines, or not at all.
 //!
-//! One statement counts orders and lines of the keys that streams insert and delete, and what it
-//! finds is compared with what these streams write: an order that it sees has exactly its lines,
-//! and a line that it sees has its order.
+//! One statement counts orders and lines of the keys that streams insert and delete. The result is
+//! compared with what these streams write: a visible order has exactly its lines, and a visible
+//! line has its order.
 
 use super::RefreshError;
 use rackscan_datasets::refresh;
@@ -12,7 +12,7 @@ use rackscan_engine::{
 };
 use std::collections::BTreeMap;
 
-/// An order that was seen in part.
+/// An order that was partly visible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "order {key} was seen {orders} times with {lines} lines, expected once with {expected} lines, or not at all: the answer was not read-atomic"
@@ -24,7 +24,7 @@ pub struct Fracture {
     pub orders: i64,
     /// Rows of `lineitem` with it.
     pub lines: i64,
-    /// Lines that it has.
+    /// Number of lines that the order has.
     pub expected: i64,
 }
 
@@ -35,11 +35,11 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Learns what further streams insert and delete at a scale factor. Those that are to be
-    /// deleted must be whole, or gone already.
+    /// Adds what further streams insert and delete at a scale factor. Orders to be deleted must be
+    /// complete, or deleted already.
     ///
     /// # Errors
-    /// When there are no such streams, or the tables cannot be read.
+    /// There are no such streams, or the tables cannot be read.
     pub async fn add(&mut self, engine: &Engine, scale: f64, streams: &[u32]) -> Result<(), RefreshError> {
         let mut old = BTreeMap::new();
         for stream in streams {
@@ -53,13 +53,13 @@ impl Expected {
         Ok(())
     }
 
-    /// Orders that it knows.
+    /// Number of orders to check.
     #[must_use]
     pub fn orders(&self) -> usize {
         self.lines.len()
     }
 
-    /// Counts, in one statement; how many orders are there.
+    /// Checks all orders in one statement. Returns how many are visible.
     ///
     /// # Errors
     /// [`Fracture`], as a [`RefreshError`].
@@ -75,7 +75,7 @@ impl Expected {
         Ok(there)
     }
 
-    /// Rows of orders and of lines by key, of keys that have any.
+    /// Numbers of orders and of lines by key, for keys that have any.
     async fn count(&self, engine: &Engine) -> Result<BTreeMap<i64, (i64, i64)>, RefreshError> {
         let Some((first, last)) = self.lines.keys().next().zip(self.lines.keys().next_back()) else {
             return Ok(BTreeMap::new());

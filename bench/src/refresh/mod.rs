@@ -1,16 +1,16 @@
-//! How fast do TPC-H's refresh functions run, and what do queries cost meanwhile?
+//! Runs TPC-H's refresh functions, and measures queries meanwhile.
 //!
 //! RF1 inserts new orders with their lines, RF2 deletes old ones (TPC-H 2.27 and 2.28); each order
 //! with its lines is one transaction. A stream is a thread with connections of its own, which waits
 //! for each of its transactions.
 //!
-//! A stream goes as fast as it is answered, so on processors that it shares with queries it would
-//! take from them whatever it can get: what an order costs less becomes more orders. Therefore it
-//! is nice, and so is everything that works for it: it has all processors that no query needs, and
-//! a small share of the others.
+//! A stream runs as fast as it is answered. On processors that it shares with queries it would take
+//! as much time as it can get: if an order costs less, the stream does more orders. Therefore the
+//! stream and everything that works for it are nice: they get all processors that no query needs,
+//! and a small share of the others.
 //!
 //! Invariants
-//! - Whatever ends a stream early, no order is there without its lines.
+//! - If a stream ends early, no order is visible without its lines.
 
 mod apart;
 mod interference;
@@ -30,13 +30,13 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// How nice a stream is, unless asked otherwise: a tenth of the weight of a query's threads.
+/// Default niceness of a stream: a tenth of the weight of a query's threads.
 pub const STREAM_NICE: u8 = 10;
-/// Orders that RF2 looks for together.
+/// Orders that RF2 searches for together.
 const SOUGHT_TOGETHER: usize = 128;
-/// Orders after which a stream looks whether changed rows are to be sealed.
+/// Number of orders after which a stream checks whether changed rows should be flushed.
 const LOOKED_AFTER: u64 = 256;
-/// How often an order is written again because its tables were sealed.
+/// How often an order is retried because its tables were flushed.
 const ATTEMPTS_MAX: usize = 16;
 
 /// A refresh function.
@@ -48,93 +48,93 @@ pub enum Function {
     OldSales,
 }
 
-/// Why a refresh could not go on.
+/// Why a refresh could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
-    /// There is no such refresh.
+    /// The refresh does not exist.
     #[error(transparent)]
     Fault(#[from] RefreshFault),
-    /// The engine could not do what was asked.
+    /// A statement of the engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The system refuses a thread.
-    #[error("a thread of its own for stream {stream}: {source}")]
+    /// A thread could not be started.
+    #[error("cannot start a thread for stream {stream}: {source}")]
     Thread {
-        /// The stream.
+        /// Number of the stream.
         stream: u32,
-        /// What it says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The system does not let a thread be nicer.
-    #[error("a thread with nice {nice}: {source}; try --nice 0")]
+    /// The system refused to change the niceness of a thread.
+    #[error("cannot set the niceness of a thread to {nice}: {source}; try --nice 0")]
     Nice {
-        /// How nice it was to be.
+        /// The requested niceness.
         nice: u8,
-        /// What it says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A bug: a stream's thread has ended without saying why.
+    /// A bug: a stream's thread ended without a report.
     #[error("a stream has panicked")]
     Panicked,
-    /// The process of the streams cannot be started, asked or heard.
+    /// The process of the streams cannot be started, or its pipes failed.
     #[error("the process of the streams: {action}: {source}")]
     Process {
-        /// What was tried.
+        /// What was attempted.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The process of the streams has given up, and said why.
+    /// The process of the streams has given up.
     #[error("the process of the streams: {reason}")]
     Streams {
-        /// What it said.
+        /// The reason that it gave.
         reason: String,
     },
-    /// The process of the streams said something else than what it was asked for, or ended.
+    /// The process of the streams gave an unexpected answer, or ended.
     #[error("the process of the streams {found}, expected {expected}")]
     Answer {
         /// What it did.
         found: String,
-        /// What it was asked for.
+        /// What was expected.
         expected: &'static str,
     },
-    /// The process of the streams was told what it does not know.
-    #[error("there is no word {found:?} for streams, expected `go` or `pause`")]
+    /// The process of the streams received an unknown command.
+    #[error("unknown command {found:?} for streams, expected `go` or `pause`")]
     Word {
-        /// What it was told.
+        /// The command.
         found: String,
     },
-    /// Rows were seen that no transaction has left so.
+    /// Rows were visible that no transaction has left in this state.
     #[error(transparent)]
     Fractured(#[from] Fracture),
 }
 
-/// Makes the calling thread, and those that it starts from then on, so nice, unless they are nicer;
-/// 0 leaves them as they are.
+/// Gives the calling thread, and threads that it starts later, this niceness, unless theirs is
+/// higher; 0 changes nothing.
 ///
 /// # Errors
-/// When the system refuses.
+/// The system refuses.
 pub fn be_nice(nice: u8) -> Result<(), RefreshError> {
     rackscan_fabric::be_nice(nice).map_err(|source| RefreshError::Nice { nice, source })
 }
 
-/// What a stream did.
+/// Result of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamOutcome {
     /// Orders that were inserted or deleted, each by a transaction.
     pub orders: u64,
     /// Their lines.
     pub lines: u64,
-    /// Orders that were to be deleted and not there.
+    /// Orders to delete that did not exist.
     pub absent: u64,
-    /// From the first transaction to the last, pauses between them included.
+    /// From the first transaction to the last, including pauses between them.
     pub elapsed: Duration,
-    /// How long each transaction took.
+    /// Duration of each transaction.
     pub latencies: Vec<Duration>,
 }
 
 impl StreamOutcome {
-    /// The latency that this share of the transactions did not exceed; `None` of no transactions.
+    /// The latency that this share of the transactions did not exceed; `None` without transactions.
     #[must_use]
     pub fn latency(&mut self, share: f64) -> Option<Duration> {
         self.latencies.sort_unstable();
@@ -163,14 +163,14 @@ impl<'e> Refresher<'e> {
     /// factor.
     ///
     /// # Errors
-    /// When the nodes cannot be reached.
+    /// The nodes cannot be reached.
     pub fn open(engine: &'e Engine, runtime: Handle, scale: f64) -> Result<Self, RefreshError> {
         let writer = runtime.block_on(engine.row_writer())?;
         Ok(Self { engine, runtime, writer, scale })
     }
 
     /// Runs a function of this stream (from 1), until it is told to stop. `on_order` is called
-    /// after each order with what was done so far; the stream goes on when it returns.
+    /// after each order with the counts so far; the stream continues when it returns.
     ///
     /// # Errors
     /// The first transaction that fails; those before it are committed.
@@ -238,7 +238,8 @@ impl<'e> Refresher<'e> {
         Err(EngineError::Sealed.into())
     }
 
-    /// Looks for orders and deletes them, until they have moved into other segments; how many.
+    /// Searches for orders and deletes them, until rows have moved into other segments. Returns how
+    /// many were deleted.
     fn delete_found(
         &mut self,
         keys: &[i64],
@@ -269,8 +270,8 @@ impl<'e> Refresher<'e> {
         Ok(keys.len())
     }
 
-    /// Writes an order and its lines. False if a table was sealed meanwhile: nothing was written,
-    /// and rows are to be looked for again.
+    /// Writes an order and its lines. Returns false if a table was flushed meanwhile: then nothing
+    /// was written, and the rows must be searched for again.
     fn write(
         &mut self,
         orders: Vec<RowChange>,

@@ -1,13 +1,13 @@
-//! How do streams work by turns, and rest between them?
+//! Runs refresh streams in turns, with rests between them.
 //!
-//! Each stream is a thread that goes from order to order: RF1 of a number that nobody has begun,
-//! RF2 of the same number, then those of the next. Between two orders it looks whether it is to
-//! rest.
+//! Each stream is a thread that goes from order to order: RF1 of a stream number that no thread has
+//! begun, RF2 of the same number, then the next number. Between two orders it checks whether it
+//! should rest.
 //!
 //! Invariants
-//! - While streams rest, no transaction is under way and nothing is being sealed.
-//! - A turn begins where the one before it ended: no order is refreshed twice, and RF2 gets its
-//!   time as RF1 does, however short turns are.
+//! - While streams rest, no transaction and no flush is in progress.
+//! - A turn begins where the previous one ended: no order is refreshed twice, and RF2 gets its
+//!   share of the time like RF1, however short turns are.
 
 use super::{Function, RefreshError, Refresher, StreamOutcome, be_nice};
 use rackscan_datasets::refresh;
@@ -24,32 +24,32 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// Transactions after which streams are said to be at work.
+/// Number of transactions after which streams count as working.
 const AT_WORK_AFTER: u64 = 20;
 
-/// Which streams work.
+/// The streams to run.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamsOptions {
     /// The scale factor of the loaded tables.
     pub scale: f64,
-    /// How many at a time.
+    /// Number of concurrent streams.
     pub streams: u32,
-    /// The first that is not done yet; each is done once.
+    /// The first stream that has not been run; each can run once.
     pub first_stream: u32,
-    /// How nice their threads are made; 0 leaves them as the thread that starts them.
+    /// Niceness of their threads; 0 for that of the thread that starts them.
     pub nice: u8,
 }
 
-/// What all streams did in a turn.
+/// Result of all streams in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     /// Orders that RF1 inserted, each by a transaction.
     pub inserted: u64,
     /// Orders that RF2 deleted, each by a transaction.
     pub deleted: u64,
-    /// From the word to go until the last transaction was committed.
+    /// Seconds from the command to go until the last commit.
     pub seconds: f64,
-    /// The first stream that is not begun yet.
+    /// The first stream that has not begun.
     pub next_stream: u32,
 }
 
@@ -61,32 +61,32 @@ impl Turn {
     }
 }
 
-/// Streams that work by turns, and rest at first.
+/// Streams that work in turns, and rest at first.
 pub trait Streams {
-    /// Begins a turn; returns when they are at work.
+    /// Begins a turn; returns when the streams are at work.
     ///
     /// # Errors
     /// The first transaction that fails.
     fn go(&mut self) -> Result<(), RefreshError>;
 
-    /// Ends the turn; returns when all of them rest.
+    /// Ends the turn; returns when all streams rest.
     ///
     /// # Errors
     /// The first transaction that failed since the turn began.
     fn pause(&mut self) -> Result<Turn, RefreshError>;
 }
 
-/// Has streams work by turns in threads of this process for as long as `user` uses them.
+/// Runs streams in turns in threads of this process, for as long as `user` runs.
 ///
 /// # Errors
-/// What `user` fails with; nodes that cannot be reached; a thread that the system refuses.
+/// The error of `user`; nodes that cannot be reached; a thread that cannot be started.
 pub fn by_turns<T>(
     engine: &Engine,
     runtime: &Handle,
     options: &StreamsOptions,
     user: impl FnOnce(&mut dyn Streams) -> Result<T, RefreshError>,
 ) -> Result<T, RefreshError> {
-    // The generator's texts are made by its first use, which is to be in no turn.
+    // The generator builds its texts at the first use, which must not be part of a turn.
     drop(refresh::new_sales(options.scale, options.first_stream)?);
     let mut refreshers = Vec::new();
     for _ in 0..options.streams {
@@ -94,7 +94,7 @@ pub fn by_turns<T>(
     }
     let gate = Gate::new(options.streams, options.first_stream);
     thread::scope(|scope| {
-        // Dropped in any case, so that no thread is waited for that waits itself.
+        // Dropped in any case, so that no thread waits at the gate while it is joined.
         let mut here = Here { engine, runtime, gate: &gate, began: Instant::now() };
         for (mut refresher, stream) in refreshers.into_iter().zip(0..) {
             let gate = &gate;
@@ -141,7 +141,7 @@ impl Drop for Here<'_> {
     }
 }
 
-/// What streams pass between two orders.
+/// The gate that streams pass between two orders.
 struct Gate {
     state: Mutex<State>,
     changed: Condvar,
@@ -150,7 +150,7 @@ struct Gate {
 
 struct State {
     phase: Phase,
-    /// Streams that do not rest.
+    /// Number of streams that do not rest.
     at_work: u32,
     turn: Turn,
     failed: Option<RefreshError>,
@@ -164,7 +164,7 @@ enum Phase {
 }
 
 impl Gate {
-    /// A closed one, to which so many streams are on their way.
+    /// A closed gate that `streams` streams will reach.
     fn new(streams: u32, first_stream: u32) -> Self {
         let turn = Turn { next_stream: first_stream, ..Turn::default() };
         let state = State { phase: Phase::Rest, at_work: streams, turn, failed: None };
@@ -175,7 +175,7 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `is_it`, or a stream has failed.
+    /// Waits until `is_it` holds, or a stream has failed.
     fn until(&self, is_it: impl Fn(&State) -> bool) -> Result<MutexGuard<'_, State>, RefreshError> {
         let waits = |state: &mut State| state.failed.is_none() && !is_it(state);
         let mut state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
@@ -203,7 +203,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Ends a turn; what was done in it.
+    /// Ends a turn and returns its result.
     fn close(&self) -> Result<Turn, RefreshError> {
         let mut state = self.state();
         if state.phase == Phase::Work {
@@ -213,7 +213,7 @@ impl Gate {
         self.until_all_rest()
     }
 
-    /// Sends all streams away, because of an error if there is one.
+    /// Makes all streams end, because of an error if there is one.
     fn end(&self, because: Option<RefreshError>) {
         let mut state = self.state();
         state.phase = Phase::End;
@@ -222,7 +222,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Where a stream rests. False when it is to end.
+    /// Lets a stream rest while the gate is closed. Returns false if the stream must end.
     fn pass(&self, mut state: MutexGuard<'_, State>) -> bool {
         if state.phase == Phase::Rest {
             state.at_work -= 1;
@@ -234,7 +234,7 @@ impl Gate {
         state.phase == Phase::Work
     }
 
-    /// Counts what a stream has done, and lets it through in turns.
+    /// Counts what a stream has done, and lets it pass during a turn.
     fn pass_with(&self, function: Function, orders: u64) {
         let mut state = self.state();
         let done = match function {
@@ -248,7 +248,7 @@ impl Gate {
         self.pass(state);
     }
 
-    /// The work of a stream: one function after the other, until all streams are sent away.
+    /// The work of a stream: one function after the other, until all streams must end.
     fn go_through(&self, refresher: &mut Refresher<'_>) -> Result<(), RefreshError> {
         while self.pass(self.state()) {
             let stream = {
@@ -268,7 +268,7 @@ impl Gate {
     }
 }
 
-/// A stream's thread, which says how it ended: one that fails ends the others between two
+/// A stream's thread, which reports how it ended: one that fails ends the others between two
 /// transactions.
 struct Worker<'g>(&'g Gate);
 
@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// No stream waits for a test that has failed.
+    /// Ends all streams if a test fails, so that none waits.
     struct Ends<'g>(&'g Gate);
 
     impl Drop for Ends<'_> {
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Streams that count, in place of transactions.
+    /// Streams that count instead of running transactions.
     fn with_streams(streams: u32, stream: impl Fn(&Gate, u32) -> bool + Sync, user: impl FnOnce(&Gate)) {
         let gate = Gate::new(streams, 1);
         thread::scope(|scope| {

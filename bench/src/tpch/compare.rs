@@ -1,11 +1,10 @@
-//! What do times say of each other: medians, ratios, and the placement that `auto` should have
-//! taken?
+//! Compares times: medians, ratios, and the placement that `auto` should have chosen.
 //!
 //! Invariants
 //! - A ratio below 1 is a gain. Ratios are of medians, over the queries that both have run.
-//! - The best forced placement is chosen by its median of the same turns. The least of several
-//!   medians that scatter lies below each of their true values, so with few turns the ratio over it
-//!   is a little too large, never too small.
+//! - The best forced placement is chosen by its median of the same turns. The minimum of several
+//!   scattered medians is below each of their true values, so with few turns the ratio over it is a
+//!   little too large, never too small.
 
 use super::{TpchLine, rounded};
 use rackscan_lab::median;
@@ -13,7 +12,7 @@ use rackscan_planner::Policy;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A contender's times over another one's.
+/// A contender's times relative to another one's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Over {
     /// By query.
@@ -24,22 +23,22 @@ pub struct Over {
     pub of_totals: f64,
 }
 
-/// The times of `auto` over those of the best forced placement of each query.
+/// The times of `auto` relative to those of the best forced placement of each query.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OverBest {
     /// By query.
     pub of: BTreeMap<String, f64>,
-    /// Which placement was the best.
+    /// The best placement, by query.
     pub best: BTreeMap<String, String>,
     /// The geometric mean of the ratios.
     pub geometric_mean: f64,
-    /// The greatest of the ratios.
+    /// The maximum of the ratios.
     pub worst: f64,
-    /// Its query.
+    /// Query of the maximum.
     pub worst_query: String,
 }
 
-/// Fills in what follows from the times.
+/// Computes medians, totals and ratios from the times.
 pub(super) fn summarise(lines: &mut [TpchLine]) {
     for line in lines.iter_mut() {
         for (query, times) in &line.ms {
@@ -95,7 +94,7 @@ fn over_best(auto: &BTreeMap<String, f64>, forced: &[(String, BTreeMap<String, f
     Some(OverBest { of, best, geometric_mean, worst, worst_query })
 }
 
-/// `None` of nothing.
+/// Returns `None` without ratios.
 fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = ratios.fold((0.0, 0.0), |(sum, count), ratio| (sum + ratio.ln(), count + 1.0));
     (count > 0.0).then(|| rounded((sum / count).exp()))

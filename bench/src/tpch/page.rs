@@ -1,12 +1,12 @@
-//! How do the times of the 22 queries look, as a page?
+//! Draws the times of the 22 queries as a report page.
 
 use super::{Caches, TpchLine};
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series};
 
-/// Queries of one picture: more have no room for a bar of each contender.
+/// Maximum queries per figure: more leave no space for a bar of each contender.
 const QUERIES_OF_ONE: usize = 11;
 
-/// The page of a measurement.
+/// The report page.
 #[must_use]
 pub fn report(lines: &[TpchLine]) -> Report {
     let Some(first) = lines.first() else { return Report::default() };
@@ -45,7 +45,7 @@ fn chart(title: String, groups: Vec<String>, unit: &str, series: Vec<Series>) ->
     Chart { title, kind: Kind::Bars(groups), x, y, series }
 }
 
-/// Times of several queries beside each other, in parts of the slowest contender of each.
+/// Times of several queries next to each other, as fractions of the slowest contender of each.
 fn together(lines: &[TpchLine], queries: &[&String]) -> Vec<Figure> {
     let part = |(number, queries): (usize, &[&String])| {
         let slowest = |query: &String| {
@@ -89,7 +89,7 @@ fn alone(lines: &[TpchLine], query: &str) -> Figure {
     }
 }
 
-/// A place among groups, of which there are few.
+/// The position of a group.
 fn index(place: usize) -> f64 {
     u32::try_from(place).map_or(f64::NAN, f64::from)
 }

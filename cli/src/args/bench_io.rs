@@ -1,4 +1,4 @@
-//! Which words does `rackscan lab io` understand?
+//! Arguments of `rackscan lab io`.
 
 use clap::{Args, ValueEnum};
 use rackscan_format::message::{BridgeKind, IoKind};
@@ -9,106 +9,105 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct BenchIo {
-    /// Bytes of each read, by comma: multiples of 512 up to 1MiB
+    /// Sizes of a read, comma-separated: multiples of 512 bytes up to 1MiB
     #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "512,4KiB,16KiB,64KiB,128KiB",
           value_parser = io_size)]
     pub(crate) sizes: Vec<u32>,
-    /// What to measure, by comma
+    /// What to measure, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "local,wire,remote")]
     pub(crate) modes: Vec<LabMode>,
-    /// Threads that ask, each with a connection of its own, by comma
+    /// Numbers of connections, comma-separated; each has a requesting thread of its own
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "1")]
     pub(crate) connections: Vec<u32>,
-    /// Threads of a pool that read and wait (of --bridges static and --io pread), by comma
+    /// Sizes of the pool of blocking reader threads (--bridges static, --io pread), comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "16")]
     pub(crate) io_threads: Vec<u16>,
-    /// Reads in flight on each connection, by comma
+    /// Reads in flight per connection, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "32")]
     pub(crate) depths: Vec<u32>,
-    /// Who serves connections in the node and who waits for its device, by comma
+    /// Bridges of the node, comma-separated: who serves connections and who waits for the device
     #[arg(long, value_enum, value_delimiter = ',', default_value = "reactor")]
     pub(crate) bridges: Vec<Bridge>,
-    /// How reactors and the mode local read, by comma
+    /// How reactors and the mode local read, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uring")]
     pub(crate) io: Vec<ReadsBy>,
-    /// Wires to the node, by comma
+    /// Wires to the node, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm")]
     pub(crate) wires: Vec<LabWire>,
-    /// Where the node listens with --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this
-    /// side
+    /// Listening address for --wires verbs; RACKSCAN_VERBS_DEVICE names the adapter of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
-    /// Memory of the node that keeps pages, read one-sidedly where that is possible [default: none]
+    /// Page cache of the node; read one-sidedly where possible [default: none]
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub(crate) cache: u64,
-    /// Reactors of the node [default: as many as connections, at most half of the cores]
+    /// Reactors of the node [default: one per connection, at most half of the cores]
     #[arg(long, value_name = "N")]
     pub(crate) reactors: Option<u16>,
-    /// Most reads of one message [default: by the depth]
+    /// Maximum number of reads per message [default: derived from the depth]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) batch: Option<u32>,
-    /// Pin threads to cores, here and in the node
+    /// Pin threads to cores, in this process and in the node
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Reads per second that are intended, whether the device keeps up or not; latencies count from
-    /// the intended times
+    /// Intended reads per second, sent regardless of completions; latencies count from the intended
+    /// times
     #[arg(long, value_name = "RATE")]
     pub(crate) open_loop: Option<f64>,
-    /// Intended times at equal distances, not as from many users (Poisson)
+    /// Space intended times evenly, instead of at random (Poisson)
     #[arg(long, requires = "open_loop")]
     pub(crate) even: bool,
-    /// Read popular places more often: 0.99 is usual for caches [default: every place alike]
+    /// Zipf exponent of read offsets; 0.99 is usual for caches [default: uniform]
     #[arg(long, value_name = "SKEW")]
     pub(crate) zipf: Option<f64>,
-    /// Seconds of each turn
+    /// Seconds of each repetition
     #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds before anything counts, in each turn
+    /// Seconds of warm-up before each repetition
     #[arg(long, value_name = "N", default_value_t = 0.5, value_parser = warm_up)]
     pub(crate) warm_up: f64,
-    /// End a turn after this many reads on each connection, if that comes first
+    /// End a repetition after this many reads per connection, if that comes first
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// Turns of each figure; medians count
+    /// Repetitions of each measurement; the median is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Other seeds read other places
+    /// Seed of the random offsets
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Bytes to read from, which are really written
+    /// Size of the file to read; all of it is written first
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = file_size)]
     pub(crate) file_size: u64,
-    /// Where the file is made and removed again; on the disk to be measured
+    /// Folder on the disk to measure; the file is created there and removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Keep the file in the folder, and use the one that is there
+    /// Keep the file in the folder, and reuse an existing one
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Measure fio beside it, if it is installed
+    /// Run fio for comparison, if it is installed
     #[arg(long)]
     pub(crate) fio: bool,
-    /// Measure the grid behind the paper's figures 4.2 to 4.18, and draw them
+    /// Measure the grid of the paper's figures 4.2 to 4.18, and draw them
     #[arg(long)]
     pub(crate) sweep: bool,
-    /// How much of --sweep's grid and time: 1 is usual, 0.01 only shows that it works
+    /// Fraction of --sweep's grid and time: 1 is usual, 0.01 is a smoke test
     #[arg(long, default_value_t = 1.0, value_parser = super::bench::effort)]
     pub(crate) effort: f64,
-    /// Where --sweep puts its page and figures
+    /// Folder for the page and figures of --sweep
     #[arg(long, value_name = "DIR", default_value = "lab-report")]
     pub(crate) report: PathBuf,
-    /// Append the JSON lines to this file; the table is standard output then
+    /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// What is measured.
+/// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LabMode {
     /// The device, read by this process
     Local,
-    /// The wire: the node answers without reading
+    /// The wire alone: the node answers without reading
     Wire,
-    /// Both: the node reads for us
+    /// The device, read by the node over the wire
     Remote,
 }
 
@@ -122,14 +121,14 @@ impl From<LabMode> for Mode {
     }
 }
 
-/// The bridge of a node.
+/// Bridges of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bridge {
     /// A few threads, each with many connections and reads in flight
     Reactor,
-    /// A poller for each connection with a fixed pool of reading threads
+    /// A poller per connection, and a fixed pool of reader threads
     Static,
-    /// A poller for each connection, and a thread for each read
+    /// A poller per connection, and a thread per read
     Dynamic,
 }
 
@@ -146,9 +145,9 @@ impl From<Bridge> for BridgeKind {
 /// How a device is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReadsBy {
-    /// By an `io_uring`
+    /// With `io_uring`
     Uring,
-    /// By threads that read and wait
+    /// With blocking reads in threads
     Pread,
 }
 
@@ -161,7 +160,7 @@ impl From<ReadsBy> for IoKind {
     }
 }
 
-/// The wire to a node of this host.
+/// Wires to a node of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LabWire {
     /// Shared memory

@@ -1,4 +1,4 @@
-//! Which words does `rackscan lab placement` understand?
+//! Arguments of `rackscan lab placement`.
 
 use super::{bytes, scale, segment_rows};
 use clap::{Args, ValueEnum};
@@ -8,58 +8,57 @@ use std::{path::PathBuf, str::FromStr};
 /// `rackscan lab placement`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchPlacement {
-    /// Shares of rows that pass the filter, by comma: above 0, at most 1
+    /// Selectivities: shares of rows that pass the filter, comma-separated: above 0, at most 1
     #[arg(long, value_delimiter = ',', value_name = "SHARE", default_value = "0.0001,0.001,0.01,0.1,0.5,1",
           value_parser = share)]
     pub(crate) selectivities: Vec<f64>,
-    /// Percent of all cores' time that the nodes get together, by comma: 1 to 100; less than 100
-    /// needs root
+    /// Processor shares of all nodes together, in percent of all cores, comma-separated: 1 to 100;
+    /// less than 100 needs root
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "10,25,50,100",
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) cpu_shares: Vec<u32>,
-    /// Megabytes (10^6) per second of the wire, by comma: 1 to 100000, or unlimited; a limit needs
-    /// root, iproute2 and util-linux
+    /// Bandwidths of the wire in MB (10^6 bytes) per second, comma-separated: 1 to 100000, or
+    /// unlimited; a limit needs root, iproute2 and util-linux
     #[arg(long, value_delimiter = ',', value_name = "MB/S", default_value = "50,200,1000,unlimited")]
     pub(crate) bandwidths: Vec<Bandwidth>,
-    /// What is asked of the rows that pass, by comma
+    /// Queries over the rows that pass, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rows,aggregate")]
     pub(crate) queries: Vec<PlacementQuery>,
-    /// Turns of each point that count; medians do, and one more turn before them does not
+    /// Repetitions of each point, after one warm-up; the median is reported
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Begin no point later than so many minutes after the first
+    /// Start no point later than this many minutes after the first
     #[arg(long, value_name = "N", default_value_t = 30.0, value_parser = minutes)]
     pub(crate) minutes: f64,
-    /// The scale factor of lineitem
+    /// Scale factor of lineitem
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) scale: f64,
-    /// Rows of a segment, a multiple of 1024: each is placed by itself
+    /// Rows of a segment, a multiple of 1024; each segment has a placement of its own
     #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT,
           value_parser = segment_rows)]
     pub(crate) segment_rows: u32,
-    /// Storage nodes
+    /// Number of storage nodes
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) nodes: u16,
-    /// Memory of each node that keeps pages, beside what it has for all else [default: enough for
-    /// the table]
+    /// Page cache of each node, in addition to its other memory [default: enough for the table]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub(crate) cache: Option<u64>,
-    /// Let the engine read the nodes' devices, and local take part: what it reads passes by the
-    /// wire and the nodes' quota
+    /// Let the engine read the nodes' devices, which enables the placement local; its reads bypass
+    /// the wire and the nodes' quota
     #[arg(long)]
     pub(crate) attached: bool,
-    /// Where the data are made and removed again
+    /// Folder for the data; removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Draw times and ratios into this folder, with a page that opens from disk
+    /// Draw times and ratios as an HTML page into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// Append the JSON lines to this file; the table is standard output then
+    /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// How wide a wire is.
+/// Bandwidth of the wire, in MB (10^6 bytes) per second; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bandwidth(pub(crate) Option<u32>);
 
@@ -75,12 +74,12 @@ impl FromStr for Bandwidth {
     }
 }
 
-/// What is asked of lineitem.
+/// Queries over lineitem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlacementQuery {
-    /// Four columns of the rows that pass
+    /// Select four columns of the rows that pass
     Rows,
-    /// A sum over the rows that pass
+    /// Sum over the rows that pass
     Aggregate,
 }
 

@@ -1,4 +1,4 @@
-//! Which words do `rackscan lab ramp` and `rackscan lab ramp-stress` understand?
+//! Arguments of `rackscan lab ramp` and `rackscan lab ramp-stress`.
 
 use super::{Wire, kv::algorithm};
 use clap::Args;
@@ -9,17 +9,17 @@ use rackscan_lab::transactions::{
 use rackscan_ramp::algorithm::Algorithm;
 use std::path::PathBuf;
 
-/// Nodes to measure on.
+/// The nodes to measure on.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HomesArguments {
-    /// Nodes, each a process that is started for this command
+    /// Number of nodes; each is a process started for this command
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) nodes: u16,
-    /// Where they keep their logs; removed again
+    /// Folder for the nodes' logs; removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) folder: PathBuf,
-    /// Where the nodes listen for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter of this
-    /// side
+    /// Listening address of the nodes for the wire verbs; RACKSCAN_VERBS_DEVICE names the adapter
+    /// of this side
     #[arg(long, value_name = "DEVICE@ADDRESS")]
     pub(crate) verbs: Option<String>,
 }
@@ -27,59 +27,59 @@ pub(crate) struct HomesArguments {
 /// `rackscan lab ramp`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRamp {
-    /// How transactions are kept apart, by comma: ramp-fast, ramp-small, ramp-hybrid, s2pl, none
+    /// Isolation algorithms, comma-separated: ramp-fast, ramp-small, ramp-hybrid, s2pl, none
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
     pub(crate) algorithms: Vec<Algorithm>,
-    /// How keys are read and written, by comma: get (messages), get+ (polled message buffers), get*
+    /// Operations on keys, comma-separated: get (messages), get+ (polled message buffers), get*
     /// (one-sided reads)
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "get,get+,get*", value_parser = operations)]
     pub(crate) operations: Vec<Operations>,
-    /// Wires to the nodes, by comma
+    /// Wires to the nodes, comma-separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "shm,tcp")]
     pub(crate) wires: Vec<Wire>,
-    /// What transactions do, by comma: micro, ycsb-a to ycsb-f
+    /// Workloads, comma-separated: micro, ycsb-a to ycsb-f
     #[arg(long, value_delimiter = ',', value_name = "NAME", default_value = "micro", value_parser = mix)]
     pub(crate) workloads: Vec<Mix>,
-    /// How keys are drawn: uniform, zipfian, latest [default: uniform for micro, else what the
-    /// workload says]
+    /// Distribution of keys: uniform, zipfian, latest [default: uniform for micro, otherwise that
+    /// of the workload]
     #[arg(long, value_name = "NAME", value_parser = choice)]
     pub(crate) distribution: Option<Choice>,
-    /// Keys of each transaction, by comma
+    /// Keys per transaction, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "4,8")]
     pub(crate) sizes: Vec<u32>,
-    /// Shares of transactions that read, by comma, of micro
+    /// Shares of read transactions in micro, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "SHARE", default_value = "1", value_parser = share)]
     pub(crate) read_shares: Vec<f64>,
-    /// Threads, each a client, by comma
+    /// Numbers of client threads, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "N", default_value = "8")]
     pub(crate) clients: Vec<u32>,
-    /// Keys that are loaded
+    /// Number of keys to load
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) keys: u32,
-    /// Bytes of each value
+    /// Size of each value in bytes
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) value_bytes: u32,
-    /// Turns of each figure; medians count
+    /// Repetitions of each measurement; the median is reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
-    /// Seconds of each turn
+    /// Seconds of each repetition
     #[arg(long, value_name = "N", default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Seconds before anything counts, in each turn; clients learn meanwhile where keys lie
+    /// Seconds of warm-up before each repetition, in which clients learn where keys are
     #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
     pub(crate) warm_up: f64,
-    /// Record what every client saw and check that it was read-atomic; costs the clients something
+    /// Record what every client read, and check that it was read-atomic; slows the clients a little
     #[arg(long)]
     pub(crate) check: bool,
-    /// Other seeds draw other keys
+    /// Seed of the random keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) homes: HomesArguments,
-    /// Append one JSON line per figure to this file
+    /// Append one JSON line per measurement to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write figures 5, 6 and 7, bars and tables as a page into this folder
+    /// Write a page with figures 5, 6 and 7, bars and tables into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -87,35 +87,35 @@ pub(crate) struct BenchRamp {
 /// `rackscan lab ramp-stress`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRampStress {
-    /// How transactions are kept apart
+    /// Isolation algorithm
     #[arg(long, value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
     pub(crate) algorithm: Algorithm,
-    /// How keys are read and written: get, get+ or get*
+    /// Operations on keys: get, get+ or get*
     #[arg(long, value_name = "NAME", default_value = "get*", value_parser = operations)]
     pub(crate) operations: Operations,
-    /// The wire to the nodes
+    /// Wire to the nodes
     #[arg(long, value_enum, default_value = "shm")]
     pub(crate) over: Wire,
-    /// Transactions of all clients together
+    /// Number of transactions of all clients together
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) transactions: u64,
-    /// Seconds after which it ends at the latest
+    /// Maximum duration in seconds
     #[arg(long, value_name = "N", default_value_t = 60.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Threads, each a client
+    /// Number of client threads
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) clients: u32,
-    /// Keys, few so that transactions meet
+    /// Number of keys; few, so that transactions conflict
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) keys: u32,
-    /// Share of transactions that read
+    /// Share of read transactions
     #[arg(long, value_name = "SHARE", default_value_t = 0.5, value_parser = share)]
     pub(crate) read_share: f64,
-    /// Transactions between one kill or start of a node and the next, from half to twice as many; 0
+    /// Transactions between two kills or starts of a node, drawn from half to twice this number; 0
     /// kills none
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) between_kills: u32,
-    /// Of everything that is drawn
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]

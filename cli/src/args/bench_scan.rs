@@ -1,4 +1,4 @@
-//! Which words does `rackscan lab scan` understand?
+//! Arguments of `rackscan lab scan`.
 
 use super::scale;
 use clap::Args;
@@ -9,32 +9,32 @@ use std::path::PathBuf;
 /// `rackscan lab scan`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchScan {
-    /// Which kernels, by comma [default: all]
+    /// Kernels, comma-separated [default: all]
     #[arg(long, value_delimiter = ',', value_name = "KERNEL",
           value_parser = clap::builder::PossibleValuesParser::new(kernels::names()))]
     pub(crate) kernels: Vec<String>,
-    /// Levels of vectors, by comma: plain, v2, v3, v4, or all that this machine has [default: the
-    /// best]
+    /// Vector levels, comma-separated: plain, v2, v3, v4, or all that this machine has [default:
+    /// the best]
     #[arg(long, value_delimiter = ',', value_name = "LEVEL", value_parser = levels)]
     pub(crate) levels: Vec<Levels>,
-    /// Turns of each figure; medians count, and one more turn before them does not
+    /// Repetitions of each measurement, after one warm-up; the median is reported
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Milliseconds of a turn: a kernel runs as often as takes so long, once at least
+    /// Milliseconds of a repetition: a kernel runs as often as fits, at least once
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(0..=60_000))]
     pub(crate) turn_ms: u64,
-    /// The scale factor of lineitem, whose pages are in memory
+    /// Scale factor of lineitem; its pages are held in memory
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) scale: f64,
-    /// Draw the rates into this folder, with a page that opens from disk
+    /// Draw the rates as an HTML page into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// Append the JSON lines to this file; the table is standard output then
+    /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// One word of `--levels`.
+/// One value of `--levels`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Levels(pub(crate) Vec<Level>);
 

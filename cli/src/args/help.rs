@@ -1,9 +1,9 @@
-//! Which commands does `rackscan --help` list, and in which groups?
+//! The text of `rackscan --help`: lists the commands in groups.
 
 use super::Arguments;
 use clap::{Command, CommandFactory, FromArgMatches};
 
-/// All commands that are not hidden, by what people do with them.
+/// All visible commands, grouped by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Query", &["query", "sql", "shell", "explain"]),
     ("Data", &["load", "tables", "drop", "seal", "refresh", "kv"]),
@@ -11,7 +11,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Laboratory", &["lab"]),
 ];
 
-/// The words of this process, or its end with the help or with what is wrong with them.
+/// Parses the arguments of this process. Exits with the help text or an error message if there is
+/// nothing to run.
 pub(crate) fn parsed() -> Arguments {
     let matches = grouped(Arguments::command()).get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

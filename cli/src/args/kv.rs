@@ -1,4 +1,4 @@
-//! Which words does `rackscan kv` understand?
+//! Arguments of `rackscan kv`.
 
 use super::Format;
 use clap::{Args, Subcommand};
@@ -6,18 +6,18 @@ use clap::{Args, Subcommand};
 /// `rackscan kv`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kv {
-    /// Write values under keys, all of them or none: one transaction
+    /// Write values under keys in one transaction: all of them or none
     #[command(
         after_help = "Examples:\n  rackscan kv put color blue\n  rackscan kv put a 1 b 2 c 3\n  rackscan kv put photo @photo.jpg"
     )]
     Put(KvPut),
-    /// Print the value of a key, exactly its bytes and a line's end
+    /// Print the value of a key: its exact bytes and a newline
     #[command(after_help = "Examples:\n  rackscan kv get color\n  rackscan kv get photo --raw > photo.jpg")]
     Get(KvGet),
-    /// Read keys together: what one transaction has written is seen wholly or not at all
+    /// Read several keys in one read-atomic transaction
     #[command(after_help = "Example:\n  rackscan kv multi-get a b c --format json")]
     MultiGet(KvMultiGet),
-    /// Delete keys, all of them or none
+    /// Delete keys in one transaction: all of them or none
     #[command(after_help = "Example:\n  rackscan kv delete color size")]
     Delete(KvKeys),
     /// Read keys in order
@@ -27,13 +27,13 @@ pub(crate) enum Kv {
     Scan(KvScan),
 }
 
-/// How transactions are kept apart, and keys read and written.
+/// Isolation of the transactions, and their timeout.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Isolation {
-    /// ramp-fast, ramp-small, ramp-hybrid, s2pl (locks) or none (nothing keeps them apart)
+    /// Isolation algorithm: ramp-fast, ramp-small, ramp-hybrid, s2pl (locks) or none (no isolation)
     #[arg(long, value_name = "NAME", default_value = "ramp-fast", value_parser = algorithm)]
     pub(crate) algorithm: rackscan_ramp::algorithm::Algorithm,
-    /// Seconds until a transaction is given up
+    /// Seconds after which a transaction is given up
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = timeout)]
     pub(crate) timeout: f64,
 }
@@ -41,8 +41,7 @@ pub(crate) struct Isolation {
 /// `rackscan kv put`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvPut {
-    /// Keys and their values by turns; a value @FILE is the file's bytes, @- those of standard
-    /// input
+    /// Keys and values, alternating; a value @FILE is the content of the file, @- standard input
     #[arg(required = true, num_args = 2.., value_name = "KEY VALUE")]
     pub(crate) items: Vec<String>,
     #[command(flatten)]
@@ -52,9 +51,9 @@ pub(crate) struct KvPut {
 /// `rackscan kv get`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvGet {
-    /// The key
+    /// Key to read
     pub(crate) key: String,
-    /// No line's end behind the value
+    /// Print no newline after the value
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
@@ -64,10 +63,10 @@ pub(crate) struct KvGet {
 /// `rackscan kv multi-get`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvMultiGet {
-    /// The keys
+    /// Keys to read
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
-    /// How they are printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
     #[command(flatten)]
@@ -77,7 +76,7 @@ pub(crate) struct KvMultiGet {
 /// `rackscan kv delete`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvKeys {
-    /// The keys
+    /// Keys to delete
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     #[command(flatten)]
@@ -87,16 +86,16 @@ pub(crate) struct KvKeys {
 /// `rackscan kv scan`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KvScan {
-    /// What the keys begin with; all keys without
+    /// Prefix of the keys [default: all keys]
     #[arg(default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Only keys behind this one
+    /// Only keys after this one
     #[arg(long, value_name = "KEY")]
     pub(crate) after: Option<String>,
-    /// At most so many keys, which belong together
+    /// Maximum number of keys, read in one transaction
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) limit: u32,
-    /// How they are printed
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Which words does `rackscan lab` understand?
+//! Arguments of `rackscan lab`.
 
 use super::{Bench, Replay, Stripe};
 use clap::Subcommand;
@@ -8,8 +8,9 @@ use clap::Subcommand;
 pub(crate) enum Lab {
     #[command(flatten)]
     Bench(Bench),
-    /// Run a trace of IOs again, near or far, at its own times or as fast as possible
+    /// Replay an IO trace locally or through nodes, at its own times or as fast as possible
     Replay(Box<Replay>),
-    /// Show where the cells of a stripe lie and, with --schedule, by which transfers they get there
+    /// Show where the cells of a stripe lie; with --schedule, also the transfers that put them
+    /// there
     Stripe(Stripe),
 }

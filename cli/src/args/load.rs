@@ -1,4 +1,4 @@
-//! What may be asked of `rackscan load`?
+//! Arguments of `rackscan load`.
 
 use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows};
 use clap::{Args, Subcommand, ValueEnum};
@@ -6,18 +6,18 @@ use rackscan_datasets::csv::{CsvOptions, Encoding, encoding_named};
 use rackscan_format::schema::Protection;
 use std::path::PathBuf;
 
-/// Where a load's rows go, whatever they come from.
+/// How the rows of a load are stored, whatever their source.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LoadShape {
-    /// Target bytes of a page, 4KiB to 1MiB
+    /// Target size of a page, 4KiB to 1MiB
     #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = page_size)]
     pub(crate) page_size: u32,
     /// Rows of a segment, a multiple of 1024
     #[arg(long, value_name = "N", default_value_t = rackscan_format::limits::SEGMENT_ROWS_DEFAULT, value_parser = segment_rows)]
     pub(crate) segment_rows: u32,
-    /// What makes up for lost nodes: nothing; one parity, for any one node; two, for any two. Needs
-    /// n/(n-1) or n/(n-2) times the room on n nodes [default: 2d-xor with four nodes or more, else
-    /// none]
+    /// Protection against lost nodes: none; one parity, for any one node; two, for any two. On n
+    /// nodes it takes n/(n-1) or n/(n-2) times the space [default: 2d-xor with four or more nodes,
+    /// otherwise none]
     #[arg(long, value_enum)]
     pub(crate) parity: Option<LoadParity>,
     /// Who computes the parity
@@ -28,12 +28,12 @@ pub(crate) struct LoadShape {
 /// What to load.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Load {
-    /// Generate and load the eight tables of TPC-H
+    /// Generate and load the eight TPC-H tables
     #[command(after_help = "Examples:\n  rackscan load tpch --scale 1\n  \
                             rackscan load tpch --scale 0.1 --page-size 16KiB --sort-by lineitem.l_shipdate\n  \
                             rackscan load tpch --scale 1 --parity 2d-xor --schedule naive")]
     Tpch {
-        /// The scale factor: 1 is about 1 GB of raw data
+        /// Scale factor: 1 is about 1 GB of raw data
         #[arg(long, default_value_t = 0.1, value_parser = scale)]
         scale: f64,
         #[command(flatten)]
@@ -48,8 +48,7 @@ pub(crate) enum Load {
         after_help = "Example:\n  rackscan load parquet trips.parquet --table trips --partition-by trip_id"
     )]
     Parquet(FileLoad),
-    /// Load a CSV file as a table. Files compressed with gzip, zstd, bzip2 or xz are read as they
-    /// are
+    /// Load a CSV file as a table; files compressed with gzip, zstd, bzip2 or xz are decompressed
     #[command(after_help = "Examples:\n  \
                             rackscan load csv cities.csv --table cities --partition-by id --delimiter ';'\n  \
                             rackscan load csv films.tsv.gz --table films --partition-by id --delimiter tab --quote none\n  \
@@ -63,32 +62,30 @@ pub(crate) enum Load {
     },
 }
 
-/// How a CSV file is written.
+/// The dialect of a CSV file.
 #[derive(Debug, Args)]
 pub(crate) struct CsvDialect {
-    /// The character between fields; \t or tab for a tab
+    /// Field delimiter; \t or tab for a tab
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
-    /// The character around fields that hold delimiters, ends of lines or quotes; none if it is an
-    /// ordinary one
+    /// Character around fields that contain delimiters, line ends or quotes; none if fields are
+    /// never quoted
     #[arg(long, value_name = "CHAR|none", default_value = "\"", value_parser = quote)]
     quote: Quote,
-    /// The character before a quote within quotes [default: the quote itself]
+    /// Escape character before a quote within quotes [default: the quote itself]
     #[arg(long, value_name = "CHAR", value_parser = ascii_character)]
     escape: Option<u8>,
-    /// A text that stands for NULL if it is not in quotes; may be repeated [default: the empty
-    /// text]
+    /// Text that stands for NULL if it is not quoted; may be repeated [default: the empty text]
     #[arg(long, value_name = "TEXT")]
     null: Vec<String>,
-    /// Whether the first line names the columns. If not, they are column1, column2 and so on
+    /// Whether the first line names the columns; otherwise they are column1, column2 and so on
     #[arg(long, value_enum, default_value = "yes")]
     header: YesNo,
-    /// The file's encoding, such as utf-16le, iso-8859-1 or windows-1252 [default: UTF-8, or UTF-16
-    /// where it is recognised]
+    /// Encoding of the file, such as utf-16le, iso-8859-1 or windows-1252 [default: UTF-8, or
+    /// UTF-16 where it is recognised]
     #[arg(long, value_name = "NAME", value_parser = encoding_named)]
     encoding: Option<Encoding>,
-    /// Leave out rows that do not parse, and write them to this CSV file with line, column and
-    /// reason
+    /// Skip rows that do not parse, and write them to this CSV file with line, column and reason
     #[arg(long, value_name = "FILE")]
     reject: Option<PathBuf>,
 }
@@ -100,9 +97,9 @@ struct Quote(Option<u8>);
 /// `--header`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum YesNo {
-    /// It does
+    /// The first line names the columns
     Yes,
-    /// It does not
+    /// The first line is a row
     No,
 }
 
@@ -134,15 +131,15 @@ impl CsvDialect {
 /// A file to load.
 #[derive(Debug, Args)]
 pub(crate) struct FileLoad {
-    /// The file
+    /// File to load
     pub(crate) file: PathBuf,
-    /// The table's name; a table of that name is replaced
+    /// Name of the table; an existing table of that name is replaced
     #[arg(long, value_name = "NAME")]
     pub(crate) table: String,
-    /// The column whose hash decides the node of a row
+    /// Column whose hash selects the node of a row
     #[arg(long, value_name = "COLUMN")]
     pub(crate) partition_by: String,
-    /// Sort the rows by a column within each node
+    /// Sort the rows by this column within each node
     #[arg(long, value_name = "COLUMN")]
     pub(crate) sort_by: Option<String>,
     #[command(flatten)]
@@ -152,7 +149,7 @@ pub(crate) struct FileLoad {
 /// `rackscan load --parity`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LoadParity {
-    /// A lost node's rows are gone until it is back
+    /// A lost node's rows are unavailable until it is back
     None,
     /// Any one node may be lost
     Xor,
@@ -162,12 +159,12 @@ pub(crate) enum LoadParity {
 }
 
 impl LoadParity {
-    /// What a load to so many nodes gets if nobody says.
+    /// The default for a load onto `nodes` nodes.
     pub(crate) fn of(nodes: usize) -> Self {
         if nodes >= 4 { Self::TwoD } else { Self::None }
     }
 
-    /// As definitions of tables say it.
+    /// The same value in the form that table definitions use.
     pub(crate) fn protection(self) -> Option<Protection> {
         match self {
             Self::None => None,

@@ -1,5 +1,4 @@
-//! Which words do `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`
-//! understand?
+//! Arguments of `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`.
 
 use super::{Format, PlacementArgument};
 use clap::{Args, ValueEnum};
@@ -9,24 +8,24 @@ use std::path::PathBuf;
 /// `rackscan refresh`
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "A stream inserts (rf1) or deletes (rf2) a thousandth of the orders that were loaded. Each is done once: go on with --first.\n\n\
+    after_help = "A stream inserts (rf1) or deletes (rf2) a thousandth of the loaded orders. Each stream can run once: continue with --first.\n\n\
                   Examples:\n  rackscan refresh rf1\n  rackscan refresh rf2\n  rackscan refresh rf1 --streams 4 --first 2"
 )]
 pub(crate) struct Refresh {
-    /// rf1 inserts new orders, rf2 deletes old ones
+    /// Refresh function: rf1 inserts new orders, rf2 deletes old ones
     #[arg(value_enum)]
     pub(crate) function: RefreshFunction,
-    /// Streams, each a thread that waits for its transactions
+    /// Number of streams; each is a thread that runs one transaction at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) streams: u32,
-    /// The first stream: those before it were done already
+    /// Number of the first stream; earlier ones have been run already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
-    /// How nice this process is, as for nice(1): queries of others get the processors first, it all
-    /// that is left; 0 takes from queries what it can
+    /// Niceness of this process, as for nice(1): 0 competes with queries for the processors, higher
+    /// values yield to them
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
-    /// How to print what was done
+    /// Output format
     #[arg(long, value_enum, default_value = "table")]
     pub(crate) format: Format,
 }
@@ -43,58 +42,58 @@ pub(crate) enum RefreshFunction {
 /// `rackscan lab refresh`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRefresh {
-    /// The scale factor; other data in the data folder is replaced
+    /// Scale factor; data of another scale in the data folder is replaced
     #[arg(long, default_value_t = 1.0, value_parser = super::scale)]
     pub(crate) scale: f64,
-    /// Which queries, by comma
+    /// Queries, comma-separated
     #[arg(long, value_delimiter = ',', value_name = "QUERY", default_value = "q01,q06")]
     pub(crate) queries: Vec<String>,
-    /// Turns without and with refreshes; medians count
+    /// Repetitions without and with refreshes; the median is reported
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Streams that refresh at a time
+    /// Concurrent refresh streams
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) streams: u32,
-    /// The first stream: those before it were done already
+    /// Number of the first stream; earlier ones have been run already
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) first: u32,
-    /// Where streams are
+    /// Where the streams run
     #[arg(long, value_enum, value_name = "WHERE", default_value = "process")]
     pub(crate) streams_in: StreamsInArgument,
-    /// How nice they are, as for nice(1): queries get the processors first, streams all that is
-    /// left; 0 takes from queries what it can
+    /// Niceness of the streams, as for nice(1): 0 competes with queries for the processors, higher
+    /// values yield to them
     #[arg(long, value_name = "N", default_value_t = STREAM_NICE, value_parser = clap::value_parser!(u8).range(0..=19))]
     pub(crate) nice: u8,
     /// Where scans run
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,
-    /// Append the JSON lines to this file; the table is standard output then
+    /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Where streams are while queries are measured.
+/// Where the streams run while queries are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StreamsInArgument {
-    /// In a process of their own, all of which is nice
+    /// In a process of their own, with that niceness
     Process,
-    /// In nice threads of the process that queries, over its engine
+    /// In nice threads of the querying process, over its engine
     Thread,
 }
 
 /// `rackscan lab refresh-streams`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchRefreshStreams {
-    /// The scale factor of the loaded tables
+    /// Scale factor of the loaded tables
     #[arg(long)]
     pub(crate) scale: f64,
-    /// Streams that refresh at a time
+    /// Concurrent refresh streams
     #[arg(long)]
     pub(crate) streams: u32,
-    /// The first of them
+    /// Number of the first stream
     #[arg(long)]
     pub(crate) first: u32,
-    /// How nice this process is
+    /// Niceness of this process
     #[arg(long)]
     pub(crate) nice: u8,
     /// Where scans run
@@ -105,22 +104,22 @@ pub(crate) struct BenchRefreshStreams {
 /// `rackscan lab degraded`
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchDegraded {
-    /// The scale factor; other data in the data folder is replaced
+    /// Scale factor; data of another scale in the data folder is replaced
     #[arg(long, default_value_t = 1.0, value_parser = super::scale)]
     pub(crate) scale: f64,
-    /// Which queries, by comma [default: all]
+    /// Queries, comma-separated [default: all]
     #[arg(long, value_delimiter = ',', value_name = "QUERY")]
     pub(crate) queries: Vec<String>,
-    /// Runs of each query, with all nodes and without each further one; medians count
+    /// Runs of each query with all nodes, and after each kill; the median is reported
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Nodes to kill, one after the other, by comma; at most two
+    /// Nodes to kill, one after the other, comma-separated; at most two
     #[arg(long, value_delimiter = ',', value_name = "NODE", default_value = "1,2")]
     pub(crate) lose: Vec<u16>,
-    /// Where scans run, where they can
+    /// Where scans run, if possible
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) placement: PlacementArgument,
-    /// Append the JSON lines to this file; the table is standard output then
+    /// Append JSON lines to this file, and print the table to standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }

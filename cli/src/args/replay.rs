@@ -1,4 +1,4 @@
-//! Which words does `rackscan lab replay` understand?
+//! Arguments of `rackscan lab replay`.
 
 use super::bench_io::{Bridge, ReadsBy, bytes, file_size};
 use clap::Args;
@@ -14,97 +14,95 @@ use std::{path::PathBuf, time::Duration};
                         rackscan lab replay web.blktrace.0 --folder /mnt/nvme --file-size 64GiB --offsets scale --speed 2x\n  \
                         rackscan lab replay log.csv --columns time=ts,offset=lba,length=len,op=rw --folder /mnt/nvme\n  \
                         rackscan lab replay --compare local.json remote.json\n\n\
-                        Without --folder, the trace runs on the devices of the cluster of --data, where its node and device\n\
-                        numbers must be found. With it, all of it runs on one file that is made there and removed again.")]
+                        Without --folder, the trace runs on the devices of the cluster of --data, which must have the node and\n\
+                        device numbers of the trace. With --folder, it runs on one file created there and removed afterwards.")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub(crate) struct Replay {
-    /// The trace; of blktrace's files per processor, one or what they begin with
+    /// Trace file; for blktrace's per-processor files, one of them or their common prefix
     #[arg(required_unless_present = "compare")]
     pub(crate) file: Option<PathBuf>,
-    /// What the trace is
+    /// Format of the trace
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = format)]
     pub(crate) format: FormatChoice,
-    /// Which column of a CSV file means what, as ROLE=NAME,...
+    /// Columns of a CSV file, as ROLE=NAME,...
     #[arg(long, value_name = "ROLE=NAME,...", value_parser = parsed::<ColumnNames>)]
     pub(crate) columns: Option<ColumnNames>,
-    /// The unit of times: ns, filetime, us, ms, s [default: told from the trace]
+    /// Unit of times: ns, filetime, us, ms, s [default: detected from the trace]
     #[arg(long, value_name = "UNIT", value_parser = parsed::<TimeUnit>)]
     pub(crate) time_unit: Option<TimeUnit>,
-    /// The unit of offsets and lengths: bytes, sectors [default: told from the trace]
+    /// Unit of offsets and lengths: bytes, sectors [default: detected from the trace]
     #[arg(long, value_name = "UNIT", value_parser = parsed::<OffsetUnit>)]
     pub(crate) offset_unit: Option<OffsetUnit>,
-    /// End at the first line that is no record, record that cannot run as recorded, or request that
-    /// fails
+    /// Stop at the first line that is not a record, record that cannot run as recorded, or failed
+    /// request
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Only the first N records
+    /// Replay only the first N records
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records: Option<u64>,
-    /// How much faster than the trace
+    /// Speed relative to the trace
     #[arg(long, value_name = "FACTOR", default_value = "1x", value_parser = speed, conflicts_with = "no_stall")]
     pub(crate) speed: f64,
-    /// As fast as possible, whatever the trace's times
+    /// Run as fast as possible and ignore the trace's times
     #[arg(long)]
     pub(crate) no_stall: bool,
-    /// A request issued so much after its intended time counts as late
+    /// Delay after its intended time from which a request counts as late
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
     pub(crate) late_after: Duration,
-    /// Offsets that the target does not have: refuse, wrap, scale, scale:FACTOR, align:BYTES
+    /// What to do with offsets beyond the target's size: refuse, wrap, scale, scale:FACTOR,
+    /// align:BYTES
     #[arg(long, value_name = "HOW", default_value = "refuse", value_parser = str::parse::<Offsets>)]
     pub(crate) offsets: Offsets,
-    /// This process reads the devices, without nodes
+    /// Read the devices in this process, without nodes
     #[arg(long, conflicts_with_all = ["remote", "bridge"])]
     pub(crate) local: bool,
-    /// Storage nodes read for us; the default
+    /// Read the devices through storage nodes; the default
     #[arg(long)]
     pub(crate) remote: bool,
-    /// Who serves connections in the nodes and waits for their devices [default: as the nodes are
-    /// configured]
+    /// Bridge of the nodes: who serves connections and waits for devices [default: as configured]
     #[arg(long, value_enum)]
     pub(crate) bridge: Option<Bridge>,
-    /// How the devices are read by --local and by nodes with reactors [default: uring, or as the
-    /// nodes are configured]
+    /// How --local and nodes with reactors read the devices [default: uring, or as the nodes are
+    /// configured]
     #[arg(long, value_enum)]
     pub(crate) io: Option<ReadsBy>,
-    /// Threads of a pool that read and wait (of --bridge static and --io pread)
+    /// Size of the pool of blocking reader threads (--bridge static, --io pread)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) io_threads: Option<u16>,
-    /// Threads that ask each node, each with a connection of its own
+    /// Connections to each node; each has a requesting thread of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) connections: u32,
-    /// Requests in flight on each connection
+    /// Requests in flight per connection
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) depth: u32,
-    /// Memory of each node that keeps pages, read one-sidedly where that is possible; 0 for none
-    /// [default: as the nodes are configured; with --folder none]
+    /// Page cache of each node, read one-sidedly where possible; 0 for none [default: as
+    /// configured; none with --folder]
     #[arg(long, value_name = "SIZE", value_parser = bytes, conflicts_with = "local")]
     pub(crate) cache: Option<u64>,
-    /// Run the whole trace so often before, on the same connections, as fast as possible and
-    /// uncounted: a cache is warm then
+    /// Uncounted warm-up runs of the whole trace on the same connections, as fast as possible
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) warm_up: u32,
-    /// Run on a file that is made in this folder and removed again
+    /// Run on a file that is created in this folder and removed afterwards
     #[arg(long, value_name = "DIR")]
     pub(crate) folder: Option<PathBuf>,
-    /// Bytes of that file, which are really written
+    /// Size of that file; all of it is written first
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = file_size)]
     pub(crate) file_size: u64,
-    /// Keep the file in the folder, and use the one that is there
+    /// Keep the file in the folder, and reuse an existing one
     #[arg(long, requires = "folder")]
     pub(crate) keep: bool,
-    /// Write the report as JSON
+    /// Write the report as JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// Write a page with histograms into this folder
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
-    /// Show how this replay differs from an earlier one (its --json), or how two earlier ones
-    /// differ
+    /// Compare this replay with an earlier one (its --json), or two earlier ones with each other
     #[arg(long, value_name = "JSON", num_args = 1..=2)]
     pub(crate) compare: Vec<PathBuf>,
 }
 
-/// A trace's format, or that it shall be told from the file.
+/// A trace's format; `None` if it is detected from the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FormatChoice(pub(crate) Option<Format>);
 

@@ -1,4 +1,4 @@
-//! What may be asked of `rackscan lab stripe`?
+//! Arguments of `rackscan lab stripe`.
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -11,39 +11,41 @@ use std::path::PathBuf;
                   rackscan lab stripe --nodes 3 --parity xor --rebuild 0"
 )]
 pub(crate) struct Stripe {
-    /// How many nodes share a stripe: 3 to 64, with one parity 2 to 64
+    /// Number of nodes that share a stripe: 3 to 64, or 2 to 64 with one parity
     #[arg(long)]
     pub(crate) nodes: usize,
-    /// What protects it: rows and diagonals (any two nodes may be lost), or rows alone (any one)
+    /// Protection of the stripe: rows and diagonals (any two nodes may be lost), or rows only (any
+    /// one)
     #[arg(long, value_enum, default_value = "2d-xor")]
     pub(crate) parity: ParityArgument,
-    /// Which stripe: from one to the next the columns move on by one node
+    /// Number of the stripe; the columns shift by one node from each stripe to the next
     #[arg(long, default_value_t = 0)]
     pub(crate) stripe: u64,
-    /// Show also by which transfers a client's stripe gets to its nodes, and what each link carries
+    /// Also show the transfers by which a client's stripe reaches its nodes, and the load of each
+    /// link
     #[arg(long, value_enum)]
     pub(crate) schedule: Option<ScheduleArgument>,
-    /// Show instead how it comes to be whole again without these nodes
+    /// Show instead how the stripe is rebuilt without these nodes
     #[arg(long, value_name = "NODE", value_delimiter = ',', conflicts_with_all = ["schedule", "svg"])]
     pub(crate) rebuild: Vec<u8>,
-    /// Draw it into this file
+    /// Draw the stripe as SVG into this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Print one JSON object in place of text
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Who computes what a stripe needs: of loads and rebuilds, too.
+/// Who computes the cells of a stripe, in loads and rebuilds, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScheduleArgument {
     /// The client, which sends all cells
     Naive,
-    /// The nodes, which relay to each other what they have; the client sends each byte of data once
+    /// The nodes, which relay cells to each other; the client sends each byte of data once
     Relay,
 }
 
-/// What protects a stripe; of `rackscan lab parity`, too.
+/// Protections of a stripe, also for `rackscan lab parity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ParityArgument {
     /// Rows and diagonals, each with its XOR

@@ -1,12 +1,11 @@
-//! What does a newcomer's cluster look like? Nodes of this host, with device files below the data
-//! folder.
+//! Creates an embedded cluster: nodes of this host, with device files below the data folder.
 //!
 //! Invariants
-//! - A data folder gets a cluster file once; it is never changed afterwards, and people may edit
-//!   it.
-//! - The key is made here, readable by its owner only.
-//! - Each node relays stripes over the wires that it listens on, in memory beside that for
-//!   everything else.
+//! - A cluster file is written only if the data folder has none. People may edit it; only `rackscan
+//!   rebuild --onto` changes it afterwards.
+//! - The key is generated here and readable by its owner only.
+//! - Each node relays stripes over the wires that it listens on. The relays' memory is part of the
+//!   node's memory budget.
 
 use super::{ClusterFile, read_key};
 use crate::{
@@ -26,37 +25,39 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the socket of a relay has behind the name of its node's.
+/// Suffix of a relay's socket, after the name of its node's socket.
 pub(super) const RELAY_SUFFIX: &str = ".relay";
-/// The longest name of a socket that is put into a folder.
+/// The longest name of a socket, relative to its folder.
 const SOCKET_LONGEST: &str = "/node65535/socket.relay";
-/// Longer paths do not fit the address of a Unix socket (`sun_path`) with such a name behind them.
+/// Longest folder path for sockets: with a longer one, a socket's path does not fit the address of
+/// a Unix socket (`sun_path`).
 const SOCKET_FOLDER_BYTES_MAX: usize = SOCKET_PATH_BYTES_MAX - SOCKET_LONGEST.len();
 
-// `sun_path` has 108 bytes, and the last is 0.
+// `sun_path` has 108 bytes, and the last one is 0.
 const _: () = assert!(SOCKET_PATH_BYTES_MAX < 108);
-// The number of a node has five digits at most; where sockets lie elsewhere their name is as long.
+// A node's number has at most five digits. Names in a separate socket folder have the same length.
 const _: () = assert!(SOCKET_LONGEST.len() == "/node".len() + 5 + "/socket".len() + RELAY_SUFFIX.len());
 const _: () = assert!(SOCKET_LONGEST.len() == "/node65535.socket.relay".len());
 
-/// A node takes its memory when it starts. Half of the default halves the start of a command, and
-/// at scale factor 1 the queries do not tell the difference.
+/// Memory of one node in bytes, without its relays: less than the default budget. A node allocates
+/// its memory when it starts, so less memory makes commands start faster; queries at scale factor 1
+/// do not get slower.
 const MEMORY_BYTES: u64 = 304 << 20;
-/// What it takes on a small host.
+/// The same on a small host.
 const MEMORY_BYTES_LEAST: u64 = 112 << 20;
-/// What of that is for keys and changed rows: some 50,000 rows of orders and lines.
+/// The part of it for keys and changed rows: some 50,000 rows of orders and lines.
 const TRANSACTIONS_BYTES: u64 = 64 << 20;
 const TRANSACTIONS_BYTES_LEAST: u64 = 16 << 20;
-/// The share of the host's memory, or of its control group's, that all nodes take at most
-/// (numerator, denominator). Queries get what is left of three fifths ([`crate::memory`]).
+/// Maximum share of the memory of the host, or of its control group, for all nodes together
+/// (numerator, denominator). Queries get the rest of three fifths ([`crate::memory`]).
 const NODES_SHARE: (u64, u64) = (2, 5);
-/// Queries run on the same host, and get its processors first (decision 0040).
+/// Queries run on the same host and have priority for its processors (decision 0040).
 const TRANSACTIONS_NICE: u8 = 19;
 
-/// Wires that each node listens on, and relays stripes over.
+/// Number of wires that each node listens on and relays stripes over.
 const WIRES: u64 = 2;
 
-/// The memory of one node, in bytes.
+/// The memory of one node, in bytes. `budget` includes the two others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NodeMemory {
     budget: u64,
@@ -65,11 +66,12 @@ struct NodeMemory {
 }
 
 impl NodeMemory {
-    /// What each of so many nodes takes where there is so much.
+    /// Divides the available memory among the nodes, up to the default of each.
     fn of(available: u64, nodes: u16) -> Self {
         let (numerator, denominator) = NODES_SHARE;
         let each = available / denominator * numerator / u64::from(nodes.max(1));
-        // Of a relay, links that have not said what they are for are planned beside its sessions.
+        // Links that have not yet said what they are for are counted in addition to the relays'
+        // sessions.
         let links = WIRES * (u64::from(nodes) + RELAY_LINKS_SPARE as u64) * ADAPTER_CONNECTION_BYTES;
         let wanted = WIRES * RELAY_BYTES_DEFAULT;
         let is_small = each < MEMORY_BYTES + wanted + links;
@@ -86,7 +88,7 @@ impl NodeMemory {
     }
 }
 
-/// The nodes of a new cluster.
+/// The nodes and devices of a new cluster.
 pub(crate) struct Shape {
     pub(crate) nodes: u16,
     pub(crate) devices: u8,
@@ -99,8 +101,7 @@ impl Default for Shape {
     }
 }
 
-/// Makes the data folder, a key and a cluster file. A key that an interrupted start has left is
-/// used.
+/// Creates the data folder, a key and a cluster file. A key left by an interrupted start is reused.
 ///
 /// Two processes must not do this at the same time: see `ClusterFile::find_or_make`.
 pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure> {
@@ -117,7 +118,7 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
         private::write(&unfinished, &key.to_hex()).map_err(at_path(&unfinished))?;
         fs::rename(&unfinished, &key_path).map_err(at_path(&key_path))?;
     }
-    // A number of its own randomness: the key's must not be told.
+    // The cluster's number has randomness of its own: it is public, and must not reveal the key.
     let cluster =
         u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
     let cluster = cluster.map_err(|error| Failure::Runtime(format!("cannot number the cluster: {error}")))?;
@@ -131,8 +132,8 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     ClusterFile::read(&path)
 }
 
-/// Refuses a folder whose nodes have data, but whose cluster file is gone: a new one would not know
-/// them.
+/// Refuses a folder whose nodes have data but whose cluster file is missing: a new cluster would
+/// not know them.
 fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(folder).map_err(at_path(folder))?.filter_map(Result::ok) {
         let node = entry.path();
@@ -188,20 +189,20 @@ fn text(folder: &Path, cluster: u64, shape: &Shape, memory: NodeMemory) -> Resul
     Ok(text)
 }
 
-/// Ports that are well known, or used by some service on many hosts, lie below.
+/// Lowest port to use. Well-known ports, and those of services on many hosts, are below.
 const PORT_MIN: u16 = 10_000;
 const EPHEMERAL_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// So many ports that nobody has now, and that the kernel gives to no connection as its own end, as
-/// long as there are such.
+/// Returns `count` free ports. Prefers ports outside of the kernel's ephemeral range, which no
+/// outgoing connection can occupy.
 pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> {
     let text = fs::read_to_string(EPHEMERAL_FILE).unwrap_or_default();
     let mut ports = lasting_ports(ephemeral(&text));
-    // Commands that begin at the same time do not try the same ones.
+    // A random start, so that concurrent commands try different ports.
     let start = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), count);
     let start = usize::try_from(start % ports.len().max(1) as u64).unwrap_or(0);
     ports.rotate_left(start);
-    // Held until all are known, so that none is given twice.
+    // The sockets stay bound until all ports are known, so that no port is returned twice.
     let mut held: Vec<TcpListener> = Vec::with_capacity(count);
     for port in ports {
         if held.len() < count {
@@ -215,22 +216,22 @@ pub(super) fn free_ports(host: &str, count: usize) -> Result<Vec<u16>, Failure> 
     held.iter().map(|held| Ok(held.local_addr()?.port())).collect::<Result<_, _>>().map_err(no_port)
 }
 
-/// The range of ports that the kernel gives to connections, as its file says it.
+/// Parses the kernel's range of ephemeral ports.
 fn ephemeral(text: &str) -> (u16, u16) {
     let mut words = text.split_whitespace().map(str::parse);
     match (words.next(), words.next()) {
         (Some(Ok(first)), Some(Ok(last))) if first <= last => (first, last),
-        // What Linux does if it is not told otherwise.
+        // The default of Linux.
         _ => (32_768, 60_999),
     }
 }
 
-/// Ports outside of that range.
+/// Ports outside of the ephemeral range.
 fn lasting_ports((first, last): (u16, u16)) -> Vec<u16> {
     (PORT_MIN..=u16::MAX).filter(|port| !(first..=last).contains(port)).collect()
 }
 
-/// Where the sockets go if the data folder's path is too long for them.
+/// Returns the folder for sockets if the path of the data folder is too long for them.
 pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBuf>, Failure> {
     if folder.as_os_str().len() <= SOCKET_FOLDER_BYTES_MAX {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Which nodes make up the cluster, and how is each reached? The cluster's TOML file, the same on
-//! every host.
+//! Reads the cluster file: a TOML file, the same on every host, that lists the nodes and their
+//! addresses.
 //!
 //! ```toml
 //! cluster = "demo"                # a name or a number; devices of other clusters are refused
@@ -11,14 +11,14 @@
 //! data_dir = "node0"
 //! devices = [{ path = "node0/device0", size = "64GiB" }]
 //! listen = ["shm:node0/socket", "tcp:10.0.0.1:7410"]
-//! memory_budget = "512MiB"        # optional, as everything else that a node can be told
+//! memory_budget = "512MiB"        # optional, like all other settings of a node
 //! bridge = "static"               # who waits for the devices; with io, io_threads, pollers, pin_cores
 //! ```
 //!
 //! Invariants
 //! - Relative paths are relative to the file's own folder.
-//! - Unknown keys, missing keys and two nodes with one number are errors that name the file and the
-//!   node.
+//! - Unknown keys, missing keys and two nodes with the same number are errors that name the file
+//!   and the node.
 
 use crate::{
     args::Global,
@@ -37,7 +37,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file's own form. What a node is told beyond `host` is for [`Config`] to read.
+/// The file as parsed. [`Config`] reads all settings of a node except `host`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClusterText {
@@ -49,32 +49,33 @@ struct ClusterText {
 /// One node of the cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// What it is told.
+    /// Its settings.
     pub(crate) config: Config,
-    /// Whether this host runs it.
+    /// Whether it runs on this host.
     pub(crate) here: bool,
 }
 
 /// A parsed and checked cluster file.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterFile {
-    /// The file.
+    /// Path of the file.
     pub(crate) path: PathBuf,
-    /// Its folder, which is absolute.
+    /// Folder of the file, an absolute path.
     pub(crate) folder: PathBuf,
-    /// Its nodes.
+    /// The nodes.
     pub(crate) members: Vec<Member>,
     key_file: PathBuf,
 }
 
 impl ClusterFile {
-    /// The file that the options name; in a data folder without one, an embedded cluster is made.
+    /// Reads the file that the options name. Creates an embedded cluster in a data folder that has
+    /// none.
     pub(crate) fn find_or_create(global: &Global) -> Result<Self, Failure> {
         Self::find_or_make(global, &super::Shape::default())
     }
 
-    /// The same with an embedded cluster of this shape. Commands that begin at the same time make
-    /// one cluster.
+    /// Like [`ClusterFile::find_or_create`], with an embedded cluster of this shape. Commands that
+    /// run at the same time create only one cluster.
     pub(crate) fn find_or_make(global: &Global, shape: &super::Shape) -> Result<Self, Failure> {
         if let Some(file) = Self::find(global)? {
             return Ok(file);
@@ -87,7 +88,7 @@ impl ClusterFile {
         }
     }
 
-    /// The file that the options name; `None` if the data folder has none yet.
+    /// Reads the file that the options name; `None` if the data folder has none yet.
     pub(crate) fn find(global: &Global) -> Result<Option<Self>, Failure> {
         if let Some(path) = &global.cluster {
             return Self::read(path).map(Some);
@@ -96,7 +97,7 @@ impl ClusterFile {
         if path.exists() { Self::read(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Reads and checks a file.
+    /// Reads and checks the file at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let text = fs::read_to_string(path).map_err(at_path(path))?;
         let absolute = fs::canonicalize(path).map_err(at_path(path))?;
@@ -121,11 +122,11 @@ impl ClusterFile {
                 Some(other) => return Err(at(format!("host is {other}, expected a host's name"))),
             };
             if table.contains_key("members") {
-                return Err(at("members is not told: all nodes of the file are members".to_owned()));
+                return Err(at("members cannot be given: all nodes of the file are members".to_owned()));
             }
             for key in ["cluster", "key_file"] {
                 if table.contains_key(key) {
-                    return Err(at(format!("{key} stands once, at the top of the file")));
+                    return Err(at(format!("{key} belongs at the top of the file, once for all nodes")));
                 }
             }
             let cluster = toml::Value::try_from(text.cluster).map_err(|error| at(error.to_string()))?;
@@ -136,7 +137,7 @@ impl ClusterFile {
             let mut config = config.map_err(|error| at(error.to_string().trim_end().to_owned()))?;
             config.make_relative_to(folder);
             if members.iter().any(|(_, member)| member.config.node == config.node) {
-                return Err(at(format!("node {} stands twice, expected each number once", config.node)));
+                return Err(at(format!("node {} is listed twice, expected each number once", config.node)));
             }
             members.push((index, Member { config, here }));
         }
@@ -146,7 +147,7 @@ impl ClusterFile {
         let ids: Vec<NodeId> = members.iter().map(|member| member.config.node).collect();
         members.iter_mut().for_each(|member| member.config.members.clone_from(&ids));
         for (number, member) in numbers.into_iter().zip(&members) {
-            // Only now does a node know its peers.
+            // Checked only now, because a node's settings include its peers.
             member.config.check().map_err(|error| format!("[[node]] number {number}: {error}"))?;
         }
         let key_file = folder.join(&text.key_file);
@@ -158,7 +159,7 @@ impl ClusterFile {
         self.members.iter().filter(|member| member.here)
     }
 
-    /// Where each node is reached.
+    /// The addresses of all nodes.
     pub(crate) fn endpoints(&self) -> Vec<NodeEndpoint> {
         let endpoints = self
             .members
@@ -174,17 +175,19 @@ impl ClusterFile {
     }
 }
 
-/// Held by whoever makes a cluster, or looks for its nodes and starts them.
+/// Name of the lock file held while a command creates a cluster, or looks for its nodes and starts
+/// them.
 pub(crate) const STARTING_LOCK: &str = "starting.lock";
 
-/// Locks a file of a data folder, which is made if it is not there; until the file is dropped.
+/// Locks a file of a data folder, creating it if necessary. The lock lasts until the returned file
+/// is dropped.
 pub(crate) fn lock(folder: &Path, name: &str, lock: fn(&File) -> io::Result<()>) -> Result<File, Failure> {
     let path = folder.join(name);
     let opened = private::options().append(true).open(&path);
     opened.and_then(|file| lock(&file).map(|()| file)).map_err(at_path(&path))
 }
 
-/// The key in a file that its owner alone may read.
+/// Reads a key file, which must be readable by its owner only.
 pub(crate) fn read_key(file: &Path) -> Result<ClusterKey, Failure> {
     let path = file.display();
     let found = fs::metadata(file).map_err(|error| {
@@ -204,7 +207,7 @@ pub(crate) fn read_key(file: &Path) -> Result<ClusterKey, Failure> {
     text.parse().map_err(|error| Failure::Runtime(format!("{path}: {error}")))
 }
 
-/// Tells every node where the others are, unless the file does.
+/// Gives every node the addresses of the others, unless the file lists its peers.
 fn introduce(members: &mut [Member]) {
     let peers: Vec<PeerConfig> = members
         .iter()
@@ -220,7 +223,8 @@ fn introduce(members: &mut [Member]) {
     }
 }
 
-/// What one node is told: by a file of its own, or by a cluster's file and its number.
+/// Reads the settings of one node: from a file of its own, or from a cluster file and the node's
+/// number.
 pub(crate) fn node_config(path: &Path, id: Option<u16>) -> Result<Config, Failure> {
     let Some(id) = id else {
         let config = Config::from_file(path).map_err(|error| Failure::of(&error))?;
@@ -313,7 +317,7 @@ mod tests {
         for (from, to, message) in [
             ("key_file =", "keyfile =", "keyfile"),
             ("data_dir = \"node1\"", "datadir = \"node1\"", "datadir"),
-            ("node = 0", "node = 1", "node 1 stands twice"),
+            ("node = 0", "node = 1", "node 1 is listed twice"),
             ("listen = [\"shm:node1/socket\"]", "listen = [\"smoke:signals\"]", "wire"),
             ("host = \"no such host\"", "host = 7", "host is 7"),
             ("data_dir = \"node1\"", "data_dir = \"node1\"\nkey_file = \"x\"", "once"),

@@ -1,5 +1,4 @@
-//! On which nodes are transactions measured? Nodes of the command's own, which keep keys and little
-//! else.
+//! Starts nodes of its own to measure transactions on. They hold keys and little else.
 
 use super::{
     OwnNodes, Shape,
@@ -8,31 +7,30 @@ use super::{
 use crate::failure::Failure;
 use std::path::PathBuf;
 
-/// What a node needs beside its keys.
+/// Memory of a node in addition to its keys, in bytes.
 const MEMORY_BYTES: u64 = 160 << 20;
 
-/// How many nodes, and how large.
+/// The nodes to start.
 pub(crate) struct HomeOptions {
-    /// A folder on the disk that the logs go to; made if it is not there.
+    /// Folder for the logs, on the disk to measure; created if necessary.
     pub(crate) folder: PathBuf,
-    /// Nodes, each a process.
+    /// Number of nodes, each a process.
     pub(crate) nodes: u16,
-    /// Memory for transactions of each.
+    /// Memory for transactions of each node, in bytes.
     pub(crate) transactions_bytes: u64,
-    /// The adapter that all of them listen on, too, each at the port that it has for tcp:
-    /// `DEVICE@ADDRESS`.
+    /// Adapter that all nodes also listen on, each at its tcp port: `DEVICE@ADDRESS`.
     pub(crate) verbs: Option<String>,
 }
 
 impl HomeOptions {
-    /// Starts them.
+    /// Starts the nodes.
     pub(crate) fn start(&self) -> Result<OwnNodes, Failure> {
         let Self { folder, nodes, transactions_bytes, verbs } = self;
         let shape = Shape { nodes: *nodes, devices: 1, device_size: "64MiB".to_owned() };
         OwnNodes::start(folder, "keys", &shape, &mut |node| {
             node.insert("transactions".to_owned(), size(*transactions_bytes));
             node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
-            // Nothing is loaded here, and no query runs.
+            // Nothing is loaded here and no query runs, so these settings are removed.
             for key in ["relay", "relay_memory", "transactions_nice"] {
                 node.remove(key);
             }

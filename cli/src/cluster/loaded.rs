@@ -1,11 +1,10 @@
-//! On which node does a query simulation run? One of its own, with lineitem loaded anew for each
-//! size of pages.
+//! Starts a node for query simulations, and loads lineitem for each page size.
 //!
 //! Invariants
-//! - Everything lies in one folder that this command makes, and removes when it ends, however it
-//!   ends by itself.
-//! - The node keeps no pages in memory: what is asked of it is read from its device.
-//! - Tables of two page sizes are never there at the same time.
+//! - All files are in one folder that this command creates, and removes when it ends, unless it is
+//!   killed.
+//! - The node has no page cache: it reads every requested page from its device.
+//! - The tables of two page sizes never exist at the same time.
 
 use super::{
     ClusterFile, Lifelines,
@@ -36,31 +35,31 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// Labels, the catalog, and small pages that are padded to whole sectors.
+/// Extra device space for labels, the catalog, and small pages that are padded to whole sectors.
 const MARGIN_BYTES: u64 = 256 << 20;
-/// Buffers and scans of a node, and what each connection takes of it.
+/// Memory for the node's buffers, scans and connections.
 const MEMORY_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES_PER_CONNECTION: u64 = 4 << 20;
-/// How often a load looks whether it shall end.
+/// How often a load checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is loaded, and where.
+/// What to load, and where.
 pub(crate) struct LoadedOptions {
-    /// A folder on the disk to be measured; made if it is not there.
+    /// Folder on the disk to measure; created if necessary.
     pub(crate) folder: PathBuf,
     /// The scale factor.
     pub(crate) scale: f64,
     /// Rows of a segment.
     pub(crate) segment_rows: u32,
-    /// The most connections that there will be.
+    /// Maximum number of connections.
     pub(crate) connections: u32,
-    /// The most threads of one of them.
+    /// Maximum number of threads per connection.
     pub(crate) threads: u32,
-    /// Set when the user wants an end.
+    /// Set when the user interrupts the command.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// A node of our own.
+/// The node and its folder.
 pub(crate) struct LoadedNodes {
     options: LoadedOptions,
     root: PathBuf,
@@ -71,7 +70,7 @@ pub(crate) struct LoadedNodes {
 }
 
 impl LoadedNodes {
-    /// Makes the folder and its key, if there is room for the table.
+    /// Creates the folder and its key, if there is enough space for the table.
     pub(crate) fn create(options: LoadedOptions) -> Result<Self, Failure> {
         let folder = &options.folder;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_time().build();
@@ -90,7 +89,7 @@ impl LoadedNodes {
         }
         let root = folder.join(format!("rackscan-query-io-{}", std::process::id()));
         fs::create_dir(&root).map_err(at_path(&root))?;
-        // From here on the folder is removed whatever happens.
+        // From here on, dropping this value removes the folder.
         let mut nodes = Self {
             key: ClusterKey::from_bytes([0; 32]),
             options,
@@ -137,7 +136,7 @@ impl LoadedNodes {
         Ok(node)
     }
 
-    /// Loads the table; ends early, with an error that nobody reads, when the user wants an end.
+    /// Loads the table. Stops early, with an error that nobody reads, when the user interrupts it.
     fn fill(&self, node: &RunningNode, page_size_bytes: u32) -> Result<(), Failure> {
         let LoadedOptions { scale, segment_rows, stop, .. } = &self.options;
         let addresses = node.addresses.iter().map(|(_, address)| address.clone()).collect();
@@ -162,7 +161,7 @@ impl LoadedNodes {
         let shm = toml::Value::String(format!("shm:{}", socket.display()));
         let LoadedOptions { connections, threads, .. } = &self.options;
         let memory = MEMORY_BYTES + MEMORY_BYTES_PER_CONNECTION * u64::from(*connections);
-        // Scans of all threads may wait for a worker: who is refused would only ask again.
+        // Every thread may have a scan waiting for a worker: a refused client would only retry.
         let waiting = (connections * threads).clamp(32, u32::from(SCAN_QUEUE_MAX));
         format!(
             "# A node of `rackscan lab query-io`.\n\
@@ -181,15 +180,15 @@ impl LoadedNodes {
     }
 }
 
-/// Ready when the flag is set.
+/// Completes when the flag is set.
 async fn stopped(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// Room for lineitem in pages of any size: encoded it takes less than as text, until padding comes
-/// on top.
+/// Device size for lineitem in pages of any size: encoded rows are smaller than their text, before
+/// padding.
 fn device_bytes(scale: f64) -> u64 {
     // Devices are whole mebibytes.
     (tpch::raw_bytes(scale) + MARGIN_BYTES).next_multiple_of(1 << 20)

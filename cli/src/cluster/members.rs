@@ -1,10 +1,10 @@
-//! Do the data folders of this host belong to the cluster that the file describes?
+//! Checks that the data folders of this host belong to the cluster that the file describes.
 //!
 //! Invariants
-//! - Nothing is started, and nobody is connected to, with a file that lists other nodes than a data
-//!   folder of this host records.
-//! - Folders of an earlier version record no list. They are not adopted together with a node whose
-//!   folder is empty: that may be a node which was added to the file.
+//! - If the file lists other nodes than a data folder of this host records, nothing is started and
+//!   no connection is made.
+//! - Folders of an earlier version record no member list. They are not adopted together with a node
+//!   whose folder is empty: that node may have been added to the file.
 
 use super::{ClusterFile, Member};
 use crate::failure::Failure;
@@ -17,13 +17,13 @@ use std::collections::BTreeMap;
 enum Holds {
     /// An identity.
     Identity,
-    /// Data of an earlier version.
+    /// Data of an earlier version, without an identity.
     Earlier,
     Nothing,
 }
 
-/// Compares the file with what the data folders of this host record. `rebuilt` may have lost its
-/// folder.
+/// Compares the file with what the data folders of this host record. The folder of node `rebuilt`
+/// may be lost.
 pub(crate) fn check_members(file: &ClusterFile, rebuilt: Option<NodeId>) -> Result<(), Failure> {
     let mut found: Vec<(&Member, Holds)> = Vec::new();
     for member in file.members_here() {
@@ -47,7 +47,7 @@ pub(crate) fn check_members(file: &ClusterFile, rebuilt: Option<NodeId>) -> Resu
     }
 }
 
-/// Whether the node's folder on this host has been used by a node.
+/// Whether a node has used its folder on this host.
 pub(super) fn has_data(member: &Member) -> bool {
     !matches!(IdentityFile::read(&member.config.data_dir), Ok(None)) || has_data_files(member)
 }
@@ -76,7 +76,7 @@ fn read(file: &ClusterFile, member: &Member) -> Result<Option<IdentityFile>, Fai
         .map_err(|error| Failure::Runtime(format!("{}: {error}", file.path.display())))
 }
 
-/// The random numbers of the data folders of this host's nodes, as far as they have any.
+/// The random ids of the data folders of this host's nodes, where they exist.
 pub(crate) fn folder_ids(file: &ClusterFile) -> Result<BTreeMap<NodeId, u64>, Failure> {
     let mut ids = BTreeMap::new();
     for member in file.members_here() {

@@ -1,4 +1,17 @@
-//! The nodes a command talks to: their description, and their processes on this host.
+//! The nodes that a command uses: their description, and their processes on this host.
+//!
+//! ```text
+//! file.rs, members.rs      the cluster file, and its check against the data folders of this host
+//! embedded.rs              creates the cluster of a new data folder
+//! process.rs               starts and stops node processes
+//! onto.rs                  moves a node to a new folder
+//! otherwise.rs             starts nodes with changed settings for one command
+//! own.rs                   nodes that belong to one command
+//! homes.rs, relays.rs      such nodes for transactions, and for relays of stripes
+//! loaded.rs, scratch.rs    a node with lineitem, or with a raw file
+//! shaped.rs, shaping/      nodes with limited processor time and bandwidth
+//! stage.rs                 the nodes or devices of a replay
+//! ```
 
 mod embedded;
 mod file;

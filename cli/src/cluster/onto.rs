@@ -1,10 +1,10 @@
-//! How does a node get a new folder?
+//! Moves a node to a new folder, by changing the cluster file.
 //!
 //! Invariants
-//! - The cluster's file is replaced as a whole, and says the same as before but for this node's
-//!   folder and the devices in it: comments and order stay.
-//! - Nothing of the old folder is touched, and nothing that lies in the new one: it must be empty.
-//! - Addresses stay, so who knew the node finds it again.
+//! - The cluster file is replaced atomically. Only this node's folder and the devices in it change;
+//!   comments and order stay.
+//! - Nothing in the old folder is touched, and the new folder must be empty.
+//! - Addresses stay the same, so that clients find the node again.
 
 use super::{ClusterFile, is_running};
 use crate::{
@@ -20,8 +20,8 @@ use std::{
 };
 use toml_edit::{DocumentMut, Item, Table, Value};
 
-/// Has the cluster's file say that a node lives in `folder`, and makes that folder. The folder,
-/// absolute.
+/// Changes the cluster file so that a node lives in `folder`, and creates that folder. Returns its
+/// absolute path.
 pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Result<PathBuf, Failure> {
     let member = file.members.iter().find(|member| member.config.node == node);
     let Some(member) = member.filter(|member| member.here) else {
@@ -44,7 +44,7 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
     let changed = moved(&text, node, &folder)
         .map_err(|problem| Failure::Runtime(format!("{}: {problem}", file.path.display())))?;
     for address in member.config.listen.iter().chain(&member.config.relay) {
-        // The place of a socket may have gone with the old folder.
+        // The folder of a socket may have been lost with the old folder.
         if let Address::Shm { path } = address
             && let Some(parent) = path.parent()
         {
@@ -55,11 +55,11 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
     Ok(folder)
 }
 
-/// The file's text with another folder for a node.
+/// Returns the file's text with another folder for a node.
 fn moved(text: &str, node: NodeId, folder: &Path) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
     let nodes = document.get_mut("node").and_then(Item::as_array_of_tables_mut);
-    let nodes = nodes.ok_or("its nodes are no [[node]] tables, expected to find one to change")?;
+    let nodes = nodes.ok_or("its nodes are not written as [[node]] tables, expected one to change")?;
     let is_it = |table: &&mut Table| table.get("node").and_then(Item::as_integer) == Some(i64::from(node.0));
     let table = nodes.iter_mut().find(is_it).ok_or_else(|| format!("has no [[node]] with node = {node}"))?;
     let path = |path: &Path| {
@@ -72,7 +72,7 @@ fn moved(text: &str, node: NodeId, folder: &Path) -> Result<String, String> {
     let devices = table.get_mut("devices");
     for device in devices.map(paths).unwrap_or_default() {
         let old = PathBuf::from(device.as_str().unwrap_or_default());
-        // What lies elsewhere (a disk of its own) is not ours to move.
+        // Devices outside of the old folder (on a disk of their own) are not moved.
         if let Ok(within) = old.strip_prefix(&before) {
             set(device, path(&folder.join(within))?);
         }
@@ -80,7 +80,7 @@ fn moved(text: &str, node: NodeId, folder: &Path) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-/// The paths of devices, in either form of a list of tables.
+/// The paths of the devices, in either TOML form of a list of tables.
 fn paths(devices: &mut Item) -> Vec<&mut Value> {
     match devices {
         Item::Value(Value::Array(devices)) => {
@@ -95,14 +95,14 @@ fn paths(devices: &mut Item) -> Vec<&mut Value> {
     }
 }
 
-/// Another text, with what stands around it as before.
+/// Replaces the text of a value and keeps the whitespace and comments around it.
 fn set(value: &mut Value, text: String) {
     let decor = value.decor().clone();
     *value = Value::from(text);
     *value.decor_mut() = decor;
 }
 
-/// Puts another text in the file's place, so that it is there whole or not at all.
+/// Replaces the file atomically.
 fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     let unfinished = path.with_extension("toml.new");
     let mut file = private::create(&unfinished).map_err(at_path(&unfinished))?;

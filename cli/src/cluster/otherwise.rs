@@ -1,10 +1,10 @@
-//! How are a cluster's nodes started with other settings than their file has, for the time of one
-//! command?
+//! Starts a cluster's nodes for one command with settings that differ from the cluster file.
 //!
 //! Invariants
-//! - The cluster's own file is never changed: what is different stands in a file beside it, which
-//!   is gone when the nodes run.
-//! - Nodes that ran before keep their settings; whoever needs others looks whether it got them.
+//! - The cluster file is never changed: the changed copy is a file next to it, removed once the
+//!   nodes run.
+//! - Nodes that were already running keep their settings; the caller must check that it got what it
+//!   asked for.
 
 use super::{ClusterFile, Member};
 use crate::{
@@ -15,10 +15,10 @@ use crate::{
 use rackscan_format::message::NodeStatus;
 use std::{fs, path::PathBuf};
 
-/// A key of a node's configuration and its value.
+/// A key of a node's configuration, and its value.
 pub(crate) type Setting = (&'static str, toml::Value);
 
-/// Starts the nodes with what `settings` says of each in place of what the file says.
+/// Starts the nodes. `settings` returns for each node the settings that override the file.
 pub(crate) fn start_otherwise(
     file: &ClusterFile,
     settings: &dyn Fn(&Member) -> Vec<Setting>,
@@ -40,15 +40,14 @@ pub(crate) fn start_otherwise(
     Nodes::start(&ClusterFile::read(&changed.0)?, 0)
 }
 
-/// What gives a node a page cache of so many bytes, beside the memory that it has for everything
-/// else.
+/// Settings that give a node a page cache of `bytes` bytes, in addition to its memory budget.
 pub(crate) fn page_cache(member: &Member, bytes: u64) -> Vec<Setting> {
     let budget = member.config.memory_budget.0.saturating_add(bytes);
     let size = |bytes: u64| toml::Value::String(format!("{bytes}B"));
     vec![("cache", size(bytes)), ("memory_budget", size(budget))]
 }
 
-/// Whether a node has the page cache that was asked for.
+/// Checks that a node has the page cache that was asked for.
 pub(crate) fn check_page_cache(status: &NodeStatus, asked: u64) -> Result<(), Failure> {
     let found = status.cache.budget_bytes;
     if found == asked {
@@ -61,7 +60,7 @@ pub(crate) fn check_page_cache(status: &NodeStatus, asked: u64) -> Result<(), Fa
     )))
 }
 
-/// A file that is removed when it has been read.
+/// A file that is removed when this value is dropped.
 struct Changed(PathBuf);
 
 impl Drop for Changed {

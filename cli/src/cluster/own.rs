@@ -1,8 +1,8 @@
-//! How does a command have nodes of its own, which are gone afterwards?
+//! Starts nodes that belong to one command and are removed when it ends.
 //!
 //! Invariants
-//! - Only a folder that this command made is written and removed.
-//! - A node that was killed ended at once, without being asked; one that is started again has what
+//! - Only a folder that this command created is written and removed.
+//! - A killed node ends at once, without a shutdown request. When it is started again, it has what
 //!   is on its disk.
 
 use super::{ClusterFile, Lifelines, Shape, create};
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Nodes of this command, each a process.
+/// Nodes of this command; each is a process.
 pub(crate) struct OwnNodes {
     root: PathBuf,
     file: ClusterFile,
@@ -21,8 +21,8 @@ pub(crate) struct OwnNodes {
 }
 
 impl OwnNodes {
-    /// Makes a folder of this name in `folder` and starts the nodes; `edit` changes what the
-    /// configuration says of each.
+    /// Creates a folder of this name in `folder` and starts the nodes; `edit` changes the settings
+    /// of each.
     pub(crate) fn start(
         folder: &Path,
         name: &str,
@@ -42,27 +42,27 @@ impl OwnNodes {
         Ok(nodes)
     }
 
-    /// Where the nodes are, and their key.
+    /// The cluster file, with addresses and key.
     pub(crate) fn file(&self) -> &ClusterFile {
         &self.file
     }
 
-    /// Their processes.
+    /// The process ids of the nodes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.lifelines.iter().flat_map(Lifelines::pids).collect()
     }
 
-    /// A node that has ended by itself, and how; nothing while all run.
+    /// Describes a node that has ended by itself; `None` while all run.
     pub(crate) fn ended(&mut self) -> Option<String> {
         self.lifelines.as_mut()?.ended(&self.file)
     }
 
-    /// Ends a node at once.
+    /// Kills a node.
     pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
         self.lifelines.as_mut().map_or(Ok(()), |lifelines| lifelines.kill(node))
     }
 
-    /// Starts a node again that was killed; returns when it can be reached.
+    /// Restarts a killed node; returns when it is reachable.
     pub(crate) fn start_again(&mut self, node: u16) -> Result<(), Failure> {
         let Some(lifelines) = &mut self.lifelines else { return Ok(()) };
         lifelines.start_again(&self.file, node)
@@ -95,7 +95,7 @@ impl Drop for OwnNodes {
     }
 }
 
-/// The same nodes, with what each is told changed.
+/// Rewrites the cluster file with edited settings of each node.
 fn edited(
     file: &ClusterFile,
     edit: &mut dyn FnMut(&mut toml::Table) -> Result<(), Failure>,
@@ -112,12 +112,12 @@ fn edited(
     ClusterFile::read(&file.path)
 }
 
-/// A size, as configurations say it.
+/// A size in the form that configurations use.
 pub(super) fn size(bytes: u64) -> toml::Value {
     toml::Value::String(format!("{bytes}B"))
 }
 
-/// The address on an adapter (`DEVICE@ADDRESS`) with the port that a node has for tcp.
+/// The address on an adapter (`DEVICE@ADDRESS`) with the tcp port of the node.
 pub(super) fn on_adapter(node: &toml::Table, adapter: &str) -> Option<toml::Value> {
     let listen = node.get("listen")?.as_array()?;
     let port = listen.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")?.rsplit_once(':'));

@@ -1,13 +1,13 @@
-//! How do storage nodes become processes of this host, and end?
+//! Starts and ends storage nodes as processes of this host.
 //!
 //! Invariants
-//! - A node is this same program, run as `rackscan node`; what it says is appended to `node.log` in
-//!   its folder.
-//! - A node of this host runs if its data folder is locked. Who else listens at its addresses does
-//!   not count.
-//! - A node started for a command ends when its standard input does, so it cannot outlive the
+//! - A node is this program, run as `rackscan node`; its output is appended to `node.log` in its
+//!   folder.
+//! - A node of this host runs if and only if its data folder is locked. Other processes that listen
+//!   at its addresses do not count.
+//! - A node started for a command ends when its standard input closes, so it cannot outlive the
 //!   command.
-//! - A node that ends while it starts is reported with the last line it logged.
+//! - If a node ends while it starts, the error quotes the last line it logged.
 
 use super::{ClusterFile, Member, members};
 use crate::{
@@ -26,35 +26,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A node's start includes making its device files.
+/// Maximum time for a node to start, including the creation of its device files.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bytes of a new scratch area that every further second of the start is enough for, on a slow
-/// disk.
+/// Creating a scratch area extends that time by one second for each of these bytes, enough for a
+/// slow disk.
 const SCRATCH_BYTES_PER_S: u64 = 64 << 20;
 pub(crate) const STOP_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the process of a node that was killed may take to be gone.
+/// How long the process of a killed node may take to disappear.
 pub(crate) const ENDING_TIME_MAX: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(5);
-/// How long nodes of an ended command go on after each other.
+/// How long to wait for nodes of an ended command while some of the nodes still listen.
 const SOME_LISTEN_TIME_MAX: Duration = Duration::from_millis(500);
-/// Who does not listen is known at once; who takes longer to answer listens.
+/// Timeout of a connection attempt: a refusal arrives at once, so a node that takes longer is
+/// listening.
 const REFUSAL_TIME_MAX: Duration = Duration::from_millis(200);
 const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// What the log has at the begin of each start.
+/// Prefix of the log line that marks each start.
 const LOG_START: &str = "-- ";
 
-/// Nodes that live as long as this value.
+/// Node processes that end when this value is dropped.
 pub(crate) struct Lifelines {
     children: Vec<(u16, Child)>,
 }
 
 impl Lifelines {
-    /// The processes of the nodes.
+    /// The process ids of the nodes.
     pub(crate) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.children.iter().map(|(_, child)| child.id())
     }
 
-    /// A node that has ended by itself, and how; nothing while all run.
+    /// Describes a node that has ended by itself; `None` while all run.
     pub(crate) fn ended(&mut self, file: &ClusterFile) -> Option<String> {
         let ended = |(id, child): &mut (u16, Child)| Some((*id, child.try_wait().ok().flatten()?));
         let (id, status) = self.children.iter_mut().find_map(ended)?;
@@ -63,7 +64,7 @@ impl Lifelines {
         Some(format!("node {id} has ended ({status}){last}"))
     }
 
-    /// Ends a node at once, as a crash would, and waits for its end.
+    /// Kills a node, as a crash would end it, and waits for its end.
     pub(crate) fn kill(&mut self, node: u16) -> Result<(), Failure> {
         let Some((_, child)) = self.children.iter_mut().find(|(id, _)| *id == node) else {
             return Err(Failure::Runtime(format!("node {node} was not started by this command")));
@@ -72,7 +73,7 @@ impl Lifelines {
         killed.map(drop).map_err(|error| Failure::Runtime(format!("cannot kill node {node}: {error}")))
     }
 
-    /// Starts a node again that has ended; returns when it can be reached.
+    /// Restarts a node that has ended; returns when it is reachable.
     pub(crate) fn start_again(&mut self, file: &ClusterFile, node: u16) -> Result<(), Failure> {
         let member = file.members_here().find(|member| member.config.node.0 == node);
         let place = self.children.iter_mut().find(|(id, _)| *id == node);
@@ -83,9 +84,9 @@ impl Lifelines {
         wait_until_ready(member, child)
     }
 
-    /// Ends the nodes and waits for them.
+    /// Stops the nodes and waits for them.
     pub(crate) fn stop(mut self) {
-        // All pipes first, so that the nodes end side by side.
+        // Closes all pipes first, so that the nodes end in parallel.
         for (_, child) in &mut self.children {
             drop(child.stdin.take());
         }
@@ -108,8 +109,8 @@ impl Lifelines {
     }
 }
 
-/// Starts this host's nodes for the time of a command, unless one of them runs already. As many as
-/// may be away may fail to start: that is said, and they are.
+/// Starts this host's nodes for the time of a command, unless one of them runs already. Up to
+/// `away_max` nodes may fail to start; they are logged and count as unavailable.
 pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
     wait_for_ending(file, &here);
@@ -138,7 +139,8 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
         started.stop();
         return Err(failed.swap_remove(0).1);
     }
-    // Who listens to nobody is not to start later, when others have gone on without him.
+    // A node that did not become ready in time must not join later, when the others have continued
+    // without it.
     for (id, _) in failed {
         started.kill(id)?;
         started.children.retain(|(started, _)| *started != id);
@@ -146,8 +148,8 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
     Ok(Some(started))
 }
 
-/// Starts this host's nodes that do not run yet and leaves them running. The ids of those started,
-/// and why others were not: one that does not start keeps no other from it.
+/// Starts this host's nodes that do not run yet and leaves them running. Returns the ids of those
+/// started, and the errors of the others: a failed start does not prevent the others.
 pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
     let (mut started, mut failed) = (Vec::new(), Vec::new());
     for node in file.members_here().filter(|node| !is_running(file, node)) {
@@ -170,7 +172,7 @@ pub(crate) fn outdated(node: &Member) -> Option<String> {
     })
 }
 
-/// Starts one of this host's nodes to stay if others run and it does not.
+/// Starts one of this host's nodes and leaves it running, if others run and it does not.
 pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
     let (asked, others): (Vec<&Member>, Vec<&Member>) =
         file.members_here().partition(|member| member.config.node == node);
@@ -182,7 +184,7 @@ pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure>
     Ok(())
 }
 
-/// The process that runs a node over its data folder of this host, if there is one.
+/// The process that runs a node over its data folder on this host, if there is one.
 pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
     folder_owner(&node.config.data_dir).unwrap_or_else(|error| {
         tracing::warn!(%error, "whether the node runs is not known");
@@ -190,20 +192,20 @@ pub(crate) fn owner(node: &Member) -> Option<FolderOwner> {
     })
 }
 
-/// Nodes of a command that was ended a moment ago still have their folders, and listen no more: who
-/// comes now waits until they are gone.
+/// Waits for nodes of a command that has just ended: they no longer listen, but still hold the
+/// locks of their folders.
 fn wait_for_ending(file: &ClusterFile, here: &[&Member]) {
     let began = Instant::now();
     loop {
         let owned: Vec<&&Member> = here.iter().filter(|node| owner(node).is_some()).collect();
-        // Beside each other: each that hangs takes the whole time.
+        // Probes in parallel, because a probe of a node that hangs takes its whole timeout.
         let ending = std::thread::scope(|scope| {
             let probes: Vec<_> =
                 owned.iter().map(|node| scope.spawn(|| listens_no_more(file, node))).collect();
             let ended = probes.into_iter().map(|probe| probe.join().expect("a probe does not panic"));
             ended.filter(|is_ending| *is_ending).count()
         });
-        // Some may be away for long.
+        // If some still listen, they may run for long: wait only briefly.
         let patience = if ending < owned.len() { SOME_LISTEN_TIME_MAX } else { STOP_TIME_MAX };
         if ending == 0 || began.elapsed() > patience {
             return;
@@ -212,7 +214,7 @@ fn wait_for_ending(file: &ClusterFile, here: &[&Member]) {
     }
 }
 
-/// Whether nobody listens at any of the node's addresses. One that hangs still listens.
+/// Whether nobody listens at any of the node's addresses. A node that hangs still listens.
 fn listens_no_more(file: &ClusterFile, node: &Member) -> bool {
     let Ok(key) = file.key() else { return false };
     let key = key.of_node(node.config.node.0);
@@ -222,7 +224,7 @@ fn listens_no_more(file: &ClusterFile, node: &Member) -> bool {
     })
 }
 
-/// Whether the node proves at one of its addresses who it is.
+/// Whether the node proves its identity at one of its addresses.
 fn is_listening(file: &ClusterFile, node: &Member) -> bool {
     let Ok(key) = file.key() else { return false };
     let key = key.of_node(node.config.node.0);
@@ -230,8 +232,8 @@ fn is_listening(file: &ClusterFile, node: &Member) -> bool {
     node.config.listen.iter().any(|address| rackscan_fabric::connect(address, &key, until).is_ok())
 }
 
-/// Whether the node runs. If its folder on this host holds no data, it may run on another host:
-/// then it has to prove at one of its addresses who it is.
+/// Whether the node runs. If its folder on this host holds no data, the node may run on another
+/// host: then it has to prove its identity at one of its addresses.
 pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
     if owner(node).is_some() {
         return true;
@@ -242,7 +244,7 @@ pub(crate) fn is_running(file: &ClusterFile, node: &Member) -> bool {
     is_listening(file, node)
 }
 
-/// Waits until the node does not run any more; whether that came true.
+/// Waits until the node no longer runs. Returns whether it ended within `time_max`.
 pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member, time_max: Duration) -> bool {
     let deadline = Instant::now() + time_max;
     while is_running(file, node) {
@@ -272,12 +274,12 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
     private::make_folder(&folder).map_err(at_path(&folder))?;
     let mut log = private::options().append(true).open(&log_path).map_err(at_path(&log_path))?;
     let (version, us) = (env!("CARGO_PKG_VERSION"), std::process::id());
-    // A log that cannot be written stops no node.
+    // A log that cannot be written must not keep the node from starting.
     let _ = writeln!(log, "{LOG_START}rackscan {version}, started by process {us}");
     let mut command = Command::new(program);
     command.arg("node").arg("--config").arg(&file.path).args(["--id", &node.config.node.0.to_string()]);
     command.arg("--log-file").arg(&log_path);
-    // A group of its own: Ctrl-C is for the command, which then ends its nodes.
+    // A process group of its own: Ctrl-C reaches only the command, which then ends its nodes.
     command.process_group(0).stdout(Stdio::null()).stderr(log);
     match stay {
         Stay::WithUs => command.arg("--lifeline").stdin(Stdio::piped()),

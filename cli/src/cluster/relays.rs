@@ -1,5 +1,4 @@
-//! On which nodes are relays of stripes measured? Nodes of the command's own, which relay and do
-//! little else.
+//! Starts nodes of its own to measure relays of stripes on. They relay and do little else.
 
 use super::{
     ClientLink, OwnNodes, Shape,
@@ -10,36 +9,36 @@ use crate::failure::Failure;
 use rackscan_lab::WireKind;
 use std::path::PathBuf;
 
-/// What a node needs beside its relays.
+/// Memory of a node in addition to its relays, in bytes.
 const MEMORY_BYTES: u64 = 160 << 20;
-/// Labels and what the filesystem needs, beyond the scratch area.
+/// Disk space for labels and the filesystem, in addition to the scratch area.
 const MARGIN_BYTES: u64 = 64 << 20;
-/// How often the nodes are started if somebody else takes a port between our finding it free and
-/// their listening there.
+/// How often to start the nodes, because another process may take a port after it was found free
+/// and before the node listens there.
 const STARTS_MAX: u32 = 3;
-/// What is said then, by a node or by us.
+/// Parts of the error messages, of a node or of this program, that report a port in use.
 const TAKEN: [&str; 2] = ["is in use", "other nodes listen there"];
 
-/// How many nodes, and how large.
+/// The nodes to start.
 pub(crate) struct RelayOptions<'l> {
-    /// A folder on the disk that cells go to; made if it is not there.
+    /// Folder on the disk that cells are written to; created if necessary.
     pub(crate) folder: PathBuf,
-    /// Nodes, each a process.
+    /// Number of nodes, each a process.
     pub(crate) nodes: u16,
-    /// Each has a relay for each of these.
+    /// Wires; each node has one relay per wire.
     pub(crate) wires: Vec<WireKind>,
-    /// Memory of each relay.
+    /// Memory of each relay, in bytes.
     pub(crate) relay_bytes: u64,
-    /// Bytes on disk of each relay; none if nothing is written there.
+    /// Disk space of each relay in bytes; `None` if cells stay in memory.
     pub(crate) area_bytes: Option<u64>,
-    /// The adapter that all of them relay on if verbs is among the wires: `DEVICE@ADDRESS`.
+    /// Adapter that all nodes relay on if verbs is among the wires: `DEVICE@ADDRESS`.
     pub(crate) verbs: Option<String>,
-    /// The only way to them over tcp.
+    /// The link by which this command reaches the nodes over tcp.
     pub(crate) link: Option<&'l ClientLink>,
 }
 
 impl RelayOptions<'_> {
-    /// Starts them.
+    /// Starts the nodes.
     pub(crate) fn start(&self) -> Result<OwnNodes, Failure> {
         let mut starts = 1;
         loop {
@@ -57,7 +56,7 @@ impl RelayOptions<'_> {
         }
     }
 
-    /// Starts them where this address is theirs.
+    /// Starts the nodes at this address.
     fn start_at(&self, host: &str) -> Result<OwnNodes, Failure> {
         let relays = self.wires.len() as u64;
         let relay_bytes = self.relay_bytes * relays;
@@ -90,7 +89,7 @@ impl RelayOptions<'_> {
     }
 }
 
-/// Whether nodes did not start because of an address that somebody else has.
+/// Whether nodes did not start because another process uses an address of theirs.
 fn is_taken(why: &str) -> bool {
     TAKEN.iter().any(|said| why.contains(said))
 }

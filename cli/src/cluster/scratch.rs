@@ -1,12 +1,10 @@
-//! Which node does a laboratory measure? One of its own, over a file that is made for it and
-//! removed again.
+//! Starts a node to measure IO on, over a file that is created for it and removed afterwards.
 //!
 //! Invariants
-//! - Only folders that this command made, or that an earlier one with `--keep` made, are written or
+//! - Only folders that this command created, or an earlier one with `--keep`, are written or
 //!   removed.
-//! - A node of another shape is started only after the one before has ended: a device has one
-//!   writer.
-//! - The data is written by the node before it listens; it is there for every shape.
+//! - A node of another shape starts only after the previous one has ended: a device has one writer.
+//! - The node writes the data before it listens; the data is there for every shape.
 
 use super::{
     ClusterFile, Lifelines,
@@ -27,31 +25,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Labels and what the filesystem needs, beyond the data.
+/// Disk space for labels and the filesystem, in addition to the data.
 const MARGIN_BYTES: u64 = 64 << 20;
-/// Buffers, inboxes and connections of a node and of each of its serving threads.
+/// Memory for buffers, inboxes and connections of a node and of each of its serving threads.
 const MEMORY_BYTES: u64 = 512 << 20;
 const MEMORY_BYTES_PER_SERVING: u64 = 128 << 20;
-/// Reads in flight of one serving thread, and of all together: with the bridge `dynamic` each is a
-/// thread.
+/// Maximum reads in flight of one serving thread, and of all together: with the bridge `dynamic`,
+/// each read is a thread.
 const DEPTH: u32 = 1024;
 const DEPTH_OF_ALL: u32 = 8192;
 
-/// Where the data goes, and how much.
+/// Where the data goes, and its size.
 pub(crate) struct ScratchOptions {
-    /// A folder on the disk to be measured; made if it is not there.
+    /// Folder on the disk to measure; created if necessary.
     pub(crate) folder: PathBuf,
-    /// Bytes of data.
+    /// Size of the data in bytes.
     pub(crate) file_bytes: u64,
-    /// Leave the data for a later command, and use what an earlier one left.
+    /// Keep the data for a later command, and reuse what an earlier one left.
     pub(crate) keep: bool,
-    /// The node's page cache.
+    /// Page cache of the node in bytes.
     pub(crate) cache_bytes: u64,
-    /// Where the node listens for RDMA, as DEVICE@ADDRESS.
+    /// Where the node listens for RDMA, as `DEVICE@ADDRESS`.
     pub(crate) verbs: Option<String>,
 }
 
-/// A node of our own, started anew for each shape.
+/// A node of this command, restarted for each shape.
 pub(crate) struct ScratchNodes {
     root: PathBuf,
     sockets: Option<PathBuf>,
@@ -64,7 +62,7 @@ pub(crate) struct ScratchNodes {
 }
 
 impl ScratchNodes {
-    /// Makes the folder and its key, if there is room for the data.
+    /// Creates the folder and its key, if there is enough space for the data.
     pub(crate) fn create(options: &ScratchOptions) -> Result<Self, Failure> {
         let ScratchOptions { folder, file_bytes, keep, cache_bytes, verbs } = options;
         fs::create_dir_all(folder).map_err(at_path(folder))?;
@@ -93,7 +91,7 @@ impl ScratchNodes {
         Ok(Self { root, sockets, file_bytes, keep, cache_bytes, verbs, key, running: None })
     }
 
-    /// The node, in this shape.
+    /// Starts the node in this shape, after stopping the previous one.
     pub(crate) fn started(&mut self, shape: &NodeShape) -> Result<RunningNode, Failure> {
         if let Some((running, node, _)) = &self.running
             && running == shape
@@ -156,7 +154,7 @@ impl ScratchNodes {
             text.push_str(&format!("io_threads = {io_threads}\n"));
         }
         if *pin {
-            // Our own threads begin at the first core, the node's at the last.
+            // Threads of this process use cores from the first on, the node's from the last on.
             let mut cores = rackscan_lab::allowed_cores();
             cores.reverse();
             text.push_str(&format!("pin_cores = {cores:?}\n"));
@@ -164,7 +162,7 @@ impl ScratchNodes {
         text
     }
 
-    /// Ends the node, if one runs. Its data stay as long as this value.
+    /// Stops the node, if one runs. Its data stays as long as this value.
     pub(crate) fn stop(&mut self) {
         if let Some((_, _, lifelines)) = self.running.take() {
             lifelines.stop();
@@ -193,7 +191,7 @@ impl Drop for ScratchNodes {
     }
 }
 
-/// The key of the folder, made if it is not there.
+/// Reads the key of the folder, creating it if necessary.
 pub(super) fn key(path: &Path) -> Result<ClusterKey, Failure> {
     if let Ok(text) = fs::read_to_string(path) {
         return text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())));

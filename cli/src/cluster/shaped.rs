@@ -1,12 +1,12 @@
-//! On which nodes is automatic placement measured? Some of its own, with lineitem, whose processor
-//! time and wire can be shaped.
+//! Starts nodes with lineitem to measure automatic placement on. Their processor time and wire can
+//! be limited.
 //!
 //! Invariants
-//! - Everything lies in one folder that this command makes, and removes when it ends, however it
-//!   ends by itself.
-//! - Unless the devices shall be attached, the engine cannot open them, as if the nodes were on
-//!   another machine: when the nodes have them open, the files are moved to a place that nobody is
-//!   told of.
+//! - All files are in one folder that this command creates, and removes when it ends, unless it is
+//!   killed.
+//! - Unless the devices are to be attached, the engine cannot open them, as if the nodes were on
+//!   another machine: once the nodes have opened the files, they are moved to a path that is not
+//!   published.
 
 use super::{Member, Shape, create, shaping::Quota};
 use crate::{
@@ -27,19 +27,19 @@ use std::{
     time::Duration,
 };
 
-/// The table.
+/// Name of the table.
 const TABLE: &str = "lineitem";
-/// Labels, the catalog, and pages that are padded to whole sectors.
+/// Extra device space for labels, the catalog, and pages that are padded to whole sectors.
 const MARGIN_BYTES: u64 = 256 << 20;
-/// Pages of lineitem for each unit of scale, generously; and what caches need beside them.
+/// Upper estimate of lineitem's page bytes per unit of scale, and the extra memory of caches.
 const TABLE_BYTES: f64 = 240e6;
 const CACHE_MARGIN_BYTES: u64 = 16 << 20;
-/// How often a load looks whether it shall end.
+/// How often a load checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What is loaded, and where.
+/// What to load, and where.
 pub(crate) struct ShapedOptions {
-    /// A folder for the devices; made if it is not there.
+    /// Folder for the devices; created if necessary.
     pub(crate) folder: PathBuf,
     /// The scale factor.
     pub(crate) scale: f64,
@@ -47,24 +47,24 @@ pub(crate) struct ShapedOptions {
     pub(crate) segment_rows: u32,
     /// Storage nodes.
     pub(crate) nodes: u16,
-    /// Memory of each node that keeps pages; if absent, enough for all pages.
+    /// Page cache of each node in bytes; `None` for enough for all pages.
     pub(crate) cache_bytes: Option<u64>,
     /// Whether the engine may read the devices itself.
     pub(crate) attached: bool,
-    /// Set when the user wants an end.
+    /// Set when the user interrupts the command.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Nodes of our own, and an engine over them.
+/// Nodes of this command, and an engine over them.
 pub(crate) struct ShapedNodes {
     session: Option<Session>,
     root: PathBuf,
-    /// Where sockets are that have no room below the root.
+    /// Folder of the sockets if their paths below the root would be too long.
     sockets: Option<PathBuf>,
 }
 
 impl ShapedNodes {
-    /// Starts the nodes, lets the quota hold them and loads the table.
+    /// Starts the nodes, puts them under the quota and loads the table.
     pub(crate) fn create(
         global: &Global,
         options: &ShapedOptions,
@@ -84,7 +84,7 @@ impl ShapedNodes {
         }
         let root = folder.join(format!("rackscan-placement-{}", std::process::id()));
         fs::create_dir(&root).map_err(at_path(&root))?;
-        // From here on the folder is removed whatever happens.
+        // From here on, dropping this value removes the folder.
         let mut shaped = Self { session: None, root, sockets: None };
         let shape = Shape { nodes: *nodes, devices: 1, device_size: format!("{needed}B") };
         let file = create(&shaped.root, &shape)?;
@@ -112,7 +112,7 @@ impl ShapedNodes {
         Ok(shaped)
     }
 
-    /// The engine over them.
+    /// The engine over the nodes.
     pub(crate) fn session(&self) -> Result<&Session, Failure> {
         self.session.as_ref().ok_or_else(|| Failure::Runtime("the nodes have ended".to_owned()))
     }
@@ -138,7 +138,7 @@ fn sockets_outside(member: &Member, root: &Path) -> Option<PathBuf> {
     (!folder.starts_with(root)).then(|| folder.to_owned())
 }
 
-/// Loads the table; ends early when the user wants an end.
+/// Loads the table; stops early when the user interrupts it.
 fn fill(session: &Session, spill_folder: &Path, options: &ShapedOptions) -> Result<(), Failure> {
     let spinner = progress::steps();
     spinner.set_message(format!("loading {TABLE} at scale factor {}", options.scale));
@@ -159,14 +159,14 @@ fn fill(session: &Session, spill_folder: &Path, options: &ShapedOptions) -> Resu
     loaded
 }
 
-/// Ready when the flag is set.
+/// Completes when the flag is set.
 async fn stopped(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
-/// Room for the whole table on each device, because a hash deals rows as it likes.
+/// Each device has space for the whole table, because hash partitioning may be uneven.
 fn device_bytes(scale: f64) -> u64 {
     // Devices are whole mebibytes.
     (tpch::raw_bytes(scale) + MARGIN_BYTES).next_multiple_of(1 << 20)

@@ -1,10 +1,11 @@
-//! How do nodes on this host get as little as nodes elsewhere may have? A quota of processor time,
-//! a slow disk, a narrow wire, and a narrow link of their client.
+//! Limits resources of nodes on this host, to simulate slower nodes: processor time, disks, the
+//! wire, and the client's link.
 //!
 //! Invariants
-//! - Nothing is changed that is not this command's own: the network and the control group are made
-//!   for it, and end with it.
-//! - What cannot be had is said with its reason, before anything is measured.
+//! - Only resources of this command are changed: networks and control groups are created for it,
+//!   and end with it.
+//! - A limit that is not possible on this host is reported with its reason, before anything is
+//!   measured.
 
 mod client_link;
 mod disks;
@@ -19,11 +20,11 @@ pub(crate) use wire::NarrowWire;
 
 use rackscan_bench::placement::{Conditions, Shaping};
 
-/// What can be given less of.
+/// The limits that are possible.
 pub(crate) struct Shaped {
-    /// The nodes' processor time, if it can be.
+    /// Limit of the nodes' processor time.
     pub(crate) quota: Option<Quota>,
-    /// The wire to them, if it can be.
+    /// Limit of the wire's bandwidth.
     pub(crate) wire: Option<NarrowWire>,
 }
 
@@ -38,7 +39,9 @@ impl Shaping for Shaped {
         match (&self.wire, wire_mb_per_s) {
             (Some(wire), rate) => wire.set(rate),
             (None, None) => Ok(()),
-            (None, Some(_)) => Err("there is no network of this command's own to make narrow".to_owned()),
+            (None, Some(_)) => {
+                Err("there is no network of this command's own to limit the bandwidth of".to_owned())
+            }
         }
     }
 }

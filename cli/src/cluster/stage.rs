@@ -1,14 +1,15 @@
-//! On which nodes and devices does a replay run?
+//! Prepares the nodes and devices that a replay runs on.
 //!
 //! ```text
-//!   --folder      a node of our own over a file that is made for it      (scratch)
-//!   otherwise     the nodes of the data folder's cluster; started for the time of the command, unless they run
-//!   --local       the files of either, read by this process
+//! --folder      a node of this command over a file that is created for it  (scratch)
+//! otherwise     the nodes of the data folder's cluster, started for this command unless they run
+//! --local       the files of either, read by this process
 //! ```
 //!
 //! Invariants
-//! - Writes go into scratch areas only: to a file of our own, or to what a node set aside for them.
-//! - A bridge that is asked for is the one that runs, or the replay does not begin.
+//! - Writes go to scratch areas only: to a file of this command, or to the area that a node
+//!   reserves for them.
+//! - If a bridge is asked for and the nodes run another one, the replay does not start.
 
 use super::{
     ClusterFile, ScratchNodes, ScratchOptions,
@@ -28,37 +29,37 @@ use rackscan_lab::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Where a replay shall run.
+/// Where a replay runs.
 pub(crate) struct StageOptions {
-    /// This process reads the devices.
+    /// Read the devices in this process.
     pub(crate) local: bool,
-    /// The nodes' bridge, if it matters.
+    /// Bridge of the nodes; `None` for any.
     pub(crate) bridge: Option<BridgeKind>,
-    /// How devices are read, if it matters.
+    /// How devices are read; `None` for any.
     pub(crate) io: Option<IoKind>,
-    /// Threads of each pool that reads, if it matters.
+    /// Size of each pool of reader threads; `None` for any.
     pub(crate) io_threads: Option<u16>,
-    /// Page cache of each node, if it matters.
+    /// Page cache of each node in bytes; `None` for any.
     pub(crate) cache_bytes: Option<u64>,
     /// Connections to each node.
     pub(crate) connections: u32,
-    /// A file of our own, rather than a cluster.
+    /// A file of this command; `None` for a cluster.
     pub(crate) scratch: Option<ScratchOptions>,
 }
 
-/// Devices, the way to them, and what must live as long as they are used.
+/// Devices, how to reach them, and what must live as long as they are used.
 pub(crate) struct Stage {
     /// The devices.
     pub(crate) ground: Ground,
-    /// The processes of the nodes that are on this host.
+    /// The processes of the nodes on this host.
     pub(crate) pids: Vec<u32>,
-    /// What it is, for people.
+    /// Name for people.
     pub(crate) name: String,
     /// The wire, if there are nodes.
     pub(crate) wire: Option<String>,
     /// How the nodes read, if there are any.
     pub(crate) bridge: Option<BridgeStatus>,
-    /// How this process reads, where it does.
+    /// How this process reads, if it does.
     pub(crate) reads_by: Option<(IoKind, u16)>,
     ways: BTreeMap<u16, Way>,
     _scratch: Option<ScratchNodes>,
@@ -71,11 +72,11 @@ enum Way {
     Files { devices: Vec<Arc<Device>>, io: IoKind, io_threads: u16 },
 }
 
-/// Threads of a pool if nobody says how many.
+/// Default size of a pool of reader threads.
 const IO_THREADS: u16 = 16;
 
 impl Stage {
-    /// Starts what must run, and finds out what is there.
+    /// Starts the nodes that must run, and collects their devices.
     pub(crate) fn set(global: &Global, options: StageOptions) -> Result<Self, Failure> {
         let wire = global.wire.map(Wire::from);
         match &options.scratch {
@@ -85,7 +86,7 @@ impl Stage {
         }
     }
 
-    /// The target of a connection.
+    /// Opens the target of a connection.
     pub(crate) fn target(&self, connection: Connection) -> Result<Box<dyn Target>, TargetError> {
         let Connection { node, depth, slot_bytes, .. } = connection;
         let lost = TargetError::NoWire { wire: format!("node {node}") };
@@ -157,7 +158,7 @@ impl Stage {
         })
     }
 
-    /// The device files of the cluster's nodes on this host, for reading only.
+    /// The device files of the cluster's nodes on this host, opened for reading only.
     fn files_of_cluster(global: &Global, options: &StageOptions) -> Result<Self, Failure> {
         let file = found(global)?;
         let io = options.io.unwrap_or(IoKind::Uring);
@@ -225,7 +226,8 @@ impl Stage {
         }
         Ok(Self {
             ground: Ground::new(places, Routing::ByNumber)?,
-            // The processor time of some of the nodes would be mistaken for that of all.
+            // Empty unless all nodes run here: the processor time of some nodes would be mistaken
+            // for that of all.
             pids: if pids.len() == file.members.len() { pids } else { Vec::new() },
             name: format!("the {} nodes of {}", file.members.len(), file.path.display()),
             wire: used,
@@ -292,7 +294,7 @@ fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeSt
     Ok(line.status().clone())
 }
 
-/// What the options change in every node's configuration.
+/// The settings of every node that the options override.
 fn overrides(options: &StageOptions) -> Vec<Setting> {
     let StageOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
     let word = |word: String| toml::Value::String(word);

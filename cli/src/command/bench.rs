@@ -1,4 +1,4 @@
-//! What do all benchmarks print? One JSON line for each figure, and a table for people.
+//! Output that all measurements share: one JSON line per figure, and a table for people.
 
 use crate::{
     failure::{Failure, at_path},
@@ -8,8 +8,8 @@ use rackscan_figures::Report;
 use serde::Serialize;
 use std::{fmt::Display, fs::File, io::Write, path::Path};
 
-/// Prints the lines as JSON on standard output and the table on standard error. If there is a file,
-/// the lines are appended to that, and the table goes to standard output.
+/// Prints the lines as JSON to standard output and the table to standard error. With a file,
+/// appends the lines to it and prints the table to standard output.
 pub(super) fn write_lines<L: Serialize>(
     lines: &[L],
     file: Option<&Path>,
@@ -29,8 +29,8 @@ pub(super) fn write_lines<L: Serialize>(
     print_text(&table.to_string())
 }
 
-/// What a measurement of many conditions prints: lines and table, and a page of figures if a folder
-/// is named. Nothing if there are no lines.
+/// Prints lines and table, and writes a page of figures if a folder is named. Prints nothing if
+/// there are no lines.
 pub(super) fn publish<L: Serialize>(
     lines: &[L],
     table: &dyn Fn() -> TextTable,
@@ -47,7 +47,8 @@ pub(super) fn publish<L: Serialize>(
     Ok(())
 }
 
-/// The error of a measurement of which something failed (`what`), or that was stopped.
+/// The error of a measurement that was stopped or of which something failed; `what` names the thing
+/// that failed.
 pub(super) fn ended(failures: &[String], what: &str, stopped: bool) -> Result<(), Failure> {
     if let Some(first) = failures.first() {
         let count = failures.len();

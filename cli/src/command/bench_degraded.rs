@@ -1,4 +1,4 @@
-//! `rackscan lab degraded`: what queries cost without some of the nodes.
+//! `rackscan lab degraded`: measures queries while some nodes are lost.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
 use rackscan_bench::degraded::{Degraded, DegradedLine, DegradedOptions};
 use rackscan_format::ids::NodeId;
 
-/// Nodes that two parities make up for.
+/// Number of lost nodes that two parities compensate for.
 const LOST_MAX: usize = 2;
 
-/// Measures with a progress bar.
+/// Runs the measurement with a progress bar.
 pub(crate) fn run(global: &Global, asked: &BenchDegraded) -> Result<(), Failure> {
     let queries =
         if asked.queries.is_empty() { rackscan_queries::tpch().collect() } else { selected(&asked.queries)? };
@@ -47,7 +47,7 @@ pub(crate) fn run(global: &Global, asked: &BenchDegraded) -> Result<(), Failure>
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
 }
 
-/// Phases under one bar.
+/// Several phases under one progress bar.
 struct Phases {
     degraded: Degraded,
     done: u64,
@@ -72,7 +72,7 @@ impl Phases {
     }
 }
 
-/// Whether these nodes are there, each once, and not too many.
+/// Checks that the nodes to lose exist, are different and not too many.
 fn check(lose: &[u16], nodes: &[u16]) -> Result<(), Failure> {
     let unique: std::collections::BTreeSet<&u16> = lose.iter().collect();
     let is_known = lose.iter().all(|node| nodes.contains(node));
@@ -89,7 +89,7 @@ fn check(lose: &[u16], nodes: &[u16]) -> Result<(), Failure> {
     )))
 }
 
-/// What was measured, a row for each query.
+/// The table: a row for each query.
 fn shown(lines: &[DegradedLine]) -> String {
     let mut table = TextTable::new(&["query", "lost", "all nodes ms", "ms", "ratio", "pages", "of others"]);
     for line in lines {

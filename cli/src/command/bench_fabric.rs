@@ -1,4 +1,4 @@
-//! `rackscan lab fabric` and `rackscan lab inbox`: the wires themselves, without nodes and
+//! `rackscan lab fabric` and `rackscan lab inbox`: measure the wires themselves, without nodes and
 //! data.
 
 use super::bench::write_lines;
@@ -15,7 +15,7 @@ use rackscan_bench::{
 use rackscan_fabric::Address;
 use std::process::Command;
 
-/// One-sided transfers and round trips.
+/// Measures one-sided transfers and round trips.
 pub(crate) fn fabric(asked: &BenchFabric) -> Result<(), Failure> {
     let BenchWires { repeat, effort, json, .. } = &asked.common;
     let options = FabricOptions { places: places(&asked.common)?, repeat: *repeat, effort: *effort };
@@ -25,7 +25,7 @@ pub(crate) fn fabric(asked: &BenchFabric) -> Result<(), Failure> {
     write_lines(&lines, json.as_deref(), &figures(&lines))
 }
 
-/// Messages, and the memory that they arrive in.
+/// Measures messages, and the memory that receives them.
 pub(crate) fn inbox(asked: &BenchInbox) -> Result<(), Failure> {
     let BenchWires { repeat, effort, json, .. } = &asked.common;
     let shape =
@@ -50,7 +50,7 @@ pub(crate) fn inbox(asked: &BenchInbox) -> Result<(), Failure> {
     Ok(())
 }
 
-/// This program again, in its part of the second process.
+/// This program again, as the second process of the measurement.
 fn second_process() -> Command {
     let program = std::env::current_exe().unwrap_or_else(|_| "rackscan".into());
     let mut command = Command::new(program);
@@ -58,7 +58,7 @@ fn second_process() -> Command {
     command
 }
 
-/// Where the two processes meet on each wire.
+/// Where the two processes connect on each wire.
 fn places(asked: &BenchWires) -> Result<Vec<Place>, Failure> {
     let address = |text: String| text.parse::<Address>().map_err(|error| Failure::Usage(error.to_string()));
     let place = |wire: &FabricWire| match wire {

@@ -1,8 +1,7 @@
-//! `rackscan lab io`: random reads near and far, and the wire between.
+//! `rackscan lab io`: measures random reads, by this process and by a node, and the wire alone.
 //!
 //! Invariants
-//! - Whatever ends it early, the lines and the table of what was measured are printed before the
-//!   error.
+//! - If the measurement ends early, its lines and table so far are printed before the error.
 
 use super::bench::write_lines;
 use crate::{
@@ -21,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-/// Measures the grid that the options make.
+/// Measures the grid that the options describe.
 pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     check_verbs(asked)?;
     let mut experiment = experiment(asked, axes(asked))?;
@@ -49,7 +48,7 @@ pub(crate) fn run(asked: &BenchIo) -> Result<(), Failure> {
     ended(outcome)
 }
 
-/// Whether the wire verbs can be had, if it is asked for.
+/// Checks that the wire verbs is available, if it is asked for.
 fn check_verbs(asked: &BenchIo) -> Result<(), Failure> {
     let text = match &asked.verbs {
         _ if !asked.wires.contains(&LabWire::Verbs) => return Ok(()),
@@ -62,7 +61,7 @@ fn check_verbs(asked: &BenchIo) -> Result<(), Failure> {
     Err(Failure::Usage(text.to_owned()))
 }
 
-/// The error, if it ended early.
+/// The error of a measurement that ended early.
 fn ended(outcome: Outcome) -> Result<(), Failure> {
     match outcome {
         Outcome { failure: Some(text), lines, .. } if lines.is_empty() => Err(Failure::Runtime(text)),
@@ -125,7 +124,7 @@ fn experiment(asked: &BenchIo, axes: Axes) -> Result<Experiment, Failure> {
     })
 }
 
-/// Runs it with a progress bar over nodes of our own, which are gone afterwards.
+/// Runs the measurement with a progress bar, on nodes that are removed afterwards.
 fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -150,7 +149,7 @@ fn measure(asked: &BenchIo, experiment: &Experiment) -> Result<Outcome, Failure>
     Ok(outcome)
 }
 
-/// A row for each line.
+/// The table: a row for each line.
 fn figures(lines: &[PointLine]) -> TextTable {
     let mut table = TextTable::new(&[
         "size",

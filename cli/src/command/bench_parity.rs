@@ -1,8 +1,8 @@
-//! `rackscan lab parity`: what it costs to write stripes that survive lost nodes, by nodes that
-//! are started for it.
+//! `rackscan lab parity`: measures writes of stripes that survive lost nodes, on nodes started for
+//! it.
 //!
 //! Invariants
-//! - Whatever fails in one condition, what was measured in the others is printed before the error.
+//! - If one condition fails, the results of the others are printed before the error.
 
 use super::{
     bench::{ended, publish},
@@ -26,7 +26,7 @@ use rackscan_storage_node::limits::RELAY_BYTES_MIN;
 use rackscan_stripe::Parity;
 use std::time::Duration;
 
-/// Measures the grid that the options make.
+/// Measures the grid that the options describe.
 pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     if asked.wires.contains(&LabWire::Verbs) && asked.verbs.is_none() {
         let text = "--wires verbs needs --verbs with the nodes' adapter and address, as DEVICE@ADDRESS";
@@ -64,10 +64,10 @@ pub(crate) fn run(asked: &BenchParity) -> Result<(), Failure> {
     ended(&outcome.failures, "conditions could not be measured", outcome.stopped)
 }
 
-/// The link of this command to its nodes. This process begins anew before that.
+/// Creates the link between this command and its nodes. This restarts the process first.
 fn narrow_link(asked: &BenchParity, mb_per_s: u32) -> Result<ClientLink, Failure> {
     if asked.wires.iter().any(|wire| *wire != LabWire::Tcp) {
-        let text = "--client-link narrows the wire tcp and no other: give --wires tcp with it";
+        let text = "--client-link limits the wire tcp and no other: give --wires tcp with it";
         return Err(Failure::Usage(text.to_owned()));
     }
     ClientLink::enter(mb_per_s).map_err(|text| Failure::Runtime(format!("--client-link: {text}")))
@@ -94,11 +94,11 @@ fn cases(asked: &BenchParity) -> Vec<Case> {
     cases
 }
 
-/// Nodes that are started anew when another number of them is asked for.
+/// The nodes, restarted for each number of nodes.
 struct Host<'a> {
     asked: &'a BenchParity,
     link: Option<ClientLink>,
-    /// Memory of each relay: what the largest session of the grid needs.
+    /// Memory of each relay in bytes: what the largest session of the grid needs.
     relay_bytes: u64,
     running: Option<(usize, OwnNodes)>,
 }
@@ -147,7 +147,7 @@ impl RelayHost for Host<'_> {
     }
 }
 
-/// A row for each line.
+/// The table: a row for each line.
 fn figures(lines: &[ParityLine]) -> TextTable {
     let mut table = TextTable::new(&[
         "nodes",

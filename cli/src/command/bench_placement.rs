@@ -1,10 +1,10 @@
-//! `rackscan lab placement`: automatic placement beside the best forced one, for all
-//! selectivities, shares of the processor and wires.
+//! `rackscan lab placement`: compares automatic placement with the best forced one, over
+//! selectivities, processor shares and bandwidths.
 //!
 //! Invariants
-//! - What cannot be shaped here is left out and said; nothing is measured that pretends to be
-//!   narrower than it was.
-//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//! - A limit that is not possible on this host is left out, and the output says so. No result
+//!   claims a limit that was not in force.
+//! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
 use super::bench::write_lines;
@@ -25,10 +25,11 @@ use std::{
     time::Duration,
 };
 
-/// Measures the grid that the options make.
+/// Measures the grid that the options describe.
 pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure> {
     if !matches!(global.wire, None | Some(Wire::Tcp)) {
-        let text = "--wire: bench placement measures over tcp, the only wire that can be made narrow here";
+        let text =
+            "--wire: lab placement measures over tcp, the only wire whose bandwidth can be limited here";
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut options = options(global, asked);
@@ -37,7 +38,7 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
-    // May start this command anew: nothing that lasts may be done before.
+    // May restart this command: nothing permanent may be done before.
     let (shaped, left_out) = shaped(&mut options, asked.nodes)?;
     for text in &left_out {
         note!("{text}");
@@ -67,8 +68,8 @@ fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
     }
 }
 
-/// What can be shaped of what the options ask for. An axis that cannot be is left out of them, in
-/// words.
+/// Sets up the limits that the options ask for. Removes an axis that is not possible from the
+/// options, and returns a description of it.
 fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<String>), Failure> {
     let mut reasons = Vec::new();
     let mut wire = None;
@@ -99,7 +100,7 @@ fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<Str
     Ok((Shaped { quota, wire }, left_out))
 }
 
-/// Runs it with a progress bar over nodes of our own, which are gone afterwards.
+/// Runs the measurement with a progress bar, on nodes that are removed afterwards.
 fn measure(
     global: &Global,
     asked: &BenchPlacement,
@@ -116,7 +117,7 @@ fn measure(
         attached: asked.attached,
         stop: Arc::clone(stop),
     };
-    // Declared after what shapes them, the nodes end before their control group does.
+    // Declared after the limits, so that the nodes end before their control group is removed.
     let nodes = ShapedNodes::create(global, &of_nodes, shaped.quota.as_ref())?;
     let session = nodes.session()?;
     let bar = progress::turns();
@@ -132,13 +133,14 @@ fn measure(
     outcome
 }
 
-/// The error, if it failed or was stopped; that time is over is as it was asked for, and only said.
+/// The error, if the measurement failed or was stopped. Reaching the time limit was asked for: it
+/// is only noted.
 fn ended(outcome: &PlacementOutcome, options: &PlacementOptions) -> Result<(), Failure> {
     let (done, all) = (outcome.lines.len(), options.points());
     match &outcome.ended {
         None => Ok(()),
         Some(Ended::NoTime) => {
-            note!("{done} of {all} points were measured, then --minutes were over");
+            note!("{done} of {all} points were measured, then the time of --minutes was over");
             Ok(())
         }
         Some(Ended::Stopped) => Err(Failure::Runtime(format!(
@@ -148,7 +150,7 @@ fn ended(outcome: &PlacementOutcome, options: &PlacementOptions) -> Result<(), F
     }
 }
 
-/// What was measured, a row for each query under each condition, and what it comes to.
+/// The table, with a row for each query under each condition, and a summary.
 fn shown(lines: &[PlacementLine], options: &PlacementOptions, left_out: &[String]) -> String {
     let Some(first) = lines.first() else { return String::new() };
     let devices =

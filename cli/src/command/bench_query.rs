@@ -1,8 +1,8 @@
-//! `rackscan lab query-io`: the filters of three queries, in each placement, over pages of
+//! `rackscan lab query-io`: measures the filters of three queries in each placement, over pages of
 //! several sizes.
 //!
 //! Invariants
-//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
 use super::bench::write_lines;
@@ -19,7 +19,7 @@ use rackscan_lab::{
 };
 use std::sync::{Arc, atomic::AtomicBool};
 
-/// Measures the grid that the options make.
+/// Measures the grid that the options describe.
 pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
     let simulation = simulation(global, asked)?;
     let outcome = measure(asked, &simulation)?;
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, asked: &BenchQuery) -> Result<(), Failure> {
     ended(outcome)
 }
 
-/// The error, if it ended early.
+/// The error of a measurement that ended early.
 fn ended(outcome: SimulationOutcome) -> Result<(), Failure> {
     let so_far = if outcome.lines.is_empty() { "nothing" } else { "the figures above are what" };
     match outcome {
@@ -70,13 +70,13 @@ fn simulation(global: &Global, asked: &BenchQuery) -> Result<Simulation, Failure
     Ok(simulation)
 }
 
-/// The values in their order, each once.
+/// Removes duplicates and keeps the order.
 fn unique<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let first = |(place, value): &(usize, &T)| !values[..*place].contains(value);
     values.iter().enumerate().filter(first).map(|(_, value)| *value).collect()
 }
 
-/// Runs it with a progress bar over a node of our own, which is gone afterwards.
+/// Runs the measurement with a progress bar, on a node that is removed afterwards.
 fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutcome, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -101,7 +101,7 @@ fn measure(asked: &BenchQuery, simulation: &Simulation) -> Result<SimulationOutc
     Ok(outcome)
 }
 
-/// A row for each line.
+/// The table: a row for each line.
 fn figures(lines: &[QueryLine]) -> TextTable {
     let mut table = TextTable::new(&[
         "query",

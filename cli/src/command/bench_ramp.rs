@@ -1,9 +1,9 @@
-//! `rackscan lab ramp` and `rackscan lab ramp-stress`: transactions on nodes that are started
-//! for it, measured, and checked while nodes are killed.
+//! `rackscan lab ramp` measures transactions on nodes started for it; `rackscan lab ramp-stress`
+//! checks them while nodes are killed.
 //!
 //! Invariants
-//! - Whatever ends a measurement early, what was measured is printed before the error.
-//! - A history that breaks a promise is an error, whatever the figures are.
+//! - If a measurement ends early, its results so far are printed before the error.
+//! - A history that violates its isolation level is an error, whatever the figures are.
 
 use super::bench::{ended, publish};
 use crate::{
@@ -31,18 +31,17 @@ use std::{
     time::Duration,
 };
 
-/// Memory of a session for each node.
+/// Memory of a session for each node, in bytes.
 const SESSION_BYTES: usize = rackscan_client::limits::SESSION_MEMORY_BYTES_MIN;
-/// How long a transaction may take, and a node be silent.
+/// Timeout of a transaction, and of a node that does not answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long sessions that failed are tried again: longer than a node takes to start.
+/// How long failed sessions are retried: longer than a node takes to start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory of each key in the nodes, for each byte of its value: versions that readers hold, slots,
-/// the log's batches.
+/// Memory of the nodes per byte of a value: versions that readers hold, slots, the log's batches.
 const BYTES_PER_VALUE_BYTE: u64 = 8;
 const TRANSACTIONS_BYTES_MIN: u64 = 64 << 20;
 
-/// Measures the grid that the options make.
+/// Measures the grid that the options describe.
 pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let axes = axes(asked);
@@ -78,7 +77,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
     ended(&outcome.failures, "turns failed", outcome.stopped)
 }
 
-/// Whether every history kept its promise.
+/// Checks that every history kept its isolation level.
 fn check(outcome: &SweepOutcome) -> Result<(), Failure> {
     if outcome.violated() == 0 {
         return Ok(());
@@ -106,7 +105,8 @@ fn axes(asked: &BenchRamp) -> Axes {
     }
 }
 
-/// What the paper divides by: messages over a network that knows no RDMA, and polled buffers.
+/// The baselines that the paper divides by: messages over a network without RDMA, and polled
+/// buffers.
 fn baselines(asked: &BenchRamp) -> Vec<Series> {
     let algorithm = asked.algorithms.first().copied().unwrap_or(Algorithm::Fast);
     let series = |operations, wire| Series { algorithm, operations, wire };
@@ -117,12 +117,12 @@ fn kind(wire: Wire) -> WireKind {
     match wire {
         Wire::Tcp => WireKind::Tcp,
         Wire::Verbs => WireKind::Verbs,
-        // A simulated network is no wire of a command line.
+        // The command line has no simulated network.
         _ => WireKind::Shm,
     }
 }
 
-/// Nodes that sessions of all series share.
+/// Nodes that the sessions of all series share.
 struct Host {
     nodes: OwnNodes,
     endpoints: Vec<NodeEndpoint>,
@@ -196,7 +196,7 @@ fn open<'s>(
     Ok(Box::new(ClusterSession::open(options)?))
 }
 
-/// A row for each line.
+/// The table: a row for each line.
 fn figures(lines: &[TransactionLine]) -> TextTable {
     let mut table = TextTable::new(&[
         "workload",
@@ -247,7 +247,7 @@ fn figures(lines: &[TransactionLine]) -> TextTable {
     table
 }
 
-/// Kills nodes while clients go on, and checks what they saw.
+/// Kills nodes while clients continue, and checks what the clients read.
 pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     let value_bytes = Span { least: 100, most: 4000 };

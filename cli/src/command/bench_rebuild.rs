@@ -1,4 +1,4 @@
-//! `rackscan lab rebuild`: how fast does a node that has lost everything get it back?
+//! `rackscan lab rebuild`: measures how fast a node that has lost everything is rebuilt.
 
 use super::{bench::write_lines, load};
 use crate::{
@@ -17,23 +17,26 @@ use rackscan_lab::{
 };
 use std::{fs, path::PathBuf, time::Instant};
 
-/// Where the pages of a device begin, roughly: behind its label.
+/// Approximate start of a device's pages in bytes: after its label.
 const DATA_FROM: u64 = 1 << 20;
 
-/// Loads, loses, rebuilds, and sets it beside what the devices and the wire give.
+/// Loads tables, removes a node's data, rebuilds it, and compares that with what the devices and
+/// the wire allow.
 pub(crate) fn run(global: &Global, asked: &BenchRebuild) -> Result<(), Failure> {
     if asked.node >= asked.nodes {
         let last = asked.nodes - 1;
         return Err(Failure::Usage(format!("--node {}: the nodes are 0 to {last}", asked.node)));
     }
     let narrow = match asked.wire_rate {
-        // Starts this command anew: nothing that lasts may be done before.
+        // Restarts this command: nothing permanent may be done before.
         Some(_) => Some(NarrowWire::enter().map_err(|problem| {
-            Failure::Runtime(format!("the wire cannot be made narrow: {problem}; leave out --wire-rate"))
+            Failure::Runtime(format!(
+                "the bandwidth of the wire cannot be limited: {problem}; leave out --wire-rate"
+            ))
         })?),
         None => None,
     };
-    // Before the nodes: whoever may not has an answer at once.
+    // Before the nodes start: a user without permission gets an error at once.
     let disks = asked.disk_rate.map(|_| slow_disks(asked)).transpose()?;
     let held = Held { wire: narrow.as_ref(), disks: disks.as_ref() };
     let mut nodes = Nodes::start(global, asked)?;
@@ -71,11 +74,11 @@ fn name(schedule: ScheduleArgument) -> &'static str {
 fn slow_disks(asked: &BenchRebuild) -> Result<SlowDisks, Failure> {
     fs::create_dir_all(&asked.folder).map_err(at_path(&asked.folder))?;
     SlowDisks::create(asked.nodes, &asked.folder).map_err(|problem| {
-        Failure::Runtime(format!("the disks cannot be made slow: {problem}; leave out --disk-rate"))
+        Failure::Runtime(format!("the rate of the disks cannot be limited: {problem}; leave out --disk-rate"))
     })
 }
 
-/// What a rebuild is held back by.
+/// The limits of a rebuild.
 #[derive(Clone, Copy)]
 struct Held<'h> {
     wire: Option<&'h NarrowWire>,
@@ -83,7 +86,7 @@ struct Held<'h> {
 }
 
 impl Held<'_> {
-    /// Makes it so narrow and slow; as they are if `asked` is none.
+    /// Sets the limits that `asked` names, or removes them if it is `None`.
     fn set(self, asked: Option<&BenchRebuild>) -> Result<(), Failure> {
         let wire = self.wire.map_or(Ok(()), |wire| wire.set(asked.and_then(|asked| asked.wire_rate)));
         let disks = self.disks.map_or(Ok(()), |disks| disks.set(asked.and_then(|asked| asked.disk_rate)));
@@ -91,7 +94,7 @@ impl Held<'_> {
     }
 }
 
-/// Nodes of our own with TPC-H, which are gone afterwards.
+/// Nodes of this command with TPC-H, removed afterwards.
 struct Nodes {
     session: Option<Session>,
     global: Global,
@@ -117,7 +120,7 @@ impl Nodes {
         self.session.as_ref().ok_or_else(ended)
     }
 
-    /// A node loses all it had.
+    /// Makes a node lose all its data.
     fn lose(&mut self, node: u16) -> Result<(), Failure> {
         let global = self.global.clone();
         let folder = self.folder(node)?;
@@ -127,8 +130,8 @@ impl Nodes {
         session.lose(&global, node, false)
     }
 
-    /// A node loses all, and gets it back over a wire and from disks that are as asked for
-    /// meanwhile.
+    /// Makes a node lose all its data and rebuilds it, with the wire and disks limited as asked
+    /// for.
     fn turn(
         &mut self,
         asked: &BenchRebuild,
@@ -139,7 +142,7 @@ impl Nodes {
         self.lose(asked.node)?;
         let before = self.relayed()?;
         if let Some(disks) = held.disks {
-            // One of them is a new process.
+            // The node that lost its data is a new process.
             disks.hold(&self.session()?.pids()).map_err(Failure::Runtime)?;
         }
         held.set(Some(asked))?;
@@ -149,7 +152,7 @@ impl Nodes {
         let as_before = held.set(None);
         let rebuilt = rebuilt?;
         as_before?;
-        // Nodes count what they relay when they rest, which they do while everything is looked at.
+        // Nodes publish their relay counters when they are idle, which they are after this check.
         self.check()?;
         Ok(RebuildTurn {
             rebuilt_bytes: rebuilt.rebuilt_bytes(),
@@ -187,7 +190,7 @@ impl Nodes {
         }
     }
 
-    /// Everything is whole, or there is no line.
+    /// Checks that everything is intact; otherwise there is no result line.
     fn check(&self) -> Result<(), Failure> {
         let session = self.session()?;
         let options = ScrubOptions { repair: false, ..ScrubOptions::default() };
@@ -196,13 +199,15 @@ impl Nodes {
             let report = session.block_on(session.cluster().scrub(id, &options, &|_| ()))?;
             if !report.is_clean() {
                 let name = info.name;
-                return Err(Failure::Runtime(format!("{name} is not whole after the rebuild: {report:?}")));
+                return Err(Failure::Runtime(format!(
+                    "{name} is still damaged after the rebuild: {report:?}"
+                )));
             }
         }
         Ok(())
     }
 
-    /// How long the devices take for the same bytes if nothing is done with them.
+    /// Seconds that the devices take to read or write the same bytes without any other work.
     fn devices_alone(&self, node: u16, rebuilt: &RebuildReport) -> Result<f64, Failure> {
         let others = self.file.members.len() as u64 - 1;
         let statuses = self.session()?.cluster().statuses();
@@ -247,7 +252,7 @@ impl Drop for Nodes {
     }
 }
 
-/// What was measured.
+/// The table.
 fn shown(lines: &[RebuildLine]) -> String {
     let columns = [
         "nodes",

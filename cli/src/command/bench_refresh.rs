@@ -1,7 +1,7 @@
-//! `rackscan lab refresh`: what queries cost while refresh functions run.
+//! `rackscan lab refresh`: measures queries while refresh functions run.
 //!
-//! Two processes of this program: one measures queries, and has the other,
-//! `rackscan lab refresh-streams`, refresh by turns.
+//! Two processes of this program: one measures queries and tells the other, `rackscan lab
+//! refresh-streams`, when to refresh.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
@@ -20,7 +20,7 @@ use std::{
     process::Command,
 };
 
-/// Measures with a progress bar.
+/// Runs the measurement with a progress bar.
 pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> {
     let queries = selected(&asked.queries)?;
     let session = Session::open(global)?;
@@ -66,8 +66,8 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
     write_lines(&lines, asked.json.as_deref(), &shown(&lines))
 }
 
-/// What starts the process of the streams, over the same nodes and with the same options as this
-/// one.
+/// The command that starts the process of the streams, over the same nodes and with the same
+/// options as this one.
 fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
@@ -76,13 +76,14 @@ fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
     command.args(["--scale", &asked.scale.to_string()]);
     command.args(["--streams", &asked.streams.to_string(), "--first", &asked.first.to_string()]);
     command.args(["--nice", &asked.nice.to_string()]).arg("--placement").arg(word(&asked.placement));
-    // A group of its own: Ctrl-C is for this command, with which the other ends.
+    // A process group of its own: Ctrl-C reaches only this command, with which the other process
+    // ends.
     command.process_group(0);
     Ok(command)
 }
 
-/// `rackscan lab refresh-streams`: refreshes by turns, as standard input says. What goes wrong is
-/// told to whom started it.
+/// `rackscan lab refresh-streams`: refreshes when standard input says so. Reports errors to the
+/// process that started it.
 pub(crate) fn streams(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
     serve(global, asked).or_else(|failure| {
         say(&Answer::Failed { reason: failure.to_string() }).map_err(PrintError::from)?;
@@ -94,7 +95,7 @@ fn serve(global: &Global, asked: &BenchRefreshStreams) -> Result<(), Failure> {
     let session = Session::open_nice(global, asked.nice)?;
     session.engine().set_policy(asked.placement.into());
     let &BenchRefreshStreams { scale, streams, first: first_stream, .. } = asked;
-    // They are as nice as this thread.
+    // The streams inherit the niceness of this thread.
     let options = StreamsOptions { scale, streams, first_stream, nice: 0 };
     let done = refresh::by_turns(session.engine(), &session.handle(), &options, |streams| {
         refresh::answer(streams, stdin().lock(), &mut say)
@@ -110,7 +111,7 @@ fn say(answer: &Answer) -> std::io::Result<()> {
     out.flush()
 }
 
-/// What was measured, a row for each query, and what it comes to.
+/// The table, with a row for each query, and a summary.
 fn shown(lines: &[InterferenceLine]) -> String {
     let mut table = TextTable::new(&["query", "idle ms", "refreshing ms", "ratio"]);
     for line in lines {

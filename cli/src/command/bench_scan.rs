@@ -1,8 +1,8 @@
-//! `rackscan lab scan`: what a scanned byte costs on one core, kernel by kernel, beside a plain
-//! copy.
+//! `rackscan lab scan`: measures the cost of a scanned byte on one core, kernel by kernel, next to
+//! a plain copy.
 //!
 //! Invariants
-//! - Whatever ends it early, lines, table and report of what was measured are there before the
+//! - If the measurement ends early, its lines, table and report so far are written before the
 //!   error.
 
 use super::bench::write_lines;
@@ -53,7 +53,7 @@ pub(crate) fn run(asked: &BenchScan) -> Result<(), Failure> {
     ended(outcome)
 }
 
-/// Each level once, the plainest first.
+/// The levels without duplicates, the plainest first.
 fn levels(asked: &BenchScan) -> Vec<Level> {
     let mut levels: Vec<Level> = asked.levels.iter().flat_map(|levels| levels.0.clone()).collect();
     if levels.is_empty() {
@@ -64,7 +64,7 @@ fn levels(asked: &BenchScan) -> Vec<Level> {
     levels
 }
 
-/// The error, if it ended early.
+/// The error of a measurement that ended early.
 fn ended(outcome: KernelOutcome) -> Result<(), Failure> {
     match outcome {
         KernelOutcome {
@@ -79,13 +79,13 @@ fn ended(outcome: KernelOutcome) -> Result<(), Failure> {
     }
 }
 
-/// What was measured, and the table.
+/// The table.
 fn shown(lines: &[KernelLine]) -> String {
     let table = table(lines);
     let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
     let mut text = TextTable::new(&heads);
     for row in table.rows {
-        // The first three columns are words.
+        // The first three columns are text.
         let cell = |(place, cell)| if place < 3 { Cell::Text(cell) } else { Cell::Number(cell) };
         text.push(row.into_iter().enumerate().map(cell).collect());
     }

@@ -1,4 +1,4 @@
-//! `rackscan lab tpch`: the 22 queries under each placement, beside other engines.
+//! `rackscan lab tpch`: measures the 22 queries under each placement, next to other engines.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{
@@ -14,10 +14,10 @@ use rackscan_bench::{
 };
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The peers that a placement's times are printed in parts of; the lines have all.
+/// The peers that the printed times are divided by. The JSON lines have all peers.
 const REFERENCES: [PeerEngine; 2] = [PeerEngine::DuckDbNative, PeerEngine::DataFusion];
 
-/// Loads TPC-H at the scale asked for if other data is there, then measures.
+/// Loads TPC-H at the requested scale if the cluster has other data, then measures.
 pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
     let queries =
         if asked.queries.is_empty() { rackscan_queries::tpch().collect() } else { selected(&asked.queries)? };
@@ -66,16 +66,17 @@ pub(crate) fn run(global: &Global, asked: &BenchTpch) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether caches can be cold at all.
+/// Checks that a cold measurement is possible.
 fn check_cold(global: &Global) -> Result<(), Failure> {
     if global.engine_cache > 0 {
-        let text = "--cold and --engine-cache: an engine that keeps pages is not cold; give one of them";
+        let text =
+            "--cold and --engine-cache: an engine with a page cache is not cold; give only one of them";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(cold::may_drop_caches()?)
 }
 
-/// What was measured, the table, and what it comes to.
+/// The table, and a summary.
 fn shown(lines: &[TpchLine], options: &TpchOptions) -> String {
     let cache = lines.first().map_or(0, |line| line.node_cache_bytes);
     let caches = match options.caches {
@@ -107,8 +108,8 @@ fn shown(lines: &[TpchLine], options: &TpchOptions) -> String {
     text
 }
 
-/// A column of the table: its head, each query's cell, that of the totals and that of the geometric
-/// means.
+/// A column of the table: its header, a cell per query, that of the totals and that of the
+/// geometric means.
 struct Column {
     head: String,
     of: BTreeMap<String, String>,
@@ -116,7 +117,7 @@ struct Column {
     mean: String,
 }
 
-/// A row per query.
+/// The table with a row per query.
 fn times(lines: &[TpchLine], options: &TpchOptions) -> TextTable {
     let columns: Vec<Column> = lines.iter().flat_map(columns).collect();
     let heads: Vec<&str> =
@@ -135,7 +136,7 @@ fn times(lines: &[TpchLine], options: &TpchOptions) -> TextTable {
     table
 }
 
-/// A contender's times, then their ratios.
+/// The times of one engine and placement, then their ratios.
 fn columns(line: &TpchLine) -> Vec<Column> {
     let ratios = |of: &BTreeMap<String, f64>| {
         of.iter().map(|(query, ratio)| (query.clone(), format!("{ratio:.2}"))).collect::<BTreeMap<_, _>>()

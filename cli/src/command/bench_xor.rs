@@ -1,4 +1,4 @@
-//! `rackscan lab xor`: what a XORed byte costs on one core.
+//! `rackscan lab xor`: measures the cost of a XORed byte on one core.
 
 use super::bench::write_lines;
 use crate::{
@@ -20,7 +20,7 @@ pub(crate) fn run(asked: &BenchXor) -> Result<(), Failure> {
         blocks: blocks.collect(),
         rounds: asked.repeat,
         turn: Duration::from_millis(asked.turn_ms),
-        // No table is read.
+        // Scale 0: no table is read.
         provenance: Provenance::now("xor", 0.0),
     };
     let steps = progress::steps();
@@ -41,7 +41,7 @@ fn shown(lines: &[XorLine]) -> String {
     let heads: Vec<&str> = table.head.iter().map(String::as_str).collect();
     let mut text = TextTable::new(&heads);
     for row in table.rows {
-        // The second column is a word.
+        // The second column is text.
         let cell = |(place, cell)| if place == 1 { Cell::Text(cell) } else { Cell::Number(cell) };
         text.push(row.into_iter().enumerate().map(cell).collect());
     }

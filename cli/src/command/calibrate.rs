@@ -1,5 +1,5 @@
-//! `rackscan calibrate`: measures the constants of the price model and stores them beside the
-//! cluster's file.
+//! `rackscan calibrate`: measures the constants of the price model and stores them next to the
+//! cluster file.
 
 use super::load::ensure_tpch;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 use rackscan_fabric::Wire;
 use std::fs;
 
-/// Measures, stores and shows the constants.
+/// Measures, stores and prints the constants.
 pub(crate) fn run(session: &Session, asked: &Calibrate) -> Result<(), Failure> {
     if asked.table == "lineitem" {
         ensure_tpch(session)?;

@@ -1,4 +1,5 @@
-//! `rackscan cluster start|stop|status`: the storage nodes of this host, and how all of them do.
+//! `rackscan cluster start|stop|status`: starts and stops the storage nodes of this host, and shows
+//! the status of all.
 
 use crate::{
     args::{Cluster, Format, Global},
@@ -17,11 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long nodes that were started may take until they take transactions.
+/// How long started nodes may take until they accept transactions.
 const TRANSACTIONS_TIME_MAX: Duration = Duration::from_secs(10);
 const TRANSACTIONS_POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Does what the subcommand says.
+/// Runs the subcommand.
 pub(crate) fn run(global: &Global, cluster: &Cluster) -> Result<(), Failure> {
     match cluster {
         Cluster::Start { nodes, devices, device_size } => {
@@ -44,7 +45,7 @@ pub(super) fn existing(global: &Global) -> Result<ClusterFile, Failure> {
 
 fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     let file = ClusterFile::find_or_make(global, shape)?;
-    // Who starts nodes does that alone.
+    // Only one command at a time starts nodes.
     let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
     check_members(&file, None)?;
     let (started, failed) = start_to_stay(&file);
@@ -62,14 +63,15 @@ fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
     }
     failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!(
-        "{} of {} did not start, see above: one whose disk is full starts when some space is free there; one whose devices are lost gets others, and its tables back, by `rackscan rebuild NODE --onto FOLDER`",
+        "{} of {} did not start, see above: if the disk of a node is full, free some space; if its devices are lost, `rackscan rebuild NODE --onto FOLDER` creates new ones and rebuilds its tables",
         failed.len(),
         count_of(file.members_here().count(), "node")
     )))
 }
 
-/// Waits until the nodes take transactions: after their start they tell each other which log
-/// replicas count. Nodes of other hosts may still be away; then nothing is waited for.
+/// Waits until the nodes accept transactions: after their start they agree which log replicas are
+/// valid. Returns at once if a node does not answer, because nodes of other hosts may still be
+/// unavailable.
 fn wait_for_transactions(global: &Global, file: &ClusterFile) -> Result<(), Failure> {
     let runtime = runtime(global)?;
     let began = Instant::now();
@@ -108,7 +110,7 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
             Ok(()) => {
                 failed.push(format!("node {id} was asked to stop and still runs; see its node.log{end}"))
             }
-            // It was ending by itself, or was killed a moment ago.
+            // The node was already ending, or was just killed.
             Err(_) if wait_until_gone(&file, member, ENDING_TIME_MAX) => stopped += 1,
             Err(failure) => failed.push(format!("node {id} was not stopped: {failure}{end}")),
         }
@@ -133,14 +135,14 @@ pub(super) async fn connect_one(
     Ok(rackscan_client::Cluster::connect(options_of_one(file, member, global)?).await?)
 }
 
-/// Those of a connection to one node.
+/// Options of a connection to one node.
 fn options_of_one(file: &ClusterFile, member: &Member, global: &Global) -> Result<ClusterOptions, Failure> {
     let endpoint =
         file.endpoints().into_iter().filter(|endpoint| endpoint.id == member.config.node).collect();
     let mut options = ClusterOptions::new(endpoint, file.key()?);
     options.wire = global.wire.map(Into::into);
     options.memory_bytes = rackscan_client::limits::MEMORY_BYTES_MIN;
-    // Nobody fetches pages over this connection.
+    // This connection does not fetch pages.
     options.reads_caches = false;
     options.members = file.members.iter().map(|member| member.config.node).collect();
     Ok(options)
@@ -148,7 +150,7 @@ fn options_of_one(file: &ClusterFile, member: &Member, global: &Global) -> Resul
 
 fn status(global: &Global, format: Format) -> Result<(), Failure> {
     let file = existing(global)?;
-    // Without a key no node can be asked: that is no state of theirs.
+    // Without the key no node can be asked; that says nothing about the nodes.
     file.key()?;
     let runtime = runtime(global)?;
     let mut table = TextTable::new(&COLUMNS);
@@ -182,8 +184,8 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The status of each node. All are asked at the same time, because a node that is stopped answers
-/// only when the time for its connection is over.
+/// The status of each node. All are asked in parallel, because a stopped node answers only after
+/// the connection timeout.
 ///
 /// # Errors
 /// Nodes that record other members than the file lists.
@@ -214,7 +216,7 @@ fn ask_all(
     }
 }
 
-/// What is said of each node.
+/// The columns of the status table.
 const COLUMNS: [&str; 37] = [
     "node",
     "state",
@@ -302,7 +304,7 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
     ]
 }
 
-/// Which replicas the node's log has, and how many of them it needs.
+/// How many replicas the node's log has, and how many it needs.
 fn replicas(status: &NodeStatus) -> String {
     let home = &status.home;
     if home.budget_bytes == 0 || home.log_replicas == 0 {
@@ -311,7 +313,7 @@ fn replicas(status: &NodeStatus) -> String {
     let (found, all, least) = (home.log_copies, home.log_replicas, home.log_replicas_min);
     let state = match (&status.home_refuses, least) {
         (Some(_), _) => "; refuses".to_owned(),
-        (None, 0) => "; may go on alone".to_owned(),
+        (None, 0) => "; may continue alone".to_owned(),
         (None, _) if home.log_generation_unaware > 0 => {
             let (number, unaware) = (home.log_generation, home.log_generation_unaware);
             format!("; generation {number}, not known to {unaware} nodes yet")

@@ -1,11 +1,11 @@
-//! `--compare-placements`: what does a query take under each placement, and is its answer always
-//! the same?
+//! `--compare-placements`: times a query under each placement, and checks that its answer is always
+//! the same.
 //!
 //! Invariants
-//! - The placements take turns, so that what changes meanwhile changes for all of them.
-//! - Answers are compared as bags of rows: without ORDER BY their order means nothing.
-//!   Floating-point numbers count to nine digits, because the order in which they are summed does
-//!   not mean anything either.
+//! - The placements alternate, so that changes of the environment affect all of them.
+//! - Answers are compared as bags of rows, because the order is undefined without ORDER BY.
+//!   Floating-point numbers are compared to nine digits, because the order of summation is
+//!   undefined, too.
 
 use crate::{
     args::Format,
@@ -26,10 +26,10 @@ use std::{
     time::Duration,
 };
 
-/// Fewer turns say nothing of how much times vary.
+/// Fewer repetitions do not show how much times vary.
 const TURNS_MIN: u32 = 3;
 
-/// Runs a statement under every placement, by turns, and prints what each took.
+/// Runs a statement under every placement, alternating, and prints the times.
 pub(crate) fn compare(session: &Session, sql: &str, repeat: u32, format: Format) -> Result<(), Failure> {
     let mut runs = Policy::ALL.map(|policy| Runs { policy, ..Runs::default() });
     for _ in 0..repeat.max(TURNS_MIN) {
@@ -65,13 +65,13 @@ pub(crate) fn compare(session: &Session, sql: &str, repeat: u32, format: Format)
     ))
 }
 
-/// All turns of one placement.
+/// All runs under one placement.
 #[derive(Default)]
 struct Runs {
     policy: Policy,
     times: Vec<Duration>,
     answers: Vec<Answer>,
-    /// Of the last turn.
+    /// Figures of the last run.
     figures: ScanFigures,
     cannot_apply: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `rackscan explain`: where scans would run, at which price; or what happened.
+//! `rackscan explain`: shows where scans would run and at which price, or what they did.
 
 use crate::{
     args::{Explain, ExplainFormat},

@@ -1,8 +1,8 @@
-//! `rackscan kv`: keys of the cluster, read and written in transactions.
+//! `rackscan kv`: reads and writes keys of the cluster in transactions.
 //!
 //! Invariants
-//! - Keys of users never begin with a zero byte: those are the system's. No word of a command line
-//!   has one.
+//! - Users' keys never begin with a zero byte: those keys are the system's. A command line argument
+//!   cannot contain one.
 
 use crate::{
     args::{Format, Global, Isolation, Kv, KvGet, KvPut, KvScan},
@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-/// Does what the subcommand says.
+/// Runs the subcommand.
 pub(crate) fn run(global: &Global, kv: &Kv) -> Result<(), Failure> {
     match kv {
         Kv::Put(put) => {
@@ -45,7 +45,7 @@ pub(crate) fn run(global: &Global, kv: &Kv) -> Result<(), Failure> {
     }
 }
 
-/// A session, and the nodes that live as long as it does.
+/// A session, and the nodes it uses.
 struct Open {
     session: Session,
     _nodes: Nodes,
@@ -82,7 +82,7 @@ fn items(put: &KvPut) -> Result<Vec<(Key, Value)>, Failure> {
     let pairs = put.items.chunks_exact(2);
     if let [lone] = pairs.remainder() {
         return Err(Failure::Usage(format!(
-            "the key '{lone}' has no value, expected keys and values by turns"
+            "the key '{lone}' has no value, expected keys and values alternating"
         )));
     }
     let mut items = BTreeMap::new();
@@ -101,7 +101,7 @@ fn items(put: &KvPut) -> Result<Vec<(Key, Value)>, Failure> {
         let value =
             Value::new(&bytes).map_err(|error| Failure::Usage(format!("the value of '{name}': {error}")))?;
         if items.insert(key(name)?, value).is_some() {
-            return Err(Failure::Usage(format!("the key '{name}' stands twice, expected each once")));
+            return Err(Failure::Usage(format!("the key '{name}' is given twice, expected each once")));
         }
     }
     Ok(items.into_iter().collect())
@@ -111,7 +111,7 @@ fn write(session: &mut Session, items: Vec<(Key, Value)>, verb: &str) -> Result<
     let count = items.len();
     let written = session.write(items).map_err(|error| Failure::of(&error))?;
     for home in &written.untold {
-        note!("{home} does not know of it yet and will be told when it is back");
+        note!("{home} does not know the outcome yet and will be told when it is available");
     }
     session.rest();
     note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.timestamp);
@@ -150,7 +150,7 @@ fn print_range(global: &Global, scan: &KvScan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A row for each key.
+/// Prints a row for each key.
 fn print(items: &[(Key, Version)], format: Format) -> Result<(), Failure> {
     let mut table = TextTable::new(&["key", "value", "bytes", "transaction"]);
     for (key, version) in items {
@@ -168,7 +168,7 @@ fn print(items: &[(Key, Version)], format: Format) -> Result<(), Failure> {
     print_text(&table.render(format))
 }
 
-/// Bytes as text; what is none is escaped.
+/// Bytes as text; invalid UTF-8 is escaped.
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),

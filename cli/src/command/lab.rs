@@ -1,4 +1,4 @@
-//! Which experiment does `rackscan lab` run?
+//! Dispatches the commands of `rackscan lab`.
 
 use super::{
     bench_degraded, bench_fabric, bench_io, bench_parity, bench_placement, bench_query, bench_ramp,
@@ -38,7 +38,7 @@ fn bench(global: &Global, bench: &Bench) -> Result<(), Failure> {
     }
 }
 
-/// The names of these commands before there was `lab`: they go with the next release.
+/// Old names of these commands from before `lab`; the next release removes them.
 pub(crate) fn bench_by_old_name(global: &Global, options: &Bench) -> Result<(), Failure> {
     warn("bench", "lab");
     bench(global, options)
@@ -55,7 +55,5 @@ pub(crate) fn stripe_by_old_name(options: &Stripe) -> Result<(), Failure> {
 }
 
 fn warn(old: &str, new: &str) {
-    note!(
-        "warning: `rackscan {old}` is called `rackscan {new}` now; the old name goes with the next release"
-    );
+    note!("warning: `rackscan {old}` is called `rackscan {new}` now; the next release removes the old name");
 }

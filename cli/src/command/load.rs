@@ -1,4 +1,4 @@
-//! `rackscan load`: TPC-H, a Parquet file, a CSV file.
+//! `rackscan load`: loads TPC-H, a Parquet file or a CSV file.
 
 use crate::{
     args::{FileLoad, Load, LoadParity, LoadShape, ScheduleArgument},
@@ -17,10 +17,10 @@ use rackscan_engine::TableInfo;
 use rackscan_format::limits::{PAGE_SIZE_DEFAULT, SEGMENT_ROWS_DEFAULT};
 use std::collections::BTreeMap;
 
-/// The scale that is loaded when a query needs TPC-H and there is none.
+/// Scale factor to load if a query needs TPC-H and there is none.
 const SCALE_DEFAULT: f64 = 0.1;
 
-/// Loads what the words say, in place of tables of the same names.
+/// Loads the tables that the arguments name, replacing tables of the same names.
 pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
     match load {
         Load::Tpch { scale, shape, sort_by } => {
@@ -40,14 +40,16 @@ pub(crate) fn run(session: &Session, load: &Load) -> Result<(), Failure> {
     }
 }
 
-/// Loads TPC-H at scale 0.1 if a table of it is missing; whatever scale is there is taken.
+/// Loads TPC-H at scale 0.1 if one of its tables is missing; an existing TPC-H of any scale is
+/// kept.
 pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
     let there = session.engine().tables();
     if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && table.broken.is_none()))
     {
         return Ok(());
     }
-    // A table that cannot be queried may come back with its node; replacing it would lose it.
+    // A table that cannot be queried may become available again with its node; replacing it would
+    // lose it.
     if let Some(broken) =
         there.iter().find(|table| tpch::TABLES.contains(&table.name.as_str()) && table.broken.is_some())
     {
@@ -58,8 +60,7 @@ pub(crate) fn ensure_tpch(session: &Session) -> Result<(), Failure> {
     load_tpch(session, SCALE_DEFAULT, &shape(None), &[])
 }
 
-/// The scale factor at which TPC-H's orders and lines were loaded; TPC-H is loaded if it is not
-/// there.
+/// The scale factor at which TPC-H's orders and lineitem were loaded; loads TPC-H if it is missing.
 pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
     ensure_tpch(session)?;
     let there = session.engine().tables();
@@ -76,20 +77,20 @@ pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
     })
 }
 
-/// Loads TPC-H at `scale` unless exactly that is there, unchanged.
+/// Loads TPC-H at `scale` unless it is loaded at that scale and unchanged.
 pub(crate) fn ensure_tpch_at(session: &Session, scale: f64) -> Result<(), Failure> {
     let there = session.engine().tables();
     let source = tpch::source(scale);
-    // Refreshed tables are others than those that figures are of.
+    // Refreshed tables differ from those that published figures are for.
     let is_it = |table: &TableInfo| table.source == source && table.changed_rows == 0;
     if tpch::TABLES.iter().all(|name| there.iter().any(|table| table.name == *name && is_it(table))) {
         return Ok(());
     }
-    // What is measured is measured without parity, unless that is what is asked for.
+    // Measurements run without parity, unless it is what they measure.
     load_tpch(session, scale, &shape(Some(LoadParity::None)), &[])
 }
 
-/// Loads TPC-H at `scale` with two parities unless exactly that is there, unchanged.
+/// Loads TPC-H at `scale` with two parities unless exactly that is loaded and unchanged.
 pub(crate) fn ensure_tpch_protected(session: &Session, scale: f64) -> Result<(), Failure> {
     let (there, source) = (session.engine().tables(), tpch::source(scale));
     let is_protected = |name: &str| {
@@ -123,7 +124,7 @@ fn spec(file: &FileLoad) -> TableSpec {
     }
 }
 
-/// Runs a load under a progress bar, then makes its tables known to the engine and says what was
+/// Runs a load under a progress bar, makes its tables known to the engine and prints what was
 /// loaded.
 fn with_bar<E: Into<Failure>>(
     session: &Session,
@@ -156,13 +157,13 @@ fn with_bar<E: Into<Failure>>(
     report(&summary, sent);
     for (table, names) in derived {
         if summary.tables.iter().any(|loaded| loaded.name == table) {
-            note!("gone with the {table} of before: {}", names.join(", "));
+            note!("dropped with the replaced table {table}: {}", names.join(", "));
         }
     }
     Ok(())
 }
 
-/// Bytes that all nodes have pulled out of clients' memory.
+/// Bytes that all nodes have pulled from clients' memory.
 async fn pulled_bytes(cluster: &Cluster) -> Result<u64, ClientError> {
     let mut pulled = 0;
     for node in cluster.nodes() {

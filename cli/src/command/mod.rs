@@ -1,4 +1,4 @@
-//! What does each command do? One file each; `main` holds the only match on them.
+//! The commands, one file each. `main` holds the only match on them.
 
 mod bench;
 mod bench_degraded;

@@ -1,4 +1,4 @@
-//! `rackscan node`: one storage node in the foreground.
+//! `rackscan node`: runs one storage node in the foreground.
 
 use crate::{args, cluster::node_config, failure::Failure};
 use rackscan_storage_node::Node;
@@ -8,7 +8,7 @@ use signal_hook::{
 };
 use std::io::Read;
 
-/// Runs the node until it is asked to stop: by a request, by SIGTERM or Ctrl-C, or, with
+/// Runs the node until it is told to stop: by a request, by SIGTERM or Ctrl-C, or, with
 /// `--lifeline`, by the end of standard input.
 pub(crate) fn run(node: &args::Node) -> Result<(), Failure> {
     let config = node_config(&node.config, node.id)?;
@@ -29,7 +29,7 @@ pub(crate) fn run(node: &args::Node) -> Result<(), Failure> {
     if node.lifeline {
         let held = handle.stopper();
         std::thread::spawn(move || {
-            // Nothing is ever sent: this returns when the parent is gone, or lets go.
+            // Nothing is ever sent: this returns when the parent has ended or closed the pipe.
             let mut nothing = [0_u8; 1];
             while matches!(std::io::stdin().read(&mut nothing), Ok(1..)) {}
             held();

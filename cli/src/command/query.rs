@@ -1,4 +1,4 @@
-//! `rackscan query`: the TPC-H queries by number.
+//! `rackscan query`: runs TPC-H queries by number.
 
 use super::{compare::compare, load::ensure_tpch, traced::traced};
 use crate::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Runs the queries in the order given and prints each one's rows and where its scans ran.
+/// Runs the queries in the given order, and prints each one's rows and where its scans ran.
 pub(crate) fn run(session: &Session, query: &Query) -> Result<(), Failure> {
     let queries = selected(&query.queries)?;
     ensure_tpch(session)?;
@@ -42,7 +42,7 @@ fn answers(session: &Session, query: &Query, queries: Vec<rackscan_queries::Quer
     Ok(())
 }
 
-/// The queries that the words mean.
+/// The queries that the arguments name.
 pub(crate) fn selected(words: &[String]) -> Result<Vec<rackscan_queries::Query>, Failure> {
     let mut queries = Vec::new();
     for word in words {
@@ -59,8 +59,8 @@ pub(crate) fn selected(words: &[String]) -> Result<Vec<rackscan_queries::Query>,
     Ok(queries)
 }
 
-/// Runs the statements of a text, in order, up to the first that fails; if `print`, prints the rows
-/// of each on standard output, and where its scans ran on standard error.
+/// Runs the statements of a text in order, up to the first that fails. With `print`, prints the
+/// rows of each to standard output, and where its scans ran to standard error.
 pub(crate) fn answer(
     session: &Session,
     sql_session: &mut SqlSession,

@@ -1,4 +1,4 @@
-//! `rackscan rebuild`: a node gets back what it has lost.
+//! `rackscan rebuild`: rebuilds what a node has lost.
 
 use super::scrub::said;
 use crate::{
@@ -14,7 +14,7 @@ use rackscan_format::ids::NodeId;
 use rackscan_storage_node::renew_outdated;
 use std::time::{Duration, Instant};
 
-/// Gives the node a new folder if asked to, and everything back that others can give it.
+/// Gives the node a new folder if asked to, and rebuilds everything that the other nodes have.
 pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let Some(file) = ClusterFile::find(global)? else {
         let data = global.data.display();
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let file = ClusterFile::read(&file.path)?;
     check_members(&file, Some(node))?;
     renew(&file, node)?;
-    // Where the other nodes stay, this one does.
+    // If the other nodes keep running after this command, so does this one.
     start_one(&file, node)?;
     let reach = Reach::open_to_rebuild(global, Some(node))?;
     let options = ScrubOptions { bytes_per_second: asked.rate, ..ScrubOptions::default() };
@@ -50,13 +50,13 @@ pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     judge(&report, node)
 }
 
-/// Has a node whose data folder was found to be outdated begin anew with what it has.
+/// Lets a node whose data folder was found to be outdated start again with what it has.
 fn renew(file: &ClusterFile, node: NodeId) -> Result<(), Failure> {
     for member in file.members_here().filter(|member| member.config.node == node) {
         if renew_outdated(&member.config).map_err(|error| Failure::of(&error))? {
             let folder = member.config.data_dir.display();
             note!(
-                "node {node}: {folder} is outdated; its log of transactions is put aside, and comes back from the copies of other nodes"
+                "node {node}: {folder} is outdated; its transaction log is set aside and restored from the replicas on other nodes"
             );
         }
     }
@@ -96,7 +96,7 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
     }
     let (rebuilt, seconds) = (report.rebuilt_bytes(), elapsed.as_secs_f64());
     note!(
-        "rebuilt {} in {seconds:.1} s ({:.0} MB/s), {:.3} bytes read of other nodes for each",
+        "rebuilt {} in {seconds:.1} s ({:.0} MB/s), {:.3} bytes read from other nodes for each",
         crate::output::bytes(rebuilt),
         rebuilt as f64 / 1e6 / seconds.max(1e-9),
         report.read_per_byte(),
@@ -104,7 +104,7 @@ fn print(report: &RebuildReport, asked: &Rebuild, elapsed: Duration) -> Result<(
     Ok(())
 }
 
-/// Whether the node has all that it should have.
+/// Checks that the node has everything that it should have.
 fn judge(report: &RebuildReport, node: NodeId) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for (table, problem) in &report.left {
@@ -125,5 +125,5 @@ fn judge(report: &RebuildReport, node: NodeId) -> Result<(), Failure> {
         return Ok(());
     }
     problems.iter().for_each(|problem| note!("{problem}"));
-    Err(Failure::Runtime(format!("node {node} does not have all of its tables again; see above")))
+    Err(Failure::Runtime(format!("some tables of node {node} were not rebuilt completely; see above")))
 }

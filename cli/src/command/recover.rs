@@ -1,9 +1,9 @@
-//! `rackscan recover --node N --accept-loss`: a node that has lost its log of transactions goes on
-//! without records that may be missing.
+//! `rackscan recover --node N --accept-loss`: lets a node that has lost its transaction log
+//! continue without records that may be missing.
 //!
 //! Invariants
-//! - Only a node that refuses because records may be missing takes the decision; what may be
-//!   missing is printed.
+//! - Only a node that refuses because records may be missing accepts the command; it prints what
+//!   may be missing.
 
 use super::cluster::{connect_one, existing};
 use crate::{
@@ -14,15 +14,14 @@ use crate::{
 use rackscan_format::ids::NodeId;
 use std::time::{Duration, Instant};
 
-/// How long the node may take to go on.
+/// How long the node may take to continue.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tells the node, and waits until it has its keys.
+/// Tells the node to continue, and waits until it serves its keys.
 pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
     let file = existing(global)?;
     if !asked.accept_loss {
-        let text =
-            "nothing was decided, expected --accept-loss: a log that lacks nothing comes back by itself";
+        let text = "expected --accept-loss, to give up records that may be missing: a log that lacks none is restored without this command";
         return Err(Failure::Usage(text.to_owned()));
     }
     let node = NodeId(asked.node);
@@ -41,12 +40,12 @@ pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
         while let Some(refuses) = line.status(node).await?.home_refuses {
             if Instant::now() >= deadline {
                 return Err(Failure::Runtime(format!(
-                    "node {node} was told and does not go on within {PATIENCE:?}: {refuses}; see its node.log"
+                    "node {node} was told to continue and still refuses after {PATIENCE:?}: {refuses}; see its node.log"
                 )));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        note!("node {node} goes on with what was found; what may be missing is lost");
+        note!("node {node} continues with the records that were found; records that may be missing are lost");
         Ok(())
     })
 }

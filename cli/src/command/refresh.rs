@@ -1,4 +1,4 @@
-//! `rackscan refresh`: the refresh functions of TPC-H.
+//! `rackscan refresh`: runs the refresh functions of TPC-H.
 
 use super::load::tpch_scale;
 use crate::{
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// Runs streams beside each other, with a progress bar.
+/// Runs the streams in parallel, with a progress bar.
 pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
     let session = &Session::open_nice(global, asked.nice)?;
     let scale = tpch_scale(session)?;
@@ -37,7 +37,7 @@ pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
             let one = move || {
                 let outcome = Refresher::open(session.engine(), session.handle(), scale)
                     .and_then(|mut refresher| refresher.run(function, stream, stop, &|_| bar.inc(1)));
-                // One that failed ends the others between two transactions.
+                // A failed stream stops the others between two transactions.
                 stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
                 outcome
             };
@@ -58,7 +58,7 @@ pub(crate) fn run(global: &Global, asked: &Refresh) -> Result<(), Failure> {
     shown(asked, outcomes)
 }
 
-/// What each stream did; the first failure after that.
+/// Prints what each stream did, then returns the first failure.
 fn shown(asked: &Refresh, outcomes: Vec<(u32, Result<StreamOutcome, RefreshError>)>) -> Result<(), Failure> {
     let mut table = TextTable::new(&[
         "stream",
@@ -99,7 +99,7 @@ fn shown(asked: &Refresh, outcomes: Vec<(u32, Result<StreamOutcome, RefreshError
     match failed {
         None => Ok(()),
         Some((stream, error)) => Err(Failure::Runtime(format!(
-            "stream {stream}: {error}; transactions before that are committed, and no order is there in part"
+            "stream {stream}: {error}; earlier transactions are committed, and no order is incomplete"
         ))),
     }
 }

@@ -1,9 +1,8 @@
-//! `rackscan lab replay`: a trace runs again.
+//! `rackscan lab replay`: replays a trace.
 //!
 //! Invariants
-//! - Whatever ends a replay early, its report is printed before the error, and says that it is
-//!   partial.
-//! - Wrong words and unreadable files end the command before a node is started.
+//! - If a replay ends early, its report is printed before the error, and says that it is partial.
+//! - Wrong arguments and unreadable files end the command before a node is started.
 
 use crate::{
     args::{Global, Replay as Asked},
@@ -30,13 +29,13 @@ use std::{
     time::Duration,
 };
 
-/// How often the bar moves.
+/// How often the progress bar is updated.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Records between two looks at the reader's progress.
+/// Number of records between two checks for progress and interruption.
 const RECORDS_PER_LOOK: u64 = 1 << 14;
 
-/// Replays a trace, or compares two replays of before.
+/// Replays a trace, or compares two earlier replays.
 pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
     let earlier = asked.compare.iter().map(|path| report_in(path)).collect::<Result<Vec<_>, _>>()?;
     let Some(file) = &asked.file else {
@@ -98,7 +97,7 @@ fn stage_options(asked: &Asked) -> StageOptions {
     }
 }
 
-/// Set by Ctrl-C or SIGTERM.
+/// A flag that Ctrl-C or SIGTERM sets.
 fn watched() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -108,7 +107,7 @@ fn watched() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// The whole trace as requests.
+/// Reads the whole trace as requests.
 fn read(reader: &mut TraceReader, stage: &Stage, asked: &Asked, stop: &AtomicBool) -> Result<Plan, Failure> {
     let options = PlanOptions { offsets: asked.offsets, strict: asked.strict, records_max: asked.records };
     let bar = progress::steps();
@@ -117,7 +116,7 @@ fn read(reader: &mut TraceReader, stage: &Stage, asked: &Asked, stop: &AtomicBoo
     Ok(plan?)
 }
 
-/// A reader whose progress is shown, and which ends where somebody asks for it.
+/// A reader that shows its progress and ends when the user interrupts it.
 struct Watched<'a> {
     reader: &'a mut TraceReader,
     bar: &'a ProgressBar,
@@ -170,7 +169,7 @@ fn setting(file: &Path, reader: &TraceReader, stage: &Stage, asked: &Asked) -> S
     }
 }
 
-/// Runs it, with a bar beside.
+/// Runs the replay with a progress bar.
 fn replayed(
     asked: &Asked,
     (plan, stage): (&Plan, &Stage),
@@ -208,7 +207,7 @@ fn replayed(
     Ok((ReplayReport::new(setting, &run, &replayed), replayed))
 }
 
-/// A report as it is kept in a file.
+/// A report in the form that files hold.
 #[derive(Serialize)]
 struct Kept<'a> {
     #[serde(flatten)]
@@ -217,7 +216,7 @@ struct Kept<'a> {
     report: &'a ReplayReport,
 }
 
-/// The report on standard output and in the files that were asked for.
+/// Prints the report, and writes the files that were asked for.
 fn publish(asked: &Asked, report: &ReplayReport, earlier: Option<&ReplayReport>) -> Result<(), Failure> {
     let mut table = TextTable::new(&["replay", "value"]);
     for (name, value) in report.rows() {

@@ -1,4 +1,4 @@
-//! `rackscan scrub` and `rackscan fsck`: is everything what it was?
+//! `rackscan scrub` and `rackscan fsck`: check stored data, and repair it.
 
 use crate::{
     args::{Format, Fsck, Scrub},
@@ -10,31 +10,31 @@ use crate::{
 use rackscan_client::{Findings, ScrubOptions, ScrubReport};
 use rackscan_format::ids::{NodeId, TableId};
 
-/// Repairs what is corrupt in protected tables.
+/// Repairs corrupt pages and cells of protected tables.
 pub(crate) fn run(reach: &Reach, asked: &Scrub) -> Result<(), Failure> {
     let options =
         ScrubOptions { repair: !asked.dry_run, equations: asked.equations, bytes_per_second: asked.rate };
     let (tables, left) = tables(reach, &asked.tables)?;
-    // To look is not to repair.
+    // A dry run repairs nothing, so it succeeds only if nothing is corrupt.
     let is_good = if asked.dry_run { ScrubReport::is_clean } else { ScrubReport::is_whole };
     look(reach, &tables, &options, asked.format, left, is_good)
 }
 
-/// Looks at everything and changes nothing.
+/// Checks everything and changes nothing.
 pub(crate) fn check(reach: &Reach, asked: &Fsck) -> Result<(), Failure> {
     let options = ScrubOptions { repair: false, equations: true, bytes_per_second: asked.rate };
     let (tables, left) = tables(reach, &asked.tables)?;
     look(reach, &tables, &options, asked.format, left, ScrubReport::is_clean)
 }
 
-/// A table that can be looked at.
+/// A table that can be checked.
 struct Protected {
     name: String,
     id: TableId,
 }
 
-/// The tables that were asked for, or all: those that have parity, and what is wrong with others in
-/// a line each.
+/// The requested tables, or all: those with parity, and a message about each other one that has a
+/// problem.
 fn tables(reach: &Reach, asked: &[String]) -> Result<(Vec<Protected>, Vec<String>), Failure> {
     let catalog = reach.block_on(reach.cluster().catalog())?;
     let mut names: Vec<&str> = catalog.tables.iter().map(|table| &table.definition.name[..]).collect();
@@ -48,12 +48,12 @@ fn tables(reach: &Reach, asked: &[String]) -> Result<(Vec<Protected>, Vec<String
         match definition.protection {
             _ if !is_asked(&definition.name) => {}
             Some(_) => protected.push(Protected { name: definition.name.clone(), id: definition.id }),
-            None => note!("{}: not protected, so it is not looked at", definition.name),
+            None => note!("{}: not protected by parity, so it is not checked", definition.name),
         }
     }
     for table in catalog.broken.iter().filter(|table| is_asked(&table.name)) {
         left.push(format!("{}: cannot be read: {}", table.name, table.error));
-        // What is left of it says which of its bytes are gone.
+        // What is still stored of it shows which of its bytes are lost.
         protected.extend(table.ids.iter().map(|id| Protected { name: table.name.clone(), id: *id }));
     }
     Ok((protected, left))
@@ -87,7 +87,7 @@ fn look(
         bar.end();
         let report = match looked {
             Ok(report) => report,
-            // One table that cannot be looked at keeps nobody from looking at the others.
+            // A table that cannot be checked does not prevent the check of the others.
             Err(failure) => {
                 problems.push(format!("{name}: {failure}"));
                 continue;
@@ -119,12 +119,12 @@ fn look(
     }
     problems.iter().for_each(|problem| note!("{problem}"));
     Err(Failure::Runtime(
-        "not everything is whole, see above: `rackscan scrub` repairs what is corrupt, `rackscan rebuild NODE` gives a node back what it has lost"
+        "some data is corrupt or lost, see above: `rackscan scrub` repairs what is corrupt, `rackscan rebuild NODE` rebuilds what a node has lost"
             .to_owned(),
     ))
 }
 
-/// What was found, one by one as far as the report has it.
+/// Prints the findings one by one, as far as the report lists them.
 fn name_first(table: &str, findings: &Findings) {
     findings.first.iter().for_each(|found| note!("{table}: {found}"));
     let more = findings.count - findings.first.len() as u64;
@@ -133,7 +133,7 @@ fn name_first(table: &str, findings: &Findings) {
     }
 }
 
-/// What is wrong with a table, or was.
+/// Describes what is wrong with a table, or was.
 pub(super) fn said(report: &ScrubReport) -> Vec<String> {
     let mut said = Vec::new();
     let mut say = |count: u64, what: &str| {
@@ -144,7 +144,7 @@ pub(super) fn said(report: &ScrubReport) -> Vec<String> {
     say(report.repaired, "repaired");
     say(report.corrupt.count - report.repaired.min(report.corrupt.count), "corrupt still");
     say(report.unequal.count, "equations do not hold");
-    say(report.stripes_skipped, "stripes could not be held against their equations");
+    say(report.stripes_skipped, "stripes could not be checked against their equations");
     let nodes = |nodes: &[NodeId]| nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if !report.maps_lost.is_empty() {
         said.push(format!("no map on node {}", nodes(&report.maps_lost)));

@@ -1,4 +1,4 @@
-//! `rackscan seal`: rows that have changed become segments.
+//! `rackscan seal`: flushes changed rows into segments.
 
 use crate::{
     args::Seal,
@@ -9,7 +9,7 @@ use crate::{
 };
 use rackscan_engine::{SealOutcome, Sealed};
 
-/// Seals tables one after the other, and lets nodes forget rows of tables that are gone.
+/// Flushes tables one after the other, and lets nodes delete rows of dropped tables.
 pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
     let engine = session.engine();
     let all = || engine.tables().into_iter().filter(|info| info.broken.is_none()).map(|info| info.name);
@@ -29,7 +29,7 @@ pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
     print_text(&shown.render(asked.format))?;
     match swept? {
         0 => {}
-        tables => note!("nodes have forgotten changed rows of {tables} tables that are gone"),
+        tables => note!("nodes deleted the changed rows of {tables} dropped tables"),
     }
     Ok(())
 }

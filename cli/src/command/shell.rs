@@ -1,5 +1,5 @@
-//! `rackscan shell`: SQL at a prompt, with history, statements over several lines, and a few
-//! commands of its own.
+//! `rackscan shell`: an SQL prompt with history, multi-line statements and a few commands of its
+//! own.
 
 use super::{query::answer, sql::given_up, tables};
 use crate::{
@@ -21,7 +21,7 @@ SQL ends with a semicolon and may span lines. BEGIN, COMMIT and ROLLBACK put sta
   \\?               this
   \\q               leave (or Ctrl-D)";
 
-/// Reads and runs statements until the user leaves. An error is printed and the prompt comes back.
+/// Reads and runs statements until the user quits. After an error, prints it and continues.
 pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
     let mut running = shell.running.clone();
     let mut prompt = Prompt::open(&session.data().join("shell-history"))?;
@@ -34,7 +34,7 @@ pub(crate) fn run(session: &Session, shell: &Shell) -> Result<(), Failure> {
             Ok(ControlFlow::Continue(())) => {}
             Ok(ControlFlow::Break(())) => break,
             Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
-            // A script must not go on as if the statement had worked; a person tries again.
+            // A script must not continue after a failed statement; a person can try again.
             Err(failure) if prompt.is_interactive() => note!("error: {failure}"),
             Err(failure) => return Err(failure),
         }

@@ -1,4 +1,4 @@
-//! `rackscan sql`: statements from the command line, a file or standard input.
+//! `rackscan sql`: runs statements from the command line, a file or standard input.
 
 use super::{compare::compare, query::answer, traced::traced};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 use rackscan_engine::SqlSession;
 use std::io::Read;
 
-/// Runs the statements; a transaction that they begin and do not end is given up.
+/// Runs the statements. A transaction that they begin and do not end is rolled back.
 pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
     let text = statement(sql)?;
     let text = text.trim().trim_end_matches(';');
@@ -31,7 +31,7 @@ pub(crate) fn run(session: &Session, sql: &Sql) -> Result<(), Failure> {
     })
 }
 
-/// An error if a transaction is open of which nobody will say any more that it is to be committed.
+/// Returns an error if a transaction is still open: no further statement can commit it.
 pub(crate) fn given_up(sql_session: &SqlSession) -> Result<(), Failure> {
     if sql_session.is_open() {
         let text =

@@ -1,5 +1,5 @@
-//! `rackscan lab stripe`: where the cells of a stripe lie, and how they get there. It needs no
-//! cluster.
+//! `rackscan lab stripe`: shows where the cells of a stripe lie, and how they get there. It needs
+//! no cluster.
 
 use crate::{
     args::{ParityArgument, ScheduleArgument, Stripe},
@@ -10,7 +10,7 @@ use rackscan_stripe::{Geometry, Node, Parity, Rebuild, Schedule, Shown, ShownReb
 use serde::Serialize;
 use std::fmt::Display;
 
-/// Prints a stripe, and draws it if a file is named.
+/// Prints a stripe, and draws it into a file if one is named.
 pub(crate) fn run(options: &Stripe) -> Result<(), Failure> {
     let usage = |error: StripeError| Failure::Usage(error.to_string());
     let parity = match options.parity {
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Stripe) -> Result<(), Failure> {
     print(&shown, options.json)
 }
 
-/// Prints what is shown, as text or as one JSON object.
+/// Prints as text or as one JSON object.
 fn print(shown: &(impl Display + Serialize), as_json: bool) -> Result<(), Failure> {
     if !as_json {
         return print_text(&shown.to_string());

@@ -1,4 +1,4 @@
-//! `rackscan tables` and `rackscan drop`: what is in the cluster.
+//! `rackscan tables` and `rackscan drop`: list and drop tables.
 
 use crate::{
     args::{DropTable, Format, Tables},
@@ -35,7 +35,7 @@ pub(crate) fn list(session: &Session, format: Format) -> Result<(), Failure> {
     print_text(&table.render(format))
 }
 
-/// One table's columns, as `\d TABLE` shows them too.
+/// Prints one table's columns, also for `\d TABLE`.
 pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(), Failure> {
     let description = session.engine().describe(name)?;
     let mut table = TextTable::new(&["column", "type", "nulls", "min", "max", "stored", "derived"]);
@@ -55,7 +55,7 @@ pub(crate) fn columns(session: &Session, name: &str, format: Format) -> Result<(
     print_text(&table.render(format))
 }
 
-/// The column by whose values something derived is found.
+/// Index of the column by which a derived object finds rows.
 fn found_by(kind: &DerivedKind) -> usize {
     match kind {
         DerivedKind::Index { column: key }

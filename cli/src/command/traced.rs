@@ -1,7 +1,7 @@
-//! How are the reads of a command's queries recorded?
+//! Records the reads of a command's queries as a trace.
 //!
 //! Invariants
-//! - A trace is finished also if a query fails: it then holds what was read until then.
+//! - A trace is finished even if a query fails: it then holds the reads up to the failure.
 
 use crate::{
     args::{TraceFormat, Tracing},
@@ -12,7 +12,7 @@ use rackscan_engine::TraceFile;
 use rackscan_trace::WriteFormat;
 use std::path::Path;
 
-/// Runs `work` with its queries' reads recorded, if that is asked for.
+/// Runs `work` and records its queries' reads, if that is asked for.
 pub(crate) fn traced(
     session: &Session,
     tracing: &Tracing,
@@ -28,7 +28,7 @@ pub(crate) fn traced(
     let outcome = work();
     session.engine().set_trace(None);
     let finished = finish(session, trace, path);
-    // The query's own failure goes before that of its trace.
+    // A failure of the query takes precedence over one of its trace.
     outcome.and(finished)
 }
 

@@ -1,5 +1,5 @@
-//! Rows as CSV, as PostgreSQL's `COPY ... CSV HEADER` writes them: NULL is nothing, an empty text
-//! is `""`.
+//! Prints rows as CSV like PostgreSQL's `COPY ... CSV HEADER`: NULL is an empty field, an empty
+//! text is `""`.
 
 use std::io::{BufWriter, Write};
 
@@ -11,10 +11,10 @@ use arrow::{
 
 use super::PrintError;
 
-/// Writes rows below a line of names.
+/// Writes rows after a header line.
 pub(crate) struct CsvWriter<W: Write> {
     writer: BufWriter<W>,
-    /// Until they are written.
+    /// The column names, until they are written.
     names: Option<SchemaRef>,
 }
 
@@ -34,7 +34,7 @@ impl<W: Write> CsvWriter<W> {
                 if index > 0 {
                     self.writer.write_all(b",")?;
                 }
-                // Arrays of the type of NULL have no mask.
+                // Arrays of the type NULL have no null mask.
                 if column.is_null(row) || column.data_type() == &DataType::Null {
                     continue;
                 }
@@ -67,7 +67,7 @@ impl<W: Write> CsvWriter<W> {
     }
 
     fn field(&mut self, text: &str) -> Result<(), PrintError> {
-        // A lone `\.` ends the data of PostgreSQL's COPY.
+        // A line of only `\.` ends the data of PostgreSQL's COPY.
         if !text.is_empty() && text != "\\." && !text.contains(['"', ',', '\n', '\r']) {
             return Ok(self.writer.write_all(text.as_bytes())?);
         }
@@ -75,7 +75,7 @@ impl<W: Write> CsvWriter<W> {
     }
 }
 
-/// What JSON and PostgreSQL call it, too.
+/// The name of an infinite value, as JSON and PostgreSQL spell it, too.
 fn infinite(column: &dyn Array, row: usize) -> Option<&'static str> {
     if column.data_type() != &DataType::Float64 {
         return None;

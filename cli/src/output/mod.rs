@@ -1,4 +1,4 @@
-//! How do rows look to a person, or to a script?
+//! Prints rows: as an aligned table for people, or as CSV or JSON for scripts.
 //!
 //! Invariants
 //! - Rows go to standard output, everything else to standard error, so that output can be piped.
@@ -17,13 +17,13 @@ use std::{
 
 pub(crate) use table::{Cell, TextTable};
 
-/// Rows of one answer on their way to a writer.
+/// Prints the rows of one answer to a writer.
 pub(crate) enum RowPrinter<W: Write> {
-    /// Aligned columns; they are printed at the end, when the widths are known.
+    /// Aligned columns, printed at the end, when the widths are known.
     Table(TextTable, W),
     /// A line per row.
     Csv(csv::CsvWriter<W>),
-    /// One array.
+    /// One array of objects.
     Json(Box<arrow::json::ArrayWriter<W>>),
     /// An object per line.
     Ndjson(Box<arrow::json::LineDelimitedWriter<W>>),
@@ -32,7 +32,7 @@ pub(crate) enum RowPrinter<W: Write> {
 /// Why rows could not be printed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrintError {
-    /// The writer failed; a closed pipe is not worth a message.
+    /// The writer failed; a closed pipe prints no message.
     #[error("cannot write the rows: {0}")]
     Io(#[from] io::Error),
     /// A value could not be formatted.
@@ -50,7 +50,7 @@ impl From<ArrowError> for PrintError {
 }
 
 impl PrintError {
-    /// Whether the reader has simply gone away.
+    /// Whether the reader has closed the pipe.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
@@ -118,7 +118,7 @@ pub(crate) fn count_of(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Prints text on standard output, with a line feed at its end.
+/// Prints text to standard output, followed by a newline.
 pub(crate) fn print_text(text: &str) -> Result<(), crate::failure::Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.trim_end_matches('\n').as_bytes()).map_err(PrintError::from)?;

@@ -1,8 +1,8 @@
-//! How do columns line up?
+//! Prints rows as aligned columns: numbers to the right, everything else to the left, as psql does.
 //!
-//! Numbers to the right, everything else to the left, as psql does. A terminal is no place for
-//! more than [`TABLE_ROWS_MAX`] rows, [`TABLE_BYTES_MAX`] bytes or [`CELL_CHARACTERS_MAX`]
-//! characters of a cell, and the widths must be known before the first line.
+//! The widths must be known before the first line is printed, and a terminal is no place for large
+//! answers. So a table shows at most [`TABLE_ROWS_MAX`] rows, [`TABLE_BYTES_MAX`] bytes and
+//! [`CELL_CHARACTERS_MAX`] characters of a cell.
 
 use crate::args::Format;
 use arrow::{
@@ -14,22 +14,22 @@ use arrow::{
 use serde_json::Value;
 use std::{borrow::Cow, fmt};
 
-/// Rows a table prints before it says how many there were.
+/// Maximum number of printed rows; after them the table says how many there were.
 const TABLE_ROWS_MAX: usize = 10_000;
-/// Bytes of cells, likewise.
+/// Maximum bytes of all cells, likewise.
 const TABLE_BYTES_MAX: usize = 64 << 20;
-/// Characters of a value of an answer before a cell says how many there were.
+/// Maximum characters of a value; after them the cell says how many there were.
 const CELL_CHARACTERS_MAX: usize = 4096;
 
-/// One cell. A table shows people what it is; scripts get plain numbers.
+/// One cell. Tables format it for people; scripts get plain numbers.
 pub(crate) enum Cell {
-    /// To the left.
+    /// Left-aligned.
     Text(String),
-    /// To the right, as it is.
+    /// Right-aligned, unchanged.
     Number(String),
-    /// To the right, its thousands grouped.
+    /// Right-aligned, with grouped thousands.
     Count(u64),
-    /// To the right, with a binary unit.
+    /// Right-aligned, with a binary unit.
     Bytes(u64),
 }
 
@@ -86,18 +86,18 @@ impl Cell {
     }
 }
 
-/// A table that is printed when all its rows are known.
+/// A table that is printed once all its rows are known.
 pub(crate) struct TextTable {
     headers: Vec<String>,
     rows: Vec<Vec<Cell>>,
-    /// Bytes of the values of an answer.
+    /// Bytes of the answer's values.
     bytes: usize,
     rows_left_out: usize,
     counts_rows: bool,
 }
 
 impl TextTable {
-    /// A table of the project's own words; it prints no row count.
+    /// A table of the program's own texts; it prints no row count.
     pub(crate) fn new(headers: &[&str]) -> Self {
         let headers = headers.iter().map(|&header| header.to_owned()).collect();
         Self { headers, rows: Vec::new(), bytes: 0, rows_left_out: 0, counts_rows: false }
@@ -166,7 +166,7 @@ impl TextTable {
     }
 }
 
-/// A text without characters that would change the terminal or the lines of the table.
+/// Replaces characters that would change the terminal or the lines of the table.
 fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
@@ -183,13 +183,13 @@ fn visible(text: &str) -> String {
     visible
 }
 
-/// A value as a cell shows it.
+/// A value as a cell shows it: shortened if it is long.
 fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(CELL_CHARACTERS_MAX) {
         let characters = super::grouped(width(&text) as u64);
         text.truncate(end);
         text.push_str(&format!("... ({characters} characters; --format csv prints all)"));
-        // Or the cell keeps the memory of all of it.
+        // Otherwise the cell would keep the memory of the whole value.
         text.shrink_to_fit();
     }
     text
@@ -249,7 +249,7 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &[Cell], widths: &[usize]) -> fmt:
             line.push_str(" | ");
         }
         let text = cell.shown();
-        // Formatting arguments have widths of 16 bits.
+        // Formatting arguments have 16-bit widths.
         let spaces = std::iter::repeat_n(' ', widest - width(&text));
         if cell.is_number() {
             line.extend(spaces);

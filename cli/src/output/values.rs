@@ -1,4 +1,5 @@
-//! Which values does arrow print as something else?
+//! Values that arrow would print wrongly or not at all: times out of range, bytes, and infinite
+//! doubles.
 
 use std::{fmt::Write, sync::Arc};
 
@@ -10,21 +11,21 @@ use arrow::{
     json::writer::{Encoder, EncoderFactory, EncoderOptions, NullableEncoder},
 };
 
-/// The first and the last second that arrow can print, of the years -262143 and 262142. Others it
-/// prints as an error.
+/// The first and last second that arrow can print, in the years -262143 and 262142. It prints
+/// others as an error.
 const SECONDS: std::ops::RangeInclusive<i64> = -8_334_601_228_800..=8_210_266_876_799;
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Refuses times that cannot be printed.
+/// Refuses times that arrow cannot print.
 pub(super) fn check(batch: &RecordBatch) -> Result<(), ArrowError> {
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
-        // A second has so many of them, or they have so many seconds.
+        // Units per second, or seconds per unit.
         let (of_second, seconds) = match column.data_type() {
             DataType::Date32 => (1, SECONDS_PER_DAY),
             DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => (1_000, 1),
             DataType::Timestamp(TimeUnit::Second, _) => (1, 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => (1_000_000, 1),
-            // All of 64 bits can be printed.
+            // All 64-bit values can be printed.
             _ => continue,
         };
         let numbers = cast(column, &DataType::Int64)?;
@@ -43,7 +44,7 @@ pub(super) fn check(batch: &RecordBatch) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// The batch with its bytes as texts, as PostgreSQL writes them: `\x6162`.
+/// The batch with its bytes as text in PostgreSQL's notation: `\x6162`.
 pub(super) fn with_bytes_as_texts(batch: &RecordBatch) -> Result<Option<RecordBatch>, ArrowError> {
     let schema = batch.schema_ref();
     if !schema.fields().iter().any(|field| field.data_type().is_binary()) {
@@ -70,7 +71,7 @@ pub(super) fn with_bytes_as_texts(batch: &RecordBatch) -> Result<Option<RecordBa
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map(Some)
 }
 
-/// Writes doubles that JSON has no number for as PostgreSQL does: `"NaN"`, `"Infinity"`,
+/// Writes doubles that JSON cannot represent as PostgreSQL does: `"NaN"`, `"Infinity"`,
 /// `"-Infinity"`.
 #[derive(Debug)]
 pub(super) struct Doubles;

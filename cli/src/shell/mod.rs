@@ -1,4 +1,4 @@
-//! What is typed at the prompt.
+//! The shell's prompt and the parsing of its input.
 
 mod prompt;
 mod statement;

@@ -1,5 +1,5 @@
-//! How are statements read? From a terminal with editing, history and continuation lines; from
-//! anything else as a script.
+//! Reads statements: from a terminal with editing, history and continuation lines, or from a
+//! script.
 
 use super::{Typed, is_complete, parse};
 use crate::failure::Failure;
@@ -14,11 +14,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Statements one after the other.
+/// Source of statements.
 pub(crate) enum Prompt {
-    /// A person types.
+    /// Typed by a person.
     Terminal(Box<Editor<Statements, FileHistory>>, PathBuf),
-    /// A script.
+    /// Read from a script.
     Script(Box<dyn BufRead>),
 }
 
@@ -38,14 +38,14 @@ fn failure(error: &ReadlineError) -> Failure {
 }
 
 impl Prompt {
-    /// A prompt that keeps its history in `history`.
+    /// Opens a prompt that keeps its history in the file `history`.
     pub(crate) fn open(history: &Path) -> Result<Self, Failure> {
         if !stdin().is_terminal() {
             return Ok(Self::Script(Box::new(stdin().lock())));
         }
         let mut editor = Editor::new().map_err(|error| failure(&error))?;
         editor.set_helper(Some(Statements));
-        // The first time there is no history yet.
+        // There is no history before the first use.
         if history.exists()
             && let Err(error) = editor.load_history(history)
         {
@@ -58,7 +58,7 @@ impl Prompt {
         matches!(self, Self::Terminal(..))
     }
 
-    /// The next thing typed; `None` at the end. Ctrl-C drops what was typed so far.
+    /// The next input; `None` at the end. Ctrl-C discards the current input.
     pub(crate) fn read(&mut self) -> Result<Option<Typed>, Failure> {
         match self {
             Self::Terminal(editor, history) => match editor.readline("rackscan> ") {

@@ -1,14 +1,15 @@
-//! Is what was typed so far a whole statement, and which command of the shell is it?
+//! Parses the input of the prompt: whether a statement is complete, and which command of the shell
+//! it is.
 //!
-//! Pure: the prompt asks after every line.
+//! All functions are pure; the prompt calls them after every line.
 
 use crate::args::PlacementArgument;
 use clap::ValueEnum;
 
-/// One thing typed at the prompt.
+/// One input at the prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Typed {
-    /// Nothing but blanks or comments.
+    /// Only blanks or comments.
     Nothing,
     /// SQL without its semicolon.
     Sql(String),
@@ -22,7 +23,7 @@ pub(crate) enum Typed {
     Help,
     /// `\q`
     Quit,
-    /// Something else after a backslash: the message to print.
+    /// Another backslash command: the message to print.
     Unknown(String),
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn is_complete(text: &str) -> bool {
         || matches!(scan(trimmed), Ending::Semicolon | Ending::Blank)
 }
 
-/// What was typed.
+/// Parses one complete input.
 pub(crate) fn parse(text: &str) -> Typed {
     let trimmed = text.trim();
     if let Some(command) = trimmed.strip_prefix('\\') {
@@ -75,7 +76,7 @@ fn backslash(command: &str) -> Typed {
 enum Ending {
     /// Only blanks and comments.
     Blank,
-    /// A semicolon was the last thing outside comments.
+    /// The last character outside of comments was a semicolon.
     Semicolon,
     /// Inside a quote or a comment, or without a semicolon.
     Open,

@@ -1,7 +1,7 @@
-//! What does an answer of the program say about the cells?
+//! Parses answers of the program into values of cells.
 //!
 //! Invariants
-//! - What cannot be understood is an error of the program, not a read of nothing.
+//! - Output that cannot be parsed is an error of the program, not a read that found nothing.
 
 use super::{
     history::{Cell, NOTHING, Number},
@@ -10,7 +10,7 @@ use super::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Each line an object. Of nothing found a blank line is printed.
+/// Parses one object per line. An empty result prints a blank line.
 fn objects(text: &str) -> Result<Vec<Value>, String> {
     let lines = text.lines().filter(|line| !line.is_empty());
     let parsed = lines.map(|line| serde_json::from_str(line).map_err(|error| format!("{error} in {line:?}")));
@@ -21,12 +21,12 @@ fn number(text: &str) -> Result<Number, String> {
     text.parse().map_err(|error| format!("the value {text:?} is no number of a write: {error}"))
 }
 
-/// What `kv get` has printed.
+/// The output of `kv get`.
 pub(crate) fn value(out: &str) -> Result<Number, String> {
     number(out.trim_end())
 }
 
-/// What `kv multi-get` or `kv scan` has printed: of these cells, or of all that are found.
+/// The output of `kv multi-get` or `kv scan`: for these cells, or for all that are found.
 pub(crate) fn pairs(out: &str, asked: impl Iterator<Item = Cell>) -> Result<BTreeMap<Cell, Number>, String> {
     let mut found: BTreeMap<Cell, Number> = asked.map(|cell| (cell, NOTHING)).collect();
     for object in objects(out)? {
@@ -40,8 +40,7 @@ pub(crate) fn pairs(out: &str, asked: impl Iterator<Item = Cell>) -> Result<BTre
     Ok(found)
 }
 
-/// What `SELECT k, v` has printed: the rows of a table whose other rows are not there, or of one
-/// row only.
+/// The output of `SELECT k, v`: the rows of a table without other rows, or one row only.
 pub(crate) fn rows(out: &str, table: &Table, only: Option<u64>) -> Result<BTreeMap<Cell, Number>, String> {
     let mut found = match only {
         Some(key) => [(table.row(key), NOTHING)].into(),
@@ -58,7 +57,7 @@ pub(crate) fn rows(out: &str, table: &Table, only: Option<u64>) -> Result<BTreeM
     Ok(found)
 }
 
-/// The number in the only row of the counter.
+/// The number in the counter's only row.
 pub(crate) fn counter(out: &str) -> Result<u64, String> {
     match objects(out)?.as_slice() {
         [object] => object["v"].as_u64().ok_or_else(|| format!("no v in {object}")),
@@ -66,7 +65,7 @@ pub(crate) fn counter(out: &str) -> Result<u64, String> {
     }
 }
 
-/// How many rows each statement of a script says that it has changed.
+/// The number of rows that each statement of a script reports as changed.
 pub(crate) fn changed(out: &str) -> Result<Vec<u64>, String> {
     let objects = objects(out)?;
     let counts = objects.iter().filter_map(|object| {

@@ -1,4 +1,4 @@
-//! A cluster of real processes, and what can be done to them.
+//! A cluster of real processes, and the ways to harm and repair it.
 //!
 //! Invariants
 //! - Nodes are children of this process with a lifeline: they end with it, however it ends.
@@ -23,17 +23,17 @@ use std::{
 
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const DISK_BYTES: u64 = 96 << 20;
-/// Below the ports that the kernel hands out.
+/// Below the ephemeral ports of the kernel.
 const PORT_FIRST: u16 = 7500;
 
-/// How a cluster is made.
+/// Environments of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Over shared memory.
     Memory,
-    /// Over tcp, each node in a network namespace of its own.
+    /// Over tcp, with a network namespace for each node.
     Network,
-    /// Over shared memory, the folder of each node in a filesystem of its own.
+    /// Over shared memory, with a filesystem for the folder of each node.
     Disks,
 }
 
@@ -49,15 +49,15 @@ pub(crate) struct Cluster {
     number: u64,
     network: Option<Network>,
     disks: Vec<Disk>,
-    /// Entries of the configuration are in this order, with these values.
+    /// The order of the configuration's entries, and their values.
     order: Vec<usize>,
     cache_mib: u64,
-    /// Of its clients, in tests of these tests.
+    /// A defect of its clients, in tests of these tests.
     pub(crate) defect: Option<Arc<Defect>>,
 }
 
 impl Cluster {
-    /// Makes and starts one, or says what this stage lacks.
+    /// Creates and starts a cluster, or says what this stage lacks.
     pub(crate) fn new(folder: &Path, nodes: usize, stage: Stage, number: u64) -> Result<Self, String> {
         let network = if stage == Stage::Network { Some(Network::new(nodes)?) } else { None };
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -134,14 +134,14 @@ impl Cluster {
         text
     }
 
-    /// Edits the file without a change of what it means.
+    /// Edits the file without changing its meaning.
     pub(crate) fn edit_harmlessly(&mut self, random: &mut fastrand::Rng) {
         random.shuffle(&mut self.order);
         self.cache_mib = random.u64(4..16);
         self.configure();
     }
 
-    /// Takes a node out of the file, which clients and nodes that start from now on read.
+    /// Removes a node from the file that clients and newly started nodes read.
     pub(crate) fn edit_members(&mut self, node: usize) {
         self.order.retain(|other| *other != node);
         self.configure();
@@ -160,7 +160,7 @@ impl Cluster {
         if self.nodes[node].child.is_some() {
             return;
         }
-        // With another list of nodes it refuses to start, which is a promise of its own.
+        // A node refuses to start with another list of nodes, which another test covers.
         self.restore_members();
         let log = File::options().create(true).append(true).open(self.log_of(node)).expect("a log");
         let _ = fs::remove_file(self.folder.join(format!("node{node}.socket")));
@@ -193,7 +193,7 @@ impl Cluster {
         }
     }
 
-    /// What a node that was started said last, if it has ended.
+    /// An error with a node's last message, if the node has ended.
     fn check_runs(&mut self, node: usize) -> Result<(), String> {
         if let Some(child) = &mut self.nodes[node].child
             && let Ok(Some(status)) = child.try_wait()
@@ -205,8 +205,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until a node that listens has met the others: they keep replicas of its log, and it of
-    /// theirs.
+    /// Waits until a listening node has connected to the others: they keep replicas of its log, and
+    /// it of theirs.
     pub(crate) fn wait_until_met(&mut self, node: usize) -> Result<(), String> {
         let deadline = Instant::now() + START_TIME_MAX;
         let words = ["cluster", "status", "--format", "ndjson"].map(str::to_owned);
@@ -226,16 +226,16 @@ impl Cluster {
         }
     }
 
-    /// Whether a node takes connections. Its own network is asked for listening sockets, ours for a
-    /// connection.
+    /// Whether a node accepts connections. In a network namespace this checks for a listening
+    /// socket, otherwise it connects.
     fn is_listening(&self, node: usize) -> bool {
         let Some(pid) = self.nodes[node].child.as_ref().map(Child::id) else { return false };
         if self.network.is_none() {
             return std::os::unix::net::UnixStream::connect(self.folder.join(format!("node{node}.socket")))
                 .is_ok();
         }
-        // `ip` becomes the node; before that its network is ours, where nobody listens on the port
-        // in the state 0A.
+        // `ip` becomes the node; before that its network is this process's, where nobody listens on
+        // the port in the state 0A.
         let sockets = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
         let port = format!(":{PORT_FIRST:04X} ");
         sockets.lines().any(|line| line.contains(&port) && line.contains(" 0A "))
@@ -249,7 +249,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a node as a power cut of its process would.
+    /// Kills a node, like a power cut of its process.
     pub(crate) fn kill(&mut self, node: usize) {
         if let Some(mut child) = self.nodes[node].child.take() {
             end(&mut child);
@@ -268,10 +268,10 @@ impl Cluster {
         }
     }
 
-    /// Deletes all that a node has, which does not run.
+    /// Deletes all data of a node that does not run.
     pub(crate) fn wipe(&self, node: usize) {
         assert!(self.nodes[node].child.is_none(), "only the folder of a node that does not run is deleted");
-        // The folder may be where a filesystem is mounted.
+        // The folder itself may be a mount point.
         for entry in fs::read_dir(self.folder_of(node)).into_iter().flatten().flatten() {
             let path = entry.path();
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -281,12 +281,12 @@ impl Cluster {
         }
     }
 
-    /// Copies all that a node has, which does not run, to a place beside.
+    /// Copies all data of a node that does not run.
     pub(crate) fn save(&self, node: usize) {
         copy(&self.folder_of(node), &self.folder.join(format!("saved{node}")));
     }
 
-    /// Puts that copy in the place of what the node has.
+    /// Replaces the node's data by that copy.
     pub(crate) fn restore(&self, node: usize) {
         self.wipe(node);
         copy(&self.folder.join(format!("saved{node}")), &self.folder_of(node));
@@ -316,7 +316,7 @@ impl Cluster {
     }
 }
 
-/// Copies a folder and what is in it; holes of files stay holes.
+/// Copies a folder recursively, and keeps holes of files.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to.join("copies"));
     fs::create_dir_all(to).expect("a folder");

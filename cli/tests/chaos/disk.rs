@@ -1,5 +1,4 @@
-//! A small filesystem of its own for a node's folder, which can be filled. Needs root, mount and
-//! mkfs.ext4.
+//! A small filesystem for a node's folder, which can be filled. Needs root, mount and mkfs.ext4.
 //!
 //! Invariants
 //! - It is unmounted at the end.
@@ -34,7 +33,7 @@ fn text(path: &Path) -> &str {
 }
 
 impl Disk {
-    /// Makes one of so many bytes and mounts it there, or says what is missing.
+    /// Creates a filesystem of this size and mounts it, or says what is missing.
     pub(crate) fn new(image: PathBuf, at: PathBuf, bytes: u64) -> Result<Self, String> {
         std::fs::create_dir_all(&at).map_err(|error| error.to_string())?;
         let file = std::fs::File::create(&image).map_err(|error| error.to_string())?;
@@ -44,17 +43,17 @@ impl Disk {
         Ok(Self { image, at })
     }
 
-    /// Takes all space that is left, but for so many bytes.
+    /// Uses all free space except `but_bytes`.
     pub(crate) fn fill(&self, but_bytes: u64) {
         let stat = rustix::fs::statvfs(&self.at).expect("its size");
         let free = stat.f_bavail * stat.f_frsize;
         let file = std::fs::File::create(self.ballast()).expect("a file");
         let bytes = free.saturating_sub(but_bytes);
-        // Nodes may take some of it meanwhile: as much as there is then is enough.
+        // Nodes may use some of it meanwhile, so this may fail; then the disk is full enough.
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes.max(1));
     }
 
-    /// Gives it back.
+    /// Frees the space.
     pub(crate) fn empty(&self) {
         let _ = std::fs::remove_file(self.ballast());
     }
@@ -66,7 +65,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What a killed process had open is closed a moment after its end.
+        // The files of a killed process are closed only shortly after its end.
         let deadline = Instant::now() + UNMOUNT_TIME_MAX;
         let mut unmounted = run("umount", &[text(&self.at)]);
         while unmounted.is_err() && Instant::now() < deadline {

@@ -1,27 +1,28 @@
-//! What is done to a cluster in a round, and how it is undone?
+//! Harms a cluster in a round, and repairs it.
 //!
 //! Invariants
-//! - At most two nodes are harmed at a time, which the parity and the log replicas bear; a power
-//!   cut harms all of them and takes nothing. One node is wiped after a power cut, as a log may
-//!   have one replica by then.
-//! - What is wiped was whole before: everything was settled, with all log replicas, when the round
-//!   began.
+//! - At most two nodes are harmed at a time, which parity and log replicas tolerate. A power cut
+//!   harms all nodes but loses no data. After a power cut only one node is wiped, because a log may
+//!   have a single replica then.
+//! - Data that is wiped was intact before: when the round began, everything was settled, with all
+//!   log replicas.
 
 use super::{cluster::Cluster, kinds::Fault, workload::SKEWS, world::World};
 use std::{os::unix::fs::FileExt, time::Duration};
 
-/// Most moments that a node is stopped for.
+/// Maximum milliseconds for which a node is stopped briefly.
 const PAUSE_MAX_MS: u64 = 1500;
 const HANG_MAX_MS: u64 = 12_000;
-/// Longer than log replicas are waited for, and than clients take to connect beside stopped nodes.
+/// Longer than nodes wait for log replicas, and than clients take to connect while nodes are
+/// stopped.
 const ALONE_MAX_MS: u64 = 9_000;
-/// What a full disk has left.
+/// Maximum free bytes of a full disk.
 const LEFT_BYTES_MAX: u64 = 256 << 10;
 const LABEL_BYTES: u64 = 64 << 10;
 const SECTOR_BYTES: u64 = 4096;
 const FLIPS: usize = 20;
 
-/// What goes wrong in a round, and where.
+/// The faults of a round, and the nodes they harm.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
@@ -29,11 +30,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Draws faults of those that this cluster can have, and nodes.
+    /// Draws nodes, and faults that are possible in this cluster.
     pub(crate) fn draw(possible: &[Fault], nodes: usize, random: &mut fastrand::Rng) -> Self {
         let count = [0, 1, 1, 2, 2, 3][random.usize(0..6)];
         let mut faults: Vec<Fault> = random.choose_multiple(possible.iter().copied(), count);
-        // Flipped bytes, and folders that are lost or old, are each as much as parity bears.
+        // Flipped bytes, lost folders and old folders each use up what parity tolerates.
         let harms = |fault: &Fault| {
             matches!(
                 fault,
@@ -56,8 +57,8 @@ impl Plan {
         faults.sort_unstable();
         let victims = if random.bool() { 1 } else { 2 };
         let mut victims = random.choose_multiple(0..nodes, victims);
-        // Nodes of a power cut die one after the other: what one has written last may lie on its
-        // own disk and that of one replica alone, and both are not to be wiped then.
+        // Nodes of a power cut die one after the other: the last writes of a node may be on its own
+        // disk and that of one replica alone, and must not be wiped on both.
         let is_wiped = |fault: &Fault| matches!(fault, Fault::Wipe | Fault::Unrebuilt);
         if faults.contains(&Fault::Power) && faults.iter().any(is_wiped) {
             victims.truncate(1);
@@ -66,12 +67,12 @@ impl Plan {
     }
 }
 
-/// The faults of a round, while they last.
+/// The faults of a round while they last.
 pub(crate) struct Running<'a> {
     pub(crate) world: &'a World,
     pub(crate) cluster: &'a mut Cluster,
     pub(crate) plan: &'a Plan,
-    /// Nodes that are to be rebuilt when all are there again.
+    /// Nodes to rebuild when all are available again.
     pub(crate) to_rebuild: Vec<usize>,
     pub(crate) to_scrub: bool,
 }
@@ -81,7 +82,7 @@ impl Running<'_> {
         self.world.log("fault", what);
     }
 
-    /// Lets a fault begin.
+    /// Starts a fault.
     pub(crate) fn begin(&mut self, fault: Fault, random: &mut fastrand::Rng) {
         *self.world.state().counts.faults.entry(fault).or_default() += 1;
         let victims = self.plan.victims.clone();
@@ -107,7 +108,7 @@ impl Running<'_> {
                 }
             }
             Fault::Alone => self.lose_alone(victims[0], random),
-            // Of a folder that was deleted nothing can be copied.
+            // A deleted folder cannot be copied.
             Fault::Restore if self.to_rebuild.contains(&victims[0]) => {}
             Fault::Restore => {
                 let node = victims[0];
@@ -140,7 +141,8 @@ impl Running<'_> {
         }
     }
 
-    /// What a node has written while no other node kept its log is lost with its disk.
+    /// Loses a node's disk after the node has written while no other node kept its log: those
+    /// writes are lost.
     fn lose_alone(&mut self, node: usize, random: &mut fastrand::Rng) {
         let nodes = self.cluster.nodes.len();
         let others = [(node + 1) % nodes, (node + 2) % nodes];
@@ -177,7 +179,7 @@ impl Running<'_> {
         }
     }
 
-    /// Changes a bit in some sectors of a node's device that have something in them.
+    /// Changes a bit in some sectors of a node's device that are not empty.
     fn flip(&mut self, node: usize, random: &mut fastrand::Rng) {
         self.to_scrub = true;
         let path = self.cluster.device_of(node);
@@ -205,7 +207,7 @@ impl Running<'_> {
         self.log(&format!("a bit was flipped in each of {} sectors of node {node}", chosen.len()));
     }
 
-    /// Ends what still lasts: everybody runs, has the right clock, and reaches everybody.
+    /// Ends all faults: all nodes run, have the right clock, and reach each other.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         if let Some(network) = self.cluster.network() {
             network.heal();
@@ -230,14 +232,14 @@ impl Running<'_> {
         self.start()
     }
 
-    /// Starts a node with an older folder. It refuses, if others have seen a later start of it;
+    /// Starts a node with an older folder. If others have seen a later start of it, it refuses;
     /// then its folder is removed, as `rackscan rebuild` does on the node's host.
     fn replace_outdated(&mut self, node: usize) -> Result<(), String> {
         let others = (0..self.cluster.nodes.len()).filter(|other| *other != node);
         others.clone().for_each(|other| self.cluster.start(other));
         others.clone().try_for_each(|other| self.cluster.wait_until_ready(other))?;
         self.cluster.start(node);
-        // It may listen for a moment, until another node tells it.
+        // It may listen briefly, until another node tells it.
         let outcome = self.cluster.wait_until_ready(node).and_then(|()| self.cluster.wait_until_met(node));
         match outcome {
             Err(refusal) if refusal.contains("the folder is outdated") => {
@@ -250,7 +252,7 @@ impl Running<'_> {
         }
     }
 
-    /// Before anything happens: what a later fault needs.
+    /// Runs before the round: prepares what a later fault needs.
     pub(crate) fn prepare(&mut self) -> Result<(), String> {
         if self.plan.faults.contains(&Fault::Stale) {
             let node = self.plan.victims[0];
@@ -261,12 +263,12 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Whether a node lost everything and stays away until the round ends.
+    /// Whether a node lost everything and does not run until the round ends.
     fn is_gone(&self, node: usize) -> bool {
         !self.plan.faults.contains(&Fault::Unrebuilt) && self.to_rebuild.contains(&node)
     }
 
-    /// Starts nodes that do not run in the middle of the round, but for those that lost everything.
+    /// Starts nodes that do not run in the middle of the round, except those that lost everything.
     pub(crate) fn start_some(&mut self) -> Result<(), String> {
         let nodes: Vec<usize> = (0..self.cluster.nodes.len()).filter(|node| !self.is_gone(*node)).collect();
         nodes.iter().for_each(|node| self.cluster.start(*node));

@@ -1,4 +1,4 @@
-//! Can a store that keeps its promises have given these answers?
+//! Checks whether a correct store can have given the recorded answers.
 //!
 //! ```text
 //! Write: its number, the cells it writes or deletes, from .. to, how it ended     Read: cell -> number of the write whose value was found (or nothing), from .. to
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A cell is a key of `kv`, a row of a table, or the existence of a table. Each write stores its
-//! own number, so a read names the write that it found.
+//! own number, so a read identifies the write that it found.
 //!
 //! What is checked
 //! - **Linearizability of each cell** (Gibbons and Korach 1997, for registers whose values are
@@ -18,13 +18,14 @@
 //!   was superseded never returns.
 //! - **Writes in doubt** (killed clients, lost answers) have no end: they may take effect at any
 //!   later time, or never. Once read they stay. When no node has anything in doubt any more and
-//!   nobody writes (`settle`), they are decided: what is not there then never comes.
-//! - **Refused writes** are never seen, and no read sees a value before its write began.
+//!   nobody writes (`settle`), they are decided: a write that is not visible then never takes
+//!   effect.
+//! - **Refused writes** are never visible, and no read finds a value before its write began.
 //! - **Atomic visibility**: a read that finds one part of a write finds no surely older value where
 //!   that write has another part.
 //!
 //! Invariants
-//! - No false alarm: whatever is reported contradicts every order of the operations. Reads that
+//! - No false alarm: every reported violation contradicts every order of the operations. Reads that
 //!   find nothing may belong to any deletion (deletions have no value of their own); a violation is
 //!   reported only if no deletion explains the read.
 //! - RAMP promises atomic visibility and no snapshots: a reader of several cells may see a write
@@ -40,10 +41,10 @@ use std::{
 /// The number of a write. No write has [`NOTHING`].
 pub(crate) type Number = u64;
 
-/// What a read finds where nothing is.
+/// What a read finds in an empty cell.
 pub(crate) const NOTHING: Number = 0;
 
-/// What is written and read: the name of a key, a row, or a table.
+/// A place that is written and read: the name of a key, a row, or a table.
 pub(crate) type Cell = String;
 
 /// How a write ended, as far as its client knows.
@@ -51,9 +52,9 @@ pub(crate) type Cell = String;
 pub(crate) enum End {
     /// It was acknowledged.
     Acknowledged,
-    /// It was refused with the words that nothing was written.
+    /// It was refused, with a message that nothing was written.
     Refused,
-    /// Nobody knows.
+    /// Its outcome is not known.
     InDoubt,
 }
 
@@ -74,15 +75,15 @@ pub(crate) struct Read {
     pub(crate) found: BTreeMap<Cell, Number>,
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// It was answered by SQL, which counts as committed everywhere what is committed at one node.
+    /// Whether SQL answered it, which treats a write as committed everywhere once it is committed
+    /// at one node.
     pub(crate) is_sql: bool,
-    /// Nothing was in doubt and nobody wrote while it ran: what it found is settled.
+    /// Whether nothing was in doubt and nobody wrote while it ran, so that what it found is final.
     pub(crate) is_settled: bool,
 }
 
 impl Read {
-    /// Whether what it found of a write of several cells may be seen before that is committed
-    /// everywhere.
+    /// Whether it may find a part of a write of several cells before that is committed everywhere.
     fn is_early(&self) -> bool {
         !self.is_settled && (self.is_sql || self.found.len() > 1)
     }
@@ -92,7 +93,7 @@ impl Read {
     }
 }
 
-/// An answer that no store which keeps its promises gives.
+/// An answer that no correct store gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(String);
 
@@ -126,14 +127,14 @@ impl Group {
     }
 }
 
-/// All that happened since everything was last settled.
+/// All operations since everything was last settled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     writes: BTreeMap<Number, Write>,
     reads: Vec<Read>,
     /// Writes that were superseded, or did not take effect, before everything was settled.
     past: BTreeSet<Number>,
-    /// Cells that had a value when the history began: nothing is no beginning for them.
+    /// Cells that had a value when the history began, and so did not begin empty.
     began_with: BTreeSet<Cell>,
 }
 
@@ -142,7 +143,7 @@ pub(crate) struct History {
 struct Groups {
     values: BTreeMap<Number, Group>,
     deletions: Vec<Group>,
-    /// Reads that found nothing, by their positions.
+    /// Indexes of reads that found nothing.
     nothing: Vec<usize>,
 }
 
@@ -157,7 +158,7 @@ impl History {
         self.reads.push(read);
     }
 
-    /// How many writes are in doubt, and how many of those some read has found.
+    /// The number of writes in doubt, and of those that some read has found.
     pub(crate) fn in_doubt(&self) -> (u64, u64) {
         let found: BTreeSet<Number> =
             self.reads.iter().flat_map(|read| read.found.values().copied()).collect();
@@ -178,7 +179,7 @@ impl History {
         violations
     }
 
-    /// The group of each value, and what is wrong with reads by themselves.
+    /// The group of each value; also reports reads that are wrong by themselves.
     fn groups(&self, violations: &mut Vec<Violation>) -> BTreeMap<&Cell, Groups> {
         let mut cells: BTreeMap<&Cell, Groups> = BTreeMap::new();
         for write in self.writes.values().filter(|write| write.end != End::Refused) {
@@ -213,7 +214,7 @@ impl History {
         cells
     }
 
-    /// Why no read may find this there.
+    /// Why no read may find this number in the cell.
     fn problem(&self, read: &Read, cell: &Cell, number: Number) -> Option<String> {
         let Some(write) = self.writes.get(&number) else {
             let is_past = self.past.contains(&number);
@@ -273,7 +274,7 @@ impl History {
     fn explanations(&self, cell: &Cell, read: &Read, groups: &Groups) -> Vec<Group> {
         let beginning = Group { first_end: 0, last_start: 0 };
         let begins = (!self.began_with.contains(cell)).then_some(beginning);
-        // A deletion may be of several cells, and nobody knows which one it was.
+        // A deletion may be of several cells, and it is not known which deletion the read found.
         let deletions = groups.deletions.iter().copied().filter(|deletion| deletion.last_start <= read.to);
         let with = |group: Group| group.with(read, read.is_early());
         let candidates = begins.into_iter().chain(deletions).map(with);
@@ -313,9 +314,9 @@ impl History {
         }
     }
 
-    /// Begins anew with what a read of all cells has found while nothing was in doubt. Writes in
-    /// doubt that it did not find are decided: they never surface. `present` are cells of which the
-    /// read tells no number, but that they are there.
+    /// Starts a new history from a read of all cells while nothing was in doubt. Writes in doubt
+    /// that it did not find are decided: they never become visible. `present` are cells that exist,
+    /// but whose number the read does not tell.
     pub(crate) fn settle(&mut self, last: &Read, present: impl IntoIterator<Item = Cell>) {
         assert!(last.is_settled, "only what is settled may be forgotten");
         let found: BTreeSet<Number> = last.found.values().copied().collect();
@@ -323,7 +324,7 @@ impl History {
         for (number, mut write) in std::mem::take(&mut self.writes) {
             let is_refused = write.end == End::Refused;
             if found.contains(&number) {
-                // It counts only where it was found; elsewhere it was superseded.
+                // The write counts only where it was found; elsewhere it was superseded.
                 write.cells.retain(|cell, _| last.found.get(cell).is_none_or(|found| *found == number));
                 (write.end, write.to) = (End::Acknowledged, write.to.min(last.to));
                 kept.insert(number, write);

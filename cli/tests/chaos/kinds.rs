@@ -1,41 +1,41 @@
-//! Which faults and operations are there, which of them are drawn, and how often was each met?
+//! The faults and operations that can be drawn, and counters of how often each occurred.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// The variable that names the faults to draw, by commas. All are drawn without it.
+/// The variable with a comma-separated list of the faults to draw; without it, all are drawn.
 pub(crate) const FAULTS_VARIABLE: &str = "RACKSCAN_FAULTS";
 
-/// What goes wrong in a round.
+/// The faults of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// One or two nodes are killed by SIGKILL and started again.
     Kill,
     /// All nodes are killed at once, as by a power cut.
     Power,
-    /// One or two nodes are stopped by SIGSTOP for a moment.
+    /// One or two nodes are stopped briefly by SIGSTOP.
     Pause,
     /// One or two nodes are stopped by SIGSTOP for many seconds.
     Hang,
     /// One or two nodes are killed and their folders deleted; they are started and rebuilt when the
     /// round ends.
     Wipe,
-    /// The same, but they are started at once and rebuilt when the round ends: tables are loaded
-    /// and flushed between.
+    /// Like [`Fault::Wipe`], but the nodes are started at once and rebuilt when the round ends:
+    /// tables are loaded and flushed in between.
     Unrebuilt,
-    /// The nodes that keep replicas of a node's log are stopped; the node goes on alone, is killed
-    /// and started, then killed again, and its folder is deleted.
+    /// The nodes that keep replicas of a node's log are stopped. The node continues alone, is
+    /// killed and started, then killed again, and its folder is deleted.
     Alone,
     /// A node is killed, its folder is copied elsewhere, deleted, and put back as it was.
     Restore,
-    /// A node gets the folder that it had some time before.
+    /// A node gets its folder back as it was some time before.
     Stale,
     /// Bytes are flipped in the devices of a node.
     Flip,
-    /// Clients are killed in the middle of what they do.
+    /// Clients are killed in the middle of their work.
     Clients,
-    /// The configuration is edited without a change of its meaning, and nodes are started by it.
+    /// The configuration is edited without changing its meaning, and nodes are started with it.
     Config,
-    /// Nodes are taken out of the list of nodes, or added to it.
+    /// Nodes are removed from the list of nodes, or added to it.
     Members,
     /// Clients whose clocks are wrong.
     ClientClock,
@@ -47,7 +47,7 @@ pub(crate) enum Fault {
     Cut,
     /// Tables are replaced and dropped while others write to them.
     Replace,
-    /// Clients add to one number by UPDATE, all at once.
+    /// Many clients increment one number by UPDATE concurrently.
     Increments,
 }
 
@@ -61,7 +61,7 @@ const fn drawn(fault: Fault, name: &'static str) -> FaultKind {
     FaultKind { fault, name }
 }
 
-/// All of them.
+/// All faults.
 pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Kill, "kill"),
     drawn(Fault::Power, "power"),
@@ -84,7 +84,7 @@ pub(crate) const FAULTS: &[FaultKind] = &[
     drawn(Fault::Replace, "replace"),
 ];
 
-/// What [`FAULTS_VARIABLE`] says.
+/// The value of [`FAULTS_VARIABLE`].
 pub(crate) fn names() -> String {
     std::env::var(FAULTS_VARIABLE).unwrap_or_else(|_| "all".to_owned())
 }
@@ -112,7 +112,7 @@ fn chosen_by(names: &str) -> Vec<Fault> {
     chosen
 }
 
-/// What a client does.
+/// Operations of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Put,
@@ -134,11 +134,11 @@ pub(crate) enum Operation {
     Fsck,
     Rebuild,
     Status,
-    /// Drawn with the fault of that name only.
+    /// Drawn only with the fault of that name.
     Increment,
 }
 
-/// Each operation, and how many of all drawn ones it is.
+/// Each operation and its weight.
 pub(crate) const OPERATIONS: &[(Operation, u32)] = &[
     (Operation::Put, 12),
     (Operation::PutSeveral, 10),
@@ -161,13 +161,13 @@ pub(crate) const OPERATIONS: &[(Operation, u32)] = &[
     (Operation::Status, 2),
 ];
 
-/// One of every so many operations adds to the number, where clients do.
+/// One in this many operations increments the number, if clients do so.
 const INCREMENTS_ONE_IN: u32 = 3;
 
-/// One of every so many operations loads or drops a table, where tables are replaced.
+/// One in this many operations loads or drops a table, if tables are replaced.
 const REPLACEMENTS_ONE_IN: u32 = 5;
 
-/// One of them, by their weights.
+/// Draws one by their weights.
 pub(crate) fn draw(random: &mut fastrand::Rng, faults: &[Fault]) -> Operation {
     if faults.contains(&Fault::Increments) && random.u32(0..INCREMENTS_ONE_IN) == 0 {
         return Operation::Increment;
@@ -194,21 +194,21 @@ pub(crate) struct Ends {
     pub(crate) in_doubt: u64,
 }
 
-/// What a run has met.
+/// Counters of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) rounds: u64,
     pub(crate) clusters: u64,
     pub(crate) faults: BTreeMap<Fault, u64>,
     pub(crate) operations: BTreeMap<Operation, Ends>,
-    /// Writes in doubt that were seen later.
+    /// Writes in doubt that became visible later.
     pub(crate) surfaced: u64,
-    /// Of writes in doubt, how many were decided without being seen.
+    /// Writes in doubt that were decided without becoming visible.
     pub(crate) decided: u64,
 }
 
 impl Counts {
-    /// Adds what another cluster has met.
+    /// Adds the counters of another cluster.
     pub(crate) fn add(&mut self, other: Self) {
         self.rounds += other.rounds;
         self.clusters += other.clusters;
@@ -225,7 +225,7 @@ impl Counts {
         }
     }
 
-    /// The last line of a run.
+    /// The summary line of a run.
     pub(crate) fn line(&self) -> String {
         let mut line = format!("{} rounds of {} clusters; faults:", self.rounds, self.clusters);
         for kind in FAULTS {
@@ -241,7 +241,7 @@ impl Counts {
         line
     }
 
-    /// What a long run should have met, and did not.
+    /// What a long run should have covered, but did not.
     pub(crate) fn missing(&self, chosen: &[Fault]) -> Vec<String> {
         let faults = FAULTS
             .iter()

@@ -1,12 +1,12 @@
-//! Does the real program keep what it has acknowledged, whatever goes wrong around it?
+//! Tests that the real program keeps what it has acknowledged while faults occur around it.
 //!
 //! ```text
-//! seed -> clusters of 4 or 5 nodes, each for some rounds -> round: clients beside faults -> everything comes back -> settled -> history::check
+//! seed -> clusters of 4 or 5 nodes, each for some rounds -> round: clients and faults -> all faults end -> settled -> history::check
 //! ```
 //!
-//! `RACKSCAN_CASES` is how many rounds are run, `RACKSCAN_FAULTS` which faults are drawn (decision
-//! 0049), `RACKSCAN_SEED` where they are drawn from. What is drawn depends on the seed; processes
-//! and threads do not, so a run is alike and not the same. A failure prints the seed, the round,
+//! `RACKSCAN_CASES` is the number of rounds, `RACKSCAN_FAULTS` selects the faults to draw (decision
+//! 0049), `RACKSCAN_SEED` is the seed. All random choices depend on the seed; processes and threads
+//! do not, so runs of one seed are similar but not identical. A failure prints the seed, the round,
 //! and the event log.
 
 mod answers;
@@ -31,10 +31,10 @@ use std::path::{Path, PathBuf};
 use world::World;
 
 const ROUNDS: u64 = 12;
-/// Where a short run begins.
+/// First seed of a short run.
 const SHORT_SEED: u64 = 0x5eed;
 const ROUNDS_OF_A_CLUSTER: u64 = 25;
-/// A run of so many rounds meets everything that is drawn.
+/// A run of this many rounds covers everything that is drawn.
 const LONG: u64 = 400;
 
 fn rounds() -> u64 {
@@ -42,8 +42,8 @@ fn rounds() -> u64 {
     cases.map_or(ROUNDS, |text| text.parse().expect("RACKSCAN_CASES is a number of rounds"))
 }
 
-/// The seed in `RACKSCAN_SEED`. Without it a long run draws one; a short run always begins with the
-/// same, so that a red run says that a change made it red.
+/// The seed in `RACKSCAN_SEED`. Without it a long run draws one; a short run always uses the same,
+/// so that a failure is caused by a change of the code.
 fn first_seed(rounds: u64) -> u64 {
     if rounds <= ROUNDS && std::env::var_os("RACKSCAN_SEED").is_none() {
         return SHORT_SEED;
@@ -56,7 +56,7 @@ fn folder(number: u64) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{}-{number}", std::process::id()))
 }
 
-/// The faults that this host lets us make; what is left out is said with the reason.
+/// The faults that this host allows; prints the others with the reason.
 fn possible(chosen: &[Fault]) -> (Vec<Fault>, Vec<Stage>) {
     let (mut possible, mut stages) = (chosen.to_vec(), vec![Stage::Memory]);
     let mut leave_out = |left_out: &[Fault], reason: &str| {
@@ -90,7 +90,7 @@ fn possible(chosen: &[Fault]) -> (Vec<Fault>, Vec<Stage>) {
     (possible, stages)
 }
 
-/// Runs some rounds on one cluster; what it met.
+/// Runs some rounds on one cluster. Returns its counters.
 fn life(seed: u64, rounds: u64, possible: &[Fault], stages: &[Stage]) -> Counts {
     let mut random = fastrand::Rng::with_seed(seed);
     let stage = stages[random.usize(0..stages.len())];

@@ -2,8 +2,8 @@
 //! without touching this host's network. Needs root.
 //!
 //! Invariants
-//! - Namespaces bear this process's number, and are removed at the end; those that a killed run
-//!   left behind are removed by the next one.
+//! - Namespaces have this process's number in their names, and are removed at the end; those left
+//!   by a killed run are removed by the next one.
 //! - Nothing of the host's own network is changed.
 
 use std::process::Command;
@@ -11,10 +11,10 @@ use std::process::Command;
 const PREFIX: &str = "rackscan-chaos-";
 const SUBNET: &str = "10.77.0";
 
-/// A network for so many nodes, and a place for clients.
+/// A network for the nodes, and a namespace for clients.
 pub(crate) struct Network {
     nodes: usize,
-    /// Pairs that are cut, in one direction.
+    /// Pairs of nodes that are cut, in one direction.
     blocked: Vec<(usize, usize)>,
     /// Nodes whose links are down.
     down: Vec<usize>,
@@ -39,7 +39,7 @@ fn place(node: usize) -> String {
 }
 
 impl Network {
-    /// Makes it, or says what is missing.
+    /// Creates the network, or says what is missing.
     pub(crate) fn new(nodes: usize) -> Result<Self, String> {
         remove_old();
         let network = Self { nodes, blocked: Vec::new(), down: Vec::new() };
@@ -61,12 +61,12 @@ impl Network {
         Ok(network)
     }
 
-    /// Where clients run.
+    /// The namespace of clients.
     pub(crate) fn clients(&self) -> String {
         hub()
     }
 
-    /// Where a node runs.
+    /// The namespace of a node.
     pub(crate) fn node(&self, node: usize) -> String {
         assert!(node < self.nodes, "node {node} of {}", self.nodes);
         place(node)
@@ -76,20 +76,20 @@ impl Network {
         format!("{SUBNET}.{}", node + 1)
     }
 
-    /// Cuts a node off from everybody.
+    /// Cuts a node off from all others.
     pub(crate) fn isolate(&mut self, node: usize) {
         ip(&format!("-n {} link set node{node} down", hub())).expect("a link can be cut");
         self.down.push(node);
     }
 
-    /// Lets nothing that a node sends get to another one.
+    /// Blocks everything that a node sends to another one.
     pub(crate) fn block(&mut self, from: usize, to: usize) {
         ip(&format!("-n {} route add blackhole {}/32", place(from), Self::address(to)))
             .expect("a way can be blocked");
         self.blocked.push((from, to));
     }
 
-    /// Joins everything again.
+    /// Restores all links.
     pub(crate) fn heal(&mut self) {
         for node in self.down.drain(..) {
             ip(&format!("-n {} link set node{node} up", hub())).expect("a link comes back");
@@ -107,7 +107,7 @@ impl Drop for Network {
     }
 }
 
-/// The namespaces whose names begin like this are removed, and their links with them.
+/// Removes the namespaces whose names have this prefix, and their links with them.
 fn remove(prefix: &str) {
     for name in names().iter().filter(|name| name.starts_with(prefix)) {
         if let Err(problem) = ip(&format!("netns del {name}")) {
@@ -116,7 +116,7 @@ fn remove(prefix: &str) {
     }
 }
 
-/// Removes what runs that were killed have left.
+/// Removes namespaces of runs that were killed.
 fn remove_old() {
     for name in names() {
         let owner = name

@@ -1,5 +1,5 @@
-//! Would the checker notice? Clients are made wrong on purpose, between this harness and the real
-//! program, and each defect must be found.
+//! Tests the checker: clients get a deliberate defect, between this harness and the real program,
+//! and each defect must be found.
 
 use super::{
     cluster::{Cluster, Stage},
@@ -14,21 +14,21 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What is wrong with clients.
+/// Defects of clients.
 #[derive(Debug)]
 pub(crate) enum Defect {
-    /// A put is acknowledged and not done.
+    /// A put is acknowledged but not done.
     Unwritten,
-    /// A put is done and said to have been refused.
+    /// A put is done but reported as refused.
     Unrefused,
-    /// Of a put of several keys the last one is not written.
+    /// A put of several keys omits the last one.
     Half,
     /// A range of keys is answered as it was when it was first read.
     Stale(Mutex<BTreeMap<Vec<String>, Ran>>),
 }
 
 impl Defect {
-    /// Runs the program as a client does that has this defect.
+    /// Runs the program like a client with this defect.
     pub(crate) fn run(&self, words: &[String], really: impl Fn(&[String]) -> Ran) -> Ran {
         let is = |first: &str, second: &str| {
             words.first().is_some_and(|word| word == first) && words.get(1).is_some_and(|word| word == second)
@@ -40,7 +40,7 @@ impl Defect {
             Self::Unrefused if is("kv", "put") => {
                 Ran { exit: Exit::Code(1), err: "error: nothing was done".to_owned(), ..really(words) }
             }
-            // Behind `kv put --timeout N` stand keys and values by turns.
+            // Keys and values alternate after `kv put --timeout N`.
             Self::Half if is("kv", "put") && words.len() > 6 => really(&words[..words.len() - 2]),
             Self::Stale(answers) if is("kv", "multi-get") => {
                 let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ impl Defect {
     }
 }
 
-/// Rounds without any fault, with clients that have the defect; what was found wrong.
+/// Runs rounds without any fault, with clients that have the defect. Returns the violations found.
 fn found(defect: Defect, seed: u64) -> String {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut cluster = Cluster::new(&folder(seed), 4, Stage::Memory, seed).expect("a cluster starts");

@@ -1,7 +1,7 @@
-//! How is the program run, timed, and killed in the middle?
+//! Runs the program, measures its time, and kills it in the middle if asked to.
 //!
 //! Invariants
-//! - Every process is a child of this one, and is ended by its own number only.
+//! - Every process is a child of this one, and is killed by its own process id only.
 //! - A process that does not end by itself in [`HUNG_AFTER`] is killed and reported as hung.
 
 use super::planted::Defect;
@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// No command may take as long, whatever the faults.
+/// No command may take this long, whatever the faults.
 pub(crate) const HUNG_AFTER: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// The library that gives a process another clock, where Debian puts it.
+/// The library that gives a process another clock, at its path in Debian.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 
 /// Whether processes can be given other clocks, or what is missing for that.
@@ -28,21 +28,21 @@ pub(crate) fn clocks_can_be_wrong() -> Result<(), String> {
     Err(format!("{FAKETIME} is not there; install Debian's package faketime"))
 }
 
-/// How far a clock is from the right one, as libfaketime takes it: `+3600`.
+/// The offset of a clock, as libfaketime takes it: `+3600`.
 pub(crate) type Skew = String;
 
 /// How clients reach a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     pub(crate) data: PathBuf,
-    /// The network namespace in which clients run, if the cluster has a network of its own.
+    /// The network namespace of clients, if the cluster has a network of its own.
     pub(crate) namespace: Option<String>,
-    /// What is wrong with clients on purpose, in tests of these tests.
+    /// The deliberate defect of clients, in tests of these tests.
     pub(crate) defect: Option<Arc<Defect>>,
 }
 
 impl Reach {
-    /// The program with these words, not yet started.
+    /// The command with these arguments, not yet started.
     pub(crate) fn command(&self, skew: Option<&Skew>) -> Command {
         let mut command = in_namespace(self.namespace.as_deref());
         command.arg("--data").arg(&self.data);
@@ -50,7 +50,7 @@ impl Reach {
         command
     }
 
-    /// Runs it to its end, or for so long.
+    /// Runs the command to its end, or kills it after the given time.
     pub(crate) fn run(&self, words: &[String], killed_after: Option<Duration>, skew: Option<&Skew>) -> Ran {
         let really = |words: &[String]| self.really_run(words, killed_after, skew);
         self.defect.as_ref().map_or_else(|| really(words), |defect| defect.run(words, really))
@@ -78,7 +78,7 @@ impl Reach {
             break exit;
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        // What commands print here fits into a pipe.
+        // The output of these commands fits into a pipe.
         child.stdout.take().map(|mut pipe| pipe.read_to_end(&mut out));
         child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut err));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -86,7 +86,7 @@ impl Reach {
     }
 }
 
-/// The program, to be started in a network namespace or in ours.
+/// The program, to be started in a network namespace or in this one.
 pub(crate) fn in_namespace(namespace: Option<&str>) -> Command {
     let program = env!("CARGO_BIN_EXE_rackscan");
     let mut command = match namespace {
@@ -101,7 +101,7 @@ pub(crate) fn in_namespace(namespace: Option<&str>) -> Command {
     command
 }
 
-/// Gives a process a clock that is wrong.
+/// Gives a process a wrong clock.
 pub(crate) fn give_clock(command: &mut Command, skew: Option<&Skew>) {
     if let Some(skew) = skew {
         command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", skew).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
@@ -110,7 +110,7 @@ pub(crate) fn give_clock(command: &mut Command, skew: Option<&Skew>) {
 
 /// Kills a child and waits for its end.
 pub(crate) fn end(child: &mut Child) {
-    // It may have ended by itself just now.
+    // It may have just ended by itself.
     let _ = child.kill();
     child.wait().expect("a killed child ends");
 }
@@ -119,11 +119,11 @@ pub(crate) fn end(child: &mut Child) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Code(i32),
-    /// By a signal that was not ours.
+    /// By a signal that this test did not send.
     Crashed,
-    /// By us, in the middle, as the round wanted it.
+    /// Killed by this test, because the round wanted it.
     Killed,
-    /// By us, because it did not end.
+    /// Killed by this test, because it did not end.
     Hung,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What no fault excuses: a crash, a panic, a hang.
+    /// A result that no fault excuses: a crash, a panic, a hang.
     pub(crate) fn outrage(&self) -> Option<String> {
         match self.exit {
             Exit::Crashed => Some(format!("it was ended by a signal: {}", self.err)),
@@ -146,7 +146,7 @@ impl Ran {
         }
     }
 
-    /// The message of a failure: the last line that is not the program's log.
+    /// The error message: the last line that is not part of the program's log.
     pub(crate) fn message(&self) -> &str {
         self.err.lines().rfind(|line| line.starts_with("error")).or(self.err.lines().last()).unwrap_or("")
     }

@@ -1,4 +1,4 @@
-//! A round: clients work, faults come and go, everything is settled, and the history is checked.
+//! A round: clients work, faults begin and end, everything is settled, and the history is checked.
 
 use super::{
     answers,
@@ -18,14 +18,14 @@ use std::{
 
 const CLIENTS: usize = 3;
 const TURNS: u64 = 5;
-/// Nodes have settled everything by then. They need seconds.
+/// Maximum time for nodes to settle everything. They need seconds.
 const SETTLED_AFTER_MAX: Duration = Duration::from_secs(90);
-/// How often a rebuild is asked for that says that nodes do not answer.
+/// Maximum attempts of a rebuild whose error says that nodes do not answer.
 const REBUILD_ATTEMPTS_MAX: usize = 3;
 const REPEATED_AFTER: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs one; what it finds wrong are problems of the world.
+/// Runs a round; its violations become problems of the world.
 pub(crate) fn round(world: &World, cluster: &mut Cluster, plan: &Plan, random: &mut fastrand::Rng) {
     let nodes = cluster.nodes.len();
     world.log("round", &format!("{plan:?}"));
@@ -54,7 +54,8 @@ pub(crate) fn round(world: &World, cluster: &mut Cluster, plan: &Plan, random: &
                 busy.fetch_sub(1, Relaxed);
             });
         }
-        // Faults begin, and nodes come back, when clients have come so far.
+        // Faults begin, and nodes are restarted, when clients have begun a given number of
+        // operations.
         let begun = world.begun();
         let total = TURNS * CLIENTS as u64;
         let mut at = 0;
@@ -83,7 +84,7 @@ fn wait(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Waits until nobody has anything in doubt, looks at everything, and checks the history.
+/// Waits until nothing is in doubt, reads everything, and checks the history.
 fn settle(running: &mut Running<'_>) -> Result<(), String> {
     let (world, reach) = (running.world, running.cluster.reach());
     let run = |line: &str| {
@@ -110,8 +111,8 @@ fn settle(running: &mut Running<'_>) -> Result<(), String> {
     };
     let rebuild = |node: &usize| {
         let mut ran = run(&format!("rebuild|{node}"));
-        // Where many programs share a processor a node may be late. The command says so, and who
-        // used it repeats it.
+        // Where many programs share a processor a node may be slow. The command's error says so,
+        // and its user repeats it.
         for _ in 1..REBUILD_ATTEMPTS_MAX {
             if ran.exit == Exit::Code(0) || !ran.err.contains("cannot be reached; start them") {
                 break;
@@ -161,7 +162,7 @@ fn until_quiet(status: impl Fn() -> Ran, nodes: usize) -> Result<(), String> {
         let Ran { out, err, .. } = status();
         let rows: Vec<serde_json::Value> =
             out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        // Two nodes may lose everything when all others know which replicas count.
+        // Two nodes may lose everything only once all others know which replicas are valid.
         let is_known = |row: &serde_json::Value| {
             row["log replicas"].as_str().is_some_and(|state| {
                 state.contains("generation ")
@@ -213,7 +214,7 @@ fn look(world: &World, run: &impl Fn(&str) -> Ran) -> Result<(Read, Vec<Cell>), 
             }
             Exit::Code(_) if ran.err.contains("there is no table") => {
                 found.insert(table.name.clone(), 0);
-                // Written tables come back with the next load.
+                // The next load creates tables that clients write to again.
                 if table.is_written {
                     table.is_there = false;
                     kept.push(table);
@@ -226,7 +227,7 @@ fn look(world: &World, run: &impl Fn(&str) -> Ran) -> Result<(Read, Vec<Cell>), 
     Ok((Read { found, from, to: world.now(), is_sql: false, is_settled: true }, present))
 }
 
-/// Each acknowledged addition counts once, each in doubt once or not at all, and no other.
+/// Each acknowledged increment counts once, each one in doubt once or not at all, and no other.
 fn look_at_counter(world: &World, run: &impl Fn(&str) -> Ran) -> Result<(), String> {
     let ran = run(&format!("sql|--format|ndjson|select k, v from {COUNTER}"));
     if ran.exit != Exit::Code(0) {
@@ -243,7 +244,7 @@ fn look_at_counter(world: &World, run: &impl Fn(&str) -> Ran) -> Result<(), Stri
     Ok(())
 }
 
-/// The tables that clients write to, loaded before the first round.
+/// Loads the tables that clients write to, before the first round.
 pub(crate) fn begin(world: &World, cluster: &Cluster, random: &mut fastrand::Rng) {
     let faults: [Fault; 0] = [];
     let nodes = cluster.nodes.len();

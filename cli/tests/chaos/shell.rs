@@ -1,9 +1,9 @@
-//! A `rackscan shell` that stays open while others load, drop and flush the tables that it knows.
+//! A `rackscan shell` that stays open while others load, drop and flush the tables that it uses.
 //!
 //! Invariants
 //! - A shell that reads a script ends with its first error: after that the client opens another
 //!   one.
-//! - It ends with this value.
+//! - The shell ends when this value is dropped.
 
 use super::process::{Exit, HUNG_AFTER, Ran, Reach, Skew, end};
 use std::{
@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Names the column of the statement behind each one: its row says that the one before has been
-/// answered.
+/// Column name of the marker statement after each statement: its row says that the one before has
+/// been answered.
 const MARK: &str = "answered_until_here";
 
 pub(crate) struct Shell {
@@ -37,7 +37,7 @@ impl Shell {
         let input = child.stdin.take().expect("it has a standard input");
         let output = child.stdout.take().expect("it has a standard output");
         let (sender, lines) = channel();
-        // It ends when the shell does.
+        // This thread ends when the shell does.
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -48,15 +48,15 @@ impl Shell {
         Self { child, input, lines, is_over: false }
     }
 
-    /// Whether it takes no statement any more.
+    /// Whether it accepts no more statements.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// Runs statements, as if the program had been started for them.
+    /// Runs statements, and reports as if the program had been started for them.
     pub(crate) fn ask(&mut self, statements: &str, killed_after: Option<Duration>) -> Ran {
         let text = format!("{statements};\nselect 1 as {MARK};\n");
-        // If it has ended, reading says so.
+        // If it has ended, the read below fails.
         let _ = self.input.write_all(text.as_bytes());
         let begun = Instant::now();
         let deadline = begun + killed_after.unwrap_or(HUNG_AFTER);
@@ -80,7 +80,7 @@ impl Shell {
         self.is_over = true;
         let mut err = Vec::new();
         self.child.stderr.take().map(|mut pipe| pipe.read_to_end(&mut err));
-        // Then only the mark behind them has failed.
+        // Then only the marker statement after them has failed.
         if matches!(exit, Exit::Code(_)) && is_answered(statements, &out) {
             return Ran { exit: Exit::Code(0), out, err: String::new() };
         }

@@ -1,10 +1,9 @@
-//! What clients do: each operation is a run of the real program, and what it answered goes into the
+//! The clients' operations: each is a run of the real program, and its answer goes into the
 //! history.
 //!
 //! Invariants
-//! - Nothing is tried again: an error is an answer.
-//! - An error that does not say "not known" says that nothing was done, and is held against the
-//!   program.
+//! - Nothing is retried: an error is an answer.
+//! - An error that does not say "not known" claims that nothing was done, and is checked as such.
 
 use super::{
     answers,
@@ -16,11 +15,11 @@ use super::{
 };
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, time::Duration};
 
-/// A killed client lives so long at most.
+/// Maximum lifetime in microseconds of a client that is killed.
 const KILLED_AFTER_MAX_US: u64 = 250_000;
-/// One operation in so many is killed, where clients are.
+/// One in this many operations is killed, if clients are killed.
 const KILLED_ONE_IN: u32 = 3;
-/// How wrong clocks of clients and nodes are, in seconds.
+/// Offsets of wrong clocks of clients and nodes, in seconds.
 pub(crate) const SKEWS: &[&str] =
     &["-2", "+2", "-300", "+300", "-86400", "+86400", "-315360000", "+315360000"];
 
@@ -32,7 +31,7 @@ pub(crate) struct Client<'w> {
     pub(crate) random: fastrand::Rng,
     pub(crate) faults: &'w [Fault],
     pub(crate) nodes: usize,
-    /// Its shell, if it has one: statements go there.
+    /// Its shell, if it has one, which then runs the statements.
     pub(crate) shell: Option<Shell>,
     pub(crate) has_shell: bool,
 }
@@ -41,15 +40,15 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Where the statement stands among the words for SQL.
+/// Index of the statement among the arguments for SQL.
 const STATEMENT: usize = 3;
 
-/// The words for SQL.
+/// The arguments for SQL.
 fn sql(statement: String) -> Vec<String> {
     vec!["sql".to_owned(), "--format".to_owned(), "ndjson".to_owned(), statement]
 }
 
-/// What a write became, by its client's words.
+/// The end of a write according to its output.
 fn end(ran: &Ran) -> End {
     match ran.exit {
         Exit::Code(0) => End::Acknowledged,
@@ -59,7 +58,7 @@ fn end(ran: &Ran) -> End {
 }
 
 impl Client<'_> {
-    /// Does something.
+    /// Runs one operation.
     pub(crate) fn turn(&mut self) {
         let operation = draw(&mut self.random, self.faults);
         self.world.begins();
@@ -90,7 +89,7 @@ impl Client<'_> {
         }
     }
 
-    /// Runs the program; a kill and a wrong clock are drawn for it.
+    /// Runs the program; draws whether it is killed and has a wrong clock.
     fn run(&mut self, words: &[String]) -> (Ran, u64, u64) {
         let is_killed = self.faults.contains(&Fault::Clients) && self.random.u32(0..KILLED_ONE_IN) == 0;
         let killed_after = is_killed.then(|| Duration::from_micros(self.random.u64(0..KILLED_AFTER_MAX_US)));
@@ -117,7 +116,8 @@ impl Client<'_> {
         (ran, from, to)
     }
 
-    /// Writes cells; `what` says which cells have changed, by the answer of an acknowledged write.
+    /// Writes cells; `what` derives from the answer of an acknowledged write which cells have
+    /// changed.
     fn write(
         &mut self,
         operation: Operation,
@@ -211,7 +211,7 @@ impl Client<'_> {
         self.write(operation, number, &words, [(table.row(key), number)].into());
     }
 
-    /// A statement about a row that may not be there: whether it was is an answer.
+    /// Runs a statement about a row that may not exist: whether it did is an answer.
     fn change_row(
         &mut self,
         operation: Operation,
@@ -249,7 +249,7 @@ impl Client<'_> {
         self.change_row(operation, &table, key, number, statement);
     }
 
-    /// Adds to a number that was read by the same statement.
+    /// Increments a number that the same statement reads.
     fn increment(&mut self, operation: Operation) {
         let (ran, ..) = self.run(&sql(format!("update {COUNTER} set v = v + 1 where k = 0")));
         let end = end(&ran);
@@ -263,7 +263,7 @@ impl Client<'_> {
         self.world.ended(operation, end);
     }
 
-    /// The table of that number.
+    /// Loads the table of that number.
     pub(crate) fn load_counter(&mut self) {
         let file = self.reach.data.join("counter.csv");
         std::fs::write(&file, "k,v\n0,0\n").expect("a file");
@@ -281,7 +281,7 @@ impl Client<'_> {
         self.change_row(operation, &table, key, NOTHING, statement);
     }
 
-    /// Rows that are never deleted, of one table or two, in one transaction.
+    /// Changes rows that are never deleted, of one table or two, in one transaction.
     fn transaction(&mut self, operation: Operation) {
         let (Some(one), Some(other)) = (self.written_table(), self.written_table()) else { return };
         let number = self.world.number();
@@ -331,7 +331,7 @@ impl Client<'_> {
         self.rows_of(operation, &table, Some(key));
     }
 
-    /// Loads a new table, or one in place of another.
+    /// Loads a new table, or replaces one.
     fn load_any(&mut self, operation: Operation) {
         let replaces = self.faults.contains(&Fault::Replace);
         let is_wanted = |table: &Table| table.is_written && (replaces || !table.is_there);
@@ -360,7 +360,7 @@ impl Client<'_> {
         let words = words(&format!("load csv {} --table {name} --partition-by k", file.display()));
         let (ran, from, to) = self.run(&words);
         let _ = std::fs::remove_file(&file);
-        // Rows that were inserted while it was loaded are in the table that it replaced.
+        // Rows that were inserted during the load are in the table that it replaced.
         let end = if end(&ran) == End::Acknowledged { End::Acknowledged } else { End::InDoubt };
         let table = self.world.change_table(name, |table| table.is_there |= end == End::Acknowledged);
         let mut cells = table.emptiness();
@@ -376,13 +376,13 @@ impl Client<'_> {
         self.world.change_table(&table.name, |table| table.is_there = false);
         let (ran, from, to) = self.run(&words(&format!("drop {}", table.name)));
         let end = if end(&ran) == End::Acknowledged { End::Acknowledged } else { End::InDoubt };
-        // Rows that were inserted meanwhile have gone with it.
+        // Rows that were inserted meanwhile are dropped with it.
         let mut cells = self.world.change_table(&table.name, |_| ()).emptiness();
         cells.insert(table.name, NOTHING);
         self.world.wrote(operation, Write { number: self.world.number(), cells, from, to, end });
     }
 
-    /// A command that changes no contents.
+    /// Runs a command that changes no contents.
     fn look_after(&mut self, operation: Operation, line: &str) {
         let (ran, ..) = self.run(&words(line));
         self.world.did(operation, ran.exit == Exit::Code(0));

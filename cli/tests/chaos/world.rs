@@ -1,5 +1,4 @@
-//! What is known of the cluster's contents: the history, the tables, what happened when, and the
-//! counts.
+//! What is known of the cluster's contents: history, tables, event log and counters.
 
 use super::{
     history::{Cell, End, History, NOTHING, Number, Read, Write},
@@ -14,27 +13,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines of the event log that are kept and printed.
+/// Maximum lines of the event log that are kept and printed.
 const EVENTS_MAX: usize = 3000;
 
-/// How many keys `kv` writes: few, so that writers meet.
+/// Number of keys that `kv` writes: few, so that writers conflict.
 pub(crate) const KEYS: u64 = 12;
-/// Rows that a table is loaded with. Rows that are inserted have higher keys, and only those are
-/// deleted.
+/// Rows that a table is loaded with. Inserted rows have higher keys, and only those are deleted.
 pub(crate) const ROWS_LOADED: u64 = 12;
 
-/// The table with the number that all add to.
+/// The table with the number that all clients increment.
 pub(crate) const COUNTER: &str = "counter";
 
 /// A table, as far as clients know.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) name: String,
-    /// Keys below have been given to inserts, or were loaded.
+    /// Keys below this one were loaded or given to inserts.
     pub(crate) next_row: u64,
-    /// Its load was acknowledged, and no drop of it has begun.
+    /// Whether its load was acknowledged, and no drop of it has begun.
     pub(crate) is_there: bool,
-    /// Clients write to it, and it is not dropped unless tables are replaced.
+    /// Whether clients write to it; then it is dropped only if tables are replaced.
     pub(crate) is_written: bool,
 }
 
@@ -43,7 +41,7 @@ impl Table {
         row(&self.name, key)
     }
 
-    /// Nothing in all of its cells.
+    /// All of its cells, empty.
     pub(crate) fn emptiness(&self) -> BTreeMap<Cell, Number> {
         (0..self.next_row).map(|key| (self.row(key), NOTHING)).collect()
     }
@@ -69,14 +67,14 @@ pub(crate) struct State {
     pub(crate) history: History,
     pub(crate) tables: Vec<Table>,
     pub(crate) counts: Counts,
-    /// What the number that all add to must be at least, and by how much it may be more.
+    /// Minimum of the number that all increment, and by how much it may be higher.
     pub(crate) number: (u64, u64),
     events: VecDeque<String>,
-    /// What no fault excuses.
+    /// Results that no fault excuses.
     pub(crate) problems: Vec<String>,
 }
 
-/// Shared by the clients of a cluster, and by who makes faults.
+/// Shared by a cluster's clients and by the thread that causes faults.
 pub(crate) struct World {
     begin: Instant,
     state: Mutex<State>,
@@ -94,7 +92,7 @@ impl World {
         }
     }
 
-    /// Nanoseconds since the beginning, by a clock that no fault changes.
+    /// Nanoseconds since the start, by a clock that no fault changes.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -103,12 +101,12 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that no write had.
+    /// A number that no write has had.
     pub(crate) fn number(&self) -> Number {
         self.number.fetch_add(1, Relaxed) + 1
     }
 
-    /// An operation begins.
+    /// Counts an operation that begins.
     pub(crate) fn begins(&self) {
         self.begun.fetch_add(1, Relaxed);
     }
@@ -118,7 +116,7 @@ impl World {
         self.begun.load(Relaxed)
     }
 
-    /// A line of the event log.
+    /// Adds a line to the event log.
     pub(crate) fn log(&self, who: &str, what: &str) {
         let elapsed: Duration = self.begin.elapsed();
         let line = format!("{:>11.3} ms  {who:<9} {what}", elapsed.as_secs_f64() * 1000.0);
@@ -134,7 +132,7 @@ impl World {
         self.state().events.iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
-    /// Something that no fault excuses.
+    /// Records a result that no fault excuses.
     pub(crate) fn problem(&self, what: String) {
         self.log("PROBLEM", &what);
         self.state().problems.push(what);
@@ -158,25 +156,25 @@ impl World {
         }
     }
 
-    /// A read that was answered.
+    /// Records a read that was answered.
     pub(crate) fn read(&self, operation: Operation, read: Read) {
         self.ended(operation, End::Acknowledged);
         self.state().history.read(read);
     }
 
-    /// An operation that says nothing about contents, or a read that was not answered.
+    /// Counts an operation without effect on contents, or a read that was not answered.
     pub(crate) fn did(&self, operation: Operation, is_acknowledged: bool) {
         self.ended(operation, if is_acknowledged { End::Acknowledged } else { End::Refused });
     }
 
-    /// A table, drawn from those that are as wanted.
+    /// Draws a table among those that satisfy `wanted`.
     pub(crate) fn table(&self, random: &mut fastrand::Rng, wanted: impl Fn(&Table) -> bool) -> Option<Table> {
         let state = self.state();
         let tables: Vec<&Table> = state.tables.iter().filter(|table| wanted(table)).collect();
         (!tables.is_empty()).then(|| tables[random.usize(0..tables.len())].clone())
     }
 
-    /// Changes what is known of a table, and says how it is then.
+    /// Changes what is known of a table. Returns the new state.
     pub(crate) fn change_table(&self, name: &str, change: impl FnOnce(&mut Table)) -> Table {
         let mut state = self.state();
         let table = state.tables.iter_mut().find(|table| table.name == name).expect("a table that is known");

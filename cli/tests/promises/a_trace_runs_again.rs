@@ -1,5 +1,5 @@
-//! Can a trace be replayed, near and far, and does whatever goes wrong end in a report or one clear
-//! message?
+//! Tests that a trace can be replayed, locally and through nodes, and that every failure ends in a
+//! report or one clear message.
 
 use super::support::{Data, Ran, interrupt, kill, processes_with};
 use std::{
@@ -21,7 +21,7 @@ impl Data {
     }
 }
 
-/// An iolog of fio, version 3, with a read each `gap_us`.
+/// An iolog of fio, version 3, with a read every `gap_us`.
 fn iolog(count: u64, gap_us: u64) -> String {
     let mut text = "fio version 3 iolog\n0 /dev/sdx add\n0 /dev/sdx open\n".to_owned();
     for at in 0..count {
@@ -30,7 +30,7 @@ fn iolog(count: u64, gap_us: u64) -> String {
     text
 }
 
-/// Runs the words while `meanwhile` does something to what they started.
+/// Runs a command while `meanwhile` acts on what the command started.
 fn run_while(data: &Data, line: &str, meanwhile: impl FnOnce()) -> Ran {
     std::thread::scope(|scope| {
         let ran = scope.spawn(|| data.run(line));
@@ -39,7 +39,7 @@ fn run_while(data: &Data, line: &str, meanwhile: impl FnOnce()) -> Ran {
     })
 }
 
-/// The process of which a word of the command line ends in `text`, once it is there.
+/// Waits for the process that has an argument ending in `text`.
 fn process_with(data: &Data, text: &str) -> u32 {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -86,7 +86,7 @@ fn what_a_query_read_is_read_again_remotely_and_locally_and_both_are_compared() 
     }
     let both = data.run(&format!("lab replay --compare {near} {far}")).succeeds();
     assert!(both.contains("mode") && both.contains("IOPS"), "{both}");
-    // The bridge that is asked for runs, for the time of the replay only.
+    // The requested bridge runs, for the time of the replay only.
     let bridged = data
         .run(&format!("lab replay {trace} --no-stall --bridge static --io-threads 2 --wire tcp"))
         .succeeds();
@@ -125,7 +125,7 @@ fn a_foreign_trace_runs_on_a_file_of_its_own_at_its_own_times() {
             (Some(201), Some(8192)),
             "{mode}"
         );
-        // The trace takes 400 ms; four times faster are 100.
+        // The trace takes 400 ms; at four times the speed, 100 ms.
         let seconds = report["seconds"].as_f64().expect("a number");
         assert!((0.1..5.0).contains(&seconds), "{mode}: {seconds} s");
         assert_eq!(report["fidelity"]["lateness"]["count"].as_u64(), Some(201));
@@ -148,7 +148,7 @@ fn a_node_that_dies_leaves_a_partial_report_and_a_clear_error() {
     );
     let ran = run_while(&data, &line, || {
         let node = process_with(&data, "--lifeline");
-        // The file is made and written before anything is issued.
+        // The file is created and written before any request is issued.
         let socket = || {
             std::fs::read_dir(&folder)
                 .into_iter()

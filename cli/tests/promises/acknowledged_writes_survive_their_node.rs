@@ -1,5 +1,5 @@
-//! What a client was told is written is still there when its node is gone, or the program says that
-//! it may not be: never an old value in its place, unseen.
+//! Tests that acknowledged writes survive the loss of their node, or that the program says that
+//! they may be lost; it never returns an old value silently.
 
 use super::support::{Data, kill, pids};
 use std::{
@@ -33,7 +33,8 @@ fn value(data: &Data, key: &str) -> String {
     data.run(&format!("kv get {key}")).succeeds().trim().to_owned()
 }
 
-/// Writes until it is acknowledged: while replicas are being left out a write may be in doubt.
+/// Repeats a write until it is acknowledged: while replicas are being excluded a write may be in
+/// doubt.
 fn put(data: &Data, key: &str, value: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while data.run(&format!("kv put {key} {value}")).code() != Some(0) {
@@ -70,7 +71,7 @@ fn a_node_without_replicas_refuses_writes_and_its_acknowledged_ones_outlive_it()
 fn a_stale_replica_alone_gives_no_old_value_but_an_error_until_a_person_accepts_the_loss() {
     let (data, pids) = started("stale-replica");
     signal(pids[2], "-STOP");
-    // Those of which node 2 has only replicas.
+    // Keys of which node 2 has only replicas.
     let written: Vec<&str> = KEYS
         .into_iter()
         .filter(|key| {

@@ -1,5 +1,5 @@
-//! Wrong words exit with 2, failures with 1, each with what was found and what was expected, and
-//! nothing is lost.
+//! Tests that wrong usage exits with 2 and failures with 1, each with what was found and what was
+//! expected, and that nothing is lost.
 
 use super::support::Data;
 
@@ -55,7 +55,7 @@ fn a_cluster_file_with_wrong_keys_is_named_with_the_key() {
         std::fs::write(&path, good.replacen(from, to, 1)).expect("the file can be written");
         data.run("tables").fails(1, &["cluster.toml", named]);
     }
-    // As much memory as no host has: nothing is taken.
+    // More memory than any host has: nothing is allocated.
     let line = good.lines().find(|line| line.starts_with("memory_budget")).expect("it has one");
     std::fs::write(&path, good.replace(line, "memory_budget = \"999999TiB\""))
         .expect("the file can be written");
@@ -107,7 +107,7 @@ fn a_stripe_is_shown_with_one_parity_or_two_and_without_the_nodes_that_are_named
     data.run("lab stripe --nodes 5 --rebuild 5").fails(2, &["5"]);
     data.run("lab stripe --nodes 2").fails(2, &["3"]);
     data.run("lab stripe --nodes 2 --parity xor").succeeds();
-    // The name that it had before there was `lab`.
+    // Its old name, before there was `lab`.
     let by_old_name = data.run("stripe --nodes 5 --rebuild 2").succeeds();
     assert_eq!(by_old_name, data.run("lab stripe --nodes 5 --rebuild 2").succeeds());
 }

@@ -1,4 +1,4 @@
-//! What a cluster keeps is read by its owner alone, and what its nodes say is kept and bounded.
+//! Tests that only its owner can read a cluster's data, and that nodes' logs are kept and bounded.
 
 use super::support::Data;
 use std::{
@@ -83,7 +83,7 @@ fn what_nodes_say_is_appended_and_bounded() {
     let text = fs::read_to_string(&log).expect("a log");
     assert_eq!(text.lines().filter(|line| line.starts_with("-- rackscan")).count(), 2, "{text}");
     assert_eq!(text.lines().filter(|line| line.contains("the node is ready")).count(), 2, "{text}");
-    // A log that has grown becomes the earlier one, and a new one is begun.
+    // A log that has grown becomes the earlier one, and a new one begins.
     let grown = "long ago\n".repeat(1 << 20);
     fs::write(&log, &grown).expect("a log");
     data.run("kv get k1").succeeds();

@@ -1,4 +1,4 @@
-//! Files that a user loads: every row as it was written, or an error that leads to what cannot be
+//! Tests loads of files: every row as it was written, or an error that leads to what cannot be
 //! read.
 
 use super::support::Data;
@@ -50,7 +50,7 @@ fn a_csv_file_is_loaded_in_the_dialect_that_the_user_names_or_refused_with_the_l
     data.run_words(&[&load[..], &["--encoding", "klingon"]].concat(), "").fails(2, &["windows-1252"]);
 }
 
-/// Loads a file with little memory; the most memory of its own that the process had, in bytes.
+/// Loads a file with little memory. Returns the process's peak of private memory in bytes.
 fn peak_of_load(data: &Data, file: &Path) -> u64 {
     let mut load = Command::new(env!("CARGO_BIN_EXE_rackscan"));
     load.arg("--data").arg(data.path().join("data")).args(["--memory", "64MiB", "load", "csv"]).arg(file);
@@ -77,7 +77,7 @@ fn a_load_of_wide_rows_holds_no_more_than_the_memory_it_was_given() {
     let data = Data::new("wide-rows");
     let (tiny, wide) = (data.path().join("tiny.csv"), data.path().join("wide.csv"));
     std::fs::write(&tiny, "id,text\n1,a\n2,b\n").expect("a file");
-    // Digits that compress little: 128 MiB.
+    // Digits that compress badly: 128 MiB.
     let (mut text, mut digits) = (String::from("id,text\n"), 1_u64);
     for id in 0..32_768 {
         write!(text, "{id},").expect("a text");

@@ -1,5 +1,5 @@
-//! `lab query-io` runs the paper's filters over a real node, draws its figures, leaves nothing
-//! behind, and says what cannot be.
+//! Tests that `lab query-io` runs the paper's filters over a real node, draws its figures, leaves
+//! nothing behind, and reports what is not possible.
 
 use super::support::{Data, interrupt, kill, processes_with};
 use std::{
@@ -39,7 +39,7 @@ fn until<T>(child: &mut Child, found: impl Fn(u32) -> Option<T>) -> T {
     }
 }
 
-/// The node whose data lies below the folder.
+/// The node whose data is below the folder.
 fn node_below(folder: &Path) -> Option<u32> {
     let folder = folder.to_str().expect("a UTF-8 path");
     let mut nodes = processes_with("--lifeline").into_iter().filter(|pid| {
@@ -59,8 +59,8 @@ fn scans(pid: u32) -> Option<()> {
 /// Processor time of a process, in hundredths of a second.
 fn processor_ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    // User and system time are the 14th and 15th word; the second one is in brackets and may have
-    // blanks.
+    // User and system time are the 14th and 15th word; the second one is in parentheses and may
+    // contain blanks.
     let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     words.skip(11).take(2).map(|word| word.parse::<u64>().expect("a number")).sum()
 }
@@ -71,7 +71,7 @@ fn ended(child: Child) -> Output {
     output
 }
 
-/// What the engine counts in rows that are loaded for it, by the words of SQL.
+/// Counts of the engine over the rows that are loaded for it, by SQL.
 fn counted_by_sql(data: &Data) -> [(&'static str, u64); 3] {
     data.run("load tpch --scale 0.01").succeeds();
     [
@@ -175,7 +175,8 @@ fn a_node_that_is_killed_ends_the_simulation_with_what_there_is() {
     );
     until(&mut child, scans);
     let node = node_below(&folder).expect("a node of the command");
-    // That is many of the 1,000 queries, and not all of them, however slow the machine is.
+    // After this time many of the 1,000 queries have run, but not all of them, however slow the
+    // machine is.
     let begun = processor_ticks(node);
     until(&mut child, |_| (processor_ticks(node) > begun + 30).then_some(()));
     kill(node);

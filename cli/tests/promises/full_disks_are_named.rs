@@ -1,5 +1,5 @@
-//! On a full disk writes are refused with the node and what to do, nothing is in doubt, and they go
-//! on when there is space.
+//! Tests that a full disk refuses writes with the node's name and advice, leaves nothing in doubt,
+//! and accepts writes again once there is space.
 
 use super::{
     disk::Disk,
@@ -7,7 +7,7 @@ use super::{
 };
 use std::time::{Duration, Instant};
 
-/// Nothing here takes a tenth of it, on a slow and busy machine.
+/// Ten times longer than anything here takes, on a slow and busy machine.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const DISK_BYTES: u64 = 1 << 30;
 
@@ -27,7 +27,7 @@ fn writes_on_a_full_disk_are_refused_with_its_node_and_go_on_when_there_is_space
     let words = ["load", "csv", file.to_str().expect("text"), "--table", "t", "--partition-by", "k"];
     data.run_words(&words, "").succeeds();
     disk.fill(0);
-    // The room that logs have taken ahead is used up first: each of these is about 4 MB.
+    // The space that logs have allocated ahead is used up first: each of these is about 4 MB.
     let update = |turn: u32| {
         let value = format!("{turn:03}").repeat(300);
         data.run_words(&["sql", &format!("update t set v = '{value}'")], "")
@@ -39,7 +39,7 @@ fn writes_on_a_full_disk_are_refused_with_its_node_and_go_on_when_there_is_space
     assert!(!refused.stderr().contains("not known whether"), "{}", refused.stderr());
     data.run("seal t").fails(1, &["SQLSTATE 53100"]);
     data.run_words(&words, "").fails(1, &["SQLSTATE 53100"]);
-    // What was acknowledged is there, and all of one transaction.
+    // Acknowledged writes exist, and each transaction is complete.
     assert_eq!(data.run("kv get before").succeeds().trim(), "1");
     let one = ["sql", "select count(distinct v) as n, count(*) as m from t", "--format", "csv"];
     assert_eq!(data.run_words(&one, "").succeeds().lines().nth(1), Some("1,4000"));
@@ -60,7 +60,7 @@ struct Stopped<'data>(&'data Data);
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        // Again, unless the test has failed.
+        // Stops again, in case the test has failed.
         self.0.run("cluster stop");
     }
 }

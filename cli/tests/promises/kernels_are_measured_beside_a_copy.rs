@@ -1,4 +1,5 @@
-//! `lab scan` measures kernels on one core beside a plain copy, and says what cannot be.
+//! Tests that `lab scan` measures kernels on one core next to a plain copy, and reports what is not
+//! possible.
 
 use super::support::Data;
 

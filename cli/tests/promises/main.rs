@@ -1,4 +1,4 @@
-//! What does a user of the command rely on? Each file a promise, kept by running the real program.
+//! Promises of the command line to its users, one file each, tested by running the real program.
 
 mod a_trace_runs_again;
 mod acknowledged_writes_survive_their_node;

@@ -1,5 +1,5 @@
-//! The nodes of a cluster are recorded where its data is: a changed list is refused, and nothing is
-//! answered from fewer or more of them.
+//! Tests that a cluster's data records the list of its nodes: a changed list is refused, and
+//! nothing is answered from fewer or more of them.
 
 use super::support::Data;
 use std::{fs, path::PathBuf};
@@ -27,12 +27,12 @@ fn finds_all(data: &Data) {
     assert!(all, "{found}");
 }
 
-/// The file with a node more, as a person would add it.
+/// The file with one more node, as a person would add it.
 fn with_another_node(text: &str, node: u16) -> String {
     let first = text.find("[[node]]").expect("it has nodes");
     let rest = &text[first + 8..];
     let entry = &rest[..rest.find("[[node]]").unwrap_or(rest.len())];
-    // Not the ports of another one: 0 is any.
+    // Ports of no other node: 0 is any.
     let ports: String = entry
         .split("tcp:127.0.0.1:")
         .enumerate()
@@ -63,7 +63,7 @@ const REFUSED: [&[&str]; 6] = [
     &["cluster", "start"],
 ];
 
-/// What is refused by nodes that run.
+/// Commands that running nodes refuse.
 const OF_RUNNING: [&[&str]; 2] = [&["cluster", "status"], &["cluster", "stop"]];
 
 #[test]
@@ -77,7 +77,7 @@ fn a_node_that_is_added_to_the_file_is_refused_with_both_lists() {
     assert!(!data.path().join("data/node4").exists(), "it was not started");
     fs::write(file(&data), &before).expect("the file");
     finds_all(&data);
-    // With nodes that run already it is no different, whatever this host's folders say.
+    // Nodes that are already running make no difference, whatever this host's folders say.
     data.run("cluster start").succeeds();
     fs::write(file(&data), with_another_node(&before, 4)).expect("the file");
     for words in REFUSED.into_iter().chain(OF_RUNNING) {

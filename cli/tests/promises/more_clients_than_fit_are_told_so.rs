@@ -1,5 +1,5 @@
-//! A node that has as many connections as it may have says so, with numbers, and is not taken for
-//! one that is away.
+//! Tests that a node with its maximum number of connections says so, with numbers, and does not
+//! count as unavailable.
 
 use std::{
     process::{Command, Stdio},
@@ -8,7 +8,7 @@ use std::{
 
 use super::support::Data;
 
-/// Nothing here takes a tenth of it, on a slow and busy machine.
+/// Ten times longer than anything here takes, on a slow and busy machine.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[test]
@@ -17,7 +17,7 @@ fn a_client_beyond_the_maximum_is_told_so_and_never_that_its_node_is_away() {
     data.run("kv put color blue").succeeds();
     let path = data.path().join("data/cluster.toml");
     let text = std::fs::read_to_string(&path).expect("a cluster file");
-    // Three are of the other nodes.
+    // Three of them are from the other nodes.
     std::fs::write(&path, text.replace("\ntransactions = ", "\nconnections = 9\ntransactions = "))
         .expect("write");
     data.run("cluster start").succeeds();

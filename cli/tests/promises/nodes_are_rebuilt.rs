@@ -1,5 +1,5 @@
-//! Bytes on devices become corrupt, and devices are lost: `fsck` says so, `scrub` and `rebuild`
-//! make it whole again, and everybody gets the same answers meanwhile.
+//! Tests that `fsck` reports corrupt bytes and lost devices, `scrub` and `rebuild` repair them, and
+//! all answers stay the same meanwhile.
 
 use super::support::{Data, flip, kill, pids, protected};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn what_is_corrupt_is_named_by_fsck_and_repaired_by_scrub() {
     data.run("cluster start").succeeds();
     let found = data.run("fsck");
     found.fails_later(1, &["corrupt still", "node 1", "node 2", "rackscan scrub"]);
-    // To look is not to repair.
+    // A dry run does not repair.
     data.run("scrub --dry-run").fails_later(1, &["corrupt still"]);
     for placement in ["auto", "local", "remote-fetch", "remote-process"] {
         assert_eq!(data.run(&format!("{FEW} --placement {placement}")).succeeds(), few, "{placement}");
@@ -32,13 +32,13 @@ fn what_is_corrupt_is_named_by_fsck_and_repaired_by_scrub() {
     assert!(rows.iter().any(|row| row["table"] == "lineitem"), "{repaired}");
     assert!(rows.iter().all(|row| row["lost for good"] == 0), "{repaired}");
     data.run("fsck").succeeds();
-    // Whole is what answers without the others, too.
+    // Repaired data also answers without the other nodes.
     let pids = pids(&data);
     kill(pids[0]);
     kill(pids[3]);
     assert_eq!(data.run(FEW).succeeds(), few);
     data.run("fsck").fails_later(1, &["node 0, 3 not reached"]);
-    // With three nodes gone what nobody has any more is named, and nothing is made up.
+    // With three lost nodes, data that no node has any more is named, and nothing is invented.
     kill(pids[1]);
     data.run("query q06").fails(1, &["node"]);
     data.run("fsck")
@@ -65,7 +65,7 @@ fn a_node_that_has_lost_everything_is_rebuilt_in_a_new_folder_and_others_may_go_
 
     let ran = data.run(&format!("{rebuild} --format ndjson"));
     let rebuilt = ran.succeeds();
-    assert!(ran.stderr().contains("bytes read of other nodes for each"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("bytes read from other nodes for each"), "{}", ran.stderr());
     let rows_of: Vec<serde_json::Value> =
         rebuilt.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(rows_of.iter().any(|row| row["table"] == "lineitem" && row["was"] == "lost"), "{rebuilt}");
@@ -73,7 +73,7 @@ fn a_node_that_has_lost_everything_is_rebuilt_in_a_new_folder_and_others_may_go_
     assert!(Path::new(&onto.join("device0")).exists());
     data.run("fsck").succeeds();
     assert_eq!(data.run(FEW).succeeds(), few);
-    // Again there is nothing to do, and that is no failure.
+    // With nothing left to do it succeeds.
     assert!(data.run("rebuild 2").succeeds().contains("there"));
 
     let pids = pids(&data);
@@ -91,12 +91,12 @@ fn nodes_that_do_not_start_any_more_keep_neither_queries_nor_each_other_from_it(
     let few = data.run(FEW).succeeds();
     data.run("cluster stop").succeeds();
     std::fs::remove_file(device(&data, 1, 0)).expect("the device can be removed");
-    // Nodes that are started for a command: three are enough.
+    // Of nodes that are started for a command, three are enough.
     let ran = data.run(FEW);
     assert_eq!(ran.succeeds(), few);
     assert!(ran.stderr().contains("node 1 did not start"), "{}", ran.stderr());
     data.run("query q06 --away 0").fails(1, &["node 1 did not start", "device0"]);
-    // Those that are to stay are started, too.
+    // Nodes that should keep running are started, too.
     data.run("cluster start").fails(1, &["node 1 did not start", "rackscan rebuild"]);
     assert_eq!(data.run(FEW).succeeds(), few);
     let onto = data.path().join("elsewhere");

@@ -1,5 +1,5 @@
-//! A node is what its data folder says, whoever listens at its address: copies, strangers and
-//! snapshots are told apart, and there is a way out.
+//! Tests that a node's identity is in its data folder, whoever listens at its address: copies,
+//! other nodes and old snapshots are detected, and the messages name a way out.
 
 use super::support::{Data, kill, pids, protected};
 use std::{
@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than anything takes that happens at all.
+/// Longer than any step takes that succeeds.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 fn copy(from: &Path, to: &Path) {
@@ -39,7 +39,7 @@ fn port(data: &Data, node: usize) -> u16 {
     port.and_then(|port| port.parse().ok()).expect("a port")
 }
 
-/// Keys of which each of four nodes has some.
+/// Keys of which each of the four nodes has some.
 fn keys() -> Vec<String> {
     (0..40).map(|key| format!("k{key}")).collect()
 }
@@ -77,12 +77,12 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
     fs::remove_dir_all(&node).expect("the folder can be removed");
     copy(&snapshot, &node);
 
-    // Whoever asks first, before the node itself has noticed, gets no old answer.
+    // A client that asks first, before the node itself has noticed, gets no old answer.
     data.run("cluster start");
     let ran = data.run(few);
     assert_eq!(ran.succeeds(), answer);
     assert_eq!(data.run_words(&rows, "").succeeds(), found);
-    // Keys of the node are not answered from what it had.
+    // The node's keys are not answered from its old data.
     let read = data.run(&format!("kv multi-get {} --format csv", keys().join(" ")));
     assert_ne!(read.code(), Some(0), "{}", read.stdout());
     assert!(!read.stdout().contains("old"), "{}", read.stdout());
@@ -106,7 +106,7 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
     assert_eq!(data.run_words(&rows, "").succeeds(), found);
     let values = get(&data);
     assert_eq!(values.matches("new").count(), 40, "{values}");
-    // And it bears what it bore before.
+    // It tolerates what it tolerated before.
     let pids = pids(&data);
     kill(pids[0]);
     kill(pids[2]);
@@ -129,7 +129,7 @@ fn commands_in_a_copied_data_folder_neither_start_nor_reach_nodes_of_the_origina
     assert_eq!(get(&data).matches("original").count(), 40);
     data.run("cluster stop").succeeds();
     beside.run("kv get k1").fails(1, &["is a copy of", &original]);
-    // When the original has gone, the copy is the node.
+    // Once the original is removed, the copy is the node.
     fs::rename(data.path().join("data"), data.path().join("gone")).expect("it moves");
     let ids = |data: &Path| fs::read_to_string(data.join("node0/identity.toml")).expect("an identity");
     assert_eq!(get(&beside).matches("original").count(), 40);
@@ -156,7 +156,7 @@ fn commands_that_start_a_new_cluster_at_the_same_time_make_one() {
     assert_eq!(pids(&data).len(), 4);
     put(&data, "once");
     data.run("cluster stop").succeeds();
-    // A start that ended between the key and the file is gone on with.
+    // A start that was interrupted between the key and the file is continued.
     let interrupted = Data::new("interrupted-start");
     let folder = interrupted.path().join("data");
     fs::create_dir(&folder).expect("a folder");
@@ -176,7 +176,7 @@ fn a_stranger_at_a_nodes_address_is_not_taken_for_the_node() {
     drop(stranger);
     data.run("cluster start").succeeds();
     assert_eq!(get(&data).matches("mine").count(), 40);
-    // Nor is a node of another cluster, even one with the same key.
+    // A node of another cluster is refused, even with the same key.
     let other = Data::new("foreigner");
     other.run("cluster start --nodes 4").succeeds();
     other.run("cluster stop").succeeds();
@@ -189,7 +189,7 @@ fn a_stranger_at_a_nodes_address_is_not_taken_for_the_node() {
     other
         .run("--wire tcp cluster status")
         .fails_later(1, &["is node 0 of cluster", "expected node 0 of cluster"]);
-    // And of two nodes of one cluster each is itself.
+    // Two nodes of one cluster are told apart.
     let file = data.path().join("data/cluster.toml");
     let (zero, one) = (port(&data, 0), port(&data, 1));
     let before = fs::read_to_string(&file).expect("the file");

@@ -1,6 +1,6 @@
-//! `lab placement` compares automatic placement with the best forced one, under conditions that
-//! it makes for itself, and `lab tpch` beside other engines; both leave nothing behind, and say
-//! what cannot be.
+//! Tests that `lab placement` compares automatic placement with the best forced one, under limits
+//! that it sets up itself, and `lab tpch` with other engines; both leave nothing behind, and report
+//! what is not possible.
 
 use super::support::{Data, interrupt, processes_with};
 use std::{
@@ -13,7 +13,7 @@ use std::{
 };
 
 const LITTLE: &str = "--scale 0.01 --segment-rows 4096 --repeat 1";
-/// What goes through a narrow wire at once.
+/// Size of a burst on a limited wire.
 const BURST_BYTES: f64 = 131_072.0;
 
 fn lines(text: &str) -> Vec<serde_json::Value> {
@@ -44,13 +44,13 @@ fn control_groups(pid: u32) -> Vec<PathBuf> {
     found
 }
 
-/// Whether this process may make networks and control groups: the files of the kernel that only
-/// root may write say so.
+/// Whether this process may create networks and control groups: the kernel's files that only root
+/// may write show that.
 fn is_root() -> bool {
     fs::File::options().write(true).open("/proc/sys/vm/drop_caches").is_ok()
 }
 
-/// The command with programs of another folder instead of the system's.
+/// Runs the command with programs of another folder instead of the system's.
 fn with_path(data: &Data, path: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rackscan"));
     command.arg("--data").arg(data.path().join("data")).args(line.split_whitespace()).env("PATH", path);
@@ -142,11 +142,10 @@ fn a_narrow_wire_and_a_quota_hold_back_what_runs_and_end_with_the_command() {
         assert!(bytes > 2.0 * BURST_BYTES, "{bytes} bytes show nothing");
         let least_ms = (bytes - BURST_BYTES) / 10e6 * 1e3;
         assert!(ms > least_ms * 0.9, "{placement}: {bytes} bytes in {ms} ms over 10 MB/s");
-        // How much quicker it is without a limit depends on who else is at work.
+        // How much faster it is without a limit depends on the other load.
         assert!(time(&first, None, 100, placement).0 > 0.0, "{placement} was not measured without a limit");
     }
-    // Single times: a machine that is busy with something else can slow either down, but not always
-    // the same one.
+    // Single times: other load can slow either down, but not always the same one.
     let is_held_back = |lines: &[serde_json::Value]| {
         time(lines, None, 10, "remote-process").0 > time(lines, None, 100, "remote-process").0
     };
@@ -212,7 +211,7 @@ fn a_sweep_that_is_interrupted_takes_its_nodes_network_and_group_along() {
     let mut child =
         Started(command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the program starts"));
     let pid = child.0.id();
-    // The devices are moved away when everything is loaded.
+    // The devices are moved away once everything is loaded.
     let loaded = || {
         let roots = fs::read_dir(&folder).into_iter().flatten().filter_map(Result::ok);
         roots.map(|root| root.path().join("node1/device0.away")).any(|device| device.exists())
@@ -257,7 +256,7 @@ fn what_cannot_be_swept_is_said_before_anything_runs() {
     assert!(help.contains("Examples:") && help.contains("control group"), "{help}");
 }
 
-/// A folder with a python3 that answers as the peers' script does, each query with one row after a
+/// A folder with a python3 that answers like the peers' script, each query with one row after a
 /// millisecond.
 fn false_python(data: &Data) -> PathBuf {
     let folder = data.path().join("programs");

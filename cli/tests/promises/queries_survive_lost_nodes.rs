@@ -1,5 +1,5 @@
-//! Nodes that are killed while their tables are protected: the same answers in every placement,
-//! with what it cost; and what cannot be answered is named.
+//! Tests queries over protected tables while nodes are killed: the same answers in every placement,
+//! with their cost; queries that cannot be answered name the reason.
 
 use super::support::{Data, kill, pids, protected};
 use std::process::{Child, Command, Stdio};
@@ -31,7 +31,7 @@ fn all_queries_answer_the_same_with_two_nodes_killed_and_changed_rows_are_there(
     }
     assert_eq!(answers(&data, "all", "auto"), expected);
     assert_eq!(data.run_words(&changed, "").succeeds(), rows);
-    // What needs all nodes says so.
+    // A command that needs all nodes says so.
     data.run("query q06 --away 0").fails(1, &["nodes 1, 2", "expected at most 0"]);
     data.run_words(&["sql", "delete from orders where o_orderkey = 1"], "").fails(1, &["node"]);
     assert_eq!(data.run_words(&changed, "").succeeds(), rows);
@@ -84,7 +84,7 @@ fn tables_without_parity_are_named_with_their_nodes_and_others_are_answered() {
     };
     assert!(count("kept").succeeds().contains("100"));
     count("plain").fails(1, &["plain", "not protected", "0"]);
-    // One parity bears one loss.
+    // One parity tolerates one lost node.
     kill(pids[1]);
     count("kept").fails(1, &["kept", "xor"]);
     data.run("cluster start").succeeds();

@@ -1,8 +1,8 @@
-//! Nodes whose processes are stopped (SIGSTOP), so that the kernel takes connections for them and
-//! nobody answers: the same answers in every placement in bounded time, clear errors where all
-//! nodes are needed, and nodes that are used again when they continue.
+//! Tests nodes whose processes are stopped (SIGSTOP), so that the kernel accepts connections for
+//! them and nobody answers: the same answers in every placement in bounded time, clear errors where
+//! all nodes are needed, and nodes that are used again when they continue.
 //!
-//! Bounds on time are generous, so that a busy machine keeps them; what was measured is printed.
+//! Limits on time are generous, so that a busy machine keeps them; the measured times are printed.
 
 use super::support::{Stopped, pids, protected};
 use std::{
@@ -11,12 +11,12 @@ use std::{
 };
 
 const PLACEMENTS: [&str; 4] = ["auto", "local", "remote-fetch", "remote-process"];
-/// It was 16 s and more for each command.
+/// It used to be 16 s and more for each command.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
-/// Where nothing makes up for a node, it is waited for longer.
+/// A node that nothing compensates for is waited for longer.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Runs a command, says how long it took, and demands that it is not longer than that.
+/// Runs a command, prints how long it took, and asserts that it was at most `time_max`.
 fn timed<T>(what: &str, time_max: Duration, run: impl FnOnce() -> T) -> T {
     let begun = Instant::now();
     let result = run();

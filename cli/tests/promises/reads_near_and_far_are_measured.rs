@@ -1,5 +1,5 @@
-//! `lab io` measures over a real node, draws the paper's figures, leaves nothing behind, and says
-//! what cannot be.
+//! Tests that `lab io` measures over a real node, draws the paper's figures, leaves nothing behind,
+//! and reports what is not possible.
 
 use super::support::{Data, kill, processes_with};
 use std::{
@@ -20,7 +20,7 @@ fn assert_empty(folder: &Path) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Whether a node whose data lies below the folder has begun to listen.
+/// Whether a node whose data is below the folder has begun to listen.
 fn listens(folder: &Path) -> bool {
     let labs = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let logs = labs.filter_map(|lab| std::fs::read_to_string(lab.path().join("node0/node.log")).ok());
@@ -62,7 +62,7 @@ fn a_kept_file_is_used_again_and_a_sweep_draws_its_figures() {
     data.run(&once).succeeds();
     let whole_log =
         || std::fs::read_to_string(folder.join("rackscan-lab/node0/node.log")).expect("it is kept");
-    // What the last start has logged.
+    // The log of the last start.
     let log = || whole_log().rsplit("-- rackscan").next().unwrap_or_default().to_owned();
     assert!(log().contains("filling the scratch area"), "{}", log());
     data.run(&once).succeeds();

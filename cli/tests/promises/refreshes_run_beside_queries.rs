@@ -1,5 +1,5 @@
-//! Refreshes and queries are commands beside each other: on the same nodes, by turns when they are
-//! measured, and none is left behind.
+//! Tests that refreshes and queries run as concurrent commands on the same nodes, alternate when
+//! they are measured, and leave no process behind.
 
 use super::support::{Data, kill, processes_with};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing that is waited for here takes a tenth of it.
+/// Ten times longer than any wait here takes.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 fn start(data: &Data, words: &[&str]) -> Child {
@@ -25,11 +25,11 @@ fn start(data: &Data, words: &[&str]) -> Child {
         .expect("the program starts")
 }
 
-/// Tells a running program something; the next line that it prints.
+/// Sends a line to a running program. Returns the next line that it prints.
 fn ask(child: &mut Child, word: &str) -> String {
     let stdin = child.stdin.as_mut().expect("it has a standard input");
     stdin.write_all(word.as_bytes()).expect("it reads its input");
-    // One byte at a time: what follows the line is left for the next question.
+    // One byte at a time, so that later lines stay unread.
     let mut line = String::new();
     let stdout = child.stdout.as_mut().expect("it has a standard output");
     BufReader::with_capacity(1, stdout).read_line(&mut line).expect("it prints text");
@@ -47,7 +47,7 @@ fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// What a program printed that ends by itself.
+/// The output of a program that ends by itself.
 fn ended(mut child: Child) -> Output {
     drop(child.stdin.take());
     let pid = child.id();
@@ -79,7 +79,7 @@ fn number(data: &Data, sql: &str) -> u64 {
     text.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or_else(|| panic!("{sql}: {text}"))
 }
 
-/// How nice each thread of a process is.
+/// The niceness of each thread of a process.
 fn nice(pid: u32) -> Vec<i64> {
     named(pid).into_iter().map(|(_, nice)| nice).collect()
 }
@@ -88,7 +88,8 @@ fn nice(pid: u32) -> Vec<i64> {
 fn named(pid: u32) -> Vec<(String, i64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process").filter_map(Result::ok);
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
-    // Behind the name, which is in parentheses, stands the third field; the nineteenth is meant.
+    // The third field follows the name, which is in parentheses; the nineteenth field is the
+    // niceness.
     let one = |stat: String| {
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         Some((name.to_owned(), rest.split_whitespace().nth(16)?.parse().ok()?))
@@ -101,7 +102,7 @@ fn commands_on_one_data_folder_run_beside_each_other() {
     let data = Data::new("beside");
     let mut shell = start(&data, &["shell", "--format", "csv"]);
     assert_eq!(ask(&mut shell, "select 3 as a;\n"), "a\n");
-    // The shell has started the nodes, and waits for words.
+    // The shell has started the nodes, and waits for input.
     let text = data.run_words(&["sql", "select 4 as b", "--format", "csv"], "").succeeds();
     assert_eq!(text, "b\n4\n");
     assert!(shell.try_wait().expect("a child").is_none(), "the shell goes on");
@@ -157,7 +158,7 @@ fn streams_refresh_when_they_are_told_and_rest_between() {
         let count = |of: &str| turn["resting"][of].as_u64().expect("a count");
         inserted += count("inserted");
         deleted += count("deleted");
-        // Orders are as many as the streams say, while they rest.
+        // While streams rest, the number of orders matches their counts.
         assert_eq!(number(&data, "select count(*) from orders"), 15_000 + inserted - deleted, "{turn}");
     }
     assert!(inserted > 0 && deleted > 0, "{inserted} inserted, {deleted} deleted");
@@ -185,7 +186,8 @@ fn all_threads_of_streams_are_nice_and_of_nodes_those_that_write_transactions_do
         let writes = |name: &str| ["-log", "-copies", "-peers"].iter().any(|part| name.ends_with(part));
         let (writers, others): (Vec<_>, Vec<_>) = named(node).into_iter().partition(|(name, _)| writes(name));
         assert!(writers.len() == 3 && writers.iter().all(|(_, nice)| *nice == 19), "{writers:?}");
-        // Threads that connect to other nodes are of those that talk to them.
+        // Threads that connect to other nodes inherit the niceness of the threads that talk to
+        // them.
         let is_ours = |(name, nice): &(String, i64)| *nice == ours || name.contains("dial");
         assert!(others.iter().all(is_ours), "{others:?}");
     }
@@ -196,7 +198,7 @@ fn all_threads_of_streams_are_nice_and_of_nodes_those_that_write_transactions_do
 fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
     let data = Data::new("measured-beside");
     for kind in ["process", "thread"] {
-        // Not nice: a machine with much else to do would let them wait for ever.
+        // Not nice: on a busy machine they would wait forever.
         let words = format!("lab refresh --scale 0.01 --repeat 2 --queries q06 --nice 0 --streams-in {kind}");
         let text = data.run(&words).succeeds();
         let line: Value = serde_json::from_str(text.trim()).expect("one line of JSON");
@@ -204,7 +206,7 @@ fn queries_are_measured_beside_streams_of_either_kind_and_nothing_is_left() {
         let count = |of: &str| line[of].as_u64().expect("a count");
         assert!(count("inserted") > 0 && count("deleted") > 0, "{line}");
         assert_eq!(count("transactions"), count("inserted") + count("deleted"), "{line}");
-        // Each look saw most of the orders that streams come to.
+        // Each check included most of the orders that streams reach.
         assert_eq!(count("looks"), 5, "{line}");
         assert!(count("orders_checked") > 5 * 1_000, "{line}");
         assert_eq!(processes(&data), Vec::<u32>::new());

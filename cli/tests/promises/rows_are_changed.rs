@@ -1,9 +1,9 @@
-//! Rows that a user changes: all of a transaction or nothing, seen by every command that follows,
-//! whatever happens to the nodes in between.
+//! Tests changes of rows: all of a transaction or nothing, visible to every later command, whatever
+//! happens to the nodes in between.
 
 use super::support::{Data, kill};
 
-/// The only number of an answer.
+/// The only number of a query's answer.
 fn number(data: &Data, sql: &str) -> i64 {
     let text = data.run_words(&["sql", sql, "--format", "csv"], "").succeeds();
     text.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or_else(|| panic!("{sql}: {text}"))
@@ -38,7 +38,7 @@ fn a_script_changes_rows_together_and_later_commands_see_them() {
     // The nodes ended with that command.
     assert_eq!(number(&data, "select count(*) from orders where o_comment = 'it''s; late'"), 7);
     assert_eq!(number(&data, "select count(*) from lineitem"), 60_175 - 6);
-    // Seven rows that are not what they were, and seven that took their places.
+    // Seven rows were withheld, and seven replaced them.
     assert!(
         data.run("tables --format csv").succeeds().contains(",14,tpch scale 0.01"),
         "rows that have changed are counted"
@@ -68,7 +68,7 @@ fn changed_rows_survive_killed_nodes_and_a_lost_log() {
     for pid in pids(&data) {
         kill(pid);
     }
-    // One of them has lost its log, which others have copies of.
+    // One of them has lost its log, of which others have replicas.
     let node = data.path().join("data/node1");
     for file in ["transactions.log", "transactions.life"] {
         let removed = std::fs::remove_file(node.join(file));
@@ -121,7 +121,7 @@ fn changed_rows_are_sealed_and_survive_killed_nodes_as_segments() {
     assert_eq!(number(&data, "select count(*) from lineitem"), lines);
     let tables = data.run("tables --format csv").succeeds();
     assert!(tables.lines().all(|line| !line.starts_with("orders") || line.contains(",0,tpch")), "{tables}");
-    // What is loaded anew leaves nothing of what was changed before.
+    // A new load discards all earlier changes.
     script(&data, "update orders set o_shippriority = 1 where o_orderkey < 10000");
     data.run("load tpch --scale 0.01").succeeds();
     assert_eq!(number(&data, "select sum(o_shippriority) from orders"), 0);

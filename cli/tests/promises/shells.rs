@@ -1,4 +1,4 @@
-//! Tests: a shell of the program that waits for the next statement.
+//! A shell of the program that waits for the next statement, for other tests.
 
 use super::support::Data;
 use std::{
@@ -41,7 +41,7 @@ impl OpenShell {
         let _ = writeln!(stdin, "{sql};").and_then(|()| stdin.flush());
     }
 
-    /// The next line of an answer that contains this.
+    /// Reads the next line of an answer, which must contain `part`.
     #[track_caller]
     pub(crate) fn answers(&self, part: &str) {
         loop {
@@ -52,7 +52,7 @@ impl OpenShell {
         }
     }
 
-    /// Ends it; what it failed with, or nothing.
+    /// Ends the shell. Returns its error, if it failed.
     pub(crate) fn end(mut self) -> Option<String> {
         drop(self.child.stdin.take());
         let mut text = String::new();

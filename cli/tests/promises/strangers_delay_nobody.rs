@@ -1,5 +1,5 @@
-//! Whatever callers do that do not hold the cluster's key, who holds it is served, and nodes keep
-//! their memory, descriptors and logs.
+//! Tests callers that do not hold the cluster's key: whatever they do, clients with the key are
+//! served, and nodes keep their memory, descriptors and logs.
 
 use std::{
     io::Write,
@@ -14,15 +14,16 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::support::{Data, pids};
 
-/// Each command meanwhile may take so long, on a slow and busy machine. Held up by strangers it
+/// Maximum time of each command meanwhile, on a slow and busy machine. Delayed by strangers it
 /// would take minutes.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(20);
-/// What a node may hold of strangers: two classes of 256 for each listener, of which it has four.
+/// Maximum descriptors that a node may hold for strangers: two classes of 256 for each listener, of
+/// which it has four.
 const DESCRIPTORS_MAX: usize = 4 * 2 * 256;
 const MEMORY_KIB_MAX: u64 = 32 << 10;
 const LOG_LINES_MAX: usize = 200;
 
-/// Where a node listens and relays, by both wires.
+/// The addresses at which a node listens and relays, on both wires.
 fn addresses(data: &Data, node: usize) -> Vec<String> {
     let text = std::fs::read_to_string(data.path().join("data/cluster.toml")).expect("a cluster file");
     let file: toml::Table = text.parse().expect("TOML");
@@ -33,7 +34,7 @@ fn addresses(data: &Data, node: usize) -> Vec<String> {
     [texts(&node["listen"]), texts(&node["relay"])].concat()
 }
 
-/// A socket to an address of a node, or nothing if its backlog is full just now.
+/// A socket to an address of a node, or `None` if its backlog is full.
 fn stranger(data: &Data, address: &str) -> Option<Box<dyn Write + Send>> {
     match address.split_once(':').expect("an address") {
         ("tcp", place) => TcpStream::connect(place).ok().map(|socket| Box::new(socket) as _),
@@ -60,14 +61,14 @@ fn log_lines(data: &Data, node: usize) -> usize {
     std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
 }
 
-/// The test's own sockets are descriptors, too.
+/// Raises the limit of descriptors, because the sockets of this test count, too.
 fn allow_descriptors() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).expect("raise the limit of descriptors");
 }
 
-/// Keys are written and read over both wires.
+/// Checks that keys are written and read over both wires.
 fn assert_serves(data: &Data, round: &str) {
     for wire in ["tcp", "shm"] {
         let begun = Instant::now();
@@ -98,7 +99,7 @@ fn thousands_of_silent_slow_and_talkative_strangers_delay_no_command() {
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (data, addresses, over) = (&data, &addresses, &over);
-        // They begin rightly and then declare giant lengths, speak another language, or hang up at
+        // They begin correctly and then declare huge lengths, speak another protocol, or hang up at
         // once.
         let said: [&[u8]; 4] =
             [b"", b"RSFABRIC", b"RSFABRIC\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", b"GET / HTTP/1.1\r\n\r\n"];
@@ -133,7 +134,7 @@ fn thousands_of_silent_slow_and_talkative_strangers_delay_no_command() {
     let lines = log_lines(&data, 0);
     assert!(lines < LOG_LINES_MAX, "{lines} lines of the log");
     drop(silent);
-    // Strangers that have gone, or whose time is over, leave nothing.
+    // Strangers that have disconnected, or timed out, leave nothing.
     let deadline = Instant::now() + COMMAND_TIME_MAX;
     while descriptors(pid) > descriptors_before + 16 {
         assert!(Instant::now() < deadline, "{} descriptors, before {descriptors_before}", descriptors(pid));

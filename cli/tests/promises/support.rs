@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Nothing here takes a tenth of it; a hang must fail the test, not the build.
+/// Ten times longer than anything here takes; a hang must fail the test, not the build.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A data folder on a filesystem with direct IO; the nodes in it are stopped and it is removed at
@@ -27,7 +27,7 @@ impl Data {
         &self.0
     }
 
-    /// Runs `rackscan` with the words of `line`, which are separated by blanks.
+    /// Runs `rackscan` with the arguments in `line`, separated by blanks.
     pub(crate) fn run(&self, line: &str) -> Ran {
         let words: Vec<&str> = line.split_whitespace().collect();
         self.run_words(&words, "")
@@ -62,7 +62,7 @@ impl Data {
 }
 
 impl Data {
-    /// What nodes have said last, beside the failure of a test.
+    /// Prints the last log lines of the nodes, after a failed test.
     fn show_logs(&self) {
         for entry in std::fs::read_dir(self.path().join("data")).into_iter().flatten().flatten() {
             let log = entry.path().join("node.log");
@@ -106,21 +106,22 @@ impl Ran {
         self.output.status.code()
     }
 
-    /// It succeeded; its standard output.
+    /// Asserts success. Returns its standard output.
     #[track_caller]
     pub(crate) fn succeeds(&self) -> String {
         assert_eq!(self.output.status.code(), Some(0), "rackscan {}: {}", self.words, self.stderr());
         self.stdout()
     }
 
-    /// It failed with `code` and one message that contains all `parts`; nothing on standard output.
+    /// Asserts that it failed with `code` and one message that contains all `parts`, and printed
+    /// nothing on standard output.
     #[track_caller]
     pub(crate) fn fails(&self, code: i32, parts: &[&str]) {
         self.fails_later(code, parts);
         assert_eq!(self.stdout(), "", "rackscan {}", self.words);
     }
 
-    /// The same of a script, whose first statements have been answered.
+    /// The same for a script whose first statements have been answered.
     #[track_caller]
     pub(crate) fn fails_later(&self, code: i32, parts: &[&str]) {
         let stderr = self.stderr();
@@ -139,8 +140,7 @@ pub(crate) fn pids(data: &Data) -> Vec<u32> {
     rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
 }
 
-/// A cluster of four nodes with TPC-H, protected as it is by default, and rows that have changed
-/// since.
+/// A cluster of four nodes with TPC-H and the default parity, and rows that have changed since.
 pub(crate) fn protected(name: &str) -> Data {
     let data = Data::new(name);
     data.run("load tpch --scale 0.01 --segment-rows 4096 --page-size 8KiB").succeeds();
@@ -151,16 +151,17 @@ pub(crate) fn protected(name: &str) -> Data {
     data
 }
 
-/// Changes a bit in every so-many-th sector of a file that has something in it. How many that were.
+/// Changes a bit in every `every`-th sector of a file that is not empty. Returns the number of
+/// changed sectors.
 pub(crate) fn flip(path: &Path, every: usize) -> usize {
     use std::os::unix::fs::FileExt;
-    // What lies before is the device's label.
+    // The device's label is before this offset.
     const FIRST: u64 = 64 << 10;
     let file = std::fs::File::options().read(true).write(true).open(path).expect("a device");
     let (mut sector, mut written, mut flipped) = (vec![0; 4096], 0, 0);
     let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("it is there"));
     let mut at = FIRST;
-    // Device files have holes, and end with one.
+    // Device files have holes, also at their end.
     while written * 8 < usize::try_from(blocks).expect("a file") && at < 1 << 30 {
         if file.read_at(&mut sector, at).expect("it can be read") < sector.len() {
             break;
@@ -177,15 +178,15 @@ pub(crate) fn flip(path: &Path, every: usize) -> usize {
     flipped
 }
 
-/// Ends a process as a power cut would, and waits until it is gone: until then its socket takes
-/// connections, and whoever starts nodes would find that it runs.
+/// Kills a process, like a power cut, and waits until it is gone: until then its socket accepts
+/// connections, and a command that starts nodes would find it running.
 pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs");
     assert!(status.success(), "kill -9 {pid}");
     for _ in 0..1000 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which is in parentheses, stands the state: Z is one whose end nobody has
-        // asked for yet. Its other threads may still be about to end, and hold its sockets.
+        // The state follows the name, which is in parentheses: Z is a process that nobody has
+        // waited for. Its other threads may still be ending, and hold its sockets.
         let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         if state.is_empty() || state.starts_with('Z') && threads <= 1 {
@@ -196,7 +197,7 @@ pub(crate) fn kill(pid: u32) {
     panic!("process {pid} was killed and goes on");
 }
 
-/// A process that is stopped, and continues when this is dropped.
+/// A stopped process, which continues when this value is dropped.
 pub(crate) struct Stopped(u32);
 
 impl Stopped {

@@ -1,5 +1,5 @@
-//! Shells that are open while other commands load, drop, flush and derive: what is acknowledged is
-//! in the table that everybody sees.
+//! Tests shells that are open while other commands load, drop, flush and derive: acknowledged
+//! changes are in the table that every command sees.
 
 use super::{shells::OpenShell, support::Data};
 
@@ -21,7 +21,7 @@ fn after(statement: &str, value: i64) -> String {
     }
 }
 
-/// A cluster that runs, and the words that load `t` with ten rows of this value.
+/// A running cluster, and a function that loads `t` with ten rows of this value.
 fn cluster(name: &str) -> (Data, impl Fn(&Data, i64)) {
     let data = Data::new(name);
     data.run("tables").succeeds();

@@ -1,4 +1,4 @@
-//! Killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang,
+//! Tests killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang,
 //! nothing lost.
 
 use super::support::{Data, kill};
@@ -79,13 +79,13 @@ fn an_interrupted_load_leaves_no_table_and_a_new_load_succeeds() {
 #[test]
 fn a_flipped_byte_on_a_device_is_reported_with_its_page_and_never_answered() {
     let data = Data::new("flipped");
-    // With parity it would come back from other nodes.
+    // With parity it would be reconstructed from other nodes.
     data.run("load tpch --scale 0.01 --parity none").succeeds();
     let sum = "select sum(l_extendedprice) from lineitem";
     let good = data.run_words(&["sql", sum], "").succeeds();
     let path = data.path().join("data/node1/device0");
     let device = std::fs::File::options().read(true).write(true).open(&path).expect("the device file");
-    // Every page of the device, so that whatever the query reads there is wrong.
+    // Every page of the device, so that every read of the query there is corrupt.
     let bytes = std::os::unix::fs::MetadataExt::blocks(&device.metadata().expect("metadata")) * 512;
     let mut sector = [0_u8; 4096];
     let mut flipped = Vec::new();

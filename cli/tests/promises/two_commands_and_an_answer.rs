@@ -1,5 +1,5 @@
-//! A fresh folder, one command, the right rows, nothing left behind. The expected value is an
-//! independent engine's (`queries/tpch/answers`).
+//! Tests a fresh folder: one command gives the right rows and leaves nothing behind. The expected
+//! value is an independent engine's (`queries/tpch/answers`).
 
 use super::support::{Data, processes_with};
 
@@ -108,7 +108,7 @@ fn the_reads_of_a_query_are_recorded_where_asked() {
         assert!(ran.succeeds().contains(Q06_AT_001));
         recorded(&ran.stderr());
     }
-    // Columns that no query has read before: pages out of a cache are not in a trace.
+    // Columns that no query has read before, because pages from a cache are not in a trace.
     let count = "select count(*) from lineitem where l_linenumber < 3";
     let ran = data.run_words(&["sql", count, "--placement", "remote-process", "--trace", &csv], "");
     ran.succeeds();

@@ -1,5 +1,5 @@
-//! Many processes change the same rows of a table, also while another one flushes it again and
-//! again: each change that is acknowledged counts, and no flush aborts a transaction.
+//! Tests many processes that change the same rows of a table, also while another one flushes it
+//! again and again: each acknowledged change counts, and no flush aborts a transaction.
 
 use super::{shells::OpenShell, support::Data};
 use std::{
@@ -13,7 +13,7 @@ const PROCESSES: i64 = 8;
 const UPDATES: i64 = 4;
 const BLOCKS: i64 = 8;
 
-/// A cluster that runs, with a table `t` of ten rows `(k, 0)`.
+/// A running cluster with a table `t` of ten rows `(k, 0)`.
 fn cluster(name: &str) -> Data {
     let data = Data::new(name);
     data.run("tables").succeeds();
@@ -32,7 +32,7 @@ fn value(data: &Data, key: i64) -> i64 {
     text.lines().nth(1).and_then(|line| line.parse().ok()).unwrap_or_else(|| panic!("{text:?}"))
 }
 
-/// Runs `work` while another process flushes the table in a loop; how often it did.
+/// Runs `work` while another process flushes the table in a loop. Returns the number of flushes.
 fn beside_flushes(data: &Data, work: impl FnOnce()) -> u32 {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

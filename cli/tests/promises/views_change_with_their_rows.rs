@@ -1,4 +1,4 @@
-//! What tables derive: a user's views, indexes and foreign keys change with the rows, whatever
+//! Tests derived objects: a user's views, indexes and foreign keys change with the rows, whatever
 //! changes those, and whatever happens to the nodes in between.
 
 use super::support::{Data, kill};
@@ -10,7 +10,7 @@ fn answer(data: &Data, sql: &str) -> String {
     data.run_words(&["sql", sql, "--format", "csv"], "").succeeds()
 }
 
-/// The view's rows, which are those of its query.
+/// The view's rows; asserts that they equal those of its query.
 fn revenue(data: &Data, when: &str) -> String {
     let found = answer(data, "select * from revenue order by 1");
     assert_eq!(found, answer(data, &format!("{REVENUE} order by 1")), "{when}");

@@ -1,10 +1,10 @@
-//! What does a target give if the next IO begins when one ends?
+//! Closed loop: the next IO begins when one ends.
 //!
 //! Invariants
-//! - As many IOs are in flight as the depth allows, until the run is over; then those in flight are
-//!   waited for.
-//! - A latency counts from submission: a target that stalls delays the IOs behind it unseen (see
-//!   `open`).
+//! - The loop keeps as many IOs in flight as the depth allows until the run is over, then waits for
+//!   those in flight.
+//! - A latency counts from submission, so the delay of IOs behind a stalled target is not visible
+//!   (see `open`).
 
 use super::places::Places;
 use super::{Counters, Frame, Load};

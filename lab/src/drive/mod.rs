@@ -1,7 +1,7 @@
-//! What does a load do to a target, and what is measured meanwhile?
+//! Drives a load on targets and measures it.
 //!
-//! Each connection is a thread with a target of its own. All make their targets, then warm up, then
-//! run; between the phases nothing is in flight and processor time is read.
+//! Each connection is a thread with a target of its own. All threads create their targets, then
+//! warm up, then run. Between the phases nothing is in flight, and processor time is read.
 //!
 //! Invariants
 //! - A failure ends the load on every connection; what was measured before is returned with it.
@@ -23,46 +23,46 @@ use crate::target::{CacheHits, IoDone, IoOperation, Target, TargetError};
 pub use places::{Distribution, Region};
 pub use team::drive;
 
-/// When do IOs of an open loop come?
+/// Arrivals of the IOs of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     Uniform,
     /// Independently of each other, as from many users.
     #[default]
     Poisson,
 }
 
-/// When does the next IO begin?
+/// When the next IO begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// When one ends.
+    /// When a previous one ends.
     Closed,
-    /// When its time has come.
+    /// At its intended time, whether previous ones have ended or not.
     Open {
         /// IOs per second, over all connections.
         rate: f64,
-        /// How they are spread.
+        /// Distribution of the arrivals.
         arrivals: Arrivals,
     },
 }
 
-/// What every connection does.
+/// The work of every connection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     /// Read or write.
     pub operation: IoOperation,
-    /// Where.
+    /// Where on the devices.
     pub region: Region,
-    /// How much each time.
+    /// Bytes of each IO.
     pub length_bytes: u32,
     /// IOs in flight on each connection.
     pub depth: u32,
-    /// How offsets are drawn.
+    /// Distribution of the offsets.
     pub distribution: Distribution,
     /// When the next one begins.
     pub pace: Pace,
-    /// Different seeds give different offsets and arrivals.
+    /// Seed of offsets and arrivals.
     pub seed: u64,
 }
 
@@ -75,43 +75,43 @@ pub struct Bounds {
     pub count_max: Option<u64>,
 }
 
-/// A whole run.
+/// A whole measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// What is done.
+    /// The load of each connection.
     pub load: Load,
-    /// Threads, each with a target of its own.
+    /// Number of threads, each with a target of its own.
     pub connections: u32,
-    /// Done before anything is measured.
+    /// Time to run before anything is measured.
     pub warm_up: Duration,
-    /// The measured phase.
+    /// Bounds of the measured phase.
     pub bounds: Bounds,
-    /// The process at the other side, if there is one.
+    /// Process id of the other side, if there is one.
     pub peer: Option<u32>,
-    /// Pin each connection's thread to a core, by turns.
+    /// Pin each connection's thread to a core, round robin.
     pub pin: bool,
-    /// Set by somebody who wants the run to end now.
+    /// Set by the caller to end the run early.
     pub stop: &'a AtomicBool,
 }
 
-/// What one connection, or all together, did in a phase.
+/// Counters of one connection, or of all together, in one phase.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     /// From submission (closed loop) or from the intended time (open loop).
     pub latencies: Latencies,
-    /// IOs that ended well.
+    /// IOs that succeeded.
     pub ios: u64,
-    /// Of these, those that ended before the time was over.
+    /// Of these, the IOs that ended within the duration.
     pub in_time: u64,
-    /// Bytes that they moved.
+    /// Bytes moved by the succeeded IOs.
     pub bytes: u64,
-    /// Of these, IOs answered from a node's page cache.
+    /// Of the succeeded IOs, those answered from a node's page cache.
     pub cached: CacheHits,
-    /// Open loop: begun later than [`limits::LATE_AFTER`] after the intended time.
+    /// Open loop: IOs issued later than [`limits::LATE_AFTER`] after their intended time.
     pub late: u64,
-    /// Open loop: intended, and not begun when the time was over.
+    /// Open loop: IOs intended but not issued before the duration ended.
     pub unissued: u64,
-    /// Until IOs ended the last time.
+    /// Time until the last IO ended.
     pub elapsed: Duration,
 }
 
@@ -137,22 +137,23 @@ impl Counters {
     }
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Measured {
     /// Of all connections together.
     pub counters: Counters,
-    /// IOs per second: of those in time if the time was the bound, else of all until the last.
+    /// IOs per second: those that ended in time if the duration was the bound, otherwise all until
+    /// the last one.
     pub iops: f64,
     /// Processor time of this process in the measured phase.
     pub own_cpu: Duration,
-    /// That of the process at the other side.
+    /// Processor time of the process at the other side.
     pub peer_cpu: Option<Duration>,
     /// Wall-clock time between the samples of processor time.
     pub wall: Duration,
     /// The failure that ended it early.
     pub failure: Option<TargetError>,
-    /// Somebody asked for the end before the bounds were reached.
+    /// Whether the caller stopped the run before its bounds.
     pub stopped: bool,
 }
 
@@ -160,21 +161,21 @@ pub struct Measured {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriveError {
-    /// There is no room for one IO.
+    /// The region is smaller than one IO.
     #[error("a region of {region_bytes} bytes has no room for an aligned IO of {length_bytes} bytes")]
     RegionTooSmall {
-        /// Length of the region.
+        /// Length of the region in bytes.
         region_bytes: u64,
-        /// Length of an IO.
+        /// Length of an IO in bytes.
         length_bytes: u32,
     },
-    /// No such distribution.
+    /// The skew of the distribution is outside its range.
     #[error("a skew of {skew} is not possible; expected a number above 0 and below 1")]
     BadSkew {
         /// The skew asked for.
         skew: f64,
     },
-    /// No such schedule.
+    /// The rate of the open loop is outside its range.
     #[error("a rate of {rate} IOs per second is not possible; expected a number above 0, at most {max}", max = limits::RATE_MAX)]
     BadRate {
         /// The rate asked for.
@@ -192,37 +193,37 @@ pub enum DriveError {
         connections: u32,
         /// Depth of each.
         depth: u32,
-        /// Length of an IO.
+        /// Length of an IO in bytes.
         length_bytes: u32,
     },
     /// A thread could not be pinned.
     #[error(transparent)]
     Pin(#[from] rackscan_device::PinError),
-    /// A connection's target could not be made.
+    /// A connection's target could not be created.
     #[error("connection {connection}: {source}")]
     Target {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// Why.
+        /// The cause.
         source: TargetError,
     },
-    /// No more threads.
+    /// A thread could not be started.
     #[error("cannot start a thread for connection {connection}: {source}")]
     Thread {
-        /// Which connection.
+        /// Number of the connection.
         connection: u32,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Makes the target of a connection, on the connection's own thread.
+/// Creates the target of a connection, on the connection's own thread.
 pub type MakeTarget<'a> = dyn Fn(u32) -> Result<Box<dyn Target>, TargetError> + Sync + 'a;
 
-/// What tells a connection to end before its bounds.
+/// Flags that tell a connection to end before its bounds.
 #[derive(Clone, Copy)]
 struct Ending<'a> {
-    /// Somebody asked for it.
+    /// The caller stopped the run.
     asked: &'a AtomicBool,
     /// Another connection has failed.
     failed: &'a AtomicBool,
@@ -234,7 +235,7 @@ impl Ending<'_> {
     }
 }
 
-/// What a connection's loop needs beside its target.
+/// What a connection's loop needs in addition to its target.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     bounds: Bounds,

@@ -1,9 +1,10 @@
-//! How long does an IO take that comes when it comes, whether the target is ready or not?
+//! Open loop: IOs begin at scheduled times, whether the target is ready or not.
 //!
 //! Invariants
-//! - The schedule does not know the target: a slow target changes no intended time.
+//! - The schedule is independent of the target: a slow target changes no intended time.
 //! - A latency counts from the intended time, so a stall shows in every IO that it delayed.
-//! - IOs intended before the end that could not begin before it are counted as unissued.
+//! - IOs whose intended time is before the end, but that could not be issued before it, count as
+//!   unissued.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use super::{Arrivals, Counters, Frame, Load};
 use crate::limits::LATE_AFTER;
 use crate::target::{Io, IoDone, Target, TargetError, Wait};
 
-/// A wait shorter than this is spent polling: a sleeping thread would be woken after it.
+/// A wait shorter than this is spent polling, because a sleeping thread would wake up too late.
 const POLL_BELOW: Duration = Duration::from_micros(80);
 
 /// The intended times of one connection.
@@ -26,7 +27,7 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// `rate` IOs per second from `begun` on.
+    /// A schedule of `rate` IOs per second that starts at `begun`.
     pub(super) fn new(begun: Instant, rate: f64, arrivals: Arrivals, seed: u64) -> Self {
         let gap = Duration::from_secs_f64(1.0 / rate);
         let mut schedule = Self { next: begun, gap, arrivals, random: Rng::with_seed(seed) };
@@ -109,7 +110,7 @@ pub(super) fn run(
     }
 }
 
-/// How many intended times before `end` are left.
+/// The number of intended times before `end` that remain.
 fn unissued(schedule: &mut Schedule, end: Instant) -> u64 {
     let mut count = 0;
     while schedule.next < end {

@@ -1,8 +1,7 @@
-//! Where does the next IO go?
+//! Draws the offsets of IOs.
 //!
 //! Invariants
-//! - Every offset is a multiple of the length of the IOs, inside the region, and the IO does not
-//!   pass its end.
+//! - Every offset is a multiple of the length of the IOs, and the whole IO is inside the region.
 //! - The same seed gives the same offsets.
 
 use fastrand::Rng;
@@ -10,16 +9,16 @@ use fastrand::Rng;
 use super::DriveError;
 use crate::zipf::Zipf;
 
-/// How offsets are drawn.
+/// Distribution of offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Distribution {
-    /// Every place as likely as any other.
+    /// All offsets are equally likely.
     #[default]
     Uniform,
-    /// The n-th most popular place is drawn in proportion to `1 / n^skew`; popular places lie
-    /// scattered.
+    /// The n-th most popular offset has a probability in proportion to `1 / n^skew`; popular
+    /// offsets are scattered over the region.
     Zipfian {
-        /// Above 0, below 1; 0.99 is usual for caches.
+        /// Above 0 and below 1; 0.99 is usual for caches.
         skew: f64,
     },
 }
@@ -27,11 +26,11 @@ pub enum Distribution {
 /// A part of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Which of the target's devices.
+    /// Index of the target's device.
     pub device: u16,
-    /// Where it begins.
+    /// Start of the region in bytes.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Length of the region in bytes.
     pub length_bytes: u64,
 }
 
@@ -53,7 +52,7 @@ impl Places {
         seed: u64,
     ) -> Result<Self, DriveError> {
         let length = u64::from(length_bytes);
-        // The region may begin anywhere; the offsets are multiples of the length all the same.
+        // The region may begin anywhere, but offsets are always multiples of the length.
         let first = region.offset_bytes.checked_next_multiple_of(length.max(1));
         let end = region.offset_bytes.checked_add(region.length_bytes);
         let places = match (first, end) {
@@ -81,7 +80,7 @@ impl Places {
     }
 }
 
-/// SplitMix64's finish: neighbours in popularity are no neighbours on the device.
+/// The finalizer of SplitMix64: neighbours in popularity are not neighbours on the device.
 fn scatter(rank: u64) -> u64 {
     let mixed = rank.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Does a target that stalls once show in the latencies? In virtual time.
+//! Tests, in virtual time, that one stall of a target shows in the latencies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use super::{Arrivals, Bounds, Counters, Distribution, Ending, Frame, Load, Pace,
 use crate::clock::Clock;
 use crate::target::{Io, IoDone, IoOperation, Target, TargetError, Wait};
 
-/// A clock that stands still until somebody moves it.
+/// A clock that advances only when it is moved.
 #[derive(Clone)]
 struct VirtualClock(Rc<Cell<Instant>>);
 
@@ -28,7 +28,7 @@ impl Clock for VirtualClock {
 const SERVICE: Duration = Duration::from_micros(100);
 const STALL: Duration = Duration::from_millis(200);
 
-/// Serves one IO after the other in [`SERVICE`], except that it stalls once.
+/// A target that serves one IO after the other, each in [`SERVICE`], and stalls once.
 struct Stalling {
     clock: VirtualClock,
     stalls_at: Instant,
@@ -78,7 +78,7 @@ impl Target for Stalling {
     }
 }
 
-/// Two seconds of a load at half of what the target can do, which stalls in the middle.
+/// Runs two seconds of a load at half of the target's rate; the target stalls in the middle.
 fn latencies(pace: Pace, bounds: Bounds) -> Counters {
     let load = Load {
         operation: IoOperation::Read,

@@ -1,10 +1,10 @@
-//! Who starts and ends the connections of a run, and when is processor time read?
+//! Starts and ends the connections of a run, and reads processor time between the phases.
 //!
 //! Invariants
 //! - Every connection waits for an order before each phase and reports after it; a phase begins
 //!   when all have reported.
-//! - A connection that fails makes the others end their phase; nobody waits for a thread that is
-//!   gone.
+//! - A connection that fails makes the others end their phase; nobody waits for a thread that has
+//!   ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,10 +18,10 @@ use crate::clock::SystemClock;
 use crate::cpu::CpuSample;
 use crate::target::{Target, TargetError};
 
-/// Runs a load on targets that `make` makes.
+/// Runs a load on targets that `make` creates.
 ///
 /// # Errors
-/// [`DriveError`] if it cannot begin. A failure on the way is in [`Measured::failure`].
+/// [`DriveError`] if the run cannot begin. A later failure is in [`Measured::failure`].
 pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveError> {
     check(run)?;
     let failed = AtomicBool::new(false);
@@ -46,7 +46,7 @@ pub fn drive(run: &Run<'_>, make: &MakeTarget<'_>) -> Result<Measured, DriveErro
     })
 }
 
-/// A connection as its leader sees it. Dropping it ends the thread.
+/// The leader's handle of a connection. Dropping it ends the thread.
 struct Member {
     orders: Sender<Bounds>,
     reports: Receiver<Report>,
@@ -93,11 +93,11 @@ fn rate(counters: &Counters, bounds: Option<Bounds>) -> f64 {
     if time.is_zero() { 0.0 } else { ios as f64 / time.as_secs_f64() }
 }
 
-/// One phase on all connections.
+/// Runs one phase on all connections.
 fn phase(members: &[Member], bounds: Bounds) -> (Counters, Option<TargetError>) {
     let (mut all, mut first) = (Counters::default(), None);
     for member in members {
-        // A thread that is gone reports nothing, which is seen below.
+        // The missing report of an ended thread is noticed below.
         let _sent = member.orders.send(bounds);
     }
     for member in members {
@@ -109,7 +109,7 @@ fn phase(members: &[Member], bounds: Bounds) -> (Counters, Option<TargetError>) 
     (all, first)
 }
 
-/// The life of one connection's thread.
+/// The main function of a connection's thread.
 fn member(
     run: &Run<'_>,
     connection: u32,
@@ -158,7 +158,7 @@ fn ready(
     let load = &run.load;
     if run.pin {
         let cores = rackscan_device::allowed_cores();
-        // No core at all is an error of its own, which the device crate words.
+        // Without any core, the device crate reports its own error.
         let core = cores.get(connection as usize % cores.len().max(1)).copied().unwrap_or(usize::MAX);
         rackscan_device::pin_current_thread(core)?;
     }
@@ -176,7 +176,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
 
-    /// Ends every IO at once, and fails the one with number `fails_at`.
+    /// A target that ends every IO at once, and fails the one with number `fails_at`.
     struct Prompt<'a> {
         held: Vec<u32>,
         ios: &'a AtomicU64,

@@ -1,10 +1,10 @@
-//! Which measurements are compared with each other, and in which order are they made?
+//! Combines the axes of an experiment into cases, and orders them.
 //!
 //! Invariants
-//! - A case holds everything but the mode: its modes take turns next to each other, so that their
-//!   ratio is of one time.
-//! - Axes that change nothing for a bridge do not multiply its cases.
-//! - Cases with one node shape stand together: a node is started once for them in each round.
+//! - A case holds everything but the mode: the modes of a case are measured next to each other, so
+//!   that their ratio is of one point in time.
+//! - An axis that has no effect on a bridge does not multiply its cases.
+//! - Cases with the same node shape are adjacent: a node is started once for them in each round.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use crate::limits;
 pub enum Mode {
     /// The device alone, by this process.
     Local,
-    /// The wire alone: the node answers without IO.
+    /// The wire alone: the node answers without any IO.
     Wire,
-    /// Both: the node reads its device for us.
+    /// Both: the node reads its device for this process.
     Remote,
     /// The device alone, by the program `fio`.
     Fio,
@@ -38,7 +38,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A wire between the process that measures and the node.
+/// A wire between the measuring process and the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WireKind {
@@ -60,48 +60,48 @@ impl fmt::Display for WireKind {
     }
 }
 
-/// How the node must be started.
+/// How the node is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeShape {
-    /// Which threads stand between connections and devices.
+    /// The bridge between connections and devices.
     pub bridge: BridgeKind,
     /// How reactors read devices.
     pub io: IoKind,
-    /// Threads that read and wait, of each serving thread; 0 where there are none.
+    /// Blocking reader threads of each serving thread; 0 if there are none.
     pub io_threads: u16,
-    /// Threads that serve connections.
+    /// Number of threads that serve connections.
     pub serving: u16,
     /// Whether threads are pinned to cores.
     pub pin: bool,
 }
 
-/// Measurements that are compared.
+/// Measurements to compare with each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     /// Bytes of each IO.
     pub size_bytes: u32,
-    /// Threads that ask, each with a connection of its own.
+    /// Number of connections, each with a requesting thread of its own.
     pub connections: u32,
     /// IOs in flight on each connection.
     pub depth: u32,
     /// The wire.
     pub wire: WireKind,
-    /// The node.
+    /// Shape of the node.
     pub node: NodeShape,
-    /// What is measured.
+    /// Modes to measure.
     pub modes: Vec<Mode>,
 }
 
-/// The values that are combined.
+/// The values to combine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axes {
     /// Bytes of each IO.
     pub sizes: Vec<u32>,
-    /// What is measured.
+    /// Modes to measure.
     pub modes: Vec<Mode>,
-    /// Threads that ask.
+    /// Numbers of connections, each with a requesting thread.
     pub connections: Vec<u32>,
-    /// Threads that read and wait, where there are any.
+    /// Numbers of blocking reader threads, where there are any.
     pub io_threads: Vec<u16>,
     /// IOs in flight on each connection.
     pub depths: Vec<u32>,
@@ -111,7 +111,7 @@ pub struct Axes {
     pub ios: Vec<IoKind>,
     /// Wires.
     pub wires: Vec<WireKind>,
-    /// Reactors of the node, if not as many as connections, at most half of the cores.
+    /// Reactors of the node; `None` for one per connection, at most half of the cores.
     pub reactors: Option<u16>,
     /// Whether threads are pinned to cores.
     pub pin: bool,
@@ -127,7 +127,7 @@ pub enum GridError {
         /// Which axis.
         axis: &'static str,
     },
-    /// A size that no IO can have.
+    /// A size that is not possible.
     #[error(
         "a read of {size_bytes} bytes is not possible; expected a multiple of {least} from {least} to {greatest} bytes",
         least = limits::IO_BYTES_LEAST, greatest = limits::IO_BYTES_LARGEST
@@ -136,29 +136,29 @@ pub enum GridError {
         /// The size.
         size_bytes: u32,
     },
-    /// Connections, depth or threads outside the limits.
+    /// A number of connections, depth or threads outside the limits.
     #[error("{value} {axis} are not possible; expected 1 to {most}")]
     BadNumber {
         /// Which axis.
         axis: &'static str,
         /// The value.
         value: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
-    /// More cases than anybody would wait for.
+    /// More cases than the limit.
     #[error("these axes make {cases} cases, at most {most} are measured; give fewer values", most = limits::CASES_MAX)]
     TooMany {
-        /// How many.
+        /// Number of cases.
         cases: usize,
     },
 }
 
 impl Axes {
-    /// Every combination that differs from the others.
+    /// Returns every distinct combination.
     ///
     /// # Errors
-    /// [`GridError`] for values that nobody can measure.
+    /// [`GridError`] for values that cannot be measured.
     pub fn cases(&self) -> Result<Vec<Case>, GridError> {
         self.check()?;
         let mut cases: Vec<Case> = Vec::new();
@@ -206,7 +206,7 @@ impl Axes {
         nodes
     }
 
-    /// The paper's bridges have a poller for each connection; ours has few reactors for many.
+    /// Bridges with pollers have one per connection; a few reactors serve many connections.
     fn serving(&self, bridge: BridgeKind, connections: u32) -> u16 {
         let connections = u16::try_from(connections).unwrap_or(u16::MAX);
         if bridge != BridgeKind::Reactor {
@@ -254,7 +254,7 @@ impl Axes {
     }
 }
 
-/// Brings cases of one node shape together, in the order in which the shapes appear.
+/// Groups cases of one node shape, in the order in which the shapes first appear.
 pub(crate) fn together(cases: &mut [Case]) {
     let mut shapes: Vec<NodeShape> = Vec::new();
     for case in cases.iter() {

@@ -1,7 +1,6 @@
-//! Who starts storage nodes for an experiment?
+//! The interface through which an experiment starts storage nodes.
 //!
-//! The lab only asks: the command starts them as processes of their own, tests start them in
-//! theirs.
+//! The command line starts them as processes, tests start them in their own process.
 
 use std::path::PathBuf;
 
@@ -10,27 +9,27 @@ use rackscan_format::ids::NodeId;
 
 use super::grid::{NodeShape, WireKind};
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug, Clone)]
 pub struct RunningNode {
-    /// Its process, whose processor time is read.
+    /// Its process id, to read its processor time.
     pub pid: u32,
     /// Its number.
     pub node: NodeId,
-    /// Where it is reached on each wire.
+    /// Its address on each wire.
     pub addresses: Vec<(WireKind, Address)>,
     /// The cluster's key.
     pub key: ClusterKey,
-    /// The file of its first device, which holds the scratch area.
+    /// Path of its first device, which holds the scratch area.
     pub device: PathBuf,
 }
 
 /// Starts nodes.
 pub trait NodeHost {
-    /// Ends the node that runs, if it is of another shape, and starts one of this shape over the
-    /// same data.
+    /// Stops the running node if it has another shape, and starts one of this shape over the same
+    /// data.
     ///
     /// # Errors
-    /// Why it could not start, in words.
+    /// A text that says why it could not start.
     fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String>;
 }

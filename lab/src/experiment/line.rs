@@ -1,10 +1,10 @@
-//! What is kept of a measurement, and how does it become one line of JSON?
+//! Keeps the turns of a measurement, and turns them into one line of JSON.
 //!
 //! Invariants
-//! - A line carries every turn; its figures are medians of turns, its percentiles those of all
+//! - A line carries every turn; its figures are medians of turns, its percentiles are over all
 //!   turns together.
-//! - A ratio is the median of the ratios of turns that were made next to each other.
-//! - What was cut short says so in `partial`.
+//! - A ratio is the median of the ratios of adjacent turns.
+//! - A measurement that was cut short says so in `partial`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(super) struct Turn {
     pub(super) late: u64,
     pub(super) unissued: u64,
     pub(super) cached: CacheHits,
-    /// It ended before its bounds.
+    /// Whether it ended before its bounds.
     pub(super) short: bool,
 }
 
@@ -53,35 +53,35 @@ impl Turn {
 /// Processor time of one IO, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct CpuPerIo {
-    /// Of the process that asks.
+    /// Of the requesting process.
     pub own_ns: f64,
     /// Of the node.
     pub node_ns: Option<f64>,
 }
 
-/// One mode of one case, all turns together.
+/// One mode of one case, over all turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct PointLine {
-    /// Where the figure comes from. The scale is the size of the data, in GiB.
+    /// Source of the figure. The scale is the size of the data in GiB.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// What was measured.
+    /// Mode that was measured.
     pub mode: Mode,
     /// Bytes of each IO.
     pub size_bytes: u32,
-    /// Threads that asked.
+    /// Number of connections, each with a requesting thread.
     pub connections: u32,
-    /// IOs in flight on each.
+    /// IOs in flight on each connection.
     pub depth: u32,
     /// The wire; `None` without one.
     pub wire: Option<WireKind>,
     /// The node's bridge; `None` without a node.
     pub bridge: Option<BridgeKind>,
-    /// What read the device; `None` if nothing did.
+    /// How the device was read; `None` if it was not.
     pub io: Option<IoKind>,
-    /// Threads that read and waited, of each serving thread; 0 where there were none.
+    /// Blocking reader threads of each serving thread; 0 if there were none.
     pub io_threads: u16,
-    /// The node's threads that serve connections; 0 without a node.
+    /// Threads of the node that serve connections; 0 without a node.
     pub serving: u16,
     /// Whether threads were pinned to cores.
     pub pinned: bool,
@@ -93,32 +93,32 @@ pub struct PointLine {
     pub seconds: f64,
     /// IOs per second of each turn.
     pub iops: Vec<f64>,
-    /// Their median.
+    /// Median IOs per second.
     pub median_iops: f64,
     /// Megabytes (10^6) per second, of the median.
     pub mb_per_s: f64,
-    /// Of all turns together; from the intended time in an open loop.
+    /// Latency over all turns; from the intended time in an open loop.
     pub latency: LatencySummary,
-    /// Processor time.
+    /// Processor time per IO.
     pub cpu: CpuPerIo,
-    /// IOs for each second of processor time of the side that reads: the node's if there is one,
-    /// else our own.
+    /// IOs per second of processor time on the reading side: the node if there is one, otherwise
+    /// this process.
     pub ios_per_cpu_s: Option<f64>,
-    /// Open loop: begun more than a millisecond late.
+    /// Open loop: IOs issued more than a millisecond late.
     pub late: u64,
-    /// Open loop: never begun.
+    /// Open loop: IOs never issued.
     pub unissued: u64,
-    /// Answered by the node from its page cache.
+    /// IOs that the node answered from its page cache.
     pub cached: u64,
-    /// Taken out of the node's page cache without asking it.
+    /// IOs read one-sidedly from the node's page cache.
     pub one_sided: u64,
-    /// This mode over `local`.
+    /// IOs per second of this mode over those of `local`.
     pub over_local: Option<f64>,
-    /// This mode over the lesser of `local` and `wire`.
+    /// IOs per second of this mode over the lesser of `local` and `wire`.
     pub over_limit: Option<f64>,
-    /// This mode over `fio`.
+    /// IOs per second of this mode over those of `fio`.
     pub over_fio: Option<f64>,
-    /// Why there are fewer turns, or a shorter one, than asked for.
+    /// Why there are fewer or shorter turns than asked for.
     pub partial: Option<String>,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct Turns {
     pub(super) turns: Vec<(Mode, Vec<Turn>)>,
 }
 
-/// What lines of one run have in common.
+/// What the lines of one run share.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
     pub(super) provenance: Provenance,
@@ -230,8 +230,8 @@ impl Turns {
 }
 
 impl Case {
-    /// How this process reads in the mode `local`: as the node's reactors do; beside other bridges,
-    /// by the ring.
+    /// How this process reads in the mode `local`: like the node's reactors, or by io_uring if the
+    /// node has another bridge.
     #[must_use]
     pub fn local_io(&self) -> IoKind {
         if self.node.bridge == BridgeKind::Reactor { self.node.io } else { IoKind::Uring }
@@ -286,7 +286,7 @@ mod tests {
             },
             modes: vec![Mode::Local, Mode::Wire, Mode::Remote],
         });
-        // The machine gets slower by half between the rounds; ratios stay what they are.
+        // The machine gets slower by half between the rounds; ratios stay the same.
         for speed in [1.0, 0.5, 0.25] {
             turns.push(Mode::Local, turn(1000.0 * speed, 1000, 10));
             turns.push(Mode::Wire, turn(800.0 * speed, 1000, 10));

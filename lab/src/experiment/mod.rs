@@ -1,16 +1,15 @@
-//! How do near and far reads compare, measured by turns?
+//! Measures an experiment: compares local and remote reads in alternating turns.
 //!
 //! ```text
 //!   for each round
 //!     for each node shape        a real node is started (unless it runs)
 //!       for each case of it
-//!         local, wire, remote    a turn each; the other way round in every second round
+//!         local, wire, remote    a turn each; in reverse order in every second round
 //! ```
 //!
 //! Invariants
-//! - Ratios come from turns next to each other, so that a machine that changes its speed changes
-//!   both sides.
-//! - Whatever ends an experiment early, its lines hold everything that was measured before.
+//! - Ratios come from adjacent turns, so that a change of the machine's speed affects both sides.
+//! - If an experiment ends early, its lines hold everything that was measured before.
 
 mod grid;
 mod host;
@@ -37,60 +36,60 @@ use crate::record::Provenance;
 use crate::target::{IoOperation, LineOptions, Local, LocalOptions, Remote, Target, TargetError};
 use line::{Common, Turn, Turns};
 
-/// Everything that is measured in one go.
+/// One experiment.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// What is compared.
+    /// The cases to compare.
     pub cases: Vec<Case>,
     /// Turns of each mode of each case.
     pub rounds: u32,
-    /// Before anything counts, in each turn.
+    /// Warm-up of each turn.
     pub warm_up: Duration,
-    /// What counts, in each turn.
+    /// Bounds of the measured phase of each turn.
     pub bounds: Bounds,
     /// Closed or open loop.
     pub pace: Pace,
-    /// How offsets are drawn.
+    /// Distribution of offsets.
     pub distribution: Distribution,
-    /// Different seeds give different offsets.
+    /// Seed of the offsets.
     pub seed: u64,
-    /// Most IOs of one message; `None` chooses by the depth.
+    /// Maximum IOs per message; `None` derives it from the depth.
     pub batch: Option<u32>,
-    /// Watch how busy the cores are in the first turn of this case.
+    /// Case in whose first turn the use of the cores is sampled.
     pub watched: Option<Case>,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub provenance: Provenance,
 }
 
-/// Where an experiment is.
+/// Progress of an experiment.
 #[derive(Debug, Clone)]
 pub struct Step<'a> {
-    /// Turns that are over.
+    /// Number of completed turns.
     pub done: usize,
-    /// Turns of the whole experiment.
+    /// Number of turns of the whole experiment.
     pub total: usize,
-    /// What happens now.
+    /// Description of the current turn.
     pub doing: &'a str,
 }
 
-/// What an experiment gave.
+/// Result of an experiment.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// A line for each mode of each case that had a turn.
     pub lines: Vec<PointLine>,
-    /// How busy the cores were in the case that was watched.
+    /// Use of the cores in the watched case.
     pub core_use: Vec<CoreUse>,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub failure: Option<String>,
-    /// Somebody asked for its end.
+    /// Whether the caller stopped it.
     pub stopped: bool,
 }
 
-/// Samples of core use in one turn, if they are not closer than the kernel's ticks allow.
+/// Samples of core use in one turn, unless the kernel's ticks are coarser.
 const SAMPLES_PER_TURN: u32 = 20;
 const SAMPLE_LEAST: Duration = Duration::from_millis(50);
 
-/// The node of the moment and its data.
+/// The running node and its data.
 struct Bench {
     node: RunningNode,
     device: Arc<Device>,
@@ -98,7 +97,7 @@ struct Bench {
     region: Region,
 }
 
-/// Why a turn did not succeed.
+/// Why a turn failed.
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
     #[error("the node could not be started: {0}")]
@@ -167,11 +166,12 @@ impl Experiment {
             let mut bench: Option<(NodeShape, Bench)> = None;
             for turns in all.iter_mut() {
                 let case = turns.case.clone();
-                // A node that nobody asks may have any shape: it has the data.
+                // If the case sends no request to the node, a node of any shape will do: it has the
+                // data.
                 let asked = case.modes.iter().any(|mode| matches!(mode, Mode::Wire | Mode::Remote));
                 if bench.as_ref().is_none_or(|(shape, _)| asked && *shape != case.node) {
                     on_step(&Step { done, total, doing: "starting a node" });
-                    // The old node's device is closed before a new one needs the file for itself.
+                    // Closes the old node's device before a new node opens the file exclusively.
                     drop(bench.take());
                     bench = Some((case.node, Bench::start(host, &case.node)?));
                 }
@@ -200,7 +200,7 @@ impl Experiment {
         Ok(())
     }
 
-    /// One turn: what it gave, and what ended it early.
+    /// Runs one turn. Returns its result, and what ended it early.
     fn turn(
         &self,
         bench: &Bench,
@@ -220,7 +220,7 @@ impl Experiment {
                 depth: case.depth,
                 distribution: self.distribution,
                 pace: self.pace,
-                // Every mode reads the same places in one round.
+                // Every mode reads the same offsets in one round.
                 seed: self.seed.wrapping_add(round.into()),
             },
             connections: case.connections,
@@ -241,7 +241,7 @@ impl Experiment {
             let watching = scope.spawn(|| watch(interval, &over));
             let result = turn();
             over.store(true, Ordering::Relaxed);
-            // A watcher that failed leaves nothing to draw, which the page says.
+            // If the sampling failed there is nothing to draw, and the page says so.
             *core_use = watching.join().unwrap_or_default();
             result
         })
@@ -279,7 +279,7 @@ impl Experiment {
     }
 }
 
-/// What was measured counts even if the run ended early, unless there is nothing.
+/// A run that ended early counts, unless it measured nothing.
 fn taken(measured: Measured) -> (Option<Turn>, Option<TurnError>) {
     let turn = (measured.counters.ios > 0).then(|| Turn::of(&measured));
     (turn, measured.failure.map(TurnError::Target))
@@ -329,7 +329,7 @@ impl Bench {
             depth,
             slot_bytes,
             batch,
-            // A node without a cache says so.
+            // A node without a page cache reports that.
             reads_cache: true,
         })
     }

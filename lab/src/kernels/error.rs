@@ -1,4 +1,4 @@
-//! What can end the measuring of kernels?
+//! Errors of the kernel measurement.
 
 use std::num::TryFromIntError;
 
@@ -7,48 +7,48 @@ use rackscan_format::page::PageFault;
 use rackscan_format::program::ProgramError;
 use rackscan_scan::{ScanError, wire::WireError};
 
-/// Why kernels were not measured, or not all of them.
+/// Why some or all kernels were not measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A scale factor that is too small, too large or no number.
+    /// A scale factor that is too small, too large or not a number.
     #[error("scale factor {found}; expected more than 0 and at most {most}")]
     Scale {
-        /// It.
+        /// The scale factor.
         found: f64,
-        /// The largest.
+        /// The maximum.
         most: f64,
     },
-    /// No turn, or too many.
+    /// No round, or too many.
     #[error("{found} turns; expected 1 to {most}")]
     Rounds {
-        /// How many.
+        /// The number of rounds.
         found: u32,
-        /// How many are possible.
+        /// The maximum.
         most: u32,
     },
-    /// A name that no kernel has.
+    /// Not the name of a kernel.
     #[error("there is no kernel {found:?}; expected one of {}", known.join(", "))]
     Unknown {
-        /// It.
+        /// The name.
         found: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<&'static str>,
     },
-    /// Two turns, or two levels, gave a different number of rows.
-    #[error("{kernel} at level {level}: {found} rows came out, {expected} did before; a defect")]
+    /// Two turns, or two levels, gave different numbers of rows.
+    #[error("{kernel} at level {level}: {found} rows came out, expected {expected} as before; this is a bug")]
     Disagree {
         /// The kernel.
         kernel: String,
         /// The level of vectors.
         level: String,
-        /// Rows that came out now.
+        /// Rows of this turn.
         found: u64,
-        /// Rows that came out before.
+        /// Rows of the earlier turn.
         expected: u64,
     },
-    /// A column that the table does not have, or of another type.
-    #[error("lineitem has no column {column}; a defect")]
+    /// A column that the table does not have, or that has another type.
+    #[error("lineitem has no column {column}; this is a bug")]
     NoColumn {
         /// Its name.
         column: String,
@@ -56,19 +56,19 @@ pub enum KernelError {
     /// More rows, nodes or bytes than the format can number.
     #[error("a number does not fit: {0}")]
     TooMany(#[from] TryFromIntError),
-    /// Rows could not be made pages.
+    /// Rows could not be encoded as pages.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
-    /// A page that was just made is not right.
+    /// A page that was just encoded is invalid.
     #[error("a page in memory: {0}")]
     Page(#[from] PageFault),
-    /// A program that is not one.
+    /// A scan program is invalid.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// A scan failed.
     #[error(transparent)]
     Scan(#[from] Box<ScanError>),
-    /// A batch does not come back from its encoded form.
+    /// A batch could not be decoded from its encoded form.
     #[error(transparent)]
     Wire(#[from] WireError),
 }

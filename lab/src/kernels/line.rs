@@ -1,37 +1,38 @@
-//! What is kept of a kernel, and how does it become a line of JSON and a row of a table?
+//! Results of a kernel: a line of JSON, and a row of a table.
 //!
 //! Invariants
 //! - A line carries every turn; its figures are medians of turns.
-//! - `over_copy` is the median of the ratios of runs and copies of the same turn.
+//! - `over_copy` is the median of the ratios of kernel and copy in the same turn.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series, Table};
 use serde::Serialize;
 
 use crate::record::Provenance;
 
-/// One kernel at one level of vectors, on one core.
+/// One kernel at one vector level, on one core.
 #[derive(Debug, Clone, Serialize)]
 pub struct KernelLine {
-    /// Where the figure comes from.
+    /// Source of the figure.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// Its name, as [`super::names`] has it.
+    /// Name of the kernel, one of [`super::names`].
     pub kernel: &'static str,
-    /// What it does, in words.
+    /// Description of what the kernel does.
     pub detail: String,
-    /// The level of vectors; `None` where it makes no difference.
+    /// The vector level; `None` where it makes no difference.
     pub level: Option<String>,
     /// Rows that one run reads.
     pub rows: u64,
-    /// Rows or groups that come out of it.
+    /// Rows or groups that one run returns.
     pub rows_out: u64,
     /// Encoded bytes that one run reads.
     pub bytes: u64,
-    /// Milliseconds of a run, in each turn, with all that a scan does: its pages' checksums too.
+    /// Milliseconds of one run, per turn, including everything a scan does: its pages' checksums
+    /// too.
     pub ms: Vec<f64>,
-    /// Their median.
+    /// Median milliseconds.
     pub median_ms: f64,
-    /// Of it, the opening of pages: CRC-32C and header.
+    /// The part of it that opens pages: CRC-32C and header.
     pub checksum_ms: f64,
     /// Encoded gigabytes (10^9) per second, of the median.
     pub gb_per_s: f64,
@@ -39,13 +40,13 @@ pub struct KernelLine {
     pub mrows_per_s: f64,
     /// Gigabytes per second of a plain copy of the same bytes in the same turns.
     pub copy_gb_per_s: f64,
-    /// The kernel's gigabytes per second over the copy's: 1 is as fast as copying.
+    /// The kernel's gigabytes per second over those of the copy: 1 is as fast as copying.
     pub over_copy: f64,
     /// Why there are fewer turns than asked for.
     pub partial: Option<String>,
 }
 
-/// The lines as a table for people, in their order.
+/// The lines as a table, in their order.
 #[must_use]
 pub fn table(lines: &[KernelLine]) -> Table {
     let head =
@@ -76,7 +77,7 @@ pub fn table(lines: &[KernelLine]) -> Table {
     }
 }
 
-/// The page of a measurement.
+/// A report page of the measurement.
 #[must_use]
 pub fn report(lines: &[KernelLine], provenance: &Provenance) -> Report {
     let mut levels: Vec<Option<&str>> = lines.iter().map(|line| line.level.as_deref()).collect();

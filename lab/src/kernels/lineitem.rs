@@ -1,4 +1,4 @@
-//! Which pages do kernels run on? TPC-H's lineitem, encoded as a load encodes it, in memory.
+//! The pages that kernels run on: TPC-H's lineitem in memory, encoded as a load encodes it.
 //!
 //! Invariants
 //! - The same scale factor gives the same pages.
@@ -15,10 +15,10 @@ use tpchgen::generators::{LineItem, LineItemGenerator};
 
 use super::error::KernelError;
 
-/// Money, quantities and rates.
+/// Type of money, quantities and rates.
 pub(super) const DECIMAL: ColumnType = ColumnType::Decimal { precision: 15, scale: 2 };
 pub(super) const TABLE: TableId = TableId(1);
-/// Bytes that a load gives a page unless it is told otherwise.
+/// Default page size of a load, in bytes.
 pub(super) const PAGE_BYTES: u32 = 131_072;
 const SEGMENT_ROWS: u32 = 131_072;
 const _: () = assert!(SEGMENT_ROWS <= SEGMENT_ROWS_MAX);
@@ -46,7 +46,7 @@ pub(super) struct Segment {
     pub(super) pages: Vec<Vec<Vec<u8>>>,
 }
 
-/// One column's values on their way into a segment.
+/// One column's values, before they are encoded into a segment.
 #[derive(Default)]
 struct Staged {
     integers: Vec<i64>,
@@ -120,7 +120,7 @@ fn seal(number: usize, columns: &[Staged]) -> Result<Segment, KernelError> {
     Ok(Segment { directory: Arc::new(directory), pages })
 }
 
-/// The table's segments; as many as there are when `go_on` first says no.
+/// The table's segments; stops when `go_on` returns false.
 pub(super) fn segments(scale: f64, go_on: &dyn Fn() -> bool) -> Result<Vec<Segment>, KernelError> {
     let fresh = || COLUMNS.iter().map(|_| Staged::default()).collect::<Vec<_>>();
     let (mut segments, mut columns, mut rows) = (Vec::new(), fresh(), 0);
@@ -141,7 +141,7 @@ pub(super) fn segments(scale: f64, go_on: &dyn Fn() -> bool) -> Result<Vec<Segme
     Ok(segments)
 }
 
-/// What a catalog would say of the table.
+/// The table's definition as a catalog would have it.
 pub(super) fn definition(rows: u64) -> TableDefinition {
     let columns = COLUMNS.iter().map(|(name, column_type)| ColumnDefinition {
         name: (*name).to_owned(),

@@ -1,20 +1,20 @@
-//! How fast is each kernel of a scan on one core, next to a plain copy of the same bytes?
+//! Measures the kernels of a scan on one core, next to a plain copy of the same bytes.
 //!
 //! ```text
 //!   lineitem      TPC-H's lineitem as encoded pages in memory
-//!   for each kernel             (subject: unpack, checksum, scans, the wire's two ends)
-//!     for each turn             every level of vectors, then a copy of the same bytes; the first turn does not count
+//!   for each kernel             (subject: unpack, checksum, scans, both ends of the wire)
+//!     for each turn             every vector level, then a copy of the same bytes; the first turn does not count
 //! ```
 //!
-//! [`Kernels::run`] measures and gives a [`KernelLine`] for each kernel and level: each is a line
-//! of JSON; [`table()`] and [`report`] show them. [`names`] are the kernels that can be asked for.
+//! [`Kernels::run`] returns a [`KernelLine`] for each kernel and level: each is a line of JSON;
+//! [`table()`] and [`report`] show them. [`names`] lists the kernels.
 //!
 //! Invariants
-//! - Everything runs on the thread that calls; no device, node or wire is touched.
-//! - What is compared, levels and copy, takes turns next to each other.
-//! - Scans are measured as users get them, page checksums verified; a line says what share that
-//!   was.
-//! - Whatever ends it early, its lines hold everything that was measured before.
+//! - Everything runs on the calling thread; no device, node or wire is used.
+//! - Levels and copy, which are compared, alternate.
+//! - Scans are measured as users run them, with verified page checksums; a line says what share
+//!   that was.
+//! - If the measurement ends early, its lines hold everything that was measured before.
 
 mod error;
 mod line;
@@ -41,42 +41,42 @@ use crate::limits::{KERNEL_ROUNDS_MAX, KERNEL_SCALE_MAX};
 use crate::median::median;
 use crate::record::Provenance;
 
-/// Bits of the numbers that are unpacked.
+/// Bit widths of the numbers to unpack.
 const WIDTHS: [u8; 14] = [1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64];
 const UNPACK: &str = "unpack";
 const CHECKSUM: &str = "checksum";
 const ENCODE: &str = "wire-encode";
 const DECODE: &str = "wire-decode";
-/// The scan whose rows travel.
+/// The scan whose rows are encoded for the wire.
 const TRAVELS: &str = "rows-half";
-/// The column whose pages are verified: the one with the most bytes that are no text.
+/// The column whose pages are verified: the one with the most bytes that are not text.
 const VERIFIED: ColumnId = ColumnId(2);
-/// A turn's time unless somebody has a reason for another.
+/// Default duration of a turn.
 pub const TURN: Duration = Duration::from_millis(20);
 
-/// What is measured.
+/// A measurement of kernels.
 #[derive(Debug, Clone)]
 pub struct Kernels {
     /// Turns of each kernel.
     pub rounds: u32,
-    /// A turn runs a kernel as often as takes so long, at least once.
+    /// Duration of a turn: a kernel runs as often as fits, at least once.
     pub turn: Duration,
-    /// Levels of vectors, of [`Level::available`].
+    /// Vector levels, from [`Level::available`].
     pub levels: Vec<Level>,
-    /// Only kernels of these names; all, if there are none.
+    /// Names of the kernels to measure; empty for all.
     pub only: Vec<String>,
-    /// Where the figures come from; its scale is that of lineitem.
+    /// Source of the figures; its scale is that of lineitem.
     pub provenance: Provenance,
 }
 
-/// What a measurement gave.
+/// Result of a measurement.
 #[derive(Debug)]
 pub struct KernelOutcome {
     /// A line for each kernel and level that had a turn.
     pub lines: Vec<KernelLine>,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub failure: Option<KernelError>,
-    /// Somebody asked for its end.
+    /// Whether the caller stopped it.
     pub stopped: bool,
 }
 
@@ -87,10 +87,10 @@ pub fn names() -> Vec<&'static str> {
     [UNPACK, CHECKSUM].into_iter().chain(scans).chain([ENCODE, DECODE]).collect()
 }
 
-/// What is told how far it is.
+/// Callback that receives the progress.
 type OnStep<'a> = &'a mut dyn FnMut(&Step<'_>);
 
-/// One kernel, before its pages are made.
+/// One kernel, before its pages are created.
 #[derive(Clone, Copy)]
 enum Case {
     Unpack(u8),
@@ -220,7 +220,7 @@ impl Kernels {
         let mut turns: Vec<Turns> = levels.iter().map(|_| Turns::default()).collect();
         let mut room = vec![0; subject.bytes().iter().map(|bytes| bytes.len()).sum()];
         let (mut expected, mut times) = (None, 1);
-        // Memory that is used for the first time costs more, so that the first turn does not count.
+        // The first turn does not count: memory that is used for the first time costs more.
         'rounds: for round in 0..=self.rounds {
             for (level, turns) in levels.iter().zip(&mut turns) {
                 let ran = repeat(subject.as_mut(), *level, times)?;
@@ -250,7 +250,7 @@ impl Kernels {
         Ok(())
     }
 
-    /// `None` without a turn.
+    /// Returns `None` without a turn.
     fn line(
         &self,
         case: Case,
@@ -291,12 +291,12 @@ fn repeat(subject: &mut dyn Subject, level: Level, times: u32) -> Result<Ran, Ke
     Ok(all)
 }
 
-/// How often something that takes `one` runs in a turn.
+/// How many runs of duration `one` fit into a turn.
 fn times_of(one: Duration, turn: Duration) -> u32 {
     u32::try_from(turn.as_nanos() / one.as_nanos().max(1)).unwrap_or(u32::MAX).clamp(1, TIMES_MAX)
 }
 
-/// Runs of one turn, at most; a clock that stands still must not make them endless.
+/// Maximum runs of one turn, so that a stopped clock cannot make it endless.
 const TIMES_MAX: u32 = 100_000;
 
 fn agree(case: Case, level: Level, found: u64, expected: u64) -> Result<(), KernelError> {
@@ -307,7 +307,7 @@ fn agree(case: Case, level: Level, found: u64, expected: u64) -> Result<(), Kern
     Err(KernelError::Disagree { kernel, level, found, expected })
 }
 
-/// A plain copy of the bytes to a place as large.
+/// Copies the bytes to a buffer of the same size.
 fn copy(from: &[&[u8]], room: &mut [u8]) -> Duration {
     let (start, mut at) = (Instant::now(), 0);
     for bytes in from {

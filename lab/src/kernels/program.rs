@@ -1,8 +1,8 @@
-//! Which scans are measured?
+//! The scan programs that are measured.
 //!
 //! Invariants
-//! - A scan does one thing beside reading, so that its time is that of its kernel; q1 and q6 are
-//!   the whole of theirs.
+//! - A scan does one thing in addition to reading, so that its time is that of one kernel. The
+//!   programs of q1 and q6 do everything that those queries need.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rackscan_format::schema::TableDefinition;
 use super::error::KernelError;
 use super::lineitem::{COLUMNS, TABLE};
 
-/// A program over lineitem being written: each call appends nodes and says where its own is.
+/// Builds a program over lineitem: each call appends nodes and returns the index of its last one.
 #[derive(Default)]
 struct Writer {
     nodes: Vec<Node>,
@@ -50,7 +50,7 @@ impl Writer {
         names.iter().map(|name| self.column(name)).collect()
     }
 
-    /// Only rows that compare as asked.
+    /// Keeps only rows whose column compares with the literal as `op` says.
     fn keep(&mut self, name: &str, op: Comparison, literal: Literal) -> Result<(), KernelError> {
         let left = self.column(name)?;
         let right = self.push(Node::Literal(literal));
@@ -59,7 +59,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Only rows whose text is like this.
+    /// Keeps only rows whose text matches the pattern.
     fn keep_like(&mut self, name: &str, pattern: &str) -> Result<(), KernelError> {
         let item = self.column(name)?;
         let pattern = pattern.to_owned();
@@ -104,7 +104,7 @@ impl Writer {
     }
 }
 
-/// A scan with its name and what it is, in words.
+/// A scan with its name and its description.
 pub(super) struct ScanOf {
     pub(super) kernel: &'static str,
     pub(super) detail: &'static str,
@@ -132,7 +132,7 @@ const YEAR_1994: Literal = Literal::Date32(8_766);
 const YEAR_1995: Literal = Literal::Date32(9_131);
 const LAST_SHIPPED: Literal = Literal::Date32(10_471);
 
-/// All of the scans, the simplest first.
+/// All scans, the simplest first.
 pub(super) const SCANS: [ScanOf; 20] = [
     ScanOf {
         kernel: "compare",

@@ -1,8 +1,8 @@
-//! What runs in a turn, and on which bytes?
+//! The subjects of a turn: what runs, and on which bytes.
 //!
 //! Invariants
-//! - A subject's bytes are those that one run of it reads, each counted as often as it is read; the
-//!   copy beside it copies the same ones, from where they lie.
+//! - A subject's bytes are those that one run reads, each counted as often as it is read. The copy
+//!   reads the same bytes from the same memory.
 //! - One run gives the same number of rows at every level.
 
 use std::hint::black_box;
@@ -22,17 +22,17 @@ use rackscan_scan::{ScanBatch, ScanLimits, SegmentScan, Step, wire};
 use super::error::KernelError;
 use super::lineitem::{PAGE_BYTES, Segment, TABLE};
 
-/// What one run took and gave.
+/// Time and result of one run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ran {
     pub(super) time: Duration,
-    /// Of it: opening pages, which is their checksum and their header.
+    /// The part of it that opens pages: checks their checksums and headers.
     pub(super) checksum: Duration,
-    /// Rows that came out.
+    /// Rows that the run returned.
     pub(super) rows_out: u64,
 }
 
-/// Work of one kernel.
+/// The work of one kernel.
 pub(super) trait Subject {
     /// The bytes that one run reads.
     fn bytes(&self) -> Vec<&[u8]>;
@@ -40,7 +40,7 @@ pub(super) trait Subject {
     /// Rows that one run reads.
     fn rows(&self) -> u64;
 
-    /// Whether the level of vectors makes a difference.
+    /// Whether the vector level makes a difference.
     fn has_levels(&self) -> bool {
         true
     }
@@ -57,7 +57,7 @@ pub(super) struct Scan<'s> {
 }
 
 impl<'s> Scan<'s> {
-    /// Runs it once, to see which pages it reads.
+    /// Runs the scan once, to record which pages it reads.
     pub(super) fn new(segments: &'s [Segment], program: Arc<VerifiedProgram>) -> Result<Self, KernelError> {
         let rows = segments.iter().map(|segment| u64::from(segment.directory.rows)).sum();
         let mut scan = Self { segments, program, pages: Vec::new(), rows };
@@ -100,7 +100,7 @@ impl<'s> Scan<'s> {
         Ok(ran)
     }
 
-    /// Its batches, as long as they are not too many for memory.
+    /// The scan's batches of the first segments, limited so that they fit into memory.
     pub(super) fn batches(&self) -> Result<Vec<ScanBatch>, KernelError> {
         let segments = &self.segments[..self.segments.len().min(BATCH_SEGMENTS)];
         let few = Scan { segments, program: Arc::clone(&self.program), pages: Vec::new(), rows: 0 };
@@ -110,7 +110,7 @@ impl<'s> Scan<'s> {
     }
 }
 
-/// Segments whose rows are kept as batches.
+/// Number of segments whose rows are kept as batches.
 const BATCH_SEGMENTS: usize = 4;
 
 impl Subject for Scan<'_> {
@@ -129,14 +129,14 @@ impl Subject for Scan<'_> {
     }
 }
 
-/// The opening of pages: checksum, header, identity.
+/// Opens pages: checks checksum, header and identity.
 pub(super) struct Verify<'s> {
     pages: Vec<(PageIdentity, &'s [u8])>,
     rows: u64,
 }
 
 impl<'s> Verify<'s> {
-    /// All pages of a column.
+    /// Opens all pages of a column.
     pub(super) fn new(segments: &'s [Segment], column: ColumnId) -> Self {
         let mut pages = Vec::new();
         for segment in segments {
@@ -172,18 +172,18 @@ impl Subject for Verify<'_> {
     }
 }
 
-/// The unpacking of integers of one width.
+/// Unpacks integers of one bit width.
 pub(super) struct Unpack {
     pages: Vec<CheckedPage<Vec<u8>>>,
     packed: Vec<Vec<u8>>,
     rows: u64,
 }
 
-/// Blocks that are unpacked in one run.
+/// Blocks to unpack in one run.
 const BLOCKS: usize = 1024;
 
 impl Unpack {
-    /// Random numbers of `width` bits; the smallest and the largest are in each block.
+    /// Creates random numbers of `width` bits; each block has the smallest and the largest.
     pub(super) fn new(width: u8) -> Result<Self, KernelError> {
         let largest = u64::MAX >> (u64::BITS - u32::from(width.clamp(1, 64)));
         let mut random = fastrand::Rng::with_seed(u64::from(width));
@@ -233,7 +233,7 @@ impl Subject for Unpack {
     }
 }
 
-/// What a node does with rows before they travel, or an engine with what has come.
+/// Encodes rows for the wire as a node does, or decodes them as an engine does.
 pub(super) struct Travel {
     batches: Vec<ScanBatch>,
     encoded: Vec<Vec<u8>>,

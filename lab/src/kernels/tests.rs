@@ -1,4 +1,4 @@
-//! Does each kernel have its line, and does a measurement end as it was asked to?
+//! Tests of the kernel measurement: a line for each kernel, and its ways to end.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ fn every_kernel_has_a_line_for_each_level_that_makes_a_difference() {
         assert!(line.ms.len() == 1 && line.partial.is_none(), "{name:?}");
     }
     let eight = outcome.lines.iter().find(|line| line.detail == "8 bits").unwrap();
-    // The values, 128 bytes of header for each page, and what pads them.
+    // The values, 128 bytes of header for each page, and the padding.
     assert!((1_048_576..1_200_000).contains(&eight.bytes) && eight.rows == 1_048_576, "{}", eight.bytes);
     let page = report(&outcome.lines, &Provenance::now("scan", 0.001));
     assert_eq!(page.sections[0].tables[0].rows.len(), outcome.lines.len());

@@ -1,9 +1,9 @@
-//! How do turns become lines of JSON?
+//! Turns the results of parity turns into lines of JSON.
 //!
 //! Invariants
-//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles those
-//!   of all turns together.
-//! - A ratio is the median of the ratios of turns that were made in the same round.
+//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles are
+//!   over all turns together.
+//! - A ratio is the median of the ratios of turns in the same round.
 
 use std::collections::BTreeMap;
 
@@ -22,71 +22,71 @@ use crate::{
     record::Provenance,
 };
 
-/// All turns of one way under one condition.
+/// All turns of one way of writing under one condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct ParityLine {
-    /// Where the figure comes from. The scale is the gigabytes (10^9) of data that all turns wrote.
+    /// Source of the figure. The scale is the gigabytes (10^9) of data that all turns wrote.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// `none`, `naive` or `relay`.
+    /// The way of writing: `none`, `naive` or `relay`.
     pub way: &'static str,
-    /// What protects stripes: `2d-xor` or `xor`.
+    /// Protection of the stripes: `2d-xor` or `xor`.
     pub parity: &'static str,
-    /// How many nodes share a stripe.
+    /// Number of nodes that share a stripe.
     pub nodes: usize,
-    /// How client and nodes reach each other.
+    /// Wire between client and nodes.
     pub wire: WireKind,
-    /// Bytes that are sent at once.
+    /// Bytes of a transfer.
     pub block_bytes: usize,
     /// Bytes of a cell.
     pub cell_bytes: usize,
-    /// Stripes under way at once.
+    /// Stripes in flight at once.
     pub lanes: usize,
     /// Blocks that a ring holds.
     pub slots: usize,
     /// Whether cells were written to disks and flushed.
     pub on_disk: bool,
-    /// What the client's link was limited to, in megabits a second; null if it was not.
+    /// Limit of the client's link in megabits per second; null without a limit.
     pub link_mbit: Option<u32>,
     /// Megabytes (10^6) of data per second, of each turn.
     pub mb_per_s: Vec<f64>,
     /// Their median.
     pub median_mb_per_s: f64,
-    /// How far the fastest and slowest turn are apart, as a share of the median.
+    /// Difference between the fastest and the slowest turn, as a share of the median.
     pub spread: f64,
-    /// From the beginning of a stripe until all its nodes have it.
+    /// From the start of a stripe until all its nodes have it.
     pub stripe_latency: LatencySummary,
-    /// Bytes that the client sent in slices for each byte of data.
+    /// Bytes of slices that the client sent, per byte of data.
     pub client_sent: f64,
-    /// Bytes that the client's connections carried for each byte of data: slices, their names,
-    /// messages not counted.
+    /// Bytes that the client's connections carried, per byte of data: slices and their headers,
+    /// without other messages.
     pub client_wire: f64,
-    /// Bytes that the client read to compute sums, for each byte of data.
+    /// Bytes that the client read to compute parity, per byte of data.
     pub client_xored: f64,
-    /// Bytes that each node sent to other nodes, for each byte of data, by node.
+    /// Bytes that each node sent to other nodes, per byte of data, by node.
     pub node_sent: Vec<f64>,
     /// Bytes that each node received, likewise.
     pub node_received: Vec<f64>,
-    /// Bytes that each node kept, likewise.
+    /// Bytes that each node stored, likewise.
     pub node_kept: Vec<f64>,
-    /// Bytes that each node read to compute sums, likewise.
+    /// Bytes that each node read to compute parity, likewise.
     pub node_xored: Vec<f64>,
-    /// How often a slice of the client's waited for room at its receiver, for each stripe.
+    /// How often a slice of the client waited for space at its receiver, per stripe.
     pub client_waits_per_stripe: f64,
-    /// How often a slice of any node's did, likewise.
+    /// How often a slice of any node waited, likewise.
     pub node_waits_per_stripe: f64,
-    /// How many times as fast as each other way.
+    /// Rate relative to that of each other way of writing.
     pub over: BTreeMap<&'static str, f64>,
 }
 
 impl ParityLine {
-    /// The name of its series in pictures.
+    /// Name of the line's series in figures.
     pub(super) fn series(&self) -> String {
         format!("{} {}", self.way, self.wire)
     }
 }
 
-/// The name of a parity as people choose it.
+/// Name of a parity, as users choose it.
 pub(super) fn parity_name(parity: Parity) -> &'static str {
     match parity {
         Parity::Xor => "xor",
@@ -94,7 +94,7 @@ pub(super) fn parity_name(parity: Parity) -> &'static str {
     }
 }
 
-/// A line for each way that had a turn.
+/// A line for each way of writing that had a turn.
 pub(super) fn lines(plan: &Plan<'_>, case: &Case, turns: &[Vec<Turn>]) -> Vec<ParityLine> {
     let all = || plan.ways.iter().copied().zip(turns);
     all()
@@ -166,7 +166,7 @@ fn line<'t>(
     }
 }
 
-/// Megabytes of data per second.
+/// Megabytes (10^6) of data per second.
 #[expect(clippy::cast_precision_loss, reason = "bytes for people: 53 bits are plenty")]
 fn rate(turn: &Turn) -> f64 {
     turn.data_bytes as f64 / turn.seconds.max(f64::MIN_POSITIVE) / 1e6

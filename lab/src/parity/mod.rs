@@ -1,18 +1,19 @@
-//! What does it cost to write data that survives lost nodes?
+//! Measures the cost of writing data that survives lost nodes.
 //!
-//! One client writes stripes over relays of storage nodes, which a [`RelayHost`] has started: by
-//! each way in turn, so that ratios are of one time. A turn opens a session, keeps all lanes busy
-//! until its time is over, and waits for the stripes that are under way; nodes are asked before and
-//! after what they have done.
+//! One client writes stripes through relays of storage nodes, which a [`RelayHost`] has started.
+//! The ways of writing alternate, so that ratios are of one point in time. A turn opens a session,
+//! keeps all lanes busy until its time is over, and waits for the stripes in flight. The nodes'
+//! counters are read before and after.
 //!
 //! ```text
-//! Plan --cases, rounds--> turn --> Writer --> relays of nodes         line: medians, ratios, bytes for each byte of data
+//! Plan --cases, rounds--> turn --> Writer --> relays of nodes         line: medians, ratios, bytes per byte of data
 //! ```
 //!
 //! Invariants
-//! - All ways of a case write the same bytes, out of the same registered memory, into stripes of
-//!   the same shape.
-//! - What was sent, received and stored is what client and nodes counted, not what a schedule says.
+//! - All ways of a case write the same bytes, from the same registered memory, into stripes of the
+//!   same shape.
+//! - Bytes sent, received and stored are those that client and nodes counted, not those of a
+//!   schedule.
 
 mod line;
 mod picture;
@@ -37,15 +38,15 @@ pub use line::ParityLine;
 pub use picture::parity_report;
 use turn::Turn;
 
-/// The most data that is held for the stripes under way, in bytes.
+/// Maximum bytes of data held for the stripes in flight.
 const DATA_BYTES_MAX: usize = 8 << 30;
-/// The most memory that a relay of a node is given, in bytes.
+/// Maximum memory of a node's relay, in bytes.
 const RELAY_BYTES_MAX: u64 = 2 << 30;
 
-/// How stripes are written, as people call it.
+/// The ways to write stripes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protection {
-    /// Data alone.
+    /// Data only.
     None,
     /// The client computes and sends everything.
     Naive,
@@ -54,10 +55,10 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// All there are.
+    /// All ways.
     pub const ALL: [Self; 3] = [Self::None, Self::Naive, Self::Relay];
 
-    /// The name by which it is chosen.
+    /// The name by which users choose it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,11 +83,11 @@ impl fmt::Display for Protection {
     }
 }
 
-/// There is no such way.
+/// The name of no way.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the way '{found}' does not exist, expected one of none, naive, relay")]
 pub struct NoSuchWay {
-    /// What was asked for.
+    /// The given name.
     pub found: String,
 }
 
@@ -99,161 +100,162 @@ impl FromStr for Protection {
     }
 }
 
-/// Relays that can be written to.
+/// Relays to write to.
 #[derive(Clone, Debug)]
 pub struct Relays {
-    /// By node, ascending, on the wire that was asked for.
+    /// By node, ascending, on the requested wire.
     pub members: Vec<Member>,
-    /// Where the same nodes are asked what they did.
+    /// Addresses to read the counters of the same nodes.
     pub nodes: Vec<rackscan_client::NodeEndpoint>,
-    /// Their key.
+    /// Key of the nodes.
     pub key: ClusterKey,
 }
 
 /// Starts nodes.
 pub trait RelayHost {
-    /// So many nodes, whose relays are reached by this wire. They stay until others are asked for.
+    /// Starts this many nodes whose relays are reached by this wire. They run until others are
+    /// asked for.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// A text that says why they could not start.
     fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String>;
 
-    /// What became of nodes that should run and do not, in words.
+    /// Describes nodes that should run and do not; `None` if all run.
     fn gone(&mut self) -> Option<String>;
 }
 
-/// Conditions under which ways are compared.
+/// Conditions under which ways of writing are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// How many nodes share a stripe.
+    /// Number of nodes that share a stripe.
     pub nodes: usize,
-    /// How client and nodes reach each other.
+    /// Wire between client and nodes.
     pub wire: WireKind,
-    /// What protects stripes.
+    /// Protection of the stripes.
     pub parity: Parity,
-    /// Bytes that are sent at once.
+    /// Bytes of a transfer.
     pub slice_bytes: usize,
-    /// Whether cells are written to disks, or end in memory.
+    /// Whether cells are written to disks; otherwise they end in memory.
     pub on_disk: bool,
 }
 
-/// What is measured.
+/// A measurement.
 #[derive(Debug)]
 pub struct Plan<'p> {
     /// The conditions.
     pub cases: Vec<Case>,
-    /// The ways, in the order of their turns.
+    /// The ways of writing, in the order of their turns.
     pub ways: Vec<Protection>,
-    /// Bytes of a cell, at least the longest slice.
+    /// Bytes of a cell, at least those of the longest slice.
     pub cell_bytes: usize,
-    /// Stripes under way at once.
+    /// Stripes in flight at once.
     pub lanes: usize,
-    /// Bytes of a ring; at least two slices are held whatever it is.
+    /// Bytes of a ring; it holds at least two slices, whatever this is.
     pub ring_bytes: usize,
     /// Turns of each way that count.
     pub rounds: u32,
-    /// How long a turn lasts.
+    /// Duration of a turn.
     pub duration: Duration,
-    /// What the client's link was limited to, in megabits a second, if it was.
+    /// Limit of the client's link in megabits per second, if there is one.
     pub link_mbit: Option<u32>,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub provenance: Provenance,
-    /// Set by whoever wants it to end early.
+    /// Set by the caller to end the measurement early.
     pub stop: &'p AtomicBool,
 }
 
-/// How far it is.
+/// Progress of a measurement.
 #[derive(Clone, Debug)]
 pub struct Step<'s> {
-    /// Turns that were made.
+    /// Number of completed turns.
     pub done: usize,
-    /// Turns in all.
+    /// Number of all turns.
     pub total: usize,
-    /// What is being done.
+    /// Description of the current turn.
     pub doing: &'s str,
 }
 
-/// What a measurement came to.
+/// Result of a measurement.
 #[derive(Debug, Default)]
 pub struct ParityOutcome {
-    /// A line for each way of each case that was measured.
+    /// A line for each measured way of each case.
     pub lines: Vec<ParityLine>,
-    /// What failed, in words.
+    /// Descriptions of what failed.
     pub failures: Vec<String>,
-    /// Whether it was stopped early.
+    /// Whether the caller stopped it early.
     pub stopped: bool,
 }
 
 /// Why nothing can be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum ParityError {
-    /// Stripes of so many nodes do not exist.
+    /// No stripe has this number of nodes.
     #[error(transparent)]
     Stripe(#[from] StripeError),
-    /// Memory for the data.
+    /// The memory for the data could not be allocated.
     #[error("memory for the data of {lanes} stripes over {nodes} nodes: {source}")]
     Memory {
-        /// Stripes.
+        /// Number of stripes.
         lanes: usize,
-        /// Nodes.
+        /// Number of nodes.
         nodes: usize,
-        /// What was refused.
+        /// The cause.
         source: RegionError,
     },
-    /// A block or a cell that cannot be.
+    /// The size of a block or of a cell is not possible.
     #[error(
         "blocks of {slice_bytes} bytes in cells of {cell_bytes}: both must be multiples of {SECTOR_BYTES} bytes above 0, \
          blocks at most {SLICE_BYTES_MAX} and no longer than cells"
     )]
     Slice {
-        /// The block.
+        /// Bytes of a block.
         slice_bytes: usize,
-        /// The cell.
+        /// Bytes of a cell.
         cell_bytes: usize,
     },
-    /// What cannot be told apart afterwards.
+    /// A way or a case that is listed twice.
     #[error("{what} is asked for twice; name each value of an option once")]
     Twice {
-        /// A way, or a case.
+        /// The way or the case.
         what: String,
     },
-    /// A session cannot be like this.
+    /// A session of this shape is not possible.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// Rings that are larger than is sensible.
+    /// Rings larger than the limit.
     #[error(
         "{case}, {way}: the relay of each node needs {bytes} bytes for {lanes} stripes at once, at most {RELAY_BYTES_MAX}; \
          give shorter blocks, smaller rings or fewer lanes"
     )]
     RelayMemory {
-        /// Under which conditions.
+        /// The condition.
         case: String,
-        /// By which way.
+        /// The way of writing.
         way: Protection,
-        /// Bytes.
+        /// Bytes needed.
         bytes: u64,
-        /// Stripes.
+        /// Stripes in flight.
         lanes: usize,
     },
-    /// More data than is sensible to hold.
+    /// More data than the limit.
     #[error(
         "{lanes} stripes of {cells} cells of {cell_bytes} bytes: the data of all stripes under way is held in memory, \
          at most {DATA_BYTES_MAX} bytes of it; give shorter cells or fewer lanes"
     )]
     Data {
-        /// Stripes under way.
+        /// Stripes in flight.
         lanes: usize,
-        /// Data cells of each.
+        /// Data cells of each stripe.
         cells: usize,
-        /// Bytes of each.
+        /// Bytes of each cell.
         cell_bytes: usize,
     },
 }
 
-/// Memory that a relay needs for any session of a plan, in bytes: that of the largest.
+/// Memory of a relay for any session of a plan, in bytes: that of the largest session.
 ///
 /// # Errors
-/// [`ParityError`] of a plan that cannot be measured.
+/// [`ParityError`] for a plan that cannot be measured.
 pub fn relay_bytes(plan: &Plan<'_>) -> Result<u64, ParityError> {
     let mut most = 0;
     for case in &plan.cases {
@@ -269,7 +271,7 @@ pub fn relay_bytes(plan: &Plan<'_>) -> Result<u64, ParityError> {
     Ok(most)
 }
 
-/// Whether a plan can be measured at all.
+/// Checks that a plan can be measured.
 fn check(plan: &Plan<'_>) -> Result<(), ParityError> {
     let twice = |what: String| Err(ParityError::Twice { what });
     if let Some(way) = repeated(&plan.ways) {
@@ -293,13 +295,13 @@ fn check(plan: &Plan<'_>) -> Result<(), ParityError> {
     relay_bytes(plan).map(drop)
 }
 
-/// A value that is there twice.
+/// The first value that occurs twice.
 fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)).map(|(_, value)| value)
 }
 
-/// Measures; what fails in one case, or by one way, leaves the others as they are. When nodes are
-/// gone that is the end, and said.
+/// Runs the measurement. A failure in one case, or of one way, does not affect the others. If nodes
+/// have ended, the measurement ends with a description of that.
 ///
 /// # Errors
 /// [`ParityError`], before anything is measured.
@@ -333,7 +335,7 @@ pub fn measure(
         data = Some((cells, region));
         if let Some(why) = host.gone() {
             let left = plan.cases.len() - number - 1;
-            // First, because it is why the others failed.
+            // First in the list, because it caused the others.
             let text = format!("{why}: nothing more is measured, {left} conditions are left out");
             outcome.failures.insert(0, text);
             break;
@@ -346,8 +348,8 @@ pub fn measure(
     Ok(outcome)
 }
 
-/// All turns of a case. The first of each way does not count, and a way that fails has no further
-/// ones.
+/// Runs all turns of a case. The first turn of each way does not count. A way that fails has no
+/// further turns.
 fn one_case(
     plan: &Plan<'_>,
     case: &Case,
@@ -367,7 +369,8 @@ fn one_case(
     outcome.lines.extend(line::lines(plan, case, &turns));
 }
 
-/// The turns of each way that count; none of a way that failed, of which `failed` is told once.
+/// The turns of each way that count. A way that failed has none; its failure is added to `failed`
+/// once.
 fn take_turns(
     plan: &Plan<'_>,
     count: &mut dyn FnMut(Protection),
@@ -395,7 +398,7 @@ fn take_turns(
     turns.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Bytes for all lanes, which nobody can make smaller.
+/// Random bytes for all lanes, which cannot be compressed.
 fn filled(plan: &Plan<'_>, case: &Case, cells: usize) -> Result<Region, ParityError> {
     let bytes = (plan.lanes * cells * plan.cell_bytes).next_multiple_of(4096);
     let region = Region::allocate(bytes).map_err(|source| ParityError::Memory {
@@ -407,7 +410,7 @@ fn filled(plan: &Plan<'_>, case: &Case, cells: usize) -> Result<Region, ParityEr
     let mut block = vec![0; 4096];
     for at in (0..bytes).step_by(block.len()) {
         random.fill(&mut block);
-        // It was allocated as long as this.
+        // The region was allocated with this length.
         let _fits = region.copy_in(at, &block);
     }
     Ok(region)
@@ -427,7 +430,7 @@ mod tests {
         *,
     };
 
-    /// Never has nodes, and says at some time that they are gone.
+    /// A host that never has nodes, and reports at some time that they have ended.
     struct Nobody {
         asked: usize,
         gone_after: usize,

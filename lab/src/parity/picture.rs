@@ -1,13 +1,13 @@
-//! How do lines become the paper's figures 9 and 10, and what each link carries?
+//! Draws the paper's figures 9 and 10, and the bytes that each link carries.
 //!
-//! Figure 4, how fast cells are XORed, is a kernel's: it is drawn where kernels are measured.
+//! Figure 4, how fast cells are XORed, is drawn by the measurement of that kernel.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 
 use super::{ParityOutcome, line::ParityLine};
 use crate::record::Provenance;
 
-/// The page of a measurement.
+/// A report page of the measurement.
 #[must_use]
 pub fn parity_report(outcome: &ParityOutcome, provenance: &Provenance) -> Report {
     let lines = &outcome.lines;
@@ -54,7 +54,7 @@ fn written(lines: &[ParityLine]) -> f64 {
     lines.iter().map(|line| line.provenance.scale).sum()
 }
 
-/// A chart for each condition that has several places on the axis.
+/// A chart for each condition whose lines have several positions on the axis.
 #[expect(clippy::cast_precision_loss, reason = "places of a picture")]
 fn groups(
     lines: &[ParityLine],

@@ -1,9 +1,9 @@
-//! How many stripes does one client get onto the nodes in a turn?
+//! One turn: counts how many stripes one client writes to the nodes in a given time.
 //!
 //! Invariants
-//! - A turn is over when every stripe that was begun has ended: what it counts is whole.
-//! - What nodes did is the difference of what they say before and after, once all that was sent has
-//!   been counted.
+//! - A turn ends when every stripe that was begun has ended, so its counts are complete.
+//! - A node's counts are the difference of its counters before and after, once it has counted
+//!   everything that was sent.
 
 use std::{
     collections::BTreeMap,
@@ -21,23 +21,23 @@ use crate::latency::Latencies;
 
 /// How long a node may take to answer, and a stripe to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long nodes may take to have counted what has ended.
+/// How long nodes may take to update their counters after the last stripe.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Slots that a ring has at most.
+/// Maximum slots of a ring.
 const SLOTS_MAX: usize = 64;
 
-/// What a turn found.
+/// Result of a turn.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) data_bytes: u64,
     pub(super) seconds: f64,
     pub(super) latencies: Latencies,
     pub(super) client: Counters,
-    /// What each node did, by node.
+    /// Counts of each node, by node.
     pub(super) nodes: Vec<RelayStatus>,
 }
 
-/// Writes by one way.
+/// Writes stripes in one way until the time is over.
 pub(super) fn turn(
     plan: &Plan<'_>,
     case: &Case,
@@ -62,7 +62,7 @@ pub(super) fn turn(
     Ok(Turn { data_bytes, seconds, latencies, client, nodes })
 }
 
-/// The session of a turn.
+/// Shape of the session of a turn.
 pub(super) fn shape(plan: &Plan<'_>, case: &Case, way: Protection) -> Shape {
     Shape {
         parity: case.parity,
@@ -74,25 +74,25 @@ pub(super) fn shape(plan: &Plan<'_>, case: &Case, way: Protection) -> Shape {
     }
 }
 
-/// How many slices a ring holds.
+/// Number of slices that a ring holds.
 pub(super) fn slots(plan: &Plan<'_>, case: &Case) -> usize {
     (plan.ring_bytes / case.slice_bytes.max(1)).clamp(2, SLOTS_MAX)
 }
 
-/// What a turn has written.
+/// Stripes and bytes that a turn has written.
 struct Written {
     stripes: u64,
     seconds: f64,
     latencies: Latencies,
 }
 
-/// Stripes that are written one after the other, as many at once as there are lanes.
+/// Writes stripes one after the other, as many at a time as there are lanes.
 struct Writing<'w> {
     plan: &'w Plan<'w>,
     what: Vec<Vec<u8>>,
     /// The data of each lane.
     data: Vec<Vec<RegionSlice>>,
-    /// When each stripe began, and whose data it has.
+    /// By stripe: its start, and the lane whose data it has.
     begun: BTreeMap<u64, (Instant, usize)>,
     free: Vec<usize>,
     latencies: Latencies,
@@ -142,7 +142,7 @@ impl<'w> Writing<'w> {
         Ok(Written { stripes, seconds: start.elapsed().as_secs_f64(), latencies: self.latencies })
     }
 
-    /// Until a stripe ends.
+    /// Waits until a stripe ends.
     fn wait(&mut self, writer: &mut Writer) -> Result<(), String> {
         let ended = writer.wait(Instant::now() + PATIENCE);
         let ended = ended.ok_or_else(|| format!("no stripe has ended within {} s", PATIENCE.as_secs()))?;
@@ -155,7 +155,7 @@ impl<'w> Writing<'w> {
     }
 }
 
-/// What the relays that are written to say, by node.
+/// Counters of the relays that are written to, by node.
 fn statuses(relays: &Relays) -> Result<Vec<RelayStatus>, String> {
     let of = |(member, node): (&rackscan_relay::Member, &rackscan_client::NodeEndpoint)| {
         let address = node.addresses.first().ok_or_else(|| format!("node {} listens nowhere", node.id))?;
@@ -175,15 +175,16 @@ fn statuses(relays: &Relays) -> Result<Vec<RelayStatus>, String> {
     relays.members.iter().zip(&relays.nodes).map(of).collect()
 }
 
-/// What each node did since `before`, when all have counted these stripes.
+/// Counts of each node since `before`, once all have counted these stripes.
 fn settled(relays: &Relays, before: &[RelayStatus], stripes: u64) -> Result<Vec<RelayStatus>, String> {
     let deadline = Instant::now() + SETTLE;
     loop {
         let after = statuses(relays)?;
         let done: Vec<RelayStatus> =
             after.iter().zip(before).map(|(after, before)| since(after, before)).collect();
-        // Columns of no cells are there, too: a node has had a part of every stripe, even if that
-        // was to keep nothing. And the session is over everywhere: the next one needs its memory.
+        // Columns without cells are included: every node has a part of every stripe, even if it
+        // stores nothing. The session must also have ended on all nodes, because the next one needs
+        // its memory.
         let over = after.iter().zip(before).all(|(after, before)| after.sessions <= before.sessions);
         if over && done.iter().all(|node| node.stripes == stripes) {
             return Ok(done);

@@ -1,4 +1,4 @@
-//! What can end a simulation?
+//! Errors of a query simulation.
 
 use std::io;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use rackscan_scan::ScanError;
 use super::plan::Placement;
 use super::queries::SimulatedQuery;
 
-/// Why a simulation, or a part of it, did not succeed.
+/// Why a simulation, or a part of it, failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
-    /// An axis has no value, or too many.
+    /// An axis has no value, or one that is too large.
     #[error("{found} {what}; expected 1 to {most}")]
     Count {
-        /// Of what.
+        /// Name of the axis.
         what: &'static str,
-        /// How many.
+        /// The number.
         found: u64,
-        /// How many are possible.
+        /// The maximum.
         most: u64,
     },
-    /// A page size that no load can make.
+    /// A page size that no load can create.
     #[error("pages of {found} bytes; expected a multiple of {step} bytes up to {most}")]
     PageSize {
-        /// It.
+        /// The page size.
         found: u32,
         /// The unit.
         step: u32,
-        /// The largest.
+        /// The maximum.
         most: u32,
     },
-    /// Connections would take more memory than they may.
+    /// Connections would need more memory than the limit.
     #[error(
         "{connections} connections with {threads} threads each need {needed} bytes of memory, at most {most} are given; ask \
          for fewer connections or threads"
@@ -43,14 +43,14 @@ pub enum SimulationError {
     Memory {
         /// Connections.
         connections: u32,
-        /// Threads of each.
+        /// Threads of each connection.
         threads: u32,
         /// Bytes they need.
         needed: u64,
-        /// Bytes they may have.
+        /// The maximum.
         most: u64,
     },
-    /// Node or table are not there.
+    /// The node or the table is not available.
     #[error("{0}")]
     Host(String),
     /// The node does not listen on this wire.
@@ -77,64 +77,64 @@ pub enum SimulationError {
         /// The type of TPC-H.
         expected: &'static str,
     },
-    /// A program that is not one.
+    /// A scan program is invalid.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The node failed or refused.
+    /// The node failed or refused the request.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A device could not be read here.
+    /// This process could not read a device.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// A page could not be scanned here.
+    /// This process could not scan a page.
     #[error("a page of node {node} could not be scanned: {source}")]
     Scan {
         /// The node.
         node: NodeId,
-        /// Why.
+        /// The cause.
         source: Box<ScanError>,
     },
-    /// Fewer pages came than were asked for.
+    /// Fewer pages arrived than were requested.
     #[error("{found} pages came from node {node}, expected {expected}")]
     Pages {
         /// The node.
         node: NodeId,
-        /// How many came.
+        /// Pages that arrived.
         found: usize,
-        /// How many were asked for.
+        /// Pages that were requested.
         expected: usize,
     },
-    /// The node had no room for a scan for a long time.
+    /// The node refused a scan as busy for too long.
     #[error(
         "node {node} refused a scan for {after:?}: {reason}; ask for fewer threads, or give it more scan workers"
     )]
     Busy {
         /// The node.
         node: NodeId,
-        /// For how long.
+        /// How long it refused.
         after: Duration,
-        /// What it says.
+        /// The reason that it gave.
         reason: String,
     },
-    /// Two placements, or two turns, gave different rows.
-    #[error("{query} by {placement}: {found} rows pass, {expected} did before; a defect")]
+    /// Two placements, or two turns, returned different rows.
+    #[error("{query} by {placement}: {found} rows pass, expected {expected} as before; this is a bug")]
     Disagree {
         /// The query.
         query: SimulatedQuery,
         /// Where it ran.
         placement: Placement,
-        /// Rows that passed now.
+        /// Rows that passed in this turn.
         found: u64,
-        /// Rows that passed in another turn.
+        /// Rows that passed in an earlier turn.
         expected: u64,
     },
-    /// A thread or its executor could not be made.
+    /// A thread or its executor could not be started.
     #[error("a thread could not be started: {0}")]
     Thread(#[source] io::Error),
-    /// Somebody asked for an end while connections were made.
+    /// The caller stopped it while connections were made.
     #[error("it was asked to stop")]
     Stopped,
-    /// A thread ended without a word.
+    /// A thread ended without a report.
     #[error("a thread that scanned has ended; see the log")]
     Ended,
 }

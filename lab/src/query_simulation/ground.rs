@@ -1,4 +1,4 @@
-//! Over which connections, and on which segments, does a query run?
+//! The connections and segments that a query runs on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use super::queries::TABLE;
 use crate::experiment::{RunningNode, WireKind};
 use crate::limits::NODE_PATIENCE;
 
-/// A loaded node and the ways to it.
+/// A loaded node and the connections to it.
 pub(super) struct Ground {
     pub(super) pid: u32,
     pub(super) table: ClusterTable,
@@ -21,7 +21,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Connects so many times. What the node keeps of pages is not looked at: every page comes from
+    /// Makes `connections` connections. They bypass the node's page cache: every page comes from
     /// its device.
     pub(super) fn connect(
         node: &RunningNode,
@@ -63,7 +63,7 @@ fn options(node: &RunningNode, simulation: &Simulation) -> Result<ClusterOptions
     Ok(options)
 }
 
-/// What awaits answers on one thread.
+/// A runtime that awaits answers on the calling thread.
 pub(super) fn runtime() -> Result<Runtime, SimulationError> {
     Builder::new_current_thread().build().map_err(SimulationError::Thread)
 }

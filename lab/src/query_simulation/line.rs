@@ -1,9 +1,8 @@
-//! What is kept of the runs of a query, and how does it become one line of JSON?
+//! Keeps the turns of a query, and turns them into one line of JSON.
 //!
 //! Invariants
-//! - A line carries every turn; ratios are medians of the ratios of turns that were made next to
-//!   each other.
-//! - Shares of processor time are of all cores of the machine, as the paper's table 4.6 has them.
+//! - A line carries every turn; ratios are medians of the ratios of adjacent turns.
+//! - Shares of processor time are of all cores of the machine, as in the paper's table 4.6.
 
 use std::time::Duration;
 
@@ -16,36 +15,36 @@ use crate::experiment::WireKind;
 use crate::median::median;
 use crate::record::Provenance;
 
-/// How busy a process kept the machine.
+/// Processor time of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct CpuShare {
-    /// Outside of the kernel, in percent of all cores.
+    /// User mode, in percent of all cores.
     pub user_percent: f64,
-    /// In the kernel, in percent of all cores.
+    /// Kernel mode, in percent of all cores.
     pub system_percent: f64,
-    /// Seconds of one run, both together.
+    /// Seconds of both per run.
     pub seconds: f64,
 }
 
-/// One placement of one case, all turns together.
+/// One placement of one case, over all turns.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueryLine {
-    /// Where the figure comes from.
+    /// Source of the figure.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// What was asked.
+    /// The query.
     pub query: SimulatedQuery,
-    /// Where it was answered.
+    /// The placement.
     pub placement: Placement,
-    /// Bytes that a page was loaded to have; a page holds a block of 1,024 rows at least.
+    /// Page size of the load in bytes; a page holds at least a block of 1,024 rows.
     pub page_size_bytes: u32,
-    /// Bytes of a page that was read, on average.
+    /// Mean bytes of a page that was read.
     pub page_bytes: f64,
-    /// Connections; 0 where nothing is asked of a node.
+    /// Number of connections; 0 if no node takes part.
     pub connections: u32,
     /// Threads of each connection, or of this process.
     pub threads: u32,
-    /// Threads in all.
+    /// Number of all threads.
     pub workers: u32,
     /// The wire; `None` without one.
     pub wire: Option<WireKind>,
@@ -53,29 +52,29 @@ pub struct QueryLine {
     pub table_rows: u64,
     /// Rows that pass.
     pub rows: u64,
-    /// Their share.
+    /// Share of the rows that pass.
     pub selectivity: f64,
     /// Pages read from the device in one run.
     pub pages: u64,
-    /// Their bytes.
+    /// Bytes of these pages.
     pub read_bytes: u64,
     /// Bytes that crossed the wire in one run.
     pub wire_bytes: u64,
     /// Seconds of each turn.
     pub seconds: Vec<f64>,
-    /// Their median.
+    /// Median seconds.
     pub median_s: f64,
     /// Pages per second, of the median.
     pub iops: f64,
     /// Megabytes (10^6) read per second, of the median.
     pub mb_per_s: f64,
-    /// Of this process.
+    /// Processor time of this process.
     pub own_cpu: CpuShare,
-    /// Of the node.
+    /// Processor time of the node.
     pub node_cpu: Option<CpuShare>,
-    /// How often the node had no room for a scan, in all turns.
+    /// How often the node refused a scan as busy, in all turns.
     pub bounces: u64,
-    /// Time over that of `local` with as many threads; less than 1 is faster.
+    /// Time relative to `local` with as many threads; less than 1 is faster.
     pub over_local: Option<f64>,
     /// Why there are fewer turns than asked for.
     pub partial: Option<String>,
@@ -89,7 +88,7 @@ pub(super) struct Turns {
     pub(super) turns: Vec<(Placement, Vec<Turn>)>,
 }
 
-/// What lines of one simulation have in common.
+/// What the lines of one simulation share.
 pub(super) struct Common<'a> {
     pub(super) provenance: &'a Provenance,
     pub(super) wire: WireKind,
@@ -194,7 +193,7 @@ mod tests {
     fn a_line_holds_rates_of_the_median_and_ratios_of_neighbours() {
         let case = Case { query: SimulatedQuery::Q15, page_size_bytes: 4096, connections: 2, threads: 3 };
         let mut turns = Turns::new(case, &Placement::ALL, 100);
-        // The machine gets slower by half between the rounds; ratios stay what they are.
+        // The machine gets slower by half between the rounds; ratios stay the same.
         for slower in [1, 2, 4] {
             turns.push(Placement::Local, turn(100 * slower));
             turns.push(Placement::RemoteFetch, turn(150 * slower));

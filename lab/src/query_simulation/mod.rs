@@ -1,17 +1,18 @@
-//! Where is a query's filter best run, measured as the paper's section 4.5 does?
+//! Simulates queries by their filters, and compares the placements, as the paper's section 4.5
+//! does.
 //!
 //! ```text
 //!   for each page size                 a node is loaded with lineitem           (QueryHost)
-//!     for each number of connections   they are made                            (ground)
+//!     for each number of connections   connections are made                     (ground)
 //!       for each case                  a query and a number of threads
-//!         for each round               local, remote-fetch, remote-process: a turn each, every second round the other
-//!                                      way; the first round does not count      (turn, scan)
+//!         for each round               local, remote-fetch, remote-process: a turn each, in reverse order in every
+//!                                      second round; the first round does not count      (turn, scan)
 //! ```
 //!
 //! Invariants
-//! - Placements that are compared take turns next to each other, on one set of connections.
-//! - Every turn of a query over one table counts the same rows, or the simulation ends.
-//! - Whatever ends it early, its lines hold everything that was measured before.
+//! - Placements that are compared alternate on one set of connections.
+//! - Every turn of a query over one table counts the same rows; otherwise the simulation ends.
+//! - If a simulation ends early, its lines hold everything that was measured before.
 
 mod error;
 mod ground;
@@ -39,36 +40,36 @@ use self::scan::Work;
 use self::turn::{Shift, turn};
 use crate::experiment::{RunningNode, Step};
 
-/// Loads the table.
+/// Loads the table into a node.
 pub trait QueryHost {
-    /// A running node with all rows of lineitem in pages of this size, in place of the one before.
+    /// Starts a node with all rows of lineitem in pages of this size, replacing the previous node.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// A text that says why it could not.
     fn load(&mut self, page_size_bytes: u32) -> Result<RunningNode, String>;
 }
 
-/// What a simulation gave.
+/// Result of a simulation.
 #[derive(Debug, Clone)]
 pub struct SimulationOutcome {
     /// A line for each placement of each case that had a turn.
     pub lines: Vec<QueryLine>,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub failure: Option<String>,
-    /// Somebody asked for its end.
+    /// Whether the caller stopped it.
     pub stopped: bool,
 }
 
-/// What is told how far a simulation is.
+/// Callback that receives the progress.
 type OnStep<'a> = &'a mut dyn FnMut(&Step<'_>);
 
-/// A simulation on its way.
+/// A running simulation.
 struct Feedback<'a> {
     simulation: &'a Simulation,
     stop: &'a AtomicBool,
     done: usize,
     all: Vec<Turns>,
-    /// Rows of each query, as the first turn found them.
+    /// Rows of each query, as its first turn counted them.
     rows: BTreeMap<SimulatedQuery, u64>,
 }
 
@@ -79,7 +80,7 @@ impl Simulation {
             Feedback { simulation: self, stop, done: 0, all: Vec::new(), rows: BTreeMap::new() };
         let ended = self.check().and_then(|()| feedback.page_sizes(host, on_step));
         let stopped = stop.load(Ordering::Relaxed);
-        // What fails because it was asked to stop has not failed.
+        // A failure caused by the stop is not reported.
         let failure = ended.err().filter(|_| !stopped).map(|error| error.to_string());
         let partial = failure.clone().or(stopped.then(|| "it was asked to stop".to_owned()));
         let (provenance, wire, rounds) = (&self.provenance, self.wire, self.rounds);
@@ -143,8 +144,7 @@ impl Feedback<'_> {
         let place = self.all.len();
         let table_rows = ground.table.definition.rows;
         self.all.push(Turns::new(case, &simulation.placements, table_rows));
-        // Memory that is used for the first time costs more, so that the first run of each does not
-        // count.
+        // The first round does not count: memory that is used for the first time costs more.
         for round in 0..=simulation.rounds {
             let mut placements = simulation.placements.clone();
             if round % 2 == 0 {

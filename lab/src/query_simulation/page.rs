@@ -1,5 +1,5 @@
-//! How do the lines of a simulation become the paper's figures 4.32 to 4.40 and its tables 4.5 and
-//! 4.6?
+//! Draws the paper's figures 4.32 to 4.40 and its tables 4.5 and 4.6 from the lines of a
+//! simulation.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 
@@ -8,10 +8,10 @@ use super::plan::Placement;
 use super::queries::SimulatedQuery;
 use crate::record::Provenance;
 
-/// The page size at which the paper looks closer.
+/// The page size that the paper examines in detail.
 const CLOSER: u32 = 16 * 1024;
 
-/// The page of a simulation.
+/// A report page of the simulation.
 #[must_use]
 pub fn report(lines: &[QueryLine], provenance: &Provenance) -> Report {
     let all = Lines(lines);
@@ -63,12 +63,12 @@ impl<'a> Lines<'a> {
         self.0.iter().filter(move |line| wanted(line))
     }
 
-    /// The quickest line.
+    /// The fastest line.
     fn best(&self, wanted: impl Fn(&QueryLine) -> bool) -> Option<&'a QueryLine> {
         self.of(wanted).min_by(|a, b| a.median_s.total_cmp(&b.median_s))
     }
 
-    /// Page sizes that were measured, ascending.
+    /// The measured page sizes, ascending.
     fn page_sizes(&self, query: SimulatedQuery) -> Vec<u32> {
         let mut sizes: Vec<u32> =
             self.of(|line| line.query == query).map(|line| line.page_size_bytes).collect();
@@ -92,7 +92,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// A point for each line, with the least and the greatest turn as its bar.
+    /// A point for each line, with the fastest and the slowest turn as its error bar.
     fn points(&self, place: fn(&QueryLine) -> u32, wanted: impl Fn(&QueryLine) -> bool) -> Vec<Point> {
         let point = |line: &QueryLine| {
             let least = line.seconds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -128,7 +128,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// `None` if nothing crossed a wire.
+    /// Returns `None` if nothing crossed a wire.
     fn by_connections(&self, number: u32, query: SimulatedQuery, size: u32) -> Option<Figure> {
         let series = [Placement::RemoteFetch, Placement::RemoteProcess].map(|placement| Series {
             name: placement.name().to_owned(),
@@ -171,7 +171,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Table 4.6: the quickest of each placement at one page size.
+    /// Table 4.6: the fastest line of each placement at one page size.
     fn closer(&self, query: SimulatedQuery, size: u32) -> Table {
         let best: Vec<&QueryLine> = Placement::ALL
             .into_iter()
@@ -240,7 +240,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// What must be known to read the figures of a query.
+/// Remarks needed to read the figures of a query.
 fn remarks(query: SimulatedQuery) -> Vec<String> {
     let mut text = vec![
         "A page holds one column of 1,024 rows or more, whatever its size was to be; the table says how many bytes were \

@@ -1,8 +1,8 @@
-//! Which runs does a simulation make?
+//! The runs of a simulation.
 //!
 //! Invariants
-//! - What has been checked can be begun: every count is within its limit, and so is the memory of
-//!   all connections.
+//! - A simulation that passed [`Simulation::check`] can begin: every count is within its limit, and
+//!   so is the memory of all connections.
 
 use std::fmt;
 
@@ -22,17 +22,17 @@ use crate::record::Provenance;
 pub enum Placement {
     /// This process reads the devices and filters.
     Local,
-    /// Pages come over the wire and are filtered here.
+    /// The node sends pages, and this process filters them.
     RemoteFetch,
-    /// The node reads and filters; the rows that pass come over the wire.
+    /// The node reads and filters, and sends the rows that pass.
     RemoteProcess,
 }
 
 impl Placement {
-    /// All of them.
+    /// All placements.
     pub const ALL: [Self; 3] = [Self::Local, Self::RemoteFetch, Self::RemoteProcess];
 
-    /// What people call it.
+    /// Its name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -49,24 +49,24 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Everything that is measured in one go.
+/// One simulation.
 #[derive(Debug, Clone)]
 pub struct Simulation {
-    /// What is asked.
+    /// The queries.
     pub queries: Vec<SimulatedQuery>,
-    /// Bytes of the pages that the table is loaded with.
+    /// Page sizes of the table, in bytes.
     pub page_sizes: Vec<u32>,
-    /// Where it is answered.
+    /// The placements.
     pub placements: Vec<Placement>,
-    /// Connections to the node.
+    /// Numbers of connections to the node.
     pub connections: Vec<u32>,
-    /// Threads that work over each connection; `local` has as many as all connections together.
+    /// Numbers of threads per connection; `local` has as many as all connections together.
     pub threads: Vec<u32>,
     /// The wire.
     pub wire: WireKind,
     /// Turns of each placement.
     pub rounds: u32,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub provenance: Provenance,
 }
 
@@ -80,17 +80,17 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Threads that work at once.
+    /// Number of threads that work at once.
     pub(super) fn workers(&self) -> u32 {
         self.connections * self.threads
     }
 }
 
 impl Simulation {
-    /// Looks whether it can be begun.
+    /// Checks that the simulation can begin.
     ///
     /// # Errors
-    /// [`SimulationError`] with the first axis that cannot be meant.
+    /// [`SimulationError`] with the first axis that is not possible.
     pub fn check(&self) -> Result<(), SimulationError> {
         let axes = [
             ("queries", self.queries.len()),
@@ -129,14 +129,14 @@ impl Simulation {
         self.threads.iter().copied().max().unwrap_or(1)
     }
 
-    /// Memory for answers of each connection: a fetch for each thread, within the client's own
+    /// Memory for the answers of each connection: one fetch per thread, within the client's own
     /// default.
     pub(super) fn memory_bytes(&self) -> usize {
         let wanted = FETCH_BYTES_MAX.saturating_mul(self.threads_most() as usize);
         wanted.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
     }
 
-    /// Turns of the whole.
+    /// Number of turns of the simulation.
     pub(super) fn turns(&self) -> usize {
         let cases = self.queries.len() * self.page_sizes.len() * self.connections.len() * self.threads.len();
         cases * self.placements.len() * self.rounds as usize

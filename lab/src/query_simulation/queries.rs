@@ -1,4 +1,4 @@
-//! Which rows do the paper's queries ask for, and which columns of them?
+//! The paper's queries as filters: their rows and columns.
 //!
 //! Invariants
 //! - A query is its WHERE clause and the columns that its select list names: no sums, no groups, no
@@ -33,10 +33,10 @@ pub enum SimulatedQuery {
 }
 
 impl SimulatedQuery {
-    /// All of them.
+    /// All queries.
     pub const ALL: [Self; 3] = [Self::Q01, Self::Q06, Self::Q15];
 
-    /// What people call it.
+    /// Its name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl SimulatedQuery {
         }
     }
 
-    /// The share of rows that pass, as the paper's table 4.5 prints it.
+    /// The selectivity as the paper's table 4.5 prints it.
     #[must_use]
     pub fn paper_selectivity(self) -> &'static str {
         match self {
@@ -133,7 +133,7 @@ impl FromStr for SimulatedQuery {
     }
 }
 
-/// What a column is compared with.
+/// A constant that a column is compared with.
 #[derive(Debug, Clone, Copy)]
 enum Constant {
     /// Days since 1970-01-01.
@@ -149,7 +149,7 @@ struct Writer<'t> {
 }
 
 impl Writer<'_> {
-    /// The node of a column, which is read once however often it is named.
+    /// The node of a column; it is read once, however often the query names it.
     fn column(&mut self, name: &str) -> Result<(NodeIndex, ColumnType), SimulationError> {
         let missing =
             || SimulationError::NoColumn { table: self.table.name.clone(), column: name.to_owned() };
@@ -197,20 +197,20 @@ impl Writer<'_> {
         Ok(self.push(Node::Compare { op, left, right }))
     }
 
-    /// Appends a node. Programs of this file have a few dozen.
+    /// Appends a node. Programs of this file have a few dozen nodes.
     fn push(&mut self, node: Node) -> NodeIndex {
         self.nodes.push(node);
         NodeIndex::try_from(self.nodes.len() - 1).unwrap_or(NodeIndex::MAX)
     }
 }
 
-/// Days from 1970-01-01 to a date of the years 1970 to 2099, where every fourth year is a leap
+/// Days from 1970-01-01 to a date of the years 1970 to 2099, in which every fourth year is a leap
 /// year.
 const fn days(year: i32, month: i32, day: i32) -> i32 {
-    // Years begin in March, so that a leap day is the last of its year; 153 days are any five
-    // months from there.
+    // Years begin in March, so that a leap day is the last day of its year; any five months from
+    // there have 153 days.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    // 1969-03-01 lies 306 days before 1970-01-01.
+    // 1969-03-01 is 306 days before 1970-01-01.
     let years = year - 1969;
     years * 365 + (years + 1) / 4 + (153 * month + 2) / 5 + day - 1 - 306
 }

@@ -1,9 +1,9 @@
-//! How is one segment filtered, in each of the three placements?
+//! Filters one segment in each of the three placements.
 //!
 //! Invariants
-//! - All run one program over the same pages; rows that pass are made in all of them, and counted
-//!   here.
-//! - A node that has no room for a scan is asked again, for as long as it may be silent otherwise.
+//! - All placements run one program over the same pages; rows that pass are materialized in all of
+//!   them, and counted here.
+//! - A busy node is asked again, for as long as a node may be silent otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,18 +25,18 @@ pub(super) struct Work {
     pub(super) segments: Vec<PlacedSegment>,
 }
 
-/// What was done.
+/// Counts of the scans.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     pub(super) segments: u64,
-    /// Rows that pass, as they came out.
+    /// Rows that pass, as the scans returned them.
     pub(super) rows: u64,
     /// Pages read from devices, and their bytes.
     pub(super) pages: u64,
     pub(super) page_bytes: u64,
     /// Bytes that crossed the wire.
     pub(super) wire_bytes: u64,
-    /// How often a node had no room for a scan.
+    /// How often a node refused a scan as busy.
     pub(super) bounces: u64,
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn scan(
     Ok(())
 }
 
-/// With pages from `read`, on this thread.
+/// Filters pages from `read` on this thread.
 async fn here<P: AsRef<[u8]>>(
     work: &Work,
     segment: &PlacedSegment,
@@ -124,7 +124,7 @@ async fn here<P: AsRef<[u8]>>(
     Ok(())
 }
 
-/// By its node.
+/// Lets the node filter.
 async fn there(
     cluster: &Cluster,
     work: &Work,
@@ -143,12 +143,12 @@ async fn there(
             ProcessAnswer::Processed(processed) => {
                 busy_since = None;
                 counters.rows += processed.batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>();
-                // Pages out of the node's cache are looked into, too.
+                // Pages from the node's cache count, too.
                 let cost = &processed.cost;
                 counters.pages += u64::from(cost.pages_read) + u64::from(cost.pages_cached);
                 counters.page_bytes += cost.disk_bytes + cost.cached_bytes;
                 counters.wire_bytes += processed.wire_bytes;
-                // The client has seen that it is further on.
+                // The client has checked that this block is after the previous one.
                 let Some(next) = processed.next_block else { break };
                 first_block = next;
             }

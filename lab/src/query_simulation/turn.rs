@@ -1,11 +1,11 @@
-//! How long does one run of a query take, and what does it cost on both sides?
+//! One run of a query: its time, and its processor time on both sides.
 //!
 //! Invariants
 //! - Threads take segments from one list until it is empty; each segment is scanned exactly once.
-//! - Processor time is read while all threads are there: before the first takes a segment, after
+//! - Processor time is read while all threads exist: before the first takes a segment, and after
 //!   the last has none left.
-//! - A thread that fails makes the others end after the segment they are at; nobody waits for a
-//!   thread that is gone.
+//! - A thread that fails makes the others end after their current segment; nobody waits for a
+//!   thread that has ended.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -21,7 +21,7 @@ use crate::cpu::CpuSample;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Used {
     pub(super) all: Duration,
-    /// Outside of the kernel.
+    /// In user mode.
     pub(super) user: Duration,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Turn {
     pub(super) counters: Counters,
     pub(super) own: Used,
     pub(super) node: Option<Used>,
-    /// It was asked to stop, so that rows are missing.
+    /// Whether it was stopped, so that rows are missing.
     pub(super) short: bool,
 }
 
-/// Who works, and on what.
+/// The workers and their work.
 pub(super) struct Shift<'a> {
     pub(super) ground: &'a Ground,
     pub(super) work: &'a Work,
@@ -46,14 +46,14 @@ pub(super) struct Shift<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What threads share.
+/// What the threads share.
 struct Shared<'a> {
     shift: &'a Shift<'a>,
     next: AtomicUsize,
     failed: AtomicBool,
 }
 
-/// A thread as its leader sees it; dropping it ends the thread.
+/// The leader's handle of a thread; dropping it ends the thread.
 struct Member {
     order: Sender<()>,
     report: Receiver<Result<Counters, SimulationError>>,
@@ -108,8 +108,8 @@ fn lead(shift: &Shift<'_>, members: &[Member]) -> Result<Turn, SimulationError> 
     Ok(Turn { time, counters, own, node: used(before.1, after.1), short })
 }
 
-/// Says that it is there, waits for the order, works, says what it did, and stays until the leader
-/// has looked.
+/// Reports that it is ready, waits for the order, works, reports its counts, and stays until the
+/// leader has read its processor time.
 fn member(
     shared: &Shared<'_>,
     worker: u32,
@@ -130,7 +130,7 @@ fn member(
     let report = runtime.block_on(segments(shared, worker));
     shared.failed.fetch_or(report.is_err(), Ordering::Relaxed);
     let _told = reports.send(report);
-    // Ends when the leader drops its side.
+    // Returns when the leader drops its side.
     let _over = orders.recv();
 }
 

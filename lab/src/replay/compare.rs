@@ -1,4 +1,4 @@
-//! How do two replays differ?
+//! Compares two replays.
 
 use super::report::{Fidelity, ReplayReport, microseconds};
 use crate::latency::LatencySummary;
@@ -6,7 +6,7 @@ use crate::latency::LatencySummary;
 /// One figure of two replays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// What it is.
+    /// Name of the figure.
     pub what: String,
     /// In the first replay.
     pub a: String,
@@ -16,7 +16,7 @@ pub struct Difference {
     pub ratio: Option<f64>,
 }
 
-/// The figures of two replays beside each other; of words only those that differ.
+/// The figures of two replays next to each other; texts only where they differ.
 #[must_use]
 pub fn compared(a: &ReplayReport, b: &ReplayReport) -> Vec<Difference> {
     let mut rows = words(a, b);

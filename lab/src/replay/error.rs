@@ -1,4 +1,4 @@
-//! Why can a trace not be replayed?
+//! Errors before a replay begins.
 
 use rackscan_trace::TraceError;
 
@@ -6,50 +6,50 @@ use super::limits::{RECORDS_MAX, REQUESTS_MAX, SPEED_MAX};
 use crate::limits;
 use crate::target::TargetError;
 
-/// Why a replay did not begin. What goes wrong on the way is part of its report.
+/// Why a replay could not begin. Later failures are part of its report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// The trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// More records than fit into memory.
+    /// More records than the limit.
     #[error(
         "the trace has more than {RECORDS_MAX} records, which must fit into memory: replay a part with --records N"
     )]
     TooManyRecords,
-    /// More requests than fit into memory.
+    /// More requests than the limit.
     #[error(
         "the trace's records become more than {REQUESTS_MAX} requests when long ones are cut: replay a part with --records N"
     )]
     TooManyRequests,
-    /// Nothing is left of the trace.
+    /// No record of the trace can be replayed.
     #[error("nothing of the trace's {records} records can be replayed here ({reasons}){advice}")]
     NothingToReplay {
-        /// Records of the trace.
+        /// Number of records of the trace.
         records: u64,
-        /// How many were left out for which reason.
+        /// How many were left out, by reason.
         reasons: String,
         /// What to do.
         advice: &'static str,
     },
-    /// A record cannot be replayed as it was recorded, and that was demanded.
+    /// A record cannot be replayed as it was recorded, and the options demand that.
     #[error("record {record}: {reason}; without --strict it would be {instead}")]
     Inexact {
-        /// Its position in the trace, from 1.
+        /// Number of the record in the trace, from 1.
         record: u64,
-        /// Why.
+        /// The cause.
         reason: String,
-        /// What happens without the demand.
+        /// What happens without that demand.
         instead: &'static str,
     },
-    /// The devices make no sense.
+    /// The devices are invalid.
     #[error("cannot replay on {reason}")]
     BadGround {
         /// What was found and what was expected.
         reason: String,
     },
-    /// A speed that no schedule can have.
+    /// A speed outside the limits.
     #[error("a replay at {speed} times the speed is not possible; expected {least} to {SPEED_MAX}", least = 1.0 / SPEED_MAX)]
     BadSpeed {
         /// The speed asked for.
@@ -63,31 +63,31 @@ pub enum ReplayError {
         bytes_max = limits::LOAD_MEMORY_BYTES_MAX
     )]
     BadShape {
-        /// Connections over all nodes.
+        /// Number of connections to all nodes.
         lanes: u64,
-        /// Depth of each.
+        /// Depth of each connection.
         depth: u32,
-        /// Longest request.
+        /// Bytes of the longest request.
         slot_bytes: u32,
     },
     /// A connection could not be made.
     #[error("connection {connection} to node {node}: {source}")]
     Target {
-        /// To which node.
+        /// Number of the node.
         node: u16,
-        /// Which of the node's.
+        /// Number of the connection to that node.
         connection: u32,
-        /// Why.
+        /// The cause.
         source: TargetError,
     },
-    /// No more threads.
+    /// A thread could not be started.
     #[error("cannot start a thread for connection {connection} to node {node}: {source}")]
     Thread {
-        /// To which node.
+        /// Number of the node.
         node: u16,
-        /// Which of the node's.
+        /// Number of the connection to that node.
         connection: u32,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }

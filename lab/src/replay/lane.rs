@@ -1,12 +1,13 @@
-//! How does one connection issue its share of a trace?
+//! One lane: the connection that issues its share of a trace.
 //!
 //! Invariants
 //! - Requests are issued in their order, none before its time, and each at most once.
-//! - A late request does not move those behind it: intended times come from the trace and the
-//!   beginning alone.
-//! - A latency counts twice: from the issue, and from the intended time, so that a stall shows in
-//!   all that it delayed.
-//! - The lane ends: whatever the target does, it waits for what is in flight only so long.
+//! - A late request does not delay later ones: intended times depend only on the trace and the
+//!   start.
+//! - Two latencies are recorded: from the issue, and from the intended time, so that a stall shows
+//!   in every request that it delayed.
+//! - A lane always ends: whatever the target does, the lane waits only a limited time for requests
+//!   in flight.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,22 +17,22 @@ use crate::clock::Clock;
 use crate::latency::Latencies;
 use crate::target::{CacheHits, Cached, Io, IoDone, IoOperation, Target, TargetError, Wait};
 
-/// A wait shorter than this is spent polling: a sleeping thread would be woken after it.
+/// A wait shorter than this is spent polling, because a sleeping thread would wake up too late.
 const POLL_BELOW: Duration = Duration::from_micros(80);
 
-/// Nobody waits longer than this without looking whether the replay shall end.
+/// A wait is interrupted after this time to check whether the replay should end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A target that ends nothing for so long, with requests in flight, has died.
+/// A target that ends no request for this time, with requests in flight, counts as lost.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How long a replay that shall end waits for what is in flight.
+/// How long a replay that was stopped waits for requests in flight.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// When requests are issued.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Timing {
-    /// At the trace's times, so many times faster.
+    /// At the trace's times, divided by this speed.
     AtSpeed(f64),
     /// As fast as the target takes them.
     NoStall,
@@ -58,9 +59,9 @@ pub(super) struct Rules<'a> {
     pub(super) depth: u32,
     /// A request issued this much after its intended time counts as late.
     pub(super) late_after: Duration,
-    /// A failed request ends the replay.
+    /// Whether a failed request ends the replay.
     pub(super) strict: bool,
-    /// Set by somebody who wants the replay to end.
+    /// Set by the caller to end the replay.
     pub(super) stop: &'a AtomicBool,
     /// Set when another lane has failed.
     pub(super) over: &'a AtomicBool,
@@ -68,7 +69,7 @@ pub(super) struct Rules<'a> {
     pub(super) ended: &'a AtomicU64,
 }
 
-/// What one lane, or all together, did.
+/// Counters of one lane, or of all together.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     /// From the issue to the end.
@@ -77,25 +78,25 @@ pub struct Counters {
     pub from_intended: Latencies,
     /// From the intended time to the issue; empty without stalls.
     pub lateness: Latencies,
-    /// Issued later than the rules allow.
+    /// Requests issued later than the limit.
     pub late: u64,
     /// Requests handed to the target.
     pub issued: u64,
-    /// Requests that ended well.
+    /// Requests that succeeded.
     pub ended: u64,
     /// Requests that the target refused or that failed.
     pub failed: u64,
     /// The first failure of a single request.
     pub first_failure: Option<String>,
-    /// Of those that ended well, how many came from a node's page cache.
+    /// Of the succeeded requests, those from a node's page cache.
     pub cached: CacheHits,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Requests that were not issued because the replay ended before.
+    /// Requests that were not issued because the replay ended early.
     pub unissued: u64,
-    /// Until the last request had ended.
+    /// Time until the last request ended.
     pub elapsed: Duration,
 }
 
@@ -124,7 +125,7 @@ impl Counters {
     }
 }
 
-/// Why a lane ended before its requests.
+/// Why a lane ended before its last request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaneError {
     #[error(transparent)]
@@ -137,7 +138,7 @@ pub(super) enum LaneError {
     Undrained { seconds: u64, in_flight: usize },
 }
 
-/// What is in flight in a slot.
+/// The request in flight in a slot.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     intended: Option<Instant>,
@@ -146,7 +147,7 @@ struct Flight {
     operation: IoOperation,
 }
 
-/// One connection at work.
+/// A running lane.
 pub(super) struct Lane<'a> {
     target: &'a mut dyn Target,
     rules: Rules<'a>,
@@ -156,7 +157,7 @@ pub(super) struct Lane<'a> {
     free: Vec<u32>,
     flights: Vec<Option<Flight>>,
     done: Vec<IoDone>,
-    /// When something last ended, or was issued while nothing was in flight.
+    /// When a request last ended, or was issued while nothing was in flight.
     lively: Instant,
     stopped: Option<Instant>,
 }
@@ -220,7 +221,7 @@ impl<'a> Lane<'a> {
         self.flights.len() - self.free.len()
     }
 
-    /// When a request should be issued; `None` if at once.
+    /// When a request should be issued; `None` for at once.
     fn intended(&self, request: &Request) -> Option<Instant> {
         match self.rules.timing {
             Timing::NoStall => None,
@@ -228,7 +229,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Hands the request to the target if its time has come and there is a place; whether it did.
+    /// Hands the request to the target if it is due and a slot is free. Returns whether it did.
     fn issue_if_due(&mut self, next: Option<&Request>, intended: Option<Instant>) -> Result<bool, LaneError> {
         let (Some(request), Some(&slot)) = (next, self.free.last()) else { return Ok(false) };
         let now = self.clock.now();
@@ -259,13 +260,12 @@ impl<'a> Lane<'a> {
         Ok(true)
     }
 
-    /// Sends on what was accepted, and waits: for the next intended time, for an end, or to look
-    /// around.
+    /// Flushes accepted requests, and waits for the next intended time, for the end of a request,
+    /// or for the next check.
     fn wait(&mut self, more: bool, intended: Option<Instant>) -> Result<(), LaneError> {
         let now = self.clock.now();
         let look = now + LOOK_EVERY;
-        // A request that waits for a place is waited for by its predecessors' ends, not by its
-        // time.
+        // Without a free slot, wait for a request to end, not for the intended time.
         let until = if self.free.is_empty() { None } else { intended.filter(|_| more) };
         if self.in_flight() == 0 {
             self.target.flush()?;
@@ -281,7 +281,7 @@ impl<'a> Lane<'a> {
         self.settle()
     }
 
-    /// Counts what has ended.
+    /// Counts the requests that have ended.
     fn settle(&mut self) -> Result<(), LaneError> {
         let now = self.clock.now();
         let ended = self.done.len() as u64;

@@ -1,23 +1,23 @@
-//! How large may a replay become?
+//! The limits of a replay.
 
 use rackscan_trace::limits::LENGTH_BYTES_MAX;
 
 use crate::limits::IO_BYTES_LARGEST;
 
-/// Most devices that a trace is replayed on.
+/// Maximum devices that a trace is replayed on.
 pub const PLACES_MAX: usize = 4096;
 
-/// Most records of a trace; they are in memory before a replay begins, so that reading does not
-/// disturb it.
+/// Maximum records of a trace; they are read into memory before a replay begins, so that reading
+/// does not disturb it.
 pub const RECORDS_MAX: u64 = 32_000_000;
 
-/// Most requests that the records become when long ones are cut.
+/// Maximum requests of a trace, after long records are split.
 pub const REQUESTS_MAX: usize = 64_000_000;
 
-/// Fastest replay, and the inverse of the slowest.
+/// Maximum speed; the minimum is its inverse.
 pub const SPEED_MAX: f64 = 1000.0;
 
-// A record's length and place have fields of 32 and 16 bits in memory.
+// In memory, a record's length has 32 bits and its place 16 bits.
 const _: () = assert!(LENGTH_BYTES_MAX <= u32::MAX as u64 && PLACES_MAX <= u16::MAX as usize);
-// Even the longest record is cut into few enough pieces.
+// The requests of the longest record are within the limit.
 const _: () = assert!(LENGTH_BYTES_MAX / IO_BYTES_LARGEST as u64 <= REQUESTS_MAX as u64);

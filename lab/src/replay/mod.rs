@@ -1,4 +1,4 @@
-//! How does a trace run again, on other devices, nearer or farther?
+//! Replays a trace on other devices, of this host or of storage nodes.
 //!
 //! ```text
 //! records -- Ground, Offsets --> Plan: requests per node, all in memory
@@ -11,7 +11,7 @@
 //! which.
 //!
 //! Invariants
-//! - The schedule does not know the target: a slow target changes no intended time.
+//! - The schedule is independent of the target: a slow target changes no intended time.
 //! - A replay that has begun always ends with a report, whatever target, node or user do.
 
 mod compare;
@@ -43,57 +43,56 @@ use crate::cpu::CpuSample;
 use crate::limits::{CONNECTIONS_MAX, DEPTH_MAX, IO_BYTES_LEAST, LOAD_MEMORY_BYTES_MAX};
 use crate::target::{Target, TargetError};
 
-/// From the last connection's being ready to the first intended time.
+/// Time from the start signal to the first intended time.
 const LEAD: Duration = Duration::from_millis(2);
 
 /// A whole replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay<'a> {
-    /// What is issued.
+    /// The requests to issue.
     pub plan: &'a Plan,
-    /// When.
+    /// When to issue them.
     pub timing: Timing,
-    /// Connections to each node: a thread and a target each.
+    /// Connections to each node; each has a thread and a target.
     pub connections: u32,
     /// Requests in flight on each connection.
     pub depth: u32,
     /// A request issued this much after its intended time counts as late.
     pub late_after: Duration,
-    /// A failed request ends the replay.
+    /// Whether a failed request ends the replay.
     pub strict: bool,
-    /// How often the whole trace runs before, on the same connections, as fast as possible and
-    /// uncounted.
+    /// Uncounted warm-up runs of the whole trace on the same connections, as fast as possible.
     pub warm_ups: u32,
-    /// The processes of the nodes, whose processor time is counted.
+    /// Process ids of the nodes, to read their processor time.
     pub peers: &'a [u32],
-    /// Set by somebody who wants the replay to end now.
+    /// Set by the caller to end the replay early.
     pub stop: &'a AtomicBool,
-    /// Requests that have ended so far, for somebody who looks on.
+    /// Requests that have ended so far, for a progress display.
     pub ended: &'a AtomicU64,
 }
 
 /// One connection of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// To which node.
+    /// Number of the node.
     pub node: u16,
-    /// Which of the connections to this node.
+    /// Number of the connection to this node.
     pub number: u32,
     /// Requests that the target must take at once.
     pub depth: u32,
-    /// The longest request.
+    /// Bytes of the longest request.
     pub slot_bytes: u32,
 }
 
-/// Makes the target of a connection, on the connection's own thread.
+/// Creates the target of a connection, on the connection's own thread.
 pub type MakeConnection<'a> = dyn Fn(Connection) -> Result<Box<dyn Target>, TargetError> + Sync + 'a;
 
-/// What a replay did.
+/// Result of a replay.
 #[derive(Debug, Clone, Default)]
 pub struct Replayed {
-    /// All connections together.
+    /// Counters of all connections together.
     pub counters: Counters,
-    /// Why it ended before the trace did, if it did; of several reasons the first.
+    /// Why it ended before the trace did; the first of several reasons.
     pub cut_short: Option<String>,
     /// Processor time of this process.
     pub cpu_own: Option<Duration>,
@@ -101,14 +100,15 @@ pub struct Replayed {
     pub cpu_nodes: Option<Duration>,
 }
 
-/// Replays a plan on targets that `make` makes.
+/// Replays a plan on targets that `make` creates.
 ///
 /// # Errors
-/// [`ReplayError`] if it cannot begin. What goes wrong on the way is in [`Replayed::cut_short`].
+/// [`ReplayError`] if it cannot begin. Later failures are in [`Replayed::cut_short`].
 pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, ReplayError> {
     let slot_bytes = run.plan.largest_bytes().max(IO_BYTES_LEAST);
     check(run, slot_bytes)?;
-    // A lane that fails ends the others, but does not pretend that the user wanted it.
+    // Separate from `stop`: a failed lane ends the others, which is not the same as a stop by the
+    // user.
     let over = AtomicBool::new(false);
     let rules = Rules {
         timing: run.timing,
@@ -130,8 +130,8 @@ pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, R
                 let (warm_ups, report) = (run.warm_ups, report.clone());
                 let member = Member { connection, share, warm_ups, report, begun };
                 let builder = std::thread::Builder::new().name(format!("replay {node}.{number}"));
-                // On an error the senders in `begins` are dropped, and the threads that wait for
-                // them end.
+                // On an error, dropping the senders in `begins` ends the threads that wait for
+                // them.
                 builder
                     .spawn_scoped(scope, move || member.run(make, rules))
                     .map_err(|source| ReplayError::Thread { node: *node, connection: number, source })?;
@@ -143,7 +143,7 @@ pub fn replay(run: &Replay<'_>, make: &MakeConnection<'_>) -> Result<Replayed, R
     })
 }
 
-/// Waits until all are ready, lets them begin and gathers what they did.
+/// Waits until all members are ready, starts them and collects their results.
 fn lead(
     run: &Replay<'_>,
     begins: &[Sender<Signal>],
@@ -153,7 +153,7 @@ fn lead(
         match reports.recv() {
             Ok(Report::Ready) => {}
             Ok(Report::Refused(error)) => return Err(*error),
-            // A thread has panicked, and the scope of all threads will say so.
+            // A thread has panicked; the thread scope propagates the panic.
             Ok(Report::Over(_) | Report::Gone) | Err(_) => return Ok(Replayed::default()),
         }
     }
@@ -163,12 +163,12 @@ fn lead(
     let (own_before, nodes_before) = samples();
     let begun = Instant::now() + LEAD;
     for begin in begins {
-        // A member that has gone is noticed when its report is missing.
+        // A member that has ended is noticed by its missing report.
         let _gone = begin.send(Signal::Begin(begun));
     }
     let mut replayed = Replayed::default();
     for _member in begins {
-        // Nobody goes before all are over, unless its thread has panicked.
+        // No member ends before all lanes are over, unless its thread has panicked.
         let Ok(Report::Over(over)) = reports.recv() else { break };
         let (counters, failure) = *over;
         replayed.counters.add(&counters);
@@ -176,7 +176,7 @@ fn lead(
             replayed.cut_short = failure;
         }
     }
-    // The members still live, so that processor time is known to the nanosecond.
+    // The member threads still exist, so that processor time is known in nanoseconds.
     let (own_after, nodes_after) = samples();
     replayed.cpu_own = since(own_before.as_ref(), own_after.as_ref());
     let nodes = nodes_before.iter().zip(&nodes_after);
@@ -207,17 +207,17 @@ fn check(run: &Replay<'_>, slot_bytes: u32) -> Result<(), ReplayError> {
     if fits { Ok(()) } else { Err(ReplayError::BadShape { lanes, depth, slot_bytes }) }
 }
 
-/// What the leader tells a member.
+/// Messages from the leader to a member.
 enum Signal {
     Begin(Instant),
 }
 
-/// What a member tells the leader.
+/// Messages from a member to the leader.
 enum Report {
     Ready,
     Refused(Box<ReplayError>),
     Over(Box<(Counters, Option<String>)>),
-    /// The thread ends, whatever it has said before.
+    /// The thread has ended, whatever it reported before.
     Gone,
 }
 
@@ -231,7 +231,7 @@ struct Member<'a> {
 }
 
 impl Drop for Member<'_> {
-    /// Nobody waits for a member that has gone, even if it has panicked.
+    /// Reports the end even after a panic, so that the leader does not wait for this member.
     fn drop(&mut self) {
         let _unheard = self.report.send(Report::Gone);
     }
@@ -240,8 +240,7 @@ impl Drop for Member<'_> {
 impl Member<'_> {
     fn run(self, make: &MakeConnection<'_>, rules: Rules<'_>) {
         let Connection { node, number, .. } = self.connection;
-        // Reports can fail only after the leader has given up on the replay; there is nobody left
-        // to tell.
+        // A report fails only if the leader has given up the replay; then nobody needs it.
         let mut target = match make(self.connection) {
             Ok(target) => target,
             Err(source) => {
@@ -251,7 +250,7 @@ impl Member<'_> {
             }
         };
         for _ in 0..self.warm_ups {
-            // Whatever ends one early ends what follows at once, and is reported there.
+            // If a warm-up ends early, the replay does so, too, and reports it.
             let uncounted = Rules { timing: Timing::NoStall, ended: &AtomicU64::new(0), ..rules };
             let begun = (&SystemClock as &dyn Clock, Instant::now());
             let _ended =
@@ -270,7 +269,7 @@ impl Member<'_> {
             }
         };
         let _unheard = self.report.send(Report::Over(Box::new((counters, failure))));
-        // Until the leader has read the processor time of all threads.
+        // Waits until the leader has read the processor time of all threads.
         let _over = self.begun.recv();
     }
 

@@ -1,11 +1,11 @@
-//! Where on the target does an offset of the trace's device lie?
+//! Maps offsets of the trace's device to offsets of the target.
 //!
 //! The words are fio's: `scale` divides offsets (`replay_scale`), `align` moves them to multiples
 //! (`replay_align`).
 //!
 //! Invariants
-//! - What is mapped lies in the area, and begins and ends at a multiple of the alignment.
-//! - It has all bytes of the request; more only if the request was not aligned itself.
+//! - A mapped request is inside the area, and begins and ends at multiples of the alignment.
+//! - It contains all bytes of the request; it is longer only if the request was not aligned.
 //! - A request whose offset and length are multiples of the alignment is never widened.
 
 use std::{fmt, str::FromStr};
@@ -15,21 +15,21 @@ use super::place::Area;
 /// How offsets of a trace become offsets of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Offsets {
-    /// As they are; what lies outside of the target is left out.
+    /// Unchanged; requests outside of the target are left out.
     #[default]
     Refuse,
-    /// Modulo the target's size. A request that would cross the end begins at the beginning
-    /// instead.
+    /// Modulo the target's size. A request that would cross the end starts at offset 0 instead.
     Wrap,
-    /// So far down that the trace's last byte fits; as they are if it does.
+    /// Scaled down so that the trace's last byte fits; unchanged if it fits already.
     ScaleToFit,
-    /// Divided by this factor; what still lies outside is left out.
+    /// Divided by this factor; requests that are still outside are left out.
     ScaleBy(u64),
-    /// Moved down to multiples of this power of two, and ends up; what lies outside is left out.
+    /// Starts are rounded down to multiples of this power of two, ends up; requests outside are
+    /// left out.
     Align(u32),
 }
 
-/// The words of the options, for messages.
+/// The spellings of the options, for messages.
 const WORDS: &str = "refuse, wrap, scale, scale:FACTOR or align:BYTES (a power of two from 512 to 1048576)";
 
 impl FromStr for Offsets {
@@ -66,14 +66,14 @@ impl fmt::Display for Offsets {
     }
 }
 
-/// Where requests of one kind go on one place.
+/// Maps the requests of one operation to one place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapping {
     offsets: Offsets,
     /// The area, cut to a multiple of the alignment.
     area: Area,
     align_bytes: u64,
-    /// The end of the last request of the trace that goes here.
+    /// The end of the trace's last request for this place.
     span_bytes: u64,
 }
 
@@ -82,12 +82,12 @@ pub(super) struct Mapping {
 pub(super) struct Mapped {
     pub(super) offset_bytes: u64,
     pub(super) length_bytes: u64,
-    /// More bytes than asked for, or other ones, because the request was not aligned.
+    /// Whether it has more or other bytes than the request, because the request was not aligned.
     pub(super) widened: bool,
 }
 
 impl Mapping {
-    /// `area` begins and ends at multiples of `align_bytes`, a power of two.
+    /// Limits `area` to multiples of `align_bytes`, a power of two.
     pub(super) fn new(offsets: Offsets, area: Area, align_bytes: u32, span_bytes: u64) -> Self {
         let align = match offsets {
             Offsets::Align(bytes) => u64::from(bytes.max(align_bytes)),
@@ -97,7 +97,7 @@ impl Mapping {
         Self { offsets, area, align_bytes: align, span_bytes }
     }
 
-    /// Where a request lies; `None` if it lies outside of the target. Lengths are at least 1.
+    /// Maps a request; `None` if it is outside of the target. Lengths are at least 1.
     pub(super) fn map(&self, offset_bytes: u64, length_bytes: u64) -> Option<Mapped> {
         let room = self.area.length_bytes;
         let last_start = room.checked_sub(length_bytes)?;
@@ -114,8 +114,8 @@ impl Mapping {
             }
             Offsets::ScaleToFit => offset_bytes,
         };
-        // A wrapped request that is longer than the rest of its first block would cross the end
-        // again.
+        // A wrapped request that is longer than the remainder of its first block would cross the
+        // end again.
         let end = start.checked_add(length_bytes).filter(|end| *end <= room)?;
         let (first, last) = (start / align * align, end.next_multiple_of(align));
         Some(Mapped {
@@ -126,7 +126,7 @@ impl Mapping {
     }
 }
 
-/// The offset times a fraction of at most 1. What it lies behind a multiple of the alignment stays.
+/// The offset times a fraction of at most 1. Its remainder modulo the alignment is kept.
 fn scaled(offset_bytes: u64, (numerator, denominator): (u64, u64), align: u64) -> u64 {
     let product = u128::from(offset_bytes) * u128::from(numerator) / u128::from(denominator.max(1));
     let down = u64::try_from(product).unwrap_or(u64::MAX);
@@ -213,7 +213,7 @@ mod tests {
             ][which];
             let mapping = Mapping::new(offsets, area, align_bytes, offset + length);
             let Some(mapped) = mapping.map(offset, length) else {
-                // Only what cannot fit is left out where offsets are made to fit.
+                // Where offsets are made to fit, only requests that cannot fit are left out.
                 let must_fit = matches!(offsets, Offsets::ScaleToFit | Offsets::Wrap);
                 prop_assert!(!must_fit || length.next_multiple_of(block) + block > area.length_bytes);
                 return Ok(());

@@ -1,4 +1,4 @@
-//! What does a replay look like?
+//! The report page of a replay.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series, Table};
 
@@ -6,8 +6,8 @@ use super::compare::compared;
 use super::report::{Bin, ReplayReport};
 
 impl ReplayReport {
-    /// A page of this replay; beside an earlier one if there is one. `provenance` says where the
-    /// figures come from.
+    /// A page of this replay, compared with an earlier one if there is one. `provenance` describes
+    /// the source of the figures.
     #[must_use]
     pub fn page(&self, earlier: Option<&Self>, provenance: Vec<(String, String)>) -> Report {
         let mut sections = vec![self.section(), self.latencies(earlier)];

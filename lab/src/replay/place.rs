@@ -1,4 +1,4 @@
-//! Where may a trace's reads and writes go?
+//! The places of a replay: the devices and areas that a trace's reads and writes may use.
 //!
 //! Invariants
 //! - An area begins and ends at a multiple of its place's alignment.
@@ -12,14 +12,14 @@ use super::limits::PLACES_MAX;
 /// A part of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// Where it begins.
+    /// Start in bytes.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Length in bytes.
     pub length_bytes: u64,
 }
 
 impl Area {
-    /// The greatest part that begins and ends at a multiple of `align_bytes`.
+    /// The largest part that begins and ends at multiples of `align_bytes`.
     fn aligned(self, align_bytes: u32) -> Self {
         let align = u64::from(align_bytes);
         let end = self.offset_bytes.saturating_add(self.length_bytes) / align * align;
@@ -31,22 +31,22 @@ impl Area {
 /// A device that a trace is replayed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The node that has it.
+    /// Number of its node.
     pub node: u16,
-    /// Its position on the node.
+    /// Number of the device on its node.
     pub device: u16,
     /// Where reads may go.
     pub reads: Area,
-    /// Where writes may go, if anywhere.
+    /// Where writes may go; `None` if nowhere.
     pub writes: Option<Area>,
     /// Offsets and lengths are multiples of this power of two.
     pub align_bytes: u32,
 }
 
-/// Which device takes a record's place?
+/// How the place of a record is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Routing {
-    /// The one with the record's node and device.
+    /// The place with the record's node and device.
     ByNumber,
     /// The first place, whatever the record says.
     AllToFirst,
@@ -60,11 +60,11 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The ground of these places. Areas shrink to their alignment.
+    /// Creates a ground of these places. Areas shrink to their alignment.
     ///
     /// # Errors
     /// [`ReplayError::BadGround`] if there is no place, too many, one twice, or an alignment that
-    /// is no power of two.
+    /// is not a power of two.
     pub fn new(places: Vec<Place>, routing: Routing) -> Result<Self, ReplayError> {
         let bad = |reason: String| Err(ReplayError::BadGround { reason });
         if places.is_empty() || places.len() > PLACES_MAX {
@@ -93,7 +93,7 @@ impl Ground {
         &self.places
     }
 
-    /// The index of the place of a record's node and device.
+    /// The index of the place for a record's node and device.
     pub(super) fn find(&self, node: u16, device: u16) -> Option<u16> {
         let found = match self.routing {
             Routing::AllToFirst => Some(0),

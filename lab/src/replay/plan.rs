@@ -1,11 +1,12 @@
-//! Which requests does a trace become?
+//! Turns the records of a trace into requests.
 //!
 //! Invariants
 //! - Every record is either replayed as one or more requests or counted once as left out, with its
 //!   reason.
 //! - The requests of a node are in the order of their times; records of the same time keep their
 //!   order.
-//! - No request is longer than [`IO_BYTES_LARGEST`], and a write lies in its place's scratch area.
+//! - No request is longer than [`IO_BYTES_LARGEST`], and a write is inside its place's scratch
+//!   area.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -23,15 +24,15 @@ use crate::target::IoOperation;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Skip {
-    /// It lies outside of the target, or is longer than it.
+    /// It is outside of the target, or longer than it.
     Outside,
-    /// There is no such node or device.
+    /// The node or device does not exist.
     NoSuchDevice,
     /// It writes, and the target has no area for writes.
     NoScratch,
-    /// It asks for durability, which moves no bytes.
+    /// It is a flush, which moves no bytes.
     Flush,
-    /// It gives bytes back, which no target does.
+    /// It discards bytes, which no target can do.
     Discard,
 }
 
@@ -47,21 +48,21 @@ impl fmt::Display for Skip {
     }
 }
 
-/// What was done to records so that they can be replayed.
+/// Changes that were needed to replay the records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     /// Records left out, by reason.
     pub skipped: BTreeMap<Skip, u64>,
     /// Records that were not aligned and became longer.
     pub widened: u64,
-    /// Records that were cut into several requests.
+    /// Records that were split into several requests.
     pub cut: u64,
-    /// Records earlier than one before them, which were sorted.
+    /// Records with a time before that of an earlier record; they were sorted.
     pub out_of_order: u64,
 }
 
 impl Changes {
-    /// Records left out for any reason.
+    /// Records left out, for all reasons together.
     #[must_use]
     pub fn skipped_in_all(&self) -> u64 {
         self.skipped.values().sum()
@@ -77,28 +78,28 @@ impl Changes {
 pub struct PlanOptions {
     /// How offsets are mapped.
     pub offsets: Offsets,
-    /// A record that cannot be replayed as it was recorded is an error.
+    /// Whether a record that cannot be replayed as it was recorded is an error.
     pub strict: bool,
-    /// The first records only.
+    /// Maximum number of records to replay.
     pub records_max: Option<u64>,
 }
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// When, in nanoseconds since the first record.
+    /// Nanoseconds since the first record.
     pub at_ns: u64,
-    /// Where on the target's device.
+    /// Offset on the target's device.
     pub offset_bytes: u64,
-    /// How much.
+    /// Length in bytes.
     pub length_bytes: u32,
-    /// Which of the node's devices.
+    /// Number of the device on its node.
     pub device: u16,
     /// Read or write.
     pub operation: IoOperation,
 }
 
-// A trace is in memory as a whole; limits.rs reckons with this.
+// The whole trace is in memory; limits.rs assumes these sizes.
 const _: () = assert!(size_of::<Request>() == 24 && size_of::<Routed>() == 24);
 
 /// A trace, ready to be replayed.
@@ -110,7 +111,7 @@ pub struct Plan {
     trace_ns: u64,
 }
 
-/// A read or write of the trace that has a place.
+/// A read or write of the trace with its place.
 #[derive(Debug, Clone, Copy)]
 struct Routed {
     at_ns: u64,
@@ -121,11 +122,11 @@ struct Routed {
 }
 
 impl Plan {
-    /// Reads the whole trace and decides where each record goes.
+    /// Reads the whole trace and maps each record.
     ///
     /// # Errors
     /// The trace cannot be read, is too long, or nothing of it can be replayed on this ground; with
-    /// [`PlanOptions::strict`], the first record that cannot be replayed as it was recorded.
+    /// [`PlanOptions::strict`], also the first record that cannot be replayed as it was recorded.
     pub fn new(
         records: impl Iterator<Item = Result<Record, TraceError>>,
         ground: &Ground,
@@ -168,37 +169,37 @@ impl Plan {
         Ok(Self { nodes: nodes.into_iter().collect(), records: count, changes, trace_ns })
     }
 
-    /// The nodes that have something to do, each with its requests.
+    /// The nodes that have requests, with their requests.
     #[must_use]
     pub fn nodes(&self) -> &[(u16, Vec<Request>)] {
         &self.nodes
     }
 
-    /// Records of the trace, those left out included.
+    /// Number of records of the trace, including those left out.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Requests over all nodes.
+    /// Number of requests over all nodes.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.nodes.iter().map(|(_, requests)| requests.len() as u64).sum()
     }
 
-    /// What was done to the records.
+    /// The changes that the records needed.
     #[must_use]
     pub fn changes(&self) -> &Changes {
         &self.changes
     }
 
-    /// From the first to the last read or write of the trace, in its own time.
+    /// Nanoseconds from the first to the last read or write of the trace.
     #[must_use]
     pub fn trace_ns(&self) -> u64 {
         self.trace_ns
     }
 
-    /// The longest request.
+    /// Bytes of the longest request.
     #[must_use]
     pub fn largest_bytes(&self) -> u32 {
         let lengths =
@@ -207,8 +208,7 @@ impl Plan {
     }
 }
 
-/// The reads and writes that have a place, in the order of their times, and how many records there
-/// were.
+/// The reads and writes that have a place, ordered by time, and the number of all records.
 fn routed(
     records: impl Iterator<Item = Result<Record, TraceError>>,
     ground: &Ground,
@@ -255,8 +255,7 @@ fn routed(
         let at_ns = u64::try_from(record.at.as_nanos()).unwrap_or(u64::MAX);
         changes.out_of_order += u64::from(at_ns < latest_ns);
         latest_ns = latest_ns.max(at_ns);
-        // A record's length has been verified; whatever is longer than 4 GiB lies outside of every
-        // target.
+        // A record's length has been verified; any longer than 4 GiB is outside of every target.
         let length_bytes = u32::try_from(record.length_bytes).unwrap_or(u32::MAX);
         routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, place, operation });
     }
@@ -281,7 +280,7 @@ fn mappings(routed: &[Routed], ground: &Ground, offsets: Offsets) -> BTreeMap<(u
     spans.into_iter().filter_map(mapping).collect()
 }
 
-/// The request, cut where it is too long.
+/// Appends the request, split into pieces if it is too long.
 fn pieces(requests: &mut Vec<Request>, mapped: Mapped, (record, at_ns, device): (&Routed, u64, u16)) {
     let mut done_bytes = 0;
     while done_bytes < mapped.length_bytes {
@@ -334,7 +333,8 @@ fn unaligned(record: &Routed, ground: &Ground) -> String {
 fn nothing(records: u64, changes: &Changes) -> ReplayError {
     let reasons: Vec<String> =
         changes.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    // Flushes and discards are in every trace; what else was left out is what the user can change.
+    // Every trace has flushes and discards; the advice is about the other reasons, which the user
+    // can change.
     let curable = changes.skipped.iter().filter(|(reason, _)| !matches!(reason, Skip::Flush | Skip::Discard));
     let advice = match curable.max_by_key(|(_, count)| **count) {
         Some((Skip::Outside, _)) => ": use --offsets wrap or scale, or a larger target",

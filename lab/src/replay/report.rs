@@ -1,7 +1,8 @@
-//! What does a replay tell its user, today and in a file?
+//! The report of a replay, for the user and as a file.
 //!
 //! Invariants
-//! - A report says how it came about: two that differ in this can still be compared, and it shows.
+//! - A report describes its setting, so that a comparison of two reports with different settings
+//!   shows the difference.
 //! - A replay that was cut short says so.
 
 use std::time::Duration;
@@ -13,26 +14,26 @@ use super::plan::{Changes, Plan};
 use super::{Replay, Replayed};
 use crate::latency::{Latencies, LatencySummary};
 
-/// How a replay was set up.
+/// The setting of a replay.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Setting {
-    /// The trace's file.
+    /// Path of the trace.
     pub trace: String,
-    /// Its format.
+    /// Format of the trace.
     pub format: String,
-    /// What its numbers count, and how that was told.
+    /// Units of the trace's numbers, and how they were detected.
     pub units: String,
-    /// Lines or events of the trace that are no records.
+    /// Lines or events of the trace that are not records.
     pub defects: u64,
     /// `local` or `remote`.
     pub mode: String,
-    /// What it ran on.
+    /// Description of the devices.
     pub target: String,
     /// The wire to the nodes, if there was one.
     pub wire: Option<String>,
     /// The nodes' bridge, if there were any.
     pub bridge: Option<String>,
-    /// Threads that do the IO of a poller, where the bridge or io has any.
+    /// Reader threads of each poller, if the bridge or the IO uses any.
     pub io_threads: Option<u32>,
     /// How offsets were mapped.
     pub offsets: String,
@@ -41,9 +42,9 @@ pub struct Setting {
 /// A replay's figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
-    /// How it was set up.
+    /// The setting.
     pub setting: Setting,
-    /// Times faster than the trace; none if as fast as possible.
+    /// Speed relative to the trace; `None` if as fast as possible.
     pub speed: Option<f64>,
     /// Connections to each node.
     pub connections: u32,
@@ -51,9 +52,9 @@ pub struct ReplayReport {
     pub depth: u32,
     /// Records of the trace.
     pub records: u64,
-    /// What was done to them.
+    /// The changes that the records needed.
     pub changes: Changes,
-    /// Requests that they became.
+    /// Number of requests.
     pub requests: u64,
     /// Requests that were not issued.
     pub unissued: u64,
@@ -61,17 +62,17 @@ pub struct ReplayReport {
     pub failed: u64,
     /// The first failure of a request.
     pub first_failure: Option<String>,
-    /// Why the replay ended before the trace, if it did.
+    /// Why the replay ended early, if it did.
     pub cut_short: Option<String>,
-    /// From the first to the last record, in the trace's own time.
+    /// Seconds from the first to the last record of the trace.
     pub trace_seconds: f64,
-    /// What the replay took.
+    /// Seconds that the replay took.
     pub seconds: f64,
-    /// Requests that ended well.
+    /// Requests that succeeded.
     pub ios: u64,
-    /// Of these, how many a node answered from its page cache.
+    /// Of these, requests answered from a node's page cache.
     pub cached: u64,
-    /// Of these, how many were taken out of a node's page cache without asking it.
+    /// Of these, requests read one-sidedly from a node's page cache.
     #[serde(default)]
     pub one_sided: u64,
     /// Bytes read.
@@ -80,21 +81,21 @@ pub struct ReplayReport {
     pub written_bytes: u64,
     /// Requests per second.
     pub iops: f64,
-    /// Bytes per second, in millions.
+    /// Megabytes (10^6) per second.
     pub mb_per_s: f64,
     /// From the issue to the end.
     pub from_issue: LatencySummary,
-    /// What only a timed replay has.
+    /// Fidelity of a timed replay.
     pub fidelity: Option<Fidelity>,
-    /// Nanoseconds of this process's processors for each request.
+    /// Processor time of this process per request, in nanoseconds.
     pub cpu_own_ns_per_io: Option<f64>,
-    /// Nanoseconds of the nodes' processors for each request.
+    /// Processor time of the nodes per request, in nanoseconds.
     pub cpu_nodes_ns_per_io: Option<f64>,
-    /// Latencies from the issue.
+    /// Histogram of latencies from the issue.
     pub histogram: Vec<Bin>,
 }
 
-/// How true a timed replay was to its trace.
+/// How closely a timed replay followed its trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fidelity {
     /// From the intended time to the end.
@@ -103,27 +104,27 @@ pub struct Fidelity {
     pub lateness: LatencySummary,
     /// A request issued later than this counts as late.
     pub late_after_us: f64,
-    /// How many were.
+    /// Number of late requests.
     pub late: u64,
-    /// Their share of all that were issued.
+    /// Share of late requests among those issued.
     pub late_share: f64,
-    /// Latencies from the intended time.
+    /// Histogram of latencies from the intended time.
     pub histogram: Vec<Bin>,
-    /// Times from the intended time to the issue.
+    /// Histogram of times from the intended time to the issue.
     pub lateness_histogram: Vec<Bin>,
 }
 
-/// A part of a histogram.
+/// A bin of a histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// Its upper end; the lower end is that of the bin before.
+    /// Upper end in microseconds; the lower end is that of the bin before.
     pub up_to_us: f64,
-    /// How many fell into it.
+    /// Number of values in the bin.
     pub count: u64,
 }
 
 impl ReplayReport {
-    /// The report of a replay.
+    /// Creates the report of a replay.
     #[must_use]
     pub fn new(setting: Setting, run: &Replay<'_>, replayed: &Replayed) -> Self {
         let (plan, counters): (&Plan, &Counters) = (run.plan, &replayed.counters);
@@ -174,7 +175,7 @@ impl ReplayReport {
         }
     }
 
-    /// Names and values, in the order in which one reads them.
+    /// Names and values, in reading order.
     #[must_use]
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = self.setting_rows();
@@ -250,7 +251,7 @@ impl ReplayReport {
     }
 }
 
-/// Ten bins for each power of ten of microseconds.
+/// Ten bins per power of ten of microseconds.
 fn bins(latencies: &Latencies) -> Vec<Bin> {
     let mut bins: Vec<Bin> = Vec::new();
     for (duration, count) in latencies.counts() {
@@ -270,7 +271,7 @@ fn latency(summary: &LatencySummary) -> String {
     format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {max}")
 }
 
-/// A duration with the unit that fits it.
+/// A duration with a suitable unit.
 pub(super) fn microseconds(us: f64) -> String {
     match us {
         us if us >= 1e6 => format!("{:.3} s", us / 1e6),

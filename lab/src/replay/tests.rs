@@ -1,4 +1,4 @@
-//! Do threads, targets and reports make one replay, also when a part of it fails?
+//! Tests of a whole replay with threads, targets and report, including partial failures.
 
 use std::sync::atomic::AtomicU32;
 
@@ -122,7 +122,7 @@ fn a_connection_that_cannot_be_made_ends_the_replay_before_it_begins() {
     assert_eq!(switches.ended.load(Ordering::Relaxed), 0);
 }
 
-/// A target that dies at its n-th request.
+/// A target that fails for good at its n-th request.
 struct Mortal {
     inner: Box<dyn Target>,
     left: u32,

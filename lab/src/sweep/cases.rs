@@ -1,7 +1,7 @@
-//! What is measured for the figures?
+//! The cases that the figures of a sweep need.
 //!
 //! Invariants
-//! - The ends of an axis stay when effort makes it shorter, so that every figure keeps its range.
+//! - A smaller effort keeps both ends of an axis, so that every figure keeps its range.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use rackscan_format::message::{BridgeKind, IoKind};
 
 use crate::experiment::{Case, Mode, NodeShape, WireKind};
 
-/// The paper's sizes.
+/// Sizes of the paper, in bytes.
 pub(super) const SIZES: [u32; 4] = [512, 4096, 16_384, 65_536];
-/// The size of figures 4.10 to 4.13.
+/// Size of figures 4.10 to 4.13, in bytes.
 pub(super) const SMALL: u32 = 512;
-/// Connections of figure 4.12.
+/// Number of connections of figure 4.12.
 pub(super) const CONNECTIONS_FIXED: u32 = 10;
 /// Threads of each connection in figure 4.13.
 pub(super) const THREADS_FIXED: u16 = 100;
@@ -28,25 +28,25 @@ const DEPTH: u32 = 32;
 const TURN: Duration = Duration::from_secs(1);
 const TURN_LEAST: Duration = Duration::from_millis(50);
 
-/// A sweep to be measured.
+/// A sweep to measure.
 #[derive(Debug, Clone)]
 pub struct SweepPlan {
     /// Its cases.
     pub cases: Vec<Case>,
-    /// How long each turn takes.
+    /// Duration of each turn.
     pub turn: Duration,
-    /// Before anything counts.
+    /// Warm-up of each turn.
     pub warm_up: Duration,
-    /// The one of figure 4.11: how busy the cores are with a thread for each read.
+    /// The case of figure 4.11: how busy the cores are with a thread per read.
     pub watched: Case,
 }
 
-/// The sweep over one wire; `effort` of 1 is usual, less makes axes and turns shorter.
+/// The sweep over one wire. An `effort` of 1 is usual; less shortens axes and turns.
 #[must_use]
 pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
     let mut cases = Vec::new();
     let cores = cores_of_this_host();
-    // Each connection of the paper's bridges is a polling thread at either side.
+    // In the paper's bridges, each connection is a polling thread on either side.
     let possible: Vec<u32> = CONNECTIONS.into_iter().filter(|count| *count <= cores * 8).collect();
     for size_bytes in SIZES {
         let of = |connections, depth, node, mode| Case {
@@ -68,7 +68,7 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
                 cases.push(of(count, DEPTH, poller(BridgeKind::Dynamic, count, 0, true), Mode::Remote));
             }
         }
-        // Figure 4.18 takes the best of each bridge, so the dynamic one is measured at every size.
+        // Figure 4.18 shows the best of each bridge, so the dynamic one is measured at every size.
         cases.push(of(1, DEPTH, poller(BridgeKind::Dynamic, 1, 0, false), Mode::Remote));
         for &threads in &thinned(&LOCAL_THREADS, effort) {
             let depth = u32::from(threads);
@@ -79,7 +79,7 @@ pub fn sweep(effort: f64, wire: WireKind) -> SweepPlan {
         for &count in &thinned(&STATIC_CONNECTIONS, effort) {
             for &threads in &thinned(&STATIC_THREADS, effort) {
                 let node = poller(BridgeKind::Static, count, threads, false);
-                // One more than the threads can do, so that none of them waits for a message.
+                // One more than there are threads, so that no thread waits for a message.
                 cases.push(of(count, u32::from(threads) + 1, node, Mode::Remote));
             }
         }
@@ -110,7 +110,7 @@ fn cores_of_this_host() -> u32 {
     u32::try_from(rackscan_device::allowed_cores().len()).unwrap_or(1).max(1)
 }
 
-/// Our bridge: few threads for many connections.
+/// The bridge `reactor`: few threads for many connections.
 fn reactor(connections: u32, cores: u32, pin: bool) -> NodeShape {
     let serving = u16::try_from(connections.min(cores.div_ceil(2))).unwrap_or(u16::MAX);
     NodeShape { bridge: BridgeKind::Reactor, io: IoKind::Uring, io_threads: 0, serving, pin }
@@ -122,7 +122,7 @@ fn poller(bridge: BridgeKind, connections: u32, io_threads: u16, pin: bool) -> N
     NodeShape { bridge, io: IoKind::Pread, io_threads, serving, pin }
 }
 
-/// As many values as the effort allows, at least the two ends.
+/// As many values as the effort allows, at least both ends.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,11 +1,11 @@
-//! Which measurements are behind the paper's figures 4.2 to 4.18, and how are they drawn?
+//! Measures and draws the paper's figures 4.2 to 4.18.
 //!
 //! The paper measures on two servers with 44 cores each; the same axes are cut to what one host can
-//! do. Its `local` is threads that read and wait; ours beside it is one thread with as many reads
-//! in flight.
+//! do. The paper's `local` uses threads that read and wait; the figures add one thread with as many
+//! reads in flight.
 //!
 //! Invariants
-//! - What is drawn is taken from the lines alone: the same lines give the same figures.
+//! - Figures depend on the lines alone: the same lines give the same figures.
 //! - A figure without points is left out, and the page says so.
 
 mod cases;

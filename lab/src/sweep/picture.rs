@@ -1,4 +1,4 @@
-//! How do the lines of a sweep become figures?
+//! Draws the figures of a sweep from its lines.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 use rackscan_format::message::{BridgeKind, IoKind};
@@ -8,10 +8,10 @@ use crate::core_use::CoreUse;
 use crate::experiment::{Mode, Outcome, PointLine};
 use crate::record::Provenance;
 
-/// What the paper measured with remote IO of static threads, as a share of its local IO.
+/// Share of its local IO that the paper measured with remote IO of static threads.
 const PAPER_SHARES: [(u32, &str); 4] = [(512, "85 %"), (4096, "55 %"), (16_384, "55 %"), (65_536, "62 %")];
 
-/// The page of a sweep: figures 4.2 to 4.18 and table 4.2, from its lines.
+/// A report page with figures 4.2 to 4.18 and table 4.2.
 #[must_use]
 pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
     let Outcome { lines, core_use, .. } = outcome;
@@ -65,7 +65,7 @@ pub fn sweep_report(outcome: &Outcome, provenance: &Provenance) -> Report {
     }
 }
 
-/// Figure 4.11: a line for each core.
+/// Figure 4.11: one curve per core.
 fn cores(samples: &[CoreUse]) -> Figure {
     let count = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0).min(CORES_DRAWN_MAX);
     let series = (0..count).map(|core| {
@@ -86,12 +86,12 @@ fn cores(samples: &[CoreUse]) -> Figure {
     drawn
 }
 
-/// More lines cannot be told apart.
+/// A chart cannot tell more curves apart.
 const CORES_DRAWN_MAX: usize = rackscan_figures::SERIES_MAX;
 
-/// What a line of a series has in common with the others.
+/// Selects the lines of a series.
 type Wanted<'a> = &'a dyn Fn(&PointLine) -> bool;
-/// Its place on the axis at the bottom.
+/// The position of a line on the horizontal axis.
 type Place = fn(&PointLine) -> u32;
 
 struct Lines<'a>(&'a [PointLine]);
@@ -131,7 +131,8 @@ impl Lines<'_> {
         self.0.iter().filter(move |line| wanted(line))
     }
 
-    /// A point for each line, with the least and the greatest turn as its bar, by place.
+    /// A point for each line, ordered by position, with the slowest and the fastest turn as its
+    /// error bar.
     fn series(&self, name: impl Into<String>, place: Place, wanted: Wanted<'_>) -> Series {
         let mut points: Vec<Point> = self
             .of(wanted)
@@ -150,7 +151,8 @@ impl Lines<'_> {
         self.of(wanted).max_by(|a, b| a.median_iops.total_cmp(&b.median_iops))
     }
 
-    /// A level line over the places of other series: a limit that does not depend on them.
+    /// A horizontal line over the positions of another series: a limit that does not depend on
+    /// them.
     fn level(&self, name: &str, wanted: Wanted<'_>, beside: &Series) -> Option<Series> {
         let y = self.best(wanted)?.median_iops;
         let first = beside.points.first()?.x;

@@ -1,4 +1,4 @@
-//! What can keep an IO from happening, and is the target of any use afterwards?
+//! Errors of targets, and whether the target can still be used.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ pub enum TargetError {
     NoSuchSlot {
         /// The slot asked for.
         slot: u32,
-        /// How many there are.
+        /// Number of slots.
         depth: u32,
     },
     /// The slot has an IO in flight.
     #[error("slot {slot} has an IO in flight; wait for its end first")]
     SlotBusy {
-        /// The slot.
+        /// The slot number.
         slot: u32,
     },
     /// The IO is larger than the slot's memory, or empty.
@@ -32,7 +32,7 @@ pub enum TargetError {
     BadLength {
         /// Length of the IO.
         length_bytes: u32,
-        /// Memory of a slot.
+        /// Bytes of a slot's memory.
         slot_bytes: u32,
     },
     /// Depth or memory of a target is outside the limits.
@@ -43,13 +43,13 @@ pub enum TargetError {
     BadShape {
         /// Depth asked for.
         depth: u32,
-        /// Largest IO asked for.
+        /// Largest IO asked for, in bytes.
         slot_bytes: u32,
     },
-    /// The device refused the IO for its shape.
+    /// The device refused the IO because of its shape.
     #[error(transparent)]
     Refused(#[from] SubmitError),
-    /// The device tried and failed.
+    /// The device failed to carry out the IO.
     #[error(transparent)]
     Fault(#[from] Box<IoFault>),
     /// A file cannot be used as a device.
@@ -61,37 +61,37 @@ pub enum TargetError {
     /// There is no memory left for a slot.
     #[error(transparent)]
     Take(#[from] TakeError),
-    /// The kernel gives no ring.
+    /// The kernel refused to create a ring.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// Waiting for the device failed.
     #[error(transparent)]
     Reap(#[from] ReapError),
-    /// The node did not do it, and is there for others.
+    /// The node refused the IO, and can still be used.
     #[error("the node refused ({code:?}): {text}", code = refusal.code, text = refusal.text)]
     ByNode {
-        /// Its words.
+        /// The node's answer.
         refusal: Box<Refusal>,
     },
-    /// The line to the node is of no more use.
+    /// The connection to the node can no longer be used.
     #[error(transparent)]
     Lost {
-        /// What happened.
+        /// The cause.
         source: Arc<DirectError>,
     },
-    /// The node does not listen there.
+    /// The node does not listen on this wire.
     #[error("the node does not listen on the wire {wire}")]
     NoWire {
         /// The wire.
         wire: String,
     },
-    /// A slot's memory is not where it should be: a bug.
+    /// A slot's memory is out of bounds: a bug.
     #[error(transparent)]
     Memory(#[from] OutOfBounds),
 }
 
 impl TargetError {
-    /// True if no other IO will succeed either.
+    /// Whether no other IO can succeed either.
     #[must_use]
     pub fn ends_the_target(&self) -> bool {
         match self {

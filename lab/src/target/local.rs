@@ -1,6 +1,6 @@
-//! How does this process do the IOs itself, past the page cache?
+//! A target whose IOs this process does itself, bypassing the kernel's page cache.
 //!
-//! Over any [`DeviceIo`]: an io_uring of this thread, or threads that call pread.
+//! It works over any [`DeviceIo`]: an io_uring of this thread, or threads that call pread.
 //!
 //! Invariants
 //! - A slot's buffer is in `memory` if and only if the slot has nothing in flight.
@@ -19,7 +19,7 @@ use crate::limits;
 /// The shape of a local target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// Most IOs in flight.
+    /// Maximum IOs in flight.
     pub depth: u32,
     /// Largest IO, in bytes.
     pub slot_bytes: u32,
@@ -34,8 +34,8 @@ pub struct Local<D> {
 }
 
 impl Local<Ring> {
-    /// An io_uring of the calling thread over `devices`, with memory that is registered if the
-    /// system allows it.
+    /// Creates an io_uring of the calling thread over `devices`; its memory is registered if the
+    /// system allows that.
     ///
     /// # Errors
     /// [`TargetError`]: a shape outside the limits, no memory, or no io_uring.
@@ -48,7 +48,7 @@ impl Local<Ring> {
 }
 
 impl Local<PreadPool> {
-    /// `threads` threads that read and wait, for the calling thread.
+    /// Starts `threads` blocking reader threads for the calling thread.
     ///
     /// # Errors
     /// [`TargetError`]: a shape outside the limits, no memory, or no threads.
@@ -65,11 +65,11 @@ impl Local<PreadPool> {
 }
 
 impl<D: DeviceIo> Local<D> {
-    /// A target over an implementation of device IO, with memory of `pool`.
+    /// Creates a target over an implementation of device IO, with memory of `pool`.
     ///
     /// # Errors
-    /// [`TargetError::BadShape`] if it takes fewer in flight, [`TargetError::Take`] if the pool is
-    /// too small.
+    /// [`TargetError::BadShape`] if `io` takes fewer requests in flight, [`TargetError::Take`] if
+    /// the pool is too small.
     pub fn over(io: D, pool: &BufferPool, options: LocalOptions) -> Result<Self, TargetError> {
         let LocalOptions { depth, slot_bytes } = options;
         check(options)?;
@@ -86,7 +86,7 @@ impl<D: DeviceIo> Local<D> {
         Ok(Self { io, slot_bytes, memory })
     }
 
-    /// What does the IO.
+    /// The device IO.
     #[must_use]
     pub fn io(&self) -> &D {
         &self.io
@@ -112,7 +112,7 @@ impl<D: DeviceIo> Local<D> {
     }
 }
 
-/// Memory for the slots of one target.
+/// Allocates the memory for the slots of one target.
 ///
 /// # Errors
 /// [`TargetError::BadShape`] outside the limits, [`TargetError::Pool`] if the system does not have

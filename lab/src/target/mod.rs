@@ -1,13 +1,14 @@
-//! Who carries out an IO, and how does its driver hear of the end?
+//! Targets: they carry out IOs and report their ends to a driver.
 //!
-//! [`Target`] is the seam between load (closed loop, open loop, replay) and the ways to do IO.
+//! [`Target`] is the interface between loads (closed loop, open loop, replay) and the ways to do
+//! IO.
 //!
 //! Invariants
 //! - One thread owns a target; nothing of it is shared.
 //! - An accepted IO ends exactly once, in [`Target::reap`]; a refused one has not begun.
-//! - A slot names memory of its own from submission to the end; two IOs in flight never have one
+//! - A slot has memory of its own from submission to the end; two IOs in flight never have the same
 //!   slot.
-//! - After [`TargetError::Lost`] nothing more comes from the target.
+//! - After [`TargetError::Lost`] the target reports nothing more.
 
 mod error;
 mod local;
@@ -22,12 +23,12 @@ pub(crate) use local::pool;
 pub use local::{Local, LocalOptions};
 pub use remote::{LineOptions, Remote};
 
-/// What an IO does.
+/// Operations of an IO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoOperation {
     /// From the device into the slot's memory.
     Read,
-    /// From the slot's memory, which holds random bytes, onto the device.
+    /// From the slot's memory, which holds random bytes, to the device.
     Write,
 }
 
@@ -40,47 +41,47 @@ impl fmt::Display for IoOperation {
     }
 }
 
-/// One IO that a driver wants.
+/// One IO request of a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Io {
-    /// The driver's place in flight, below [`Target::depth`], and its memory.
+    /// The slot: an index below [`Target::depth`], with memory of its own.
     pub slot: u32,
     /// Read or write.
     pub operation: IoOperation,
-    /// Which of the target's devices.
+    /// Index of the target's device.
     pub device: u16,
-    /// Where on the device.
+    /// Offset on the device.
     pub offset_bytes: u64,
-    /// How much.
+    /// Length in bytes.
     pub length_bytes: u32,
 }
 
 /// The end of one IO.
 #[derive(Debug)]
 pub struct IoDone {
-    /// The slot of the request; free again.
+    /// The slot of the request, which is free again.
     pub slot: u32,
-    /// All bytes, or why not.
+    /// Success with all bytes, or the failure.
     pub outcome: Result<(), TargetError>,
-    /// The bytes came from a node's page cache and not from its device.
+    /// Set if the bytes came from a node's page cache and not from its device.
     pub cached: Option<Cached>,
 }
 
-/// How bytes came out of a node's page cache.
+/// How bytes came from a node's page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cached {
-    /// The node was asked, and had them in memory.
+    /// The node answered from its page cache.
     ByRequest,
-    /// They were taken without asking it.
+    /// They were read one-sidedly.
     OneSidedly,
 }
 
-/// IOs that came out of page caches.
+/// IOs served from page caches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheHits {
-    /// Where the node was asked.
+    /// By a request to the node.
     pub by_request: u64,
-    /// Where it was not.
+    /// One-sidedly.
     pub one_sided: u64,
 }
 
@@ -94,7 +95,7 @@ impl CacheHits {
         }
     }
 
-    /// Adds those of another connection or turn.
+    /// Adds the counts of another connection or turn.
     pub(crate) fn add(&mut self, other: Self) {
         self.by_request += other.by_request;
         self.one_sided += other.one_sided;
@@ -108,32 +109,32 @@ pub enum Wait {
     Now,
     /// Until one IO has ended; at once if none is in flight.
     ForOne,
-    /// Until one IO has ended or the moment has passed.
+    /// Until one IO has ended, or this point in time has passed.
     Until(Instant),
 }
 
-/// A place that carries out IOs, owned by one thread.
+/// Carries out IOs; owned by one thread.
 pub trait Target {
-    /// Most IOs in flight, and the number of slots.
+    /// Maximum IOs in flight, and the number of slots.
     fn depth(&self) -> u32;
 
-    /// Accepts an IO. It may be held back until [`Target::flush`] or [`Target::reap`], so that
-    /// several go together.
+    /// Accepts an IO. The target may hold it back until [`Target::flush`] or [`Target::reap`], to
+    /// send several together.
     ///
     /// # Errors
     /// [`TargetError`] if this IO is not possible ([`TargetError::ends_the_target`] tells whether
-    /// any other is).
+    /// others are).
     fn submit(&mut self, io: Io) -> Result<(), TargetError>;
 
-    /// Sends on what was accepted, without waiting.
+    /// Sends accepted IOs on, without waiting.
     ///
     /// # Errors
-    /// [`TargetError`] if the target is of no more use.
+    /// [`TargetError`] if the target can no longer be used.
     fn flush(&mut self) -> Result<(), TargetError>;
 
-    /// Sends on what was accepted, waits as told, and appends what has ended to `done`.
+    /// Sends accepted IOs on, waits as told, and appends the IOs that have ended to `done`.
     ///
     /// # Errors
-    /// [`TargetError`] if the target is of no more use; what was in flight will not be reported.
+    /// [`TargetError`] if the target can no longer be used; IOs in flight will not be reported.
     fn reap(&mut self, wait: Wait, done: &mut Vec<IoDone>) -> Result<(), TargetError>;
 }

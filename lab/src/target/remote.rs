@@ -1,9 +1,9 @@
-//! How does a storage node do the IOs, over a wire: how do slots become messages to it, and replies
-//! become ends?
+//! A target whose IOs a storage node does, over a wire: slots become messages, and replies become
+//! ends.
 //!
-//! Raw reads into our registered memory (on `shm` by the device itself), raw writes from it into
-//! the node's scratch area. Or the wire alone, as if devices took no time: the node answers each
-//! message at once with as many bytes of no meaning.
+//! Reads go into registered memory of this process (on `shm` the device writes it directly), writes
+//! go from it into the node's scratch area. Alternatively it measures the wire alone: the node
+//! answers each message at once with as many meaningless bytes, without any device.
 //!
 //! ```text
 //!   submit x n     -> waiting: nothing is sent
@@ -12,10 +12,10 @@
 //! ```
 //!
 //! Invariants
-//! - A slot is in `waiting`, in exactly one group that is under way, or free.
-//! - A group's number is the message's id. A slot's memory begins at its number times
+//! - A slot is in `waiting`, in exactly one group in flight, or free.
+//! - A group's number is the id of its message. A slot's memory begins at its number times
 //!   `stride_bytes`.
-//! - IOs of one message end together: with `batch` of 1, each has its own message and its own
+//! - The IOs of one message end together: with a `batch` of 1, each has its own message and its own
 //!   latency.
 
 use std::sync::Arc;
@@ -31,39 +31,39 @@ use rackscan_format::message::{NodeStatus, RawRead, RawWrite};
 use super::{Cached, Io, IoDone, IoOperation, Target, TargetError, Wait};
 use crate::limits;
 
-/// Which node is asked, and in which shape.
+/// The node, and the shape of the target.
 #[derive(Debug, Clone)]
 pub struct LineOptions {
-    /// The node that must answer there.
+    /// Id of the node that must answer at the address.
     pub node: NodeId,
-    /// Where.
+    /// Address of the node.
     pub address: Address,
     /// The cluster's key.
     pub key: ClusterKey,
     /// How long the node may be silent while it owes replies, and how long connecting may take.
     pub patience: Duration,
-    /// Most IOs in flight.
+    /// Maximum IOs in flight.
     pub depth: u32,
     /// Largest IO, in bytes.
     pub slot_bytes: u32,
-    /// Most IOs of one message; `None` chooses by the depth.
+    /// Maximum IOs per message; `None` derives it from the depth.
     pub batch: Option<u32>,
-    /// Read the node's page cache, if it has one, without asking it where that is possible. Each IO
-    /// is a message of its own then, because the node tells only the place of a message's only
-    /// part.
+    /// Read the node's page cache one-sidedly where possible, if it has one. Each IO is then a
+    /// message of its own, because the node reveals the address of a part only if it is the
+    /// message's only one.
     pub reads_cache: bool,
 }
 
-/// What a message asks for.
+/// What a message requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
-    /// The device's bytes.
+    /// Bytes of the device.
     Transfers,
-    /// Bytes of no meaning, without any device.
+    /// Meaningless bytes, without any device.
     Echoes,
 }
 
-/// A target over a storage node: its devices, or only the way there and back.
+/// A target over a storage node: its devices, or only the wire.
 #[derive(Debug)]
 pub struct Remote {
     line: DirectLine,
@@ -73,7 +73,7 @@ pub struct Remote {
     batch: usize,
     busy: Vec<bool>,
     waiting: Vec<Io>,
-    /// The slots of each message under way, by its id.
+    /// The slots of each message in flight, by its id.
     groups: Vec<Vec<u32>>,
     free_groups: Vec<u32>,
     reads: Vec<RawRead>,
@@ -81,7 +81,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects to the node, whose devices are read and written.
+    /// Connects to the node, to read and write its devices.
     ///
     /// # Errors
     /// [`TargetError::BadShape`] outside the limits, [`TargetError::Lost`] if the node cannot be
@@ -90,7 +90,7 @@ impl Remote {
         Self::asking(options, Asks::Transfers)
     }
 
-    /// Connects to the node, which answers without any device: offsets are not looked at.
+    /// Connects to the node, which answers without any device and ignores offsets.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -117,7 +117,7 @@ impl Remote {
         let mut line = DirectLine::connect(&direct, Instant::now() + options.patience).map_err(lost)?;
         let is_cached = options.reads_cache && asks == Asks::Transfers && line.open_cache().map_err(lost)?;
         fill(&line, stride * depth as usize)?;
-        // So many messages that the node always has some while others travel.
+        // Enough messages that the node always has some while others travel.
         let small = BATCHED_BYTES / slot_bytes;
         let chosen = if is_cached { 1 } else { (depth / MESSAGES_UNDER_WAY).min(small) };
         let batch = options.batch.unwrap_or(chosen);
@@ -137,7 +137,7 @@ impl Remote {
         })
     }
 
-    /// What the node said of itself: its devices, their alignment and scratch area.
+    /// The node's description of itself: its devices, their alignment and scratch area.
     #[must_use]
     pub fn status(&self) -> &NodeStatus {
         self.line.status()
@@ -150,7 +150,7 @@ impl Remote {
         self.line.memory().to_vec(at, length_bytes as usize).ok()
     }
 
-    /// How many of the IOs that wait from `first` on go into one message.
+    /// How many of the waiting IOs, from `first` on, go into one message.
     fn together(&self, first: usize) -> usize {
         let kind = |io: &Io| (io.operation, (self.asks == Asks::Echoes).then_some(io.length_bytes));
         let wanted = kind(&self.waiting[first]);
@@ -172,7 +172,7 @@ impl Remote {
         let place = |slot: u32| u64::from(slot) * stride;
         match (self.asks, operation) {
             (Asks::Echoes, _) => {
-                // One answer of as many bytes, somewhere in memory that nobody reads.
+                // One answer of as many bytes, into memory that nobody reads.
                 let bytes = length_bytes.saturating_mul(u32::try_from(ios.len()).unwrap_or(u32::MAX));
                 let end = stride * self.busy.len() as u64;
                 self.line.echo(id, place(slot).min(end.saturating_sub(bytes.into())), bytes)?;
@@ -248,7 +248,7 @@ impl Target for Remote {
         for DirectDone { id, outcome, is_one_sided, .. } in replies.drain(..) {
             let group = u32::try_from(id).ok().filter(|group| (*group as usize) < groups.len());
             let Some(group) = group else { continue };
-            // Which of a message's parts came out of the cache is not told, but how many.
+            // The reply says how many parts came from the cache, but not which.
             let hits = outcome.as_ref().map_or(0, |cost| cost.pages_cached as usize);
             let hit = if is_one_sided { Cached::OneSidedly } else { Cached::ByRequest };
             for (number, slot) in groups[group as usize].drain(..).enumerate() {
@@ -265,22 +265,22 @@ impl Target for Remote {
     }
 }
 
-/// Messages that are under way when a line chooses how many IOs go into one.
+/// Messages in flight, if the target chooses how many IOs go into one.
 const MESSAGES_UNDER_WAY: u32 = 8;
-/// Bytes of the IOs that share a message when a line chooses: a message costs less than a large IO
-/// gains by its own end.
+/// Bytes of the IOs that share a message, if the target chooses: a large IO gains more from ending
+/// on its own than a message costs.
 const BATCHED_BYTES: u32 = 16 << 10;
 
 fn lost(source: rackscan_client::DirectError) -> TargetError {
     TargetError::Lost { source: Arc::new(source) }
 }
 
-/// Devices beyond the greatest number do not exist, which the node says.
+/// Devices above the highest possible number do not exist; the node reports that.
 fn device_id(device: u16) -> DeviceId {
     DeviceId(u8::try_from(device).unwrap_or(u8::MAX))
 }
 
-/// What is written shall not be zeroes.
+/// Fills the memory, so that writes are not all zeroes.
 fn fill(line: &DirectLine, bytes: usize) -> Result<(), TargetError> {
     let mut random = fastrand::Rng::with_seed(bytes as u64);
     let mut piece = vec![0; IO_ALIGN_BYTES];

@@ -1,8 +1,9 @@
-//! How is a cluster's session measured like any other store?
+//! Makes a session of a cluster measurable like any other store.
 //!
 //! Invariants
-//! - What a write's end is known to be is what the session says: nothing is guessed.
-//! - A committed write of which not all homes know yet has ended well: its session tells them.
+//! - The outcome of a write is what the session says; nothing is guessed.
+//! - A committed write that some participants do not know yet has succeeded: its session tells
+//!   them.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_client::{ClientError, Session, SessionOptions, TransactionError};
@@ -17,10 +18,10 @@ use rackscan_ramp::{
 pub struct ClusterSession(Session);
 
 impl ClusterSession {
-    /// Opens one.
+    /// Opens a session.
     ///
     /// # Errors
-    /// Options that cannot work, in words.
+    /// A text about options that cannot work.
     pub fn open(options: SessionOptions) -> Result<Self, Failure> {
         let refused =
             |error: ClientError| Failure { kind: "not opened", why: error.to_string(), session_over: true };
@@ -48,7 +49,7 @@ impl TransactionStore for ClusterSession {
     }
 
     fn scan(&mut self, prefix: &[u8], from: &Key, count: usize) -> Result<Option<ReadDone>, Failure> {
-        // A range begins behind a key; what begins with one is asked for by that key first.
+        // A range starts after a key, so its first key is read separately.
         let first = self.0.read(std::slice::from_ref(from)).map_err(|error| failure(&error))?;
         let mut items: Vec<_> =
             first.items.into_iter().filter(|(_, version)| version.value.bytes().is_some()).collect();
@@ -80,6 +81,6 @@ fn failure(error: &TransactionError) -> Failure {
         TransactionError::Keys(_) | TransactionError::TooLarge { .. } => "too large",
         TransactionError::KeepsNoKeys { .. } | TransactionError::NoHome { .. } => "no home",
     };
-    // A session goes on: it connects to nodes again by itself.
+    // A session can continue: it reconnects to nodes by itself.
     Failure { kind, why: error.to_string(), session_over: false }
 }

@@ -1,33 +1,33 @@
-//! What is counted of transactions, by one session or all together?
+//! Counters of transactions, of one session or of all together.
 //!
 //! Invariants
-//! - Counting allocates nothing, except for a kind of failure that comes up for the first time.
-//! - What failed is counted as a failure and nowhere else.
+//! - Counting allocates nothing, except for the first failure of a kind.
+//! - A failed transaction counts as a failure and nowhere else.
 
 use super::store::{Failure, ReadDone};
 use crate::latency::Latencies;
 use std::{collections::BTreeMap, time::Duration};
 
-/// What sessions did in a phase.
+/// Counters of the sessions in one phase.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Of whole transactions: of reads that are followed by writes, of both.
+    /// Latencies of whole transactions; for reads that are followed by writes, of both together.
     pub latencies: Latencies,
-    /// Of reads and scans.
+    /// Latencies of reads and scans.
     pub reads: Latencies,
-    /// Of writes.
+    /// Latencies of writes.
     pub writes: Latencies,
-    /// Transactions that ended well.
+    /// Transactions that succeeded.
     pub transactions: u64,
-    /// Of these, those that ended before the time was over.
+    /// Of these, those that ended within the duration.
     pub in_time: u64,
     /// Keys that they read or wrote.
     pub operations: u64,
     /// Keys that were read.
     pub keys_read: u64,
-    /// Of these, those taken without asking a node.
+    /// Of these, those read one-sidedly.
     pub one_sided: u64,
-    /// Of these, those under which nothing was.
+    /// Of these, those without a value.
     pub absent: u64,
     /// Round trips of reads, summed.
     pub rounds: u64,
@@ -35,15 +35,15 @@ pub struct Counters {
     pub one_round: u64,
     /// Scans.
     pub scans: u64,
-    /// Of these, those that were reads of single keys, because the store has no scans.
+    /// Of these, those done as reads of single keys, because the store has no scans.
     pub scans_by_key: u64,
     /// Transactions that failed, by kind.
     pub failures: BTreeMap<&'static str, u64>,
-    /// The first of them, in words.
+    /// Message of the first failure.
     pub first_failure: Option<String>,
-    /// Sessions that were opened because one had ended.
+    /// Sessions that were opened because a previous one had ended.
     pub reopened: u64,
-    /// From the beginning of the phase until the last transaction ended.
+    /// Time from the start of the phase until the last transaction ended.
     pub elapsed: Duration,
 }
 
@@ -69,13 +69,13 @@ impl Counters {
         self.first_failure.get_or_insert_with(|| failure.why.clone());
     }
 
-    /// How many transactions failed.
+    /// Number of failed transactions.
     #[must_use]
     pub fn failed_in_all(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// Adds what another session did at the same time.
+    /// Adds the counters of another session of the same phase.
     pub fn add(&mut self, other: &Self) {
         self.latencies.add(&other.latencies);
         self.reads.add(&other.reads);
@@ -100,7 +100,7 @@ impl Counters {
         self.elapsed = self.elapsed.max(other.elapsed);
     }
 
-    /// Adds what was done afterwards.
+    /// Adds the counters of a later phase.
     pub(super) fn follow(&mut self, later: &Self) {
         let elapsed = self.elapsed + later.elapsed;
         self.add(later);

@@ -1,18 +1,18 @@
-//! How many transactions do sessions get done, and was everything that they saw allowed?
+//! Runs transactions on sessions, and checks what they read if asked to.
 //!
 //! ```text
-//! what is there --> warm-up --> measured phase:   leg --> check --> leg --> check ..    a leg is the whole phase, unless recorders fill up
+//! survey --> warm-up --> measured phase:   leg --> check --> leg --> check ..    a leg is the whole phase, unless recorders fill up
 //! ```
 //!
 //! A closed loop: a session begins its next transaction when one has ended. If the history is
-//! checked, everything since the keys were looked at is recorded, the warm-up too; time that checks
-//! take is not measured, but recording costs the sessions something, and lines say that it was on.
+//! checked, everything since the survey is recorded, including the warm-up. The time of checks is
+//! not measured, but recording costs the sessions something, and lines say that it was on.
 //!
 //! Invariants
-//! - Every session waits for an order before each leg and reports after it, so that nothing is on
-//!   its way while a history is checked.
+//! - Every session waits for an order before each leg and reports after it, so that nothing is in
+//!   flight while a history is checked.
 //! - Samples of processor time enclose exactly the measured legs.
-//! - Whatever ends a run early, what was measured until then is returned.
+//! - If a run ends early, what was measured until then is returned.
 
 use super::counters::Counters;
 use super::recorder::{Checked, Ledger, Order, Recorder};
@@ -31,36 +31,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is run.
+/// One run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// Transactions, keys and values.
     pub workload: Workload,
-    /// Threads, each with a session.
+    /// Number of threads, each with a session.
     pub threads: u32,
-    /// Done before anything is measured.
+    /// Time to run before anything is measured.
     pub warm_up: Duration,
-    /// The measured phase; `count_max` is of each session.
+    /// Bounds of the measured phase; `count_max` is per session.
     pub bounds: Bounds,
-    /// Different seeds give different transactions.
+    /// Seed of the transactions.
     pub seed: u64,
     /// Whether the history is recorded and checked.
     pub check: bool,
-    /// Keys read and written that all sessions together record before the history so far is
-    /// checked.
+    /// Reads and writes that all sessions together record before the history so far is checked.
     pub recorded_max: usize,
-    /// The processes at the other side.
+    /// Process ids of the nodes.
     pub peers: &'a [u32],
-    /// How long a session that failed is opened again and again.
+    /// How long to retry opening a session that failed.
     pub patience: Duration,
-    /// Set by somebody who wants the run to end now.
+    /// Set by the caller to end the run early.
     pub stop: &'a AtomicBool,
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What was counted.
+    /// Counters of all sessions.
     pub counters: Counters,
     /// Transactions per second.
     pub per_s: f64,
@@ -68,61 +67,62 @@ pub struct Measured {
     pub operations_per_s: f64,
     /// Processor time of this process in the measured phase.
     pub own_cpu: Duration,
-    /// That of the processes at the other side, unless one of them ended.
+    /// Processor time of the nodes, unless one of them ended.
     pub peers_cpu: Option<Duration>,
-    /// What the check found, if there was one.
+    /// Result of the check, if there was one.
     pub checked: Option<Checked>,
-    /// What ended the run before its bounds.
+    /// The failure that ended the run early.
     pub failure: Option<String>,
-    /// Somebody asked for its end.
+    /// Whether the caller stopped it.
     pub stopped: bool,
 }
 
-/// A run that cannot begin.
+/// Why a run cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The workload.
+    /// The workload is invalid.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// No sessions, or too many.
     #[error("{found} sessions, expected 1 to {SESSIONS_MAX}")]
     Sessions {
-        /// How many.
+        /// The number.
         found: u32,
     },
-    /// Recorders in which not one transaction of each session has room.
+    /// Recorders without space for one transaction of each session.
     #[error("sessions may record {found} keys together, expected at least {least}: one transaction each")]
     Room {
-        /// How many they may record.
+        /// Operations that they may record.
         found: usize,
-        /// How many they must.
+        /// The minimum.
         least: usize,
     },
-    /// A session that cannot be opened.
+    /// A session cannot be opened.
     #[error("the session of thread {thread} could not be opened: {failure}")]
     Session {
-        /// Which.
+        /// Number of the thread.
         thread: u32,
-        /// Why.
+        /// The cause.
         failure: Failure,
     },
-    /// No more threads.
+    /// A thread could not be started.
     #[error("cannot start thread {thread}: {source}")]
     Thread {
-        /// Which.
+        /// Number of the thread.
         thread: u32,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// What is there could not be read, which a check needs to know.
+    /// The current values could not be read, which a check needs.
     #[error(transparent)]
     Survey(#[from] SurveyError),
 }
 
-/// Runs transactions on sessions that `open` opens. The keys were loaded before ([`super::load`]).
+/// Runs transactions on sessions that `open` opens. The keys must have been loaded
+/// ([`super::load`]).
 ///
 /// # Errors
-/// [`RunError`] if it cannot begin. A failure on the way is in [`Measured::failure`], violations in
+/// [`RunError`] if it cannot begin. Later failures are in [`Measured::failure`], violations in
 /// [`Measured::checked`].
 pub fn run(run: &Run<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> {
     let order = Order::default();
@@ -135,7 +135,7 @@ pub fn run(run: &Run<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> 
     Ok(measured)
 }
 
-/// As [`run`], over a history that began before and may go on afterwards.
+/// Like [`run`], with a history that began before and may continue afterwards.
 pub(super) fn run_on(
     run: &Run<'_>,
     open: &OpenSession<'_>,
@@ -173,7 +173,7 @@ pub(super) fn run_on(
     })
 }
 
-/// Runs of this process, so that each has tokens of its own.
+/// Counts the runs of this process, so that each has tokens of its own.
 static EPOCHS: AtomicU32 = AtomicU32::new(1);
 
 /// A number that no other run of this process has.
@@ -200,7 +200,7 @@ impl<'r, 'a> Shared<'r, 'a> {
     }
 }
 
-/// A session as its leader sees it. Dropping it ends the thread.
+/// The leader's handle of a session. Dropping it ends the thread.
 struct Member {
     orders: Sender<Leg>,
     reports: Receiver<Report>,
@@ -212,7 +212,7 @@ enum Report {
     Went(Box<Went>),
 }
 
-/// The life of a session's thread.
+/// The main function of a session's thread.
 fn member(shared: &Shared<'_, '_>, thread: u32, orders: &Receiver<Leg>, reports: &Sender<Report>) {
     let mut session = match Session::open(shared, thread) {
         Ok(session) => session,
@@ -279,7 +279,7 @@ impl Lead<'_, '_, '_> {
         }
     }
 
-    /// As many legs as it takes.
+    /// Runs as many legs as the phase needs.
     fn phase(&mut self, bounds: Bounds) -> Phase {
         let run = self.shared.run;
         let room = run.recorded_max / self.team.len().max(1);
@@ -306,10 +306,10 @@ impl Lead<'_, '_, '_> {
         }
     }
 
-    /// One leg of all sessions, and whether a session is gone.
+    /// Runs one leg on all sessions. Also returns whether a session's thread has ended.
     fn leg(&self, leg: Leg) -> (Vec<Went>, bool) {
         for member in &self.team {
-            // A thread that is gone reports nothing, which is seen below.
+            // The missing report of an ended thread is noticed below.
             let _sent = member.orders.send(leg);
         }
         let went: Vec<Went> = self
@@ -324,7 +324,7 @@ impl Lead<'_, '_, '_> {
         (went, gone)
     }
 
-    /// Whether all sessions have reached the bounds of the phase.
+    /// Adds the counters. Returns whether all sessions have reached the bounds of the phase.
     fn count(&mut self, went: Vec<Went>, phase: &mut Phase) -> bool {
         let (mut counters, mut recorders, mut finished) = (Counters::default(), Vec::new(), true);
         for went in went {
@@ -348,7 +348,7 @@ impl Lead<'_, '_, '_> {
     }
 }
 
-/// Of this process first.
+/// Samples of this process, then of the nodes.
 fn cpu(peers: &[u32]) -> Vec<Option<CpuSample>> {
     let peers = peers.iter().map(|pid| CpuSample::of(*pid));
     std::iter::once(CpuSample::of_this_process()).chain(peers).collect()
@@ -363,7 +363,7 @@ fn rate(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Whether somebody who began then waits no longer.
+/// Whether a wait that started at `begun` should end.
 pub(super) fn out_of_patience(begun: Instant, patience: Duration, stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed) || begun.elapsed() >= patience
 }

@@ -1,11 +1,11 @@
-//! What is kept of the turns of a series at a point, and how does it become one line of JSON?
+//! Keeps the turns of a series at a point, and turns them into one line of JSON.
 //!
 //! Invariants
 //! - A line carries the rate of every turn; its figures are medians of turns, its percentiles and
-//!   shares those of all turns together.
-//! - A ratio is the median of the ratios of turns that were made in the same round.
-//! - What was cut short says so in `partial`, and what was measured in another way than its name
-//!   says in `notes`.
+//!   shares are over all turns together.
+//! - A ratio is the median of the ratios of turns in the same round.
+//! - A measurement that was cut short says so in `partial`, and one that differs from its name says
+//!   so in `notes`.
 
 use super::counters::Counters;
 use super::driver::Measured;
@@ -19,22 +19,22 @@ use rackscan_ramp::algorithm::Algorithm;
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-/// By which operations keys are read and written.
+/// The operations that read and write keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operations {
-    /// GET and PUT: messages as the wire has them.
+    /// GET and PUT: ordinary messages of the wire.
     Get,
     /// GET+ and PUT+: requests by one-sided writes into a polled buffer.
     GetPlus,
-    /// GET* and PUT+: one-sided reads through the client's address cache, or else GET+.
+    /// GET* and PUT+: one-sided reads through the client's address cache, falling back to GET+.
     GetStar,
 }
 
 impl Operations {
-    /// All there are.
+    /// All operations.
     pub const ALL: [Self; 3] = [Self::Get, Self::GetPlus, Self::GetStar];
 
-    /// The name by which they are chosen.
+    /// The name by which users choose it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Operations {
         }
     }
 
-    /// The paper's name of both.
+    /// The paper's name of both operations.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -63,14 +63,14 @@ impl FromStr for Operations {
     }
 }
 
-/// What is compared with others.
+/// A combination that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Series {
-    /// How transactions are kept apart.
+    /// The isolation algorithm.
     pub algorithm: Algorithm,
-    /// By which operations.
+    /// The operations.
     pub operations: Operations,
-    /// Over which wire.
+    /// The wire.
     pub wire: WireKind,
 }
 
@@ -80,12 +80,12 @@ impl fmt::Display for Series {
     }
 }
 
-/// Under which conditions series are compared.
+/// Conditions under which series are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Transactions, keys and values.
     pub workload: Workload,
-    /// Threads, each with a session.
+    /// Number of threads, each with a session.
     pub threads: u32,
 }
 
@@ -103,26 +103,26 @@ impl fmt::Display for Point {
 /// All turns of one series at one point.
 #[derive(Clone, Debug, Serialize)]
 pub struct TransactionLine {
-    /// Where the figure comes from. The scale is the gigabytes (10^9) of values that are loaded.
+    /// Source of the figure. The scale is the gigabytes (10^9) of loaded values.
     #[serde(flatten)]
     pub provenance: Provenance,
-    /// The algorithm's name.
+    /// Name of the algorithm.
     pub algorithm: &'static str,
-    /// The name of the operations.
+    /// Name of the operations.
     pub operations: &'static str,
     /// The wire.
     pub wire: WireKind,
-    /// `micro`, or the core workload.
+    /// `micro`, or the name of the core workload.
     pub workload: &'static str,
-    /// How keys are drawn.
+    /// Distribution of the keys.
     pub distribution: Choice,
-    /// Keys of each transaction.
+    /// Keys per transaction.
     pub size: u32,
-    /// Share of transactions that read, of `micro`.
+    /// Share of read transactions, for `micro`.
     pub read_share: Option<f64>,
-    /// Threads, each with a session.
+    /// Number of threads, each with a session.
     pub threads: u32,
-    /// Keys that are loaded.
+    /// Number of loaded keys.
     pub keys: u32,
     /// Bytes of each value.
     pub value_bytes: u32,
@@ -132,61 +132,61 @@ pub struct TransactionLine {
     pub per_s: Vec<f64>,
     /// Their median.
     pub median_per_s: f64,
-    /// How far the fastest and slowest turn are apart, as a share of the median.
+    /// Difference between the fastest and the slowest turn, as a share of the median.
     pub spread: f64,
-    /// Keys read and written per second: the median of turns.
+    /// Keys read and written per second, median of the turns.
     pub operations_per_s: f64,
-    /// Of whole transactions.
+    /// Latency of whole transactions.
     pub latency: LatencySummary,
-    /// Of reads and scans.
+    /// Latency of reads and scans.
     pub read_latency: LatencySummary,
-    /// Of writes.
+    /// Latency of writes.
     pub write_latency: LatencySummary,
-    /// Round trips of a read, on average.
+    /// Mean round trips of a read.
     pub rounds_per_read: Option<f64>,
     /// Share of reads that took one round trip.
     pub one_round_share: Option<f64>,
-    /// Share of keys read that were taken without asking a node.
+    /// Share of keys that were read one-sidedly.
     pub one_sided_share: Option<f64>,
-    /// Keys under which nothing was found.
+    /// Keys without a value.
     pub absent: u64,
     /// Transactions that failed, by kind.
     pub failures: BTreeMap<&'static str, u64>,
-    /// The first of them, in words.
+    /// Message of the first failure.
     pub first_failure: Option<String>,
-    /// Processor time of this process for each transaction, in nanoseconds.
+    /// Processor time of this process per transaction, in nanoseconds.
     pub own_cpu_ns: f64,
-    /// Of the nodes.
+    /// Processor time of the nodes per transaction, in nanoseconds.
     pub nodes_cpu_ns: Option<f64>,
-    /// This series over each baseline, by the baseline's name.
+    /// Rate relative to each baseline, by the baseline's name.
     pub over: BTreeMap<String, f64>,
-    /// What was checked, if anything was.
+    /// Result of the check, if there was one.
     pub checked: Option<Checked>,
-    /// What was done in another way than usual.
+    /// Deviations from the usual procedure.
     pub notes: Vec<&'static str>,
-    /// Why there are fewer turns, or a shorter one, than asked for.
+    /// Why there are fewer or shorter turns than asked for.
     pub partial: Option<String>,
 }
 
 impl TransactionLine {
-    /// Whether it is this series' line.
+    /// Whether it is a line of this series.
     #[must_use]
     pub fn is_of(&self, series: &Series) -> bool {
         (self.algorithm, self.operations, self.wire)
             == (series.algorithm.name(), series.operations.name(), series.wire)
     }
 
-    /// The series in words.
+    /// The series as text.
     #[must_use]
     pub fn series(&self) -> String {
         format!("{} {} {}", self.algorithm, self.operations, self.wire)
     }
 }
 
-/// A turn, and its round.
+/// Turns with their rounds.
 pub(super) type Turns = Vec<(u32, Measured)>;
 
-/// What lines of one sweep have in common.
+/// What the lines of one sweep share.
 #[derive(Clone, Debug)]
 pub(super) struct Common<'a> {
     pub(super) provenance: &'a Provenance,
@@ -260,7 +260,7 @@ pub(super) fn line(
     })
 }
 
-/// The median ratios of turns to those that baselines made in the same rounds.
+/// Median ratios of the turns to those of each baseline in the same rounds.
 fn over(turns: &Turns, all: &[(Series, Turns)], baselines: &[Series]) -> BTreeMap<String, f64> {
     let ratio = |baseline: &Series| {
         let (_, others) = all.iter().find(|(series, _)| series == baseline)?;

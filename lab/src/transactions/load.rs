@@ -1,9 +1,9 @@
-//! How do keys get values before anything is measured?
+//! Loads values under keys before a measurement.
 //!
 //! Invariants
-//! - Keys are written in transactions of the size that is given: what a version says about its
-//!   siblings is as long as it will be when the run itself has written it.
-//! - A transaction that fails is tried again for as long as there is patience; the first that never
+//! - Keys are written in transactions of the given size, so that the sibling list of a version is
+//!   as long as after the run's own writes.
+//! - A failed transaction is retried for as long as there is patience; the first that never
 //!   succeeds ends the load on all threads.
 
 use super::driver::{epoch, out_of_patience};
@@ -20,72 +20,72 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is loaded.
+/// One load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
-    /// Keys, numbered from 0.
+    /// Number of keys; they are numbered from 0.
     pub keys: u32,
     /// Bytes of each value.
     pub value_bytes: Span,
-    /// Keys of each transaction.
+    /// Keys per transaction.
     pub per_transaction: u32,
-    /// Threads, each with a session.
+    /// Number of threads, each with a session.
     pub threads: u32,
-    /// Different seeds give other lengths, if there are several.
+    /// Seed of the lengths, if there are several.
     pub seed: u64,
-    /// How long a transaction is tried.
+    /// How long a transaction is retried.
     pub patience: Duration,
-    /// Set by somebody who wants it to end now.
+    /// Set by the caller to end the load early.
     pub stop: &'a AtomicBool,
 }
 
-/// A load that did not succeed.
+/// Why a load failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It is not possible.
+    /// The options are not possible.
     #[error(
         "{keys} keys in transactions of {per_transaction} by {threads} threads, expected 1 to {KEYS_MAX}, {TRANSACTION_KEYS_MAX} and {SESSIONS_MAX}"
     )]
     Shape {
-        /// Keys.
+        /// Number of keys.
         keys: u32,
-        /// Keys of each transaction.
+        /// Keys per transaction.
         per_transaction: u32,
-        /// Threads.
+        /// Number of threads.
         threads: u32,
     },
-    /// A transaction was tried again and again.
+    /// A transaction failed until there was no more patience.
     #[error("keys {first} to {last} could not be loaded: {failure}")]
     Failed {
-        /// The number of the first of them.
+        /// Number of its first key.
         first: u32,
-        /// The number of the last.
+        /// Number of its last key.
         last: u32,
-        /// Why.
+        /// The cause.
         failure: Failure,
     },
-    /// No more threads.
+    /// A thread could not be started.
     #[error("cannot start thread {thread}: {source}")]
     Thread {
-        /// Which.
+        /// Number of the thread.
         thread: u32,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Somebody asked for its end.
+    /// The caller stopped it.
     #[error("the load was asked to stop after {done} of {keys} keys")]
     Stopped {
         /// Keys that were loaded.
         done: u64,
-        /// Keys that were to be.
+        /// Keys to load.
         keys: u32,
     },
 }
 
-/// Loads keys; `on_progress` is told how many of how many are there.
+/// Loads keys; `on_progress` receives how many of how many are loaded.
 ///
 /// # Errors
-/// [`LoadError`].
+/// [`LoadError`] if it is not possible, fails, or is stopped.
 pub fn load(
     load: &Load<'_>,
     open: &OpenSession<'_>,
@@ -164,7 +164,7 @@ impl<'a> Loader<'_, 'a> {
                 self.failed.store(true, Ordering::Relaxed);
                 LoadError::Failed { first, last: last.saturating_sub(1), failure }
             });
-            // Whoever asked for the load waits for the last report.
+            // The caller waits for the last report.
             let _sent = loaded.send(written.map(|()| last - first));
         }
     }

@@ -1,21 +1,21 @@
-//! How many transactions does a cluster give, by which algorithm, operations and wire?
+//! Measures how many transactions a cluster executes, by algorithm, operations and wire.
 //!
 //! ```text
-//! workload: which keys, and what is done to them -+
+//! workload: keys, and the operations on them -----+
 //! store: a session of a client -------------------+--> driver: a thread for each session, in a closed loop
 //!                                                        |-> counters: rates, latencies, rounds, one-sided keys, failures
 //!                                                        '-> recorder: the history, checked by ramp::history
-//! load: keys before a run          survey: what is there when nobody writes
+//! load: writes keys before a run          survey: reads all keys while nobody writes
 //!
 //! cluster: sessions of storage nodes as stores
-//! sweep: points x series, by turns --> line: one JSON object each --> picture: tables and figures
-//! stress: few keys, nodes that die, everything checked
+//! sweep: points x series, alternating --> line: one JSON object each --> picture: tables and figures
+//! stress: few keys, nodes that are killed, everything checked
 //! ```
 //!
 //! Invariants
-//! - Nothing here knows wires, nodes or processes: whoever calls opens sessions and kills nodes.
+//! - Nothing here knows wires, nodes or processes: the caller opens sessions and kills nodes.
 //! - Series that are compared are measured in turns of one round, so that a machine that changes
-//!   its speed changes all of them.
+//!   its speed affects all of them.
 //! - A run that was checked says how much was checked, and every violation is counted.
 
 mod cluster;

@@ -1,9 +1,9 @@
-//! What is a cluster whose nodes are in this process? Homes behind one lock, sessions that carry
-//! messages to them by hand.
+//! A cluster for tests whose nodes are in this process: participants behind one lock, and sessions
+//! that carry messages to them.
 //!
-//! Messages of sessions interleave, one at a time. A node that is killed loses all but its log,
-//! which is durable at once; when it is started again, transactions that are in doubt anywhere are
-//! ended by asking all homes.
+//! Messages of sessions interleave, one at a time. A killed node loses everything but its log,
+//! which is durable at once. When it is started again, transactions in doubt are resolved by asking
+//! all participants.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_fabric::WallClock;
@@ -24,7 +24,7 @@ use std::{
 };
 
 const SLOTS_BYTES: usize = 8 << 20;
-/// How often a write is begun with a newer timestamp.
+/// How often a write is retried with a newer timestamp.
 const WRITE_ATTEMPTS_MAX: u32 = 64;
 
 #[derive(Default)]
@@ -34,7 +34,7 @@ struct Node {
     disk: Vec<u8>,
 }
 
-/// What has come for a transaction, and whom it has asked.
+/// Messages that have arrived for a transaction, and whom it has asked.
 #[derive(Default)]
 struct MessageQueue {
     events: Vec<Event>,
@@ -117,7 +117,7 @@ impl Nearby {
 }
 
 impl Inner {
-    /// A home's replies, to whomever they are.
+    /// A participant's replies, with their receivers.
     fn ask(&mut self, peer: u64, home: HomeId, request: Request) -> Vec<(u64, Reply)> {
         let node = &mut self.nodes[usize::from(home.0)];
         let Some(home) = &mut node.home else { return Vec::new() };
@@ -144,7 +144,8 @@ impl Inner {
         }
     }
 
-    /// A client has gone: what it has locked is free, and what it has left in doubt is ended.
+    /// A client has disconnected: its locks are released, and its transactions in doubt are
+    /// resolved.
     fn client_lost(&mut self, client: ClientId) {
         for at in 0..self.nodes.len() {
             let Some(home) = &mut self.nodes[at].home else { continue };
@@ -157,7 +158,8 @@ impl Inner {
         }
     }
 
-    /// Ends what somebody has in doubt or has not been told to forget, of these transactions.
+    /// Resolves these transactions where they are in doubt, or where a participant has not been
+    /// told to forget them.
     fn terminate(&mut self, these: impl Fn(Timestamp) -> bool) {
         let homes = self.nodes.iter().filter_map(|node| node.home.as_ref());
         let open: Vec<(Timestamp, Vec<HomeId>, bool)> = homes
@@ -212,13 +214,13 @@ impl Cluster for Session<'_> {
 }
 
 impl Session<'_> {
-    /// The next timestamp, and the clock reading behind it.
+    /// The next timestamp, and the clock reading that it is based on.
     fn timestamp(&self) -> (Timestamp, u64) {
         let wall_ms = WallClock::default().now_ms();
         (self.clock.next(wall_ms).expect("the clock of this host is right"), wall_ms)
     }
 
-    /// Carries a transaction to its end.
+    /// Runs a transaction to its end.
     fn run(&mut self, (mut coordinator, mut messages): (Coordinator, Vec<Message>)) -> Outcome {
         let mut inner = self.nearby.lock();
         inner.next += 1;
@@ -235,14 +237,15 @@ impl Session<'_> {
                 if inner.nodes[usize::from(to.0)].home.is_none() {
                     inner.mail.entry(peer).or_default().events.push(Event::Lost { home: to });
                 }
-                // Others go in between.
+                // Lets other sessions run in between.
                 drop(inner);
                 std::thread::yield_now();
                 inner = self.nearby.lock();
             }
             let events = |inner: &mut Inner| std::mem::take(&mut inner.mail.entry(peer).or_default().events);
             let mut arrived = events(&mut inner);
-            // Who is woken in vain wakes nobody else: they would wake each other for ever.
+            // Notify only after progress: sessions without messages would otherwise wake each other
+            // forever.
             self.nearby.arrived.notify_all();
             while arrived.is_empty() {
                 inner = self.nearby.arrived.wait(inner).unwrap();

@@ -1,14 +1,14 @@
-//! How do the lines of a sweep become tables and figures?
+//! Draws tables and figures from the lines of a sweep.
 //!
 //! The figures are those of "RAMP with RDMA" (Murata, Kawashima and Tatebe 2017), section 5:
 //! throughput over the transaction size (figure 5) and over the read share (figures 6 and 7), and
 //! bars for YCSB's core workloads, which the paper does not have.
 //!
 //! Invariants
-//! - What is drawn is taken from the lines alone: the same lines give the same figures.
-//! - A figure is of one number of threads, keys, value length and distribution; an axis with a
-//!   single place is left out.
-//! - Every line is in a figure: what lies on no axis has bars of its own.
+//! - Figures depend on the lines alone: the same lines give the same figures.
+//! - A figure has one number of threads, keys, value length and distribution; an axis with a single
+//!   position is left out.
+//! - Every line is in a figure: a line on no axis has bars of its own.
 //! - More series than a chart can tell apart become several charts.
 
 use super::line::TransactionLine;
@@ -18,11 +18,11 @@ use crate::record::Provenance;
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, SERIES_MAX, Scale, Section, Series, Table};
 use std::collections::BTreeMap;
 
-/// What the paper says of GET* and PUT+ on its InfiniBand.
+/// The paper's results of GET* and PUT+ on its InfiniBand.
 const PAPER: &str = "The paper: at 4 keys and 95 % reads, 2.78 times GET and PUT by IPoIB and 1.39 times GET+ and PUT+; at 8 keys and 100 % reads, 2.69 \
     and 1.38 times; with YCSB, 2.67 and 1.29 times.";
 
-/// The page of a sweep.
+/// A report page of the sweep.
 #[must_use]
 pub fn report(outcome: &SweepOutcome, provenance: &Provenance) -> Report {
     let SweepOutcome { lines, failures, .. } = outcome;
@@ -63,11 +63,10 @@ fn section(heading: &str, figures: Vec<Figure>, text: &[&str]) -> Section {
     Section { heading: heading.to_owned(), figures, text, ..Section::default() }
 }
 
-/// What lines of a figure have in common, in words; its order is that of the figures.
+/// What the lines of a figure share, as text; sorted in the order of the figures.
 type Common = Vec<(String, String)>;
 
-/// Figures of the lines that `of` takes: a line's common words, its name on an axis, and its place
-/// there.
+/// Groups the lines for which `of` returns their common words and their position on an axis.
 fn grouped(lines: &[TransactionLine], of: impl Fn(&TransactionLine) -> Option<(Common, f64)>) -> Groups<'_> {
     let mut groups = Groups::new();
     for line in lines {
@@ -75,7 +74,7 @@ fn grouped(lines: &[TransactionLine], of: impl Fn(&TransactionLine) -> Option<(C
             groups.entry(common).or_default().push((place, line));
         }
     }
-    // One place is no axis.
+    // A single position is no axis.
     groups.retain(|_, lines| lines.iter().any(|(place, _)| *place != lines[0].0));
     groups
 }
@@ -89,10 +88,10 @@ fn common(line: &TransactionLine) -> Common {
     vec![threads, word("keys", line.keys), word("bytes", line.value_bytes), word("", line.distribution)]
 }
 
-/// Lines by what they have in common, each with its place on an axis.
+/// Lines by what they share, each with its position on an axis.
 type Groups<'l> = BTreeMap<Common, Vec<(f64, &'l TransactionLine)>>;
 
-/// The mix of a line, in words.
+/// The mix of a line, as text.
 fn mix(line: &TransactionLine) -> (String, String) {
     let share = line.read_share.map(|share| format!("{:.0} % reads", share * 100.0));
     word("", share.unwrap_or_else(|| line.workload.to_owned()))
@@ -134,7 +133,7 @@ fn over_threads(lines: &[TransactionLine]) -> Vec<Figure> {
     figures(by_threads(lines), "threads", "Throughput over threads", || Axis::new("threads", Scale::Log2))
 }
 
-/// Bars for each point that lies on no axis of the other figures.
+/// Bars for each point that is on no axis of the other figures.
 fn at_one_point(lines: &[TransactionLine]) -> Vec<Figure> {
     let all = [by_size(lines), by_share(lines), by_threads(lines)];
     let is_drawn = |line: &TransactionLine| {
@@ -148,13 +147,13 @@ fn at_one_point(lines: &[TransactionLine]) -> Vec<Figure> {
     }
     let mut figures = figures(groups, "point", "Throughput at one point", || Axis::new("", Scale::Linear));
     for figure in &mut figures {
-        // The title says which.
+        // The title names the group.
         figure.chart.kind = Kind::Bars(vec![String::new()]);
     }
     figures
 }
 
-/// Which of YCSB's core workloads it is.
+/// The index of the line's YCSB core workload.
 fn place_of_core(line: &TransactionLine) -> Option<u32> {
     let place = Core::ALL.iter().position(|core| core.name() == line.workload)?;
     u32::try_from(place).ok()
@@ -199,7 +198,7 @@ fn figures(groups: Groups<'_>, name: &str, title: &str, axis: impl Fn() -> Axis)
     figures
 }
 
-/// `threads`, `0008` is `8 threads`; what has no name stands for itself.
+/// `threads`, `0008` becomes `8 threads`; a value without a name stays as it is.
 fn words((name, value): &(String, String)) -> String {
     let plain = value.trim_start_matches('0');
     match name.as_str() {
@@ -228,7 +227,7 @@ fn series(lines: &[(f64, &TransactionLine)]) -> Vec<Series> {
     all
 }
 
-/// A table for each baseline: points down, series across.
+/// A table for each baseline: a row per point, a column per series.
 fn ratios(lines: &[TransactionLine]) -> Vec<Table> {
     let mut baselines: Vec<&String> = lines.iter().flat_map(|line| line.over.keys()).collect();
     baselines.sort_unstable();
@@ -245,7 +244,7 @@ fn ratios(lines: &[TransactionLine]) -> Vec<Table> {
     baselines.iter().map(table).collect()
 }
 
-/// The point of a line, in words.
+/// The point of a line, as text.
 fn place(line: &TransactionLine) -> String {
     let share = line.read_share.map_or_else(String::new, |share| format!(" {:.0} %", share * 100.0));
     let TransactionLine { workload, distribution, size, threads, .. } = line;

@@ -1,17 +1,17 @@
-//! What did sessions do and see, and may a store that keeps its promises have done that?
+//! Records what sessions do and read, and checks that the isolation level allows it.
 //!
 //! ```text
 //! session: Recorder --+
-//! session: Recorder --+--> Ledger::check: history::check and who wrote the values --> what later histories need of this one
+//! session: Recorder --+--> Ledger::check: history::check, and the writers of the values --> what later histories need of this one
 //! ```
 //!
 //! Invariants
-//! - A recorder belongs to its thread; what sessions share is one counter, which gives moments an
-//!   order without any clock.
-//! - Memory is bounded: a full recorder ends the leg of a run, all that was recorded is checked,
-//!   and only those writes stay that somebody may yet find: the newest acknowledged one of each
-//!   key, and those of unknown end that are not older everywhere.
-//! - What a later leg finds of a write that was let go is a violation all the same, called
+//! - A recorder belongs to its thread. Sessions share only one counter, which orders events without
+//!   any clock.
+//! - Memory is bounded: a full recorder ends the leg of a run, and everything recorded is checked.
+//!   Only writes that a read may still find are kept: the newest acknowledged one of each key, and
+//!   those of unknown outcome that are not older everywhere.
+//! - If a later leg reads a write that was not kept, that is still a violation, called
 //!   `intermediate`.
 
 use super::token::{Token, writer};
@@ -27,26 +27,26 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// What nobody's timestamp is: it stands for a value whose bytes are of no single writer.
+/// A timestamp that no transaction has: it stands for a value whose bytes are of no single writer.
 const NOBODY: Timestamp = Timestamp { time: u64::MAX, client: ClientId(u32::MAX) };
 
-/// The order of moments of all sessions of a process.
+/// A counter that orders the events of all sessions of a process.
 #[derive(Debug, Default)]
 pub(super) struct Order(AtomicU64);
 
 impl Order {
-    /// This moment: after all that were taken before, in whichever thread.
+    /// The next number: above all that were taken before, in any thread.
     pub(super) fn now(&self) -> u64 {
         self.0.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// How many moments were taken: two for each transaction.
+    /// How many numbers were taken: two per transaction.
     pub(super) fn taken(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What one session did and saw.
+/// The history of one session.
 #[derive(Debug)]
 pub(super) struct Recorder {
     session: u32,
@@ -55,26 +55,25 @@ pub(super) struct Recorder {
     writes: Vec<Write<u32>>,
     tokens: Vec<Token>,
     reads: Vec<Read<u32>>,
-    /// Who wrote the values that reads found, one after the other.
+    /// The writers of the values that reads found, one after the other.
     writers: Vec<Option<Token>>,
-    /// Of a read: fingerprints and numbers of its keys, ascending, if the answer's order is another
-    /// one.
+    /// For a read whose answer has another order: fingerprints and numbers of its keys, ascending.
     numbers: Vec<(u64, u32)>,
 }
 
 impl Recorder {
-    /// Of a session that records at most so many keys read or written.
+    /// For a session that records at most `room` reads and writes.
     pub(super) fn new(session: u32, room: usize) -> Self {
         let (writes, tokens, reads, writers) = Default::default();
         Self { session, room, operations: 0, writes, tokens, reads, writers, numbers: Vec::new() }
     }
 
-    /// Whether another transaction of `keys` keys has room.
+    /// Whether another transaction of `keys` keys fits.
     pub(super) fn has_room(&self, keys: usize) -> bool {
         self.operations + keys <= self.room
     }
 
-    /// A write has ended.
+    /// Records a write that has ended.
     pub(super) fn write(
         &mut self,
         keys: &[u32],
@@ -97,7 +96,8 @@ impl Recorder {
         self.tokens.push(token);
     }
 
-    /// A read has ended. Whether it answered each key that it was asked for, and no others.
+    /// Records a read that has ended. Returns whether it answered exactly the keys that it was
+    /// asked for.
     pub(super) fn read(
         &mut self,
         (keys, numbers): (&[Key], &[u32]),
@@ -131,8 +131,7 @@ impl Recorder {
         self.numbers.get(at.ok()?).map(|(_, number)| *number)
     }
 
-    /// The reads are of a moment at which nothing else happened: the writes that they found, as far
-    /// as they show.
+    /// The writes that the reads found, if nothing else happened at the time of the reads.
     pub(super) fn into_ground(self) -> Vec<(Write<u32>, Token)> {
         let mut writes: BTreeMap<Timestamp, (Vec<u32>, Token)> = BTreeMap::new();
         let found = self.reads.iter().flat_map(|read| &read.found);
@@ -150,29 +149,29 @@ impl Recorder {
     }
 }
 
-/// What checks of histories found.
+/// Result of the checks of histories.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// Transactions that were checked.
+    /// Number of checked transactions.
     pub transactions: u64,
     /// Keys that they read and wrote.
     pub operations: u64,
-    /// Parts that the history was checked in.
+    /// Number of legs in which the history was checked.
     pub legs: u64,
-    /// Violations of each kind.
+    /// Number of violations of each kind.
     pub violations: BTreeMap<&'static str, u64>,
-    /// The first of them, in words.
+    /// Descriptions of the first violations.
     pub first: Vec<String>,
 }
 
 impl Checked {
-    /// How many violations there are.
+    /// Number of all violations.
     #[must_use]
     pub fn violated(&self) -> u64 {
         self.violations.values().sum()
     }
 
-    /// Adds what another check found.
+    /// Adds the result of another check.
     pub(super) fn add(&mut self, other: &Self) {
         self.transactions += other.transactions;
         self.operations += other.operations;
@@ -192,13 +191,13 @@ impl Checked {
     }
 }
 
-/// Too many transactions of unknown end.
+/// Too many transactions of unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{found} transactions of unknown end may still be seen, expected at most {UNKNOWN_MAX}: is a node down for good?"
+    "{found} transactions of unknown outcome may still become visible, expected at most {UNKNOWN_MAX}: is a node down for good?"
 )]
 pub struct TooManyUnknown {
-    /// How many.
+    /// The number.
     pub found: usize,
 }
 
@@ -210,12 +209,12 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// A history that begins with what is there.
+    /// A history that begins with these writes.
     pub(super) fn on(ground: Vec<(Write<u32>, Token)>) -> Self {
         Self { carried: ground, checked: Checked::default() }
     }
 
-    /// Checks what was recorded since the last time, when nothing is on its way.
+    /// Checks what was recorded since the last check, while nothing is in flight.
     pub(super) fn check(&mut self, recorders: Vec<Recorder>) -> Result<(), TooManyUnknown> {
         let (mut history, mut tokens, mut writers) = (History::default(), Vec::new(), Vec::new());
         for (write, token) in self.carried.drain(..) {
@@ -240,13 +239,13 @@ impl Ledger {
         if unknown > UNKNOWN_MAX { Err(TooManyUnknown { found: unknown }) } else { Ok(()) }
     }
 
-    /// Does each value belong to the timestamp that it was found with?
+    /// Checks that each value belongs to the timestamp that it was found with.
     fn check_values(&mut self, history: &History<u32>, tokens: &[Token], writers: &[Option<Token>]) {
         let written: HashMap<Timestamp, Token> =
             history.writes.iter().zip(tokens).map(|(write, token)| (write.timestamp, *token)).collect();
         let found = history.reads.iter().flat_map(|read| &read.found);
         for ((key, timestamp), writer) in found.zip(writers) {
-            // Values that are nobody's were reported by the check before.
+            // Values without a single writer were reported by the previous check.
             if let (Some(expected), Some(writer)) = (written.get(timestamp), writer)
                 && expected != writer
             {
@@ -277,7 +276,7 @@ fn kind<K>(violation: &Violation<K>) -> &'static str {
     }
 }
 
-/// The writes that a store that keeps its promises may yet show.
+/// The writes that a correct store may still return.
 fn carried(writes: Vec<(Write<u32>, Token)>) -> Vec<(Write<u32>, Token)> {
     let mut acknowledged: HashMap<u32, Timestamp> = HashMap::new();
     for (write, _) in writes.iter().filter(|(write, _)| write.end == End::Committed) {

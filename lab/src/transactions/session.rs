@@ -1,13 +1,12 @@
-//! What does one session do in a leg of a run?
+//! Runs one session in a leg of a run.
 //!
 //! Invariants
-//! - A transaction that has begun ends: bounds and requests to stop are looked at between
-//!   transactions.
-//! - What is recorded is in the order of the shared counter: taken before the store is asked, and
-//!   after it has answered.
+//! - A transaction that has begun ends: bounds and stop requests are checked between transactions.
+//! - Records are ordered by the shared counter, which is read before the store is asked and after
+//!   it has answered.
 //! - A write that fails is recorded with what is known of it. Only a write that never began is not
 //!   recorded.
-//! - A session that is over is opened anew, for as long as the run has patience.
+//! - A session that has ended is opened again, for as long as the run has patience.
 
 use super::counters::Counters;
 use super::driver::Run;
@@ -26,19 +25,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What sessions of a run share.
+/// What the sessions of a run share.
 pub(super) struct Shared<'r, 'a> {
     pub(super) run: &'r Run<'r>,
     pub(super) open: &'r OpenSession<'a>,
     pub(super) order: &'r Order,
     pub(super) inserts: Inserts,
-    /// Of each run of a process another number.
+    /// A number that differs between the runs of a process.
     pub(super) epoch: u32,
-    /// The leg ends: a recorder is full, or a session cannot go on.
+    /// Set to end the leg: a recorder is full, or a session cannot continue.
     pub(super) over: AtomicBool,
-    /// Numbers of the loaded keys in the order of their names, if the workload scans.
+    /// Numbers of the loaded keys ordered by name, if the workload scans.
     pub(super) in_order: Vec<u32>,
-    /// Of each loaded key its place in that order.
+    /// The position of each loaded key in that order.
     pub(super) place_of: Vec<u32>,
 }
 
@@ -46,17 +45,17 @@ pub(super) struct Shared<'r, 'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leg {
     pub(super) bounds: Bounds,
-    /// The first leg of its phase.
+    /// Whether it is the first leg of its phase.
     pub(super) first: bool,
-    /// Keys that a session may record; nothing is recorded without.
+    /// Reads and writes that a session may record; `None` to record nothing.
     pub(super) room: Option<usize>,
 }
 
-/// What became of it.
+/// Result of a leg.
 pub(super) struct Went {
     pub(super) counters: Counters,
     pub(super) recorder: Option<Recorder>,
-    /// The session has reached a bound of the phase.
+    /// Whether the session has reached a bound of the phase.
     pub(super) finished: bool,
     pub(super) broken: Option<Failure>,
 }
@@ -70,7 +69,7 @@ pub(super) struct Session<'r, 'a> {
     numbers: Vec<u32>,
     keys: Vec<Key>,
     buffer: Vec<u8>,
-    /// What is written where nobody looks at it.
+    /// The value to write if nothing is checked.
     plain: Option<Value>,
     recorder: Option<Recorder>,
     written: u32,
@@ -104,7 +103,7 @@ impl<'r, 'a> Session<'r, 'a> {
         Ok(this)
     }
 
-    /// Opens a session if there is none, for as long as the run has patience.
+    /// Opens a session if there is none, retrying for as long as the run has patience.
     fn connect(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.store.is_none() {
@@ -137,7 +136,7 @@ impl<'r, 'a> Session<'r, 'a> {
             if finished || self.is_over() {
                 break;
             }
-            // A leg ends for all together, so that what is checked is all there was.
+            // A leg ends for all sessions together, so that the checked history is complete.
             if self
                 .recorder
                 .as_ref()
@@ -190,7 +189,7 @@ impl<'r, 'a> Session<'r, 'a> {
         }
     }
 
-    /// Makes the keys of the numbers that were drawn.
+    /// Creates the keys of the drawn numbers.
     fn name(&mut self) -> Result<(), Failure> {
         self.keys.clear();
         for number in &self.numbers {
@@ -232,7 +231,7 @@ impl<'r, 'a> Session<'r, 'a> {
         };
         if !complete {
             let (found, expected) = (done.items.len(), self.keys.len());
-            let why = format!("an answer of {found} keys to a read of {expected}, or of other keys");
+            let why = format!("a read of {expected} keys was answered with {found} keys, or with other keys");
             return Err(failure("incomplete", &why));
         }
         counters.read(done, latency);
@@ -272,7 +271,7 @@ impl<'r, 'a> Session<'r, 'a> {
         }
     }
 
-    /// Values under the keys: each says who wrote it, if anybody looks.
+    /// Values for the keys. If the history is checked, each identifies its writer.
     fn items(&mut self, token: Token) -> Result<Vec<(Key, Value)>, Failure> {
         let same_length =
             self.shared.run.workload.value_bytes.least == self.shared.run.workload.value_bytes.most;
@@ -303,13 +302,13 @@ impl<'r, 'a> Session<'r, 'a> {
         written
     }
 
-    /// By the store, or as a read of the next keys in the order of their names: of those that were
-    /// loaded, because only their order is known.
+    /// Scans by the store, or by reading the next loaded keys in the order of their names; only the
+    /// order of loaded keys is known.
     fn scan(&mut self, counters: &mut Counters) -> Result<Duration, Failure> {
         let count = self.numbers.len();
         let start = self.numbers.first().copied().unwrap_or(0);
         counters.scans += 1;
-        // A store does not say which keys should have been there, so that what it scans is not
+        // A store does not say which keys a scan should have found, so scans of the store are not
         // recorded.
         if self.recorder.is_none() {
             self.name()?;
@@ -332,7 +331,7 @@ impl<'r, 'a> Session<'r, 'a> {
     }
 }
 
-/// The most keys that one transaction may record.
+/// Maximum reads and writes that one transaction may record.
 pub(super) fn most_keys(workload: &Workload) -> usize {
     let scanned = if workload.mix.scans() { *SCAN_KEYS.end() } else { 0 };
     usize::try_from((2 * workload.size.most).max(scanned)).unwrap_or(usize::MAX)

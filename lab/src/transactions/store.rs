@@ -1,9 +1,9 @@
-//! What must a store be able to do, so that transactions can be measured and checked?
+//! The interface of a store whose transactions can be measured and checked.
 //!
 //! Invariants
 //! - A session belongs to one thread and runs one transaction at a time.
-//! - A write that does not end well says what is known of it: a history with a write of which
-//!   nobody knows that it happened proves nothing.
+//! - A write that fails says what is known of its outcome: a history with a write that may or may
+//!   not have happened proves nothing.
 
 use rackscan_ramp::{
     item::{Key, Value, Version},
@@ -12,21 +12,20 @@ use rackscan_ramp::{
 
 /// A session of a client.
 pub trait TransactionStore {
-    /// Reads keys, each of which is named once. The answer names each of them, in any order.
+    /// Reads distinct keys. The answer has each of them, in any order.
     ///
     /// # Errors
     /// Nothing was read.
     fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure>;
 
-    /// Writes values under keys, together. Returns the transaction's timestamp.
+    /// Writes values under keys in one transaction. Returns its timestamp.
     ///
     /// # Errors
     /// It was not acknowledged everywhere; [`WriteFailure::end`] says what is known.
     fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure>;
 
-    /// Reads the next keys that begin with `prefix`, from `from` on, in the order of their bytes,
-    /// `count` of them at most. `None`: this store has no scans; whoever asks reads the keys one by
-    /// one.
+    /// Reads at most `count` keys that begin with `prefix`, starting at `from`, in byte order.
+    /// `None` if this store has no scans; the caller then reads the keys one by one.
     ///
     /// # Errors
     /// Nothing was read.
@@ -36,51 +35,51 @@ pub trait TransactionStore {
     }
 }
 
-/// What a read gave.
+/// Result of a read.
 #[derive(Clone, Debug, Default)]
 pub struct ReadDone {
-    /// What was found at each key.
+    /// The version found for each key.
     pub items: Vec<(Key, Version)>,
-    /// Round trips, 1 at least; a reader that copied slots of a local process counts one for all of
-    /// them.
+    /// Number of round trips, at least 1; a reader that copied slots of a process on this host
+    /// counts one for all of them.
     pub rounds: u32,
-    /// Keys whose versions were taken without asking a node.
+    /// Keys that were read one-sidedly.
     pub one_sided: u32,
 }
 
-/// Why a transaction did not succeed.
+/// Why a transaction failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct Failure {
-    /// Its kind, one of few, in a word or two: failures are counted by it.
+    /// Kind of the failure, one of a few, in a word or two: failures are counted by it.
     pub kind: &'static str,
-    /// In words.
+    /// Message.
     pub why: String,
-    /// The session is of no use any more: open another one.
+    /// Whether the session can no longer be used and another one must be opened.
     pub session_over: bool,
 }
 
-/// Why a write did not succeed, and what is known of it.
+/// Why a write failed, and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{failure}")]
 pub struct WriteFailure {
-    /// Why.
+    /// The cause.
     pub failure: Failure,
-    /// What is known.
+    /// What is known of its outcome.
     pub end: WriteEnd,
 }
 
 /// What is known of a write that was not acknowledged everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {
-    /// No home was asked: nobody can ever see it.
+    /// No participant was asked: nobody can ever read it.
     NotBegun,
-    /// Nobody can ever see it.
+    /// Nobody can ever read it.
     Aborted(Timestamp),
-    /// It may be seen, now or later, wholly or not at all.
+    /// It may become visible, now or later, as a whole or not at all.
     Unknown(Timestamp),
 }
 
-/// Opens the session of a thread, on that thread. It is opened anew when it fails in a way that
-/// ends it.
+/// Opens the session of a thread, on that thread. It is called again after a failure that ended the
+/// session.
 pub type OpenSession<'a> = dyn Fn(u32) -> Result<Box<dyn TransactionStore + 'a>, Failure> + Sync + 'a;

@@ -1,22 +1,22 @@
-//! Does a cluster keep its promises while its nodes die?
+//! Checks that a cluster keeps its isolation level while its nodes are killed.
 //!
 //! ```text
-//! what is there --> sessions read and write few keys ------------------> all nodes are up --> what is there now
-//!                   chaos: kill a node .. restart it .. kill another one
+//! survey --> sessions read and write few keys -------------------------> all nodes are up --> survey
+//!            chaos: kill a node .. restart it .. kill another one
 //! ```
 //!
-//! Who kills and starts nodes is the caller; when and which one is drawn from the seed. A moment is
-//! a number of transactions, not a time: on the same machine or another one, the same seed strikes
-//! as often. Sessions are threads of the system, so that runs of one seed are alike and not the
-//! same.
+//! The caller kills and starts nodes; when, and which one, is drawn from the seed. Strikes are
+//! scheduled by the number of transactions, not by time, so that the same seed strikes as often on
+//! any machine. Sessions are threads of the system, so runs of one seed are similar but not
+//! identical.
 //!
 //! Invariants
-//! - Everything is recorded and checked, from the first look at what is there to the last; both are
-//!   reads of that history.
-//! - One node is down at a time, no longer than is said, and none at the end.
-//! - A run ends by its count of transactions, by its time, when it is asked to, or when no session
+//! - Everything is recorded and checked, from the first survey to the last; both are reads of that
+//!   history.
+//! - At most one node is down at a time, for a limited time, and none at the end.
+//! - A run ends by its count of transactions, by its time, when it is stopped, or when no session
 //!   can be opened any more.
-//! - The seed is told before anything happens.
+//! - The seed is reported before anything happens.
 
 use super::driver::{Measured, Run, RunError, run_on};
 use super::recorder::{Checked, Ledger, Order, TooManyUnknown};
@@ -33,67 +33,66 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is looked whether a strike is due.
+/// How often to check whether a strike is due.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// What is done to a node.
+/// What happens to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strike {
-    /// It ends at once, without being asked.
+    /// It is killed, without a shutdown request.
     Kill {
-        /// Which, from 0.
+        /// Number of the node, from 0.
         node: u32,
     },
-    /// It is started again, with what is on its disk. Returns when it can be reached.
+    /// It is started again, with what is on its disk. Returns when it is reachable.
     Restart {
-        /// Which, from 0.
+        /// Number of the node, from 0.
         node: u32,
     },
 }
 
-/// Does it, or says why it could not.
+/// Carries out a strike, or says why it could not.
 pub type Chaos<'a> = dyn FnMut(Strike) -> Result<(), String> + Send + 'a;
 
-/// What is run.
+/// One stress run.
 #[derive(Clone, Copy, Debug)]
 pub struct Stress<'a> {
-    /// Threads, each with a session.
+    /// Number of threads, each with a session.
     pub threads: u32,
-    /// Few, so that transactions meet.
+    /// Number of keys; few, so that transactions conflict.
     pub keys: u32,
-    /// Keys of each transaction.
+    /// Keys per transaction.
     pub size: Span,
-    /// Bytes of each value; several, so that values outgrow their places.
+    /// Bytes of each value; a range, so that values outgrow their slots.
     pub value_bytes: Span,
-    /// Share of transactions that read, from 0 to 1.
+    /// Share of read transactions, from 0 to 1.
     pub read_share: f64,
-    /// How keys are drawn.
+    /// Distribution of the keys.
     pub choice: Choice,
-    /// Nodes that may be killed; none, if none may.
+    /// Nodes that may be killed; 0 for none.
     pub nodes: u32,
-    /// Transactions, of all sessions together, between one strike and the next.
+    /// Transactions, of all sessions together, between two strikes.
     pub between_strikes: Span,
     /// A node that is down is started again after this time, however few transactions there were.
     pub down_max: Duration,
     /// Transactions of all sessions together.
     pub transactions_max: u64,
-    /// When it ends at the latest.
+    /// Maximum duration.
     pub duration_max: Duration,
-    /// Of everything that is drawn.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How long a session that failed is opened again and again, and how long keys are looked at:
-    /// longer than a node is down.
+    /// How long to retry opening a failed session, and the surveys: longer than a node is down.
     pub patience: Duration,
-    /// Set by somebody who wants it to end now.
+    /// Set by the caller to end the run early.
     pub stop: &'a AtomicBool,
 }
 
-/// What a stress run gave.
+/// Result of a stress run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StressOutcome {
-    /// What gives the same run again, as far as threads allow.
+    /// The seed, which repeats the run as far as threads allow.
     pub seed: String,
-    /// Transactions that ended well.
+    /// Transactions that succeeded.
     pub transactions: u64,
     /// Keys that they read and wrote.
     pub operations: u64,
@@ -105,55 +104,57 @@ pub struct StressOutcome {
     pub kills: u64,
     /// Nodes that were started again.
     pub restarts: u64,
-    /// What was checked, and what it found.
+    /// Result of the check.
     pub checked: Checked,
-    /// How long sessions ran.
+    /// Seconds that sessions ran.
     pub seconds: f64,
-    /// What ended it early.
+    /// The failure that ended it early.
     pub failure: Option<String>,
 }
 
-/// A stress run that cannot begin, or whose history cannot be known.
+/// Why a stress run cannot begin, or why its history is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum StressError {
     /// It cannot begin.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// What is there could not be read.
+    /// The current values could not be read.
     #[error(transparent)]
     Survey(#[from] SurveyError),
-    /// Too much is unknown.
+    /// Too many outcomes are unknown.
     #[error(transparent)]
     Unknown(#[from] TooManyUnknown),
     /// Strikes that are not possible.
-    #[error("strikes after {least} to {most} transactions, expected 1 at least, and no fewer at most")]
+    #[error(
+        "strikes after {least} to {most} transactions, expected a minimum of at least 1, and a maximum not below it"
+    )]
     Strikes {
-        /// The least.
+        /// The minimum.
         least: u32,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
 }
 
-/// Why a stress run did not succeed.
+/// Why a stress run did not pass.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StressFailure {
-    /// The store broke a promise.
+    /// The store violated its isolation level.
     #[error("{count} violations with seed {seed}; the first: {first}")]
     Violated {
-        /// How many.
+        /// Number of violations.
         count: u64,
-        /// What gives the same run again.
+        /// The seed of the run.
         seed: String,
-        /// One of them.
+        /// Description of one violation.
         first: String,
     },
     /// It ended early.
     #[error("the run with seed {seed} ended early: {why}")]
     Early {
-        /// What gives the same run again.
+        /// The seed of the run.
         seed: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
@@ -168,10 +169,10 @@ struct Line<'a> {
 }
 
 impl StressOutcome {
-    /// Whether the store kept its promises until the end.
+    /// Checks that the store kept its isolation level until the end.
     ///
     /// # Errors
-    /// [`StressFailure`]: a violation before anything else.
+    /// [`StressFailure`]: a violation takes precedence.
     pub fn verdict(&self) -> Result<(), StressFailure> {
         let seed = || self.seed.clone();
         if self.checked.violated() > 0 {
@@ -188,7 +189,8 @@ impl StressOutcome {
     }
 }
 
-/// Runs it. `chaos` is called on a thread of its own; `on_step` hears the seed and what happens.
+/// Runs the stress test. `chaos` is called on a thread of its own; `on_step` receives the seed and
+/// what happens.
 ///
 /// # Errors
 /// [`StressError`]. Violations and early ends are in the outcome; see [`StressOutcome::verdict`].
@@ -270,11 +272,11 @@ struct Struck {
     failure: Option<String>,
 }
 
-/// What strikes nodes while sessions run.
+/// Strikes nodes while sessions run.
 struct Strikes<'s> {
     stress: &'s Stress<'s>,
     order: &'s Order,
-    /// Sessions have ended.
+    /// Whether sessions have ended.
     over: &'s AtomicBool,
     done: Struck,
     /// The node that is down, and since when.
@@ -315,7 +317,7 @@ impl Strikes<'_> {
         self.done.failure.get_or_insert(words);
     }
 
-    /// Until the next strike is due; whether there is to be one.
+    /// Waits until the next strike is due. Returns whether there is one.
     fn wait(&self, random: &mut fastrand::Rng) -> bool {
         let moments = 2 * u64::from(self.stress.between_strikes.draw(random));
         let due = self.order.taken() + moments;
@@ -374,8 +376,8 @@ mod tests {
 
     #[test]
     fn nodes_that_are_killed_and_started_again_break_no_promise_of_ramp_or_locking() {
-        // How many strikes there are, and what they meet, depends on how often each thread gets a
-        // processor: counted over all four.
+        // The number of strikes, and what they hit, depends on how often each thread gets a
+        // processor, so it is counted over all four runs.
         let (mut kills, mut failures, mut reopened) = (0, 0, 0);
         for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid, Algorithm::Locking] {
             let (nearby, stop, strikes) =
@@ -421,13 +423,13 @@ mod tests {
             stress(&of, &open, &mut |_| unreachable!(), &mut |_| ()).unwrap().verdict().err()
         });
         let failed = failed.unwrap().to_string();
-        // Parts are seen without the others, and parts of attempts that were made again with a
-        // newer timestamp.
+        // Without isolation, reads see partial transactions, and parts of attempts that were
+        // repeated with a newer timestamp.
         let is_expected = ["fractured: read", "intermediate: read"].iter().any(|kind| failed.contains(kind));
         assert!(failed.contains("violations with seed 0x") && is_expected, "{failed}");
     }
 
-    /// A session that forgets a write, and says that it was acknowledged.
+    /// A session that drops a write and reports it as acknowledged.
     struct Forgetful<'n>(super::super::nearby::Session<'n>, u32);
 
     impl TransactionStore for Forgetful<'_> {
@@ -438,7 +440,7 @@ mod tests {
         fn write(&mut self, items: Vec<(Key, Value)>) -> Result<Timestamp, WriteFailure> {
             self.1 += 1;
             match self.1 {
-                // Far ahead, so that nothing newer hides it.
+                // Far in the future, so that no newer write hides it.
                 7 => Ok(Timestamp { time: u64::MAX >> 4, client: rackscan_ramp::timestamp::ClientId(7) }),
                 _ => self.0.write(items),
             }

@@ -1,8 +1,7 @@
-//! What is under all keys, at a moment at which nobody writes?
+//! Reads all keys at a time when nobody writes.
 //!
 //! Invariants
-//! - Every key is answered, or the survey fails: a check over a part of what is there proves
-//!   nothing.
+//! - Every key is answered, or the survey fails: a check of a part of the keys proves nothing.
 
 use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, TransactionStore};
@@ -11,18 +10,18 @@ use crate::limits::FAILURE_PAUSE;
 use rackscan_ramp::item::Key;
 use std::time::{Duration, Instant};
 
-/// Keys of one read.
+/// Keys per read.
 const KEYS_PER_READ: usize = 32;
 
-/// What is there could not be read.
+/// The current values could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("what is under keys {first} to {last} could not be read: {failure}")]
+#[error("keys {first} to {last} could not be read: {failure}")]
 pub struct SurveyError {
-    /// The number of the first of them.
+    /// Number of the first key.
     pub first: u32,
-    /// The number of the last.
+    /// Number of the last key.
     pub last: u32,
-    /// Why.
+    /// The cause.
     pub failure: Failure,
 }
 
@@ -62,7 +61,7 @@ fn read<'a>(
 ) -> Result<(), Failure> {
     let session = match session {
         Some(session) => session,
-        // The number that no thread has.
+        // A number that no thread has.
         none => none.insert(open(u32::MAX)?),
     };
     let from = order.now();
@@ -71,6 +70,10 @@ fn read<'a>(
     if recorder.read((keys, numbers), &done.items, (from, to)) {
         return Ok(());
     }
-    let why = format!("an answer of {} keys to a read of {}, or of other keys", done.items.len(), keys.len());
+    let why = format!(
+        "a read of {} keys was answered with {} keys, or with other keys",
+        keys.len(),
+        done.items.len()
+    );
     Err(Failure { kind: "incomplete", why, session_over: true })
 }

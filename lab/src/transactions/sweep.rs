@@ -1,18 +1,18 @@
-//! In which order are series measured, so that they can be compared?
+//! Measures series at many points, in an order that makes them comparable.
 //!
 //! ```text
 //! for each point (workload, transaction size, read share, threads)
 //!   for each round
-//!     for each series     a turn; the other way round in every second round
+//!     for each series     a turn; in reverse order in every second round
 //! ```
 //!
 //! Invariants
-//! - All series have had their turn of a round before the next one begins: whatever else the
-//!   machine does hits all of them.
-//! - Before a turn the keys are there as the series itself would have written them: with its
-//!   algorithm, in transactions of the point's size.
-//! - A turn that cannot be made is a failure in words, and the others are made; whatever ends a
-//!   sweep early, its lines hold what was measured.
+//! - All series have had their turn of a round before the next one begins, so that other load on
+//!   the machine affects all of them.
+//! - Before a turn, the keys are as the series itself would have written them: with its algorithm,
+//!   in transactions of the point's size.
+//! - A turn that fails is described in the failures, and the others are measured. If a sweep ends
+//!   early, its lines hold what was measured.
 
 use super::driver::{Measured, Run, run};
 use super::line::{Common, Operations, Point, Series, TransactionLine, Turns, line};
@@ -33,19 +33,19 @@ use std::{
     time::Duration,
 };
 
-/// Who has clusters.
+/// The clusters that a sweep measures on.
 pub trait TransactionHost: Sync {
-    /// Makes everything ready for sessions of this series.
+    /// Prepares everything for sessions of this series.
     ///
     /// # Errors
-    /// There is no such series here, or its nodes could not be started, in words.
+    /// A text: there is no such series here, or its nodes could not be started.
     fn begin(&mut self, series: &Series) -> Result<(), String>;
 
-    /// What holds the keys of this series: series of the same name share them. Another name after
+    /// Name of the keys' location: series with the same name share the keys. The name changes when
     /// nodes were started without them.
     fn place(&self, series: &Series) -> String;
 
-    /// The processes of its nodes.
+    /// The process ids of its nodes.
     fn processes(&self, series: &Series) -> Vec<u32>;
 
     /// Opens a session, on the thread that uses it.
@@ -55,33 +55,33 @@ pub trait TransactionHost: Sync {
     fn session(&self, series: &Series, thread: u32) -> Result<Box<dyn TransactionStore + '_>, Failure>;
 }
 
-/// The values that are combined.
+/// The values to combine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axes {
-    /// How transactions are kept apart.
+    /// The isolation algorithms.
     pub algorithms: Vec<Algorithm>,
-    /// By which operations.
+    /// The operations.
     pub operations: Vec<Operations>,
-    /// Over which wires.
+    /// The wires.
     pub wires: Vec<WireKind>,
-    /// What transactions do; the read share of `micro` is replaced by those below.
+    /// The workloads; the read share of `micro` is replaced by those below.
     pub mixes: Vec<Mix>,
-    /// How keys are drawn; what the workload itself says, if there is none.
+    /// Distribution of the keys; `None` for that of the workload.
     pub choice: Option<Choice>,
-    /// Keys of each transaction.
+    /// Keys per transaction.
     pub sizes: Vec<u32>,
-    /// Shares of transactions that read, of `micro`.
+    /// Shares of read transactions, for `micro`.
     pub read_shares: Vec<f64>,
-    /// Threads.
+    /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// Keys that are loaded.
+    /// Number of loaded keys.
     pub keys: u32,
     /// Bytes of each value.
     pub value_bytes: u32,
 }
 
 impl Axes {
-    /// What is compared. Locks are taken by messages only, so that `s2pl` has no GET*.
+    /// The series to compare. Locks work by messages only, so `s2pl` has no GET*.
     #[must_use]
     pub fn series(&self) -> Vec<Series> {
         let mut all = Vec::new();
@@ -101,7 +101,7 @@ impl Axes {
         all
     }
 
-    /// Where it is compared.
+    /// The points to compare them at.
     #[must_use]
     pub fn points(&self) -> Vec<Point> {
         let mut all = Vec::new();
@@ -131,37 +131,37 @@ impl Axes {
     }
 }
 
-/// Everything that is measured in one go.
+/// One sweep.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
-    /// What is compared.
+    /// The series to compare.
     pub series: Vec<Series>,
-    /// Where.
+    /// The points.
     pub points: Vec<Point>,
-    /// What all series are divided by, one after the other. Those that are not among the series
-    /// have no ratios.
+    /// Baselines that all series are divided by. A baseline that is not among the series gives no
+    /// ratios.
     pub baselines: Vec<Series>,
     /// Turns of each series at each point.
     pub rounds: u32,
-    /// Before anything counts, in each turn.
+    /// Warm-up of each turn.
     pub warm_up: Duration,
-    /// What counts, in each turn.
+    /// Bounds of the measured phase of each turn.
     pub bounds: Bounds,
-    /// Threads that load keys.
+    /// Number of threads that load keys.
     pub load_threads: u32,
-    /// Different seeds give different transactions.
+    /// Seed of the transactions.
     pub seed: u64,
     /// Whether histories are recorded and checked.
     pub check: bool,
-    /// How long sessions that failed, and transactions of a load, are tried again.
+    /// How long to retry failed sessions, and transactions of a load.
     pub patience: Duration,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub provenance: Provenance,
-    /// Set by somebody who wants it to end now.
+    /// Set by the caller to end the sweep early.
     pub stop: &'a AtomicBool,
 }
 
-/// A sweep that is not possible.
+/// Why a sweep is not possible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// Nothing to measure, or too much.
@@ -169,53 +169,53 @@ pub enum PlanError {
         "{series} series at {points} points in {rounds} rounds, expected 1 to {SWEEP_SERIES_MAX}, {SWEEP_POINTS_MAX} and {SWEEP_ROUNDS_MAX}"
     )]
     Shape {
-        /// Series.
+        /// Number of series.
         series: usize,
-        /// Points.
+        /// Number of points.
         points: usize,
-        /// Rounds.
+        /// Number of rounds.
         rounds: u32,
     },
     /// No threads, or too many.
     #[error("{found} threads, expected 1 to {SESSIONS_MAX}")]
     Threads {
-        /// How many.
+        /// The number.
         found: u32,
     },
-    /// A point's workload.
+    /// The workload of a point is invalid.
     #[error("{point}: {why}")]
     Workload {
-        /// The point, in words.
+        /// The point, as text.
         point: String,
-        /// Why.
+        /// The cause.
         why: WorkloadError,
     },
 }
 
-/// Where a sweep is.
+/// Progress of a sweep.
 #[derive(Clone, Debug)]
 pub struct Step<'a> {
-    /// Turns that are over.
+    /// Number of completed turns.
     pub done: usize,
-    /// Turns of the whole sweep.
+    /// Number of turns of the whole sweep.
     pub total: usize,
-    /// What happens now.
+    /// Description of the current turn.
     pub doing: &'a str,
 }
 
-/// What a sweep gave.
+/// Result of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepOutcome {
     /// A line for each series at each point that had a turn.
     pub lines: Vec<TransactionLine>,
-    /// The first turns that could not be made, or ended early, and why.
+    /// Descriptions of the first turns that failed or ended early.
     pub failures: Vec<String>,
-    /// Somebody asked for its end.
+    /// Whether the caller stopped it.
     pub stopped: bool,
 }
 
 impl SweepOutcome {
-    /// Violations of those who promise that there are none: all but the algorithm `none`.
+    /// Number of violations by algorithms that promise isolation: all but `none`.
     #[must_use]
     pub fn violated(&self) -> u64 {
         let promising = self.lines.iter().filter(|line| line.algorithm != Algorithm::None.name());
@@ -223,7 +223,7 @@ impl SweepOutcome {
     }
 }
 
-/// Measures everything, until it is done or asked to stop.
+/// Measures everything, until it is done or stopped.
 ///
 /// # Errors
 /// [`PlanError`]; nothing was measured.
@@ -270,7 +270,7 @@ impl Plan<'_> {
     }
 }
 
-/// What is under the keys of a place: whose work, and in transactions of which size.
+/// The state of the keys of a place: which series wrote them, and in transactions of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ground {
     algorithm: Algorithm,
@@ -354,7 +354,7 @@ impl Sweep<'_, '_> {
         run(&of, &|thread| host.session(series, thread)).map_err(|error| error.to_string())
     }
 
-    /// Loads the keys, unless they are there as this series would have written them.
+    /// Loads the keys, unless they are as this series would have written them.
     fn ground(
         &mut self,
         point: &Point,
@@ -367,7 +367,7 @@ impl Sweep<'_, '_> {
         if self.loaded.get(&place) == Some(&ground) {
             return Ok(());
         }
-        // If it fails on the way, the keys are nobody's.
+        // If the load fails, the state of the keys is unknown.
         self.loaded.remove(&place);
         let (done, total, plan) = (self.done, self.total, self.plan);
         let of = Load {

@@ -1,8 +1,8 @@
-//! Who wrote these bytes?
+//! Values that identify their writers.
 //!
-//! A value that is checked is a word that is its writer's, mixed with its key's number, again and
-//! again to its end. So bytes of two writers in one value show, and so does a value under the wrong
-//! key.
+//! A checked value repeats one word from its start to its end: the writer's token, mixed with the
+//! key's number. So a value with bytes of two writers is detected, and so is a value under the
+//! wrong key.
 //!
 //! Invariants
 //! - Two writes of one run never have the same token.
@@ -10,13 +10,13 @@
 use crate::limits::VALUE_BYTES_LEAST;
 use rackscan_ramp::item::Value;
 
-/// Which write of which session.
+/// Identifies a write of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Token(pub(super) u64);
 
 impl Token {
-    /// Of a session's write. Tokens of a run have its `epoch`, of 20 bits, so that those of another
-    /// run differ.
+    /// The token of a session's write. Tokens of a run contain its `epoch`, of 20 bits, so that
+    /// those of another run differ.
     pub(super) fn of(epoch: u32, session: u32, write: u32) -> Self {
         Self(u64::from(epoch & 0xF_FFFF) << 44 | u64::from(session & 0xFFF) << 32 | u64::from(write))
     }
@@ -28,8 +28,7 @@ fn mask(key: u32) -> u64 {
     (u64::from(key) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// The value that a write of this token has under a key; `None` if there is no value of this
-/// length.
+/// The value of a write with this token under a key; `None` if no value can have this length.
 pub(super) fn value(token: Token, key: u32, length_bytes: u32, buffer: &mut Vec<u8>) -> Option<Value> {
     let length = usize::try_from(length_bytes).ok()?;
     let word = (token.0 ^ mask(key)).to_le_bytes();
@@ -41,8 +40,8 @@ pub(super) fn value(token: Token, key: u32, length_bytes: u32, buffer: &mut Vec<
     Value::new(buffer).ok()
 }
 
-/// Whose value it is; `None` if it is not one writer's, or of another key, as far as its bytes
-/// tell.
+/// The writer of a value; `None` if its bytes are not of one writer, or belong to another key, as
+/// far as its bytes tell.
 pub(super) fn writer(bytes: &[u8], key: u32) -> Option<Token> {
     let word: [u8; WORD] = bytes.first_chunk().copied()?;
     let whole = bytes.chunks(WORD).all(|chunk| word.starts_with(chunk));

@@ -1,5 +1,5 @@
-//! A node that dies in the middle is a clear error, in time, with everything that was measured
-//! before.
+//! Tests that the end of a node during a measurement is a clear error, in time, and that what was
+//! measured before is kept.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use rackscan_lab::{Axes, Bounds, Experiment, Mode, NodeHost, NodeShape, RunningN
 use super::support::Home;
 use super::turns_of_near_and_far_are_compared::{axes, experiment};
 
-/// Ends the node a while after the first turn has begun.
+/// Ends the node some time after the first turn has begun.
 struct Dying(Home, Arc<AtomicBool>);
 
-/// Waits for the first turn, and then long enough for reads to have ended.
+/// Waits for the first turn, and then long enough for some reads to end.
 fn wait_for_reads(begun: &AtomicBool) {
     while !begun.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(5));
@@ -22,7 +22,7 @@ fn wait_for_reads(begun: &AtomicBool) {
     std::thread::sleep(Duration::from_secs(2));
 }
 
-/// Notes that a turn begins.
+/// Records that a turn has begun.
 fn note(begun: &AtomicBool, step: &Step<'_>) {
     begun.fetch_or(!step.doing.starts_with("starting"), Ordering::Relaxed);
 }

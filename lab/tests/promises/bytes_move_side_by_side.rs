@@ -1,5 +1,5 @@
-//! The limit that rebuilds are set beside: files give and take bytes side by side, and nothing else
-//! is done with them.
+//! Tests the measurement that rebuilds are compared with: files are read and written in parallel,
+//! and nothing else is done.
 
 use rackscan_device::Device;
 use rackscan_lab::{Stream, move_bytes};

@@ -1,5 +1,5 @@
-//! Simulated queries count, in every placement and on pages of every size, what a plain loop over
-//! generated rows counts.
+//! Tests that simulated queries count the same rows as a plain loop over generated rows, in every
+//! placement and for every page size.
 
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +16,8 @@ use crate::support::{Home, REACTOR};
 const SCALE: f64 = 0.01;
 const PAGE_SIZES: [u32; 2] = [4096, 65_536];
 
-/// Loads into a node of this process; ends it, if told, when so many page sizes have been loaded.
+/// Loads lineitem into a node of this process, and ends the node after a given number of page
+/// sizes.
 struct Loader {
     home: Home,
     loads: u32,
@@ -50,8 +51,7 @@ impl QueryHost for Loader {
         self.loads += 1;
         if self.ends && self.loads == 2 {
             let stop = self.home.stopper();
-            // The next page size is announced before its node ends: the turns after it find it
-            // gone.
+            // The next page size is announced before its node ends, so later turns cannot reach it.
             stop();
         }
         Ok(node)
@@ -71,7 +71,7 @@ fn simulation() -> Simulation {
     }
 }
 
-/// Rows of the table, and those that pass: dates as text, decimals as hundredths.
+/// The number of rows of the table, and of those that pass: dates as text, decimals as hundredths.
 fn counted() -> (u64, [u64; 3]) {
     let (mut all, mut passing) = (0, [0; 3]);
     for line in LineItemGenerator::new(SCALE, 1, 1).iter() {
@@ -106,7 +106,7 @@ fn all_placements_and_page_sizes_count_what_a_plain_loop_counts() {
         assert!(line.pages > 0 && line.read_bytes >= 4096 * line.pages && line.median_s > 0.0, "{line:?}");
         let least_wire = match line.placement {
             Placement::Local => 0,
-            // All pages cross the wire, or two columns of eight bytes for each row at least in a
+            // All pages cross the wire, or, for each row, two columns of eight bytes in at least a
             // byte each.
             Placement::RemoteFetch => line.read_bytes,
             Placement::RemoteProcess => 2 * line.rows,

@@ -1,4 +1,4 @@
-//! What does a user of the laboratory rely on? Each file a promise, kept over a real node.
+//! Promises of the laboratory to its users, one file each, tested on a real node.
 
 mod a_node_that_ends_leaves_what_was_measured;
 mod bytes_move_side_by_side;

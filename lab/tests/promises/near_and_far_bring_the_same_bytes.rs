@@ -1,5 +1,5 @@
-//! A read is the same bytes whoever does it; a write of ours lies where it should; what cannot be
-//! is refused.
+//! Tests that reads return the same bytes from every target, that writes go to the right offset,
+//! and that impossible IOs are refused.
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ fn what_a_node_refuses_ends_only_that_io() {
         Io { slot: 2, offset_bytes: 1 << 40, ..good },
         Io { slot: 3, device: 9, ..good },
         Io { slot: 4, device: u16::MAX, ..good },
-        // Labels stand at the beginning of a device: writes are for the scratch area only.
+        // Labels are at the beginning of a device: writes may go to the scratch area only.
         Io { slot: 5, operation: IoOperation::Write, offset_bytes: 0, ..good },
     ];
     let mut all = vec![good];
@@ -173,7 +173,7 @@ fn the_wire_alone_answers_every_slot_without_the_device() {
     home.start(&REACTOR).unwrap();
     for batch in [Some(1), Some(4)] {
         let mut wire = Remote::wire_only(&home.line(WireKind::Tcp, DEPTH, batch)).unwrap();
-        // No device has these places.
+        // No device has these offsets.
         for done in carry_out(&mut wire, &ios(IoOperation::Read, 1 << 50)) {
             done.outcome.unwrap();
         }

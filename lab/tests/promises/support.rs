@@ -1,4 +1,4 @@
-//! A real node with a scratch area, in this process, over a folder of its own.
+//! Starts a real node with a scratch area in this process, over a folder of its own.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
+        // In the build folder, because /tmp may be a tmpfs, which refuses direct IO.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
         let key = ClusterKey::from_bytes([9; 32]);
         std::fs::write(folder.path().join("cluster.key"), key.to_hex()).expect("the folder is writable");
@@ -75,7 +75,7 @@ impl Home {
         }
     }
 
-    /// What makes the node end, from another thread.
+    /// A function that makes the node end, for another thread.
     pub(crate) fn stopper(&self) -> impl Fn() + Send + 'static {
         self.running.as_ref().expect("it runs").1.stopper()
     }

@@ -1,4 +1,5 @@
-//! An experiment starts a node for each shape, takes turns, and gives lines with ratios.
+//! Tests that an experiment starts a node for each shape, alternates its modes, and returns lines
+//! with ratios.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -75,8 +76,8 @@ fn an_open_loop_issues_what_was_intended() {
     let outcome = experiment.run(&mut home, &AtomicBool::new(false), &mut |_| ());
     assert_eq!(outcome.failure, None);
     for line in outcome.lines {
-        // Two connections of 200 a second, half a second long; whether the last counts depends on
-        // the microsecond.
+        // Two connections of 200 a second, half a second long; whether the last one counts depends
+        // on the microsecond.
         assert!((198..=200).contains(&(line.latency.count + line.unissued)), "{line:?}");
         assert_eq!((line.pace, line.rate), ("open", Some(400.0)));
     }

@@ -1,15 +1,15 @@
-//! How narrow is the link of a client? Nodes in a network of their own, which this command reaches
-//! over a pair of virtual interfaces.
+//! Limits the link of a client: the nodes run in a network namespace of their own, which this
+//! command reaches over a pair of virtual interfaces.
 //!
 //! ```text
 //! this command -- [rate] link [rate] -- nodes, which reach each other by their own loopback
 //! ```
 //!
 //! Invariants
-//! - Both networks have no name: they belong to the processes in them and to this value, and the
+//! - Both networks are unnamed: they belong to the processes in them and to this value, and the
 //!   kernel removes them with the last of those.
-//! - Only the thread that asks for it is ever among the nodes, and only while what it was asked to
-//!   do there lasts.
+//! - Only the calling thread of [`ClientLink::among_nodes`] enters the nodes' network, and only for
+//!   the duration of that call.
 
 use std::{
     fs::File,
@@ -22,12 +22,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::wire::{BURST_BYTES, LATENCY, own_network, run};
 
-/// The interfaces, and where they are; nobody else is in these networks.
+/// Names and addresses of the interfaces; these networks have no other.
 const CLIENT_END: &str = "client";
 const NODES_END: &str = "nodes";
 const CLIENT_ADDRESS: &str = "10.83.0.1/30";
 const NODES_ADDRESS: &str = "10.83.0.2/30";
-/// Where nodes are reached over the link.
+/// Address of the nodes on the link.
 const NODES_HOST: &str = "10.83.0.2";
 
 /// A link between this command and nodes that it starts.
@@ -38,10 +38,10 @@ pub(crate) struct ClientLink {
 }
 
 impl ClientLink {
-    /// Starts this command anew inside of a network of its own, unless that has been done, and
-    /// makes a second one, with a link between them that lets so many megabytes (10^6) per second
-    /// through each way. Returns in the new process; in this one only when it cannot be, with the
-    /// reason.
+    /// Restarts this command in a network of its own, unless it already runs in one, and creates a
+    /// second network with a link between both that carries `mb_per_s` MB (10^6 bytes) per second
+    /// in each direction. Returns in the restarted process; in the original process only on
+    /// failure, with the reason.
     pub(crate) fn enter(mb_per_s: u32) -> Result<Self, String> {
         own_network()?;
         let open = |path: String| File::open(&path).map_err(|error| format!("{path}: {error}"));
@@ -62,12 +62,12 @@ impl ClientLink {
         Ok(link)
     }
 
-    /// Where nodes have to listen to be reached over the link.
+    /// The address at which nodes listen to be reached over the link.
     pub(crate) fn host(&self) -> &'static str {
         NODES_HOST
     }
 
-    /// Does something in the network of the nodes: processes that are started there stay there.
+    /// Runs `what` in the network of the nodes: processes started there stay there.
     pub(crate) fn among_nodes<T>(&self, what: impl FnOnce() -> T) -> Result<T, String> {
         let enter = |network: &File| {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
@@ -89,7 +89,7 @@ fn up(interface: &str, address: &str, mb_per_s: u32) -> Result<(), String> {
     run("tc", &[&["qdisc", "add", "dev", interface], bucket.as_slice()].concat()).map(drop)
 }
 
-/// A process in a new network, which keeps it until a file of this process does.
+/// A process in a new network, which keeps the network alive until this process has opened it.
 struct Holder(Child);
 
 impl Holder {
@@ -99,7 +99,8 @@ impl Holder {
         unshare.spawn().map(Self).map_err(|error| format!("cannot run unshare: {error}"))
     }
 
-    /// Waits until it is there: it repeats what it is told once it is. Its id.
+    /// Waits until the process runs in the new network: it echoes a byte once it does. Returns its
+    /// id.
     fn enter(&mut self) -> Result<u32, String> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
             return Err("unshare has no pipes".to_owned());
@@ -113,7 +114,7 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It ends when nobody can tell it anything any more.
+        // `cat` ends when its standard input closes.
         drop(self.0.stdin.take());
         let _ended = self.0.wait();
     }

@@ -1,8 +1,9 @@
-//! How slow is the disk of each node? A control group for each of them, in which so many bytes a
-//! second go to and come from the block device.
+//! Limits the disk of each node: a control group per node caps the bytes per second read from and
+//! written to the block device.
 //!
-//! All nodes of this host share a disk, which is quicker than processors that all of them share,
-//! too. With a disk each that is as slow as told, what they do can be held against it.
+//! All nodes of this host share one disk, and the processors they share are slower than it. Giving
+//! each node a disk of a known rate makes the disk the limit that measurements can be compared
+//! with.
 
 use super::groups::{self, Controller, Group};
 use rackscan_storage_node::CgroupVersion;
@@ -10,7 +11,7 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 const CONTROLLER: Controller = Controller { names: ("blkio", "io"), prefix: "rackscan-disks-" };
 
-/// Control groups, one for each node, and the block device on which all of them have their files.
+/// Control groups, one for each node, and the block device that holds the files of all nodes.
 #[derive(Debug)]
 pub(crate) struct SlowDisks {
     groups: Vec<Group>,
@@ -19,18 +20,18 @@ pub(crate) struct SlowDisks {
 }
 
 impl SlowDisks {
-    /// Makes groups for so many nodes, whose devices lie in this folder.
+    /// Creates groups for `nodes` nodes, whose devices are in this folder.
     pub(crate) fn create(nodes: u16, folder: &Path) -> Result<Self, String> {
         Ok(Self { device: disk_of(folder)?, groups: groups::create(CONTROLLER, nodes)? })
     }
 
-    /// Takes processes in, each into a group of its own: again, if some of them were started anew.
+    /// Moves each process into a group of its own. Call it again after nodes were restarted.
     pub(crate) fn hold(&self, pids: &[u32]) -> Result<(), String> {
         groups::hold(&self.groups, pids)
     }
 
-    /// Lets each node read so many megabytes (10^6 bytes) a second, and write as many; all that
-    /// there are if `None`.
+    /// Limits each node to `mb_per_s` MB (10^6 bytes) per second of reads, and the same of writes;
+    /// `None` removes the limit.
     pub(crate) fn set(&self, mb_per_s: Option<u32>) -> Result<(), String> {
         let Self { groups, device } = self;
         groups.iter().try_for_each(|group| {
@@ -39,12 +40,12 @@ impl SlowDisks {
     }
 }
 
-/// What is written to which file of a group.
+/// The lines to write, each with the file of the group it goes to.
 fn lines(version: CgroupVersion, device: &str, mb_per_s: Option<u32>) -> Vec<(&'static str, String)> {
     let bytes = mb_per_s.map(|rate| u64::from(rate) * 1_000_000);
     match version {
         CgroupVersion::One => {
-            // 0 is no limit.
+            // 0 means no limit.
             let text = format!("{device} {}", bytes.unwrap_or(0));
             vec![("blkio.throttle.read_bps_device", text.clone()), ("blkio.throttle.write_bps_device", text)]
         }
@@ -55,7 +56,7 @@ fn lines(version: CgroupVersion, device: &str, mb_per_s: Option<u32>) -> Vec<(&'
     }
 }
 
-/// The disk, not its partition, that the files of a folder lie on.
+/// The disk, not its partition, that holds the files of a folder.
 fn disk_of(folder: &Path) -> Result<String, String> {
     let metadata = fs::metadata(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));

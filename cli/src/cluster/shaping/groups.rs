@@ -1,9 +1,8 @@
-//! Where are processes held to less than there is? In control groups of this command's own, one for
-//! each node, of version 1 or 2.
+//! Control groups of this command, one per node, in cgroup version 1 or 2.
 //!
 //! Invariants
-//! - Only groups that this command made are written to. They are removed when their processes have
-//!   ended or left, and groups that killed commands left are removed by the next one.
+//! - Only groups that this command created are written to. They are removed when their processes
+//!   have ended or left; groups left by killed commands are removed by the next command.
 
 use rackscan_storage_node::{CgroupVersion, ControlGroup};
 use std::{
@@ -12,34 +11,34 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Processes leave their group a moment after they were waited for.
+/// Maximum time to remove a group: processes leave it shortly after they were waited for.
 const REMOVAL_TIME_MAX: Duration = Duration::from_secs(2);
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// What is held back.
+/// The controller of the resource to limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Controller {
     /// Its name in version 1 and in version 2.
     pub(super) names: (&'static str, &'static str),
-    /// With which the names of our groups begin.
+    /// Prefix of the names of this command's groups.
     pub(super) prefix: &'static str,
 }
 
-/// One group.
+/// One control group.
 #[derive(Debug)]
 pub(super) struct Group {
     folder: PathBuf,
     pub(super) version: CgroupVersion,
 }
 
-/// Where groups can be made.
+/// The group in which groups can be created.
 #[derive(Debug, PartialEq, Eq)]
 struct Parent {
     folder: PathBuf,
     version: CgroupVersion,
 }
 
-/// Makes groups for so many nodes inside of this process's own.
+/// Creates `nodes` groups inside of this process's own group.
 pub(super) fn create(controller: Controller, nodes: u16) -> Result<Vec<Group>, String> {
     let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     let (mounts, groups) = (read("/proc/self/mountinfo")?, read("/proc/self/cgroup")?);
@@ -59,7 +58,7 @@ pub(super) fn create(controller: Controller, nodes: u16) -> Result<Vec<Group>, S
     (0..nodes).map(one).collect()
 }
 
-/// Takes processes in, each into a group of its own.
+/// Moves each process into a group of its own.
 pub(super) fn hold(groups: &[Group], pids: &[u32]) -> Result<(), String> {
     if pids.len() != groups.len() {
         return Err(format!("{} nodes were started, expected {}", pids.len(), groups.len()));
@@ -93,8 +92,8 @@ impl Drop for Group {
     }
 }
 
-/// Removes the groups of commands that are gone. One that has processes cannot be removed, and is
-/// left alone.
+/// Removes groups of commands that have ended. A group that has processes cannot be removed, and is
+/// left.
 fn remove_left(controller: Controller, parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -108,7 +107,7 @@ fn remove_left(controller: Controller, parent: &Path) {
     }
 }
 
-/// The nearest group of this process in which others that are held back can be made.
+/// The nearest ancestor group of this process in which limited groups can be created.
 fn parent(controller: Controller, mounts: &str, groups: &str) -> Option<Parent> {
     let (old, new) = controller.names;
     let ControlGroup { version, root, folder } = ControlGroup::of_controller(old, mounts, groups)?;

@@ -1,13 +1,13 @@
-//! How little processor time do nodes get? A control group for each of them, with a quota.
+//! Limits the processor time of nodes: a control group with a quota for each.
 
 use super::groups::{self, Controller, Group};
 use rackscan_storage_node::CgroupVersion;
 
 const CONTROLLER: Controller = Controller { names: ("cpu", "cpu"), prefix: "rackscan-bench-" };
-/// A short period: a scan takes some milliseconds, and shall meet the quota and not the pause
-/// between two of them.
+/// A short period in microseconds: a scan takes some milliseconds, and should be limited by the
+/// quota, not run between two pauses.
 const PERIOD_US: u64 = 10_000;
-/// The kernel gives no less.
+/// The kernel's minimum, in microseconds.
 const QUOTA_US_MIN: u64 = 1_000;
 
 /// Control groups, one for each node.
@@ -17,19 +17,19 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// Makes groups for so many nodes inside of this process's own.
+    /// Creates `nodes` groups inside of this process's own group.
     pub(crate) fn create(nodes: u16) -> Result<Self, String> {
         let quota = Self { groups: groups::create(CONTROLLER, nodes)? };
         quota.set(100)?;
         Ok(quota)
     }
 
-    /// Takes processes in, each into a group of its own.
+    /// Moves each process into a group of its own.
     pub(crate) fn hold(&self, pids: &[u32]) -> Result<(), String> {
         groups::hold(&self.groups, pids)
     }
 
-    /// Gives all of them together so much of all cores, each an equal part.
+    /// Gives all nodes together `percent` of all cores, in equal parts.
     pub(crate) fn set(&self, percent: u32) -> Result<(), String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let limit = limit(percent, cores, self.groups.len() as u64);
@@ -41,7 +41,7 @@ fn set(group: &Group, limit: Option<(u64, u64)>) -> Result<(), String> {
     match (group.version, limit) {
         (CgroupVersion::One, None) => group.write("cpu.cfs_quota_us", "-1"),
         (CgroupVersion::One, Some((quota, period))) => {
-            // Without a quota any period will do.
+            // Without a quota the period does not matter.
             group.write("cpu.cfs_quota_us", "-1")?;
             group.write("cpu.cfs_period_us", &period.to_string())?;
             group.write("cpu.cfs_quota_us", &quota.to_string())
@@ -51,7 +51,7 @@ fn set(group: &Group, limit: Option<(u64, u64)>) -> Result<(), String> {
     }
 }
 
-/// Microseconds for each of `nodes` in a period of so many; `None` without a limit.
+/// The quota in microseconds of each of `nodes`, and its period; `None` without a limit.
 fn limit(percent: u32, cores: u64, nodes: u64) -> Option<(u64, u64)> {
     if percent >= 100 {
         return None;

@@ -1,22 +1,22 @@
-//! How narrow is the wire? A network of this command alone, whose loopback lets only so many bytes
-//! through.
+//! Limits the bandwidth of the wire: this command runs in a network of its own, whose loopback has
+//! a rate.
 //!
 //! Invariants
-//! - The network has no name: it belongs to the processes in it, and the kernel removes it with the
+//! - The network is unnamed: it belongs to the processes in it, and the kernel removes it with the
 //!   last of them, however they end.
 //! - This process enters it as a whole, before it has threads or connections.
 
 use std::{env, fs, os::unix::process::CommandExt, process::Command};
 
-/// Tells a command that it has been started anew inside of a network of its own: the network in
-/// which it was not.
+/// Environment variable that tells a restarted command that it runs in a network of its own. Its
+/// value identifies the original network.
 const OUTSIDE: &str = "RACKSCAN_NETWORK_OUTSIDE";
 const OWN: &str = "/proc/self/ns/net";
-/// Bytes that go through at once: more than a segment of the loopback, which has up to 64 KiB.
+/// Size of a burst in bytes: more than a segment of the loopback, which has up to 64 KiB.
 pub(super) const BURST_BYTES: u32 = 128 << 10;
-/// What waits longer is dropped, and sent again.
+/// Packets that would wait longer are dropped, and sent again.
 pub(super) const LATENCY: &str = "50ms";
-/// A rate that is tried before anything is measured.
+/// A rate that is set before the measurement, to see whether it is possible.
 const TRIED_MB_PER_S: u32 = 100;
 
 /// The loopback of this process's own network.
@@ -24,8 +24,8 @@ const TRIED_MB_PER_S: u32 = 100;
 pub(crate) struct NarrowWire(());
 
 impl NarrowWire {
-    /// Starts this command anew inside of a network of its own, unless that has been done. Returns
-    /// there; here only when it cannot be.
+    /// Restarts this command in a network of its own, unless it already runs in one. Returns in the
+    /// restarted process; in the original process only on failure.
     pub(crate) fn enter() -> Result<Self, String> {
         own_network()?;
         let wire = Self(());
@@ -34,11 +34,11 @@ impl NarrowWire {
         Ok(wire)
     }
 
-    /// Lets so many megabytes (10^6) per second through, of both directions together; all that come
-    /// if `None`.
+    /// Limits the loopback to `mb_per_s` MB (10^6 bytes) per second, both directions together;
+    /// `None` removes the limit.
     pub(crate) fn set(&self, mb_per_s: Option<u32>) -> Result<(), String> {
         let Some(rate) = mb_per_s else {
-            // An error if there is none.
+            // Deleting the limit would fail if there were none.
             let shown = run("tc", &["qdisc", "show", "dev", "lo"])?;
             return if shown.contains("tbf") {
                 run("tc", &["qdisc", "del", "dev", "lo", "root"]).map(drop)
@@ -52,8 +52,8 @@ impl NarrowWire {
     }
 }
 
-/// Starts this command anew inside of a network of its own, whose loopback is up, unless that has
-/// been done. Returns there; here only when it cannot be.
+/// Restarts this command in a network of its own with its loopback up, unless it already runs in
+/// one. Returns in the restarted process; in the original process only on failure.
 pub(super) fn own_network() -> Result<(), String> {
     let here = fs::read_link(OWN).map_err(|error| format!("{OWN}: {error}"))?;
     if let Some(outside) = env::var_os(OUTSIDE)
@@ -70,7 +70,7 @@ pub(super) fn own_network() -> Result<(), String> {
     Err(format!("unshare: {}", again.exec()))
 }
 
-/// Runs a program of iproute2 or util-linux to its end; what it printed.
+/// Runs a program of iproute2 or util-linux to its end. Returns its output.
 pub(super) fn run(program: &str, words: &[&str]) -> Result<String, String> {
     let package = if program == "unshare" { "util-linux" } else { "iproute2" };
     let output = Command::new(program).args(words).output();

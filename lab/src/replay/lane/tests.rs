@@ -1,6 +1,7 @@
-//! Does a lane keep to the times, order and depth of its share, whatever its target does?
+//! Tests, in virtual time, that a lane keeps the times, order and depth of its share, whatever its
+//! target does.
 //!
-//! In virtual time: waits move the clock, and so does the target.
+//! Waits advance the clock, and so does the target.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use super::*;
 use crate::limits::IO_BYTES_LARGEST;
 
-/// Virtual time, moved by waits and by the target.
+/// Virtual time, advanced by waits and by the target.
 #[derive(Clone)]
 struct VirtualClock(Rc<Cell<Instant>>);
 
@@ -32,7 +33,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// What the target shall do with its n-th request.
+/// What the target does with its n-th request.
 #[derive(Clone, Copy)]
 enum Outcome {
     Takes(Duration),
@@ -41,7 +42,7 @@ enum Outcome {
     Never,
 }
 
-/// A target of `depth` places whose requests all take place at once, each with its outcome.
+/// A target of depth `depth` that serves all requests in parallel, each with its outcome.
 struct FakeTarget {
     clock: VirtualClock,
     depth: u32,
@@ -124,7 +125,7 @@ struct Ran {
     took: Duration,
 }
 
-/// Runs a share in virtual time; `stop_at_us` is when somebody wants it to end.
+/// Runs a share in virtual time; the replay is stopped at `stop_at_us`.
 fn ran(
     requests: &[Request],
     (timing, depth, strict): (Timing, u32, bool),
@@ -216,7 +217,7 @@ fn the_order_of_a_share_is_kept_and_shares_are_every_nth_request() {
 
 #[test]
 fn a_stall_shows_in_every_request_that_it_delayed_but_only_once_from_the_issue() {
-    // A request each 100 us, one at a time; the first takes 10 ms, so a hundred wait for it.
+    // A request every 100 us, one at a time; the first takes 10 ms, so a hundred wait for it.
     let requests: Vec<Request> = (0..1000).map(|n| at(n * 100)).collect();
     let stall = |number| {
         Outcome::Takes(if number == 0 { Duration::from_millis(10) } else { Duration::from_micros(20) })
@@ -225,10 +226,10 @@ fn a_stall_shows_in_every_request_that_it_delayed_but_only_once_from_the_issue()
     let (issue, intended) = (ran.counters.from_issue.summary(), ran.counters.from_intended.summary());
     assert!(issue.p99_us < 30.0, "{issue:?}");
     assert!(intended.p90_us > 1000.0, "{intended:?}");
-    // The backlog shrinks by 80 us with each request: from 10 ms to 1 ms it takes about 9000 / 80
+    // The backlog shrinks by 80 us per request: from 10 ms to 1 ms it takes about 9000 / 80
     // requests.
     assert!((100..=125).contains(&ran.counters.late), "{} late", ran.counters.late);
-    // Those behind the backlog are on time again.
+    // Requests after the backlog are on time again.
     assert!(ran.took < Duration::from_millis(101), "{:?}", ran.took);
 }
 

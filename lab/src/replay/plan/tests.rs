@@ -1,4 +1,5 @@
-//! Does every record of a trace become requests inside the target, or a count with a reason?
+//! Tests that every record of a trace becomes requests inside the target, or is counted with a
+//! reason.
 
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ fn every_record_is_replayed_or_counted_with_its_reason() {
     let (node, requests) = &plan.nodes()[0];
     assert_eq!(*node, 0);
     assert_eq!((requests[0].at_ns, requests[1].at_ns), (0, 4000));
-    // The write went into the scratch area.
+    // The write goes into the scratch area.
     assert_eq!((requests[1].offset_bytes, requests[1].operation), ((32 << 20) + 8192, IoOperation::Write));
 }
 

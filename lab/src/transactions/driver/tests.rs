@@ -1,4 +1,4 @@
-//! Does a run do what it was told, count what happened, and see what a store may not do?
+//! Tests that a run does what it is told, counts what happens, and detects violations of a store.
 
 use super::super::{
     load,
@@ -45,7 +45,7 @@ fn a_run(workload: Workload, count: u64, check: bool, stop: &AtomicBool) -> Run<
     }
 }
 
-/// A session that does something to what another one gives.
+/// A session that modifies the results of another one.
 struct Through<'n, F> {
     inner: Box<dyn TransactionStore + 'n>,
     with: F,
@@ -84,7 +84,7 @@ fn every_session_does_its_count_of_transactions_and_all_of_them_are_checked() {
         let rounds = counters.rounds as f64 / counters.reads.count() as f64;
         match algorithm {
             Algorithm::Small => assert!((rounds - 2.0).abs() < 1e-9 && counters.one_round == 0, "{rounds}"),
-            // It asks one home after the other for its locks.
+            // Locking asks one participant after the other for its locks.
             Algorithm::Locking => assert!(rounds > 1.0, "{rounds}"),
             _ => assert!((1.0..1.5).contains(&rounds) && counters.one_round > 0, "{algorithm}: {rounds}"),
         }
@@ -93,8 +93,8 @@ fn every_session_does_its_count_of_transactions_and_all_of_them_are_checked() {
 
 #[test]
 fn without_concurrency_control_the_check_sees_fractured_reads() {
-    // Sessions write the same few keys with yields between messages; one of these seeds makes an
-    // anomaly at once.
+    // Sessions write the same few keys with yields between messages; one of these seeds soon
+    // produces an anomaly.
     let fractured = (0..20).any(|seed| {
         let (nearby, stop) = (loaded(Algorithm::None), AtomicBool::new(false));
         let of = Run { seed, ..a_run(Workload::micro(0.5, 8, 16), 500, true, &stop) };

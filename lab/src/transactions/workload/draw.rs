@@ -1,8 +1,8 @@
-//! Which transaction comes next?
+//! Draws the transactions of a session.
 //!
 //! Invariants
-//! - A transaction is drawn in bounded time: what comes up twice is drawn anew a few times, and
-//!   then its next free neighbour is taken.
+//! - Drawing takes bounded time: a key that was drawn already is drawn again a few times, then
+//!   replaced by its next free neighbour.
 //! - Nothing is allocated once the caller's list has grown to the largest transaction.
 
 use super::names::fnv64;
@@ -10,10 +10,10 @@ use super::{Choice, Inserts, Mix, SCAN_KEYS, Workload, YCSB_SKEW};
 use crate::zipf::Zipf;
 use fastrand::Rng;
 
-/// YCSB draws its scrambled ranks out of so many, whatever the number of keys
+/// The number of ranks from which YCSB draws its scrambled ranks, whatever the number of keys
 /// (`ScrambledZipfianGenerator.ITEM_COUNT`).
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
-/// How often a key that came up already is drawn anew.
+/// How often a key that was drawn already is drawn again.
 const REDRAWS_MAX: u32 = 16;
 
 /// What a transaction does.
@@ -21,15 +21,14 @@ const REDRAWS_MAX: u32 = 16;
 pub enum Kind {
     /// Reads its keys.
     Read,
-    /// Writes to its keys.
+    /// Writes its keys.
     Write,
-    /// Reads its keys, and then writes to them.
+    /// Reads its keys, and then writes them.
     Modify,
-    /// Writes to new keys: the list has as many places as there are to be inserted, and no numbers
-    /// yet.
+    /// Writes new keys: the length of the list is the number of keys to insert; it has no key
+    /// numbers yet.
     Insert,
-    /// Reads as many keys as the list has places, from its first one on, in the order of their
-    /// names.
+    /// Reads as many keys as the list is long, from its first one on, in the order of their names.
     Scan,
 }
 
@@ -40,7 +39,7 @@ enum Source {
     Latest(Zipf),
 }
 
-/// The transactions of one session.
+/// Draws the transactions of one session.
 #[derive(Debug)]
 pub struct Drawer {
     workload: Workload,
@@ -49,7 +48,7 @@ pub struct Drawer {
 }
 
 impl Drawer {
-    /// For a workload that was checked. Sessions take different seeds.
+    /// Requires a checked workload. Sessions take different seeds.
     #[must_use]
     pub fn new(workload: Workload, seed: u64) -> Self {
         let source = match workload.choice {
@@ -60,7 +59,7 @@ impl Drawer {
         Self { workload, source, random: Rng::with_seed(seed) }
     }
 
-    /// The next transaction. `keys` becomes the numbers of its keys; see [`Kind`].
+    /// Draws the next transaction. `keys` becomes the numbers of its keys; see [`Kind`].
     pub fn next(&mut self, inserts: &Inserts, keys: &mut Vec<u32>) -> Kind {
         keys.clear();
         let (first, share, second) = self.workload.mix.shares();
@@ -77,7 +76,7 @@ impl Drawer {
         kind
     }
 
-    /// The length of a value.
+    /// Draws the length of a value.
     pub fn value_bytes(&mut self) -> u32 {
         self.workload.value_bytes.draw(&mut self.random)
     }
@@ -91,7 +90,7 @@ impl Drawer {
                 }
                 key = self.key(inserts);
             }
-            // There are more keys than places, so that one of as many neighbours is free.
+            // There are more keys than list entries, so one of these neighbours is free.
             while keys.contains(&key) {
                 key = (key + 1) % self.workload.keys.max(1);
             }
@@ -107,7 +106,7 @@ impl Drawer {
             Source::Latest(zipf) => {
                 let visible = inserts.visible().max(loaded);
                 zipf.grow(visible.into());
-                // What is visible may step back for a moment, and ranks do not.
+                // `visible` may decrease temporarily, and ranks do not.
                 let age = below(zipf.draw(self.random.f64()), visible);
                 visible - 1 - age
             }

@@ -1,7 +1,7 @@
-//! Which keys were inserted, and up to which are all of them there?
+//! Tracks which keys were inserted, and up to which number all of them exist.
 //!
-//! YCSB's `AcknowledgedCounterGenerator` without its window: each session says from which number on
-//! its own inserts are on their way.
+//! It is YCSB's `AcknowledgedCounterGenerator` without its window: each session publishes the
+//! number from which its own inserts are in flight.
 //!
 //! Invariants
 //! - [`Inserts::visible`] is never above a number whose insert has not ended, whatever sessions do
@@ -17,12 +17,12 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Inserts {
     next: AtomicU32,
-    /// Of each session: a number at or below the first that is on its way; [`NONE`] if nothing is.
+    /// For each session, a number at or below its first insert in flight; [`NONE`] if it has none.
     pending: Vec<AtomicU32>,
 }
 
 impl Inserts {
-    /// Numbers from `loaded` on, for as many sessions.
+    /// Numbers from `loaded` on, for `sessions` sessions.
     #[must_use]
     pub fn after(loaded: u32, sessions: u32) -> Self {
         let pending = (0..sessions).map(|_| AtomicU32::new(NONE)).collect();
@@ -32,7 +32,7 @@ impl Inserts {
     /// Takes `count` numbers and returns the first of them; `None` if there are no more.
     pub fn begin(&self, session: u32, count: u32) -> Option<u32> {
         let pending = self.pending.get(usize::try_from(session).ok()?)?;
-        // Said before the numbers are taken, so that nobody sees them taken and not pending.
+        // Published before the numbers are taken, so that nobody sees them taken but not pending.
         pending.store(self.next.load(Ordering::SeqCst), Ordering::SeqCst);
         let room = |next: u32| next.checked_add(count).filter(|end| *end <= KEYS_MAX);
         let first = self.next.fetch_update(Ordering::SeqCst, Ordering::SeqCst, room).ok();
@@ -42,22 +42,22 @@ impl Inserts {
         first
     }
 
-    /// The insert of this session has ended.
+    /// Marks the insert of this session as ended.
     pub fn end(&self, session: u32) {
         if let Some(pending) = usize::try_from(session).ok().and_then(|at| self.pending.get(at)) {
             pending.store(NONE, Ordering::SeqCst);
         }
     }
 
-    /// All inserts of numbers below this one have ended.
+    /// A number below which all inserts have ended.
     #[must_use]
     pub fn visible(&self) -> u32 {
-        // Before the others: what is taken afterwards does not count.
+        // Read before the pending numbers: numbers that are taken later do not count.
         let next = self.next.load(Ordering::SeqCst);
         self.pending.iter().map(|pending| pending.load(Ordering::SeqCst)).fold(next, u32::min)
     }
 
-    /// Numbers that were taken, the loaded ones included.
+    /// Number of keys, including the loaded ones.
     #[must_use]
     pub fn taken(&self) -> u32 {
         self.next.load(Ordering::SeqCst)

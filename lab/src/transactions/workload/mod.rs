@@ -1,10 +1,10 @@
-//! What do transactions do, to which keys, and in which shares?
+//! Workloads: the operations of transactions, their keys and their shares.
 //!
 //! - `micro`, the paper's own: a transaction is n GETs or n PUTs of distinct keys out of K ("RAMP
 //!   with RDMA", Murata, Kawashima and Tatebe 2017, section 5).
 //! - `ycsb-a` to `ycsb-f`: the core workloads of the Yahoo! Cloud Serving Benchmark (Cooper et al.,
 //!   SoCC 2010), with shares and distributions of its files `workloada` to `workloadf`. As in the
-//!   paper, what YCSB does to one record a transaction does to n distinct ones. A record is one
+//!   paper, what YCSB does to one record, a transaction does to n distinct ones. A record is one
 //!   value; an update writes all of it.
 //!
 //! Invariants
@@ -26,17 +26,17 @@ use crate::limits::{KEYS_MAX, TRANSACTION_KEYS_MAX, VALUE_BYTES_LEAST, VALUE_BYT
 use serde::{Serialize, Serializer};
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
-/// What YCSB's scans draw their lengths from, uniformly: `maxscanlength`.
+/// The range of YCSB's scan lengths, drawn uniformly: `maxscanlength`.
 pub const SCAN_KEYS: RangeInclusive<u32> = 1..=100;
 /// The skew of YCSB's zipfian and latest distributions.
 pub const YCSB_SKEW: f64 = 0.99;
 
-/// What transactions do.
+/// Mixes of operations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mix {
     /// Reads and writes.
     Micro {
-        /// Share of transactions that read, from 0 to 1.
+        /// Share of read transactions, from 0 to 1.
         read_share: f64,
     },
     /// A core workload.
@@ -61,10 +61,10 @@ pub enum Core {
 }
 
 impl Core {
-    /// All there are.
+    /// All core workloads.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
-    /// The name by which it is chosen.
+    /// The name by which users choose it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Core {
         }
     }
 
-    /// How YCSB draws its keys.
+    /// YCSB's distribution of the keys.
     #[must_use]
     pub fn choice(self) -> Choice {
         if self == Self::D { Choice::Latest } else { Choice::Zipfian }
@@ -94,7 +94,7 @@ impl Mix {
         }
     }
 
-    /// The share of transactions of each kind; the rest of a core workload's are its first kind.
+    /// The share of transactions of each kind; a core workload's remainder is of its first kind.
     pub(crate) fn shares(self) -> (Kind, f64, Kind) {
         match self {
             Self::Micro { read_share } => (Kind::Read, read_share, Kind::Write),
@@ -108,24 +108,24 @@ impl Mix {
     }
 }
 
-/// How keys are drawn.
+/// Distributions of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Choice {
-    /// Every key that was loaded as likely as any other.
+    /// All loaded keys are equally likely.
     #[default]
     Uniform,
     /// YCSB's scrambled zipfian distribution: ranks out of 10^10 with a skew of 0.99, spread over
-    /// the keys that were loaded by a hash.
+    /// the loaded keys by a hash.
     Zipfian,
-    /// What was inserted latest is the most popular, the one before it next, with a skew of 0.99.
+    /// The key inserted last is the most popular, the one before it next, with a skew of 0.99.
     Latest,
 }
 
 impl Choice {
-    /// All there are.
+    /// All distributions.
     pub const ALL: [Self; 3] = [Self::Uniform, Self::Zipfian, Self::Latest];
 
-    /// The name by which it is chosen.
+    /// The name by which users choose it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -148,11 +148,11 @@ impl Serialize for Choice {
     }
 }
 
-/// Nothing has this name.
+/// A name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {what} '{found}' does not exist, expected one of {expected}")]
 pub struct NoSuchName {
-    /// What was named.
+    /// What it should name.
     pub what: &'static str,
     /// The name.
     pub found: String,
@@ -189,12 +189,12 @@ impl FromStr for Core {
     }
 }
 
-/// A least and a greatest number; equal, if all are to be the same.
+/// A range from a minimum to a maximum; equal if all numbers are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
-    /// The least.
+    /// The minimum.
     pub least: u32,
-    /// The greatest.
+    /// The maximum.
     pub most: u32,
 }
 
@@ -214,55 +214,55 @@ impl Span {
     }
 }
 
-/// What is run.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// What transactions do.
+    /// The operations.
     pub mix: Mix,
-    /// How keys are drawn.
+    /// Distribution of the keys.
     pub choice: Choice,
-    /// Keys that are loaded first.
+    /// Number of keys to load first.
     pub keys: u32,
-    /// Keys of each transaction, except of scans.
+    /// Keys per transaction, except of scans.
     pub size: Span,
     /// Bytes of each value.
     pub value_bytes: Span,
 }
 
-/// A workload that is not possible.
+/// Why a workload is not possible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
-    /// A share that is none.
+    /// A share outside of 0 to 1.
     #[error("a read share of {found}, expected 0 to 1")]
     Share {
         /// The share.
         found: f64,
     },
-    /// Transactions that have no keys, too many, or more than there are.
+    /// Transactions without keys, with too many, or with more than there are.
     #[error(
         "transactions of {least} to {most} keys out of {keys}, expected at least 1 key each, at most {TRANSACTION_KEYS_MAX}, and twice as many \
          loaded: give more keys, at most {KEYS_MAX}, or smaller transactions"
     )]
     Keys {
-        /// The smallest transaction.
+        /// Keys of the smallest transaction.
         least: u32,
-        /// The largest.
+        /// Keys of the largest transaction.
         most: u32,
-        /// Keys that are loaded.
+        /// Number of loaded keys.
         keys: u32,
     },
     /// Values that are too short or too long.
     #[error("values of {least} to {most} bytes, expected {VALUE_BYTES_LEAST} to {VALUE_BYTES_MOST}")]
     Values {
-        /// The shortest.
+        /// Bytes of the shortest.
         least: u32,
-        /// The longest.
+        /// Bytes of the longest.
         most: u32,
     },
 }
 
 impl Workload {
-    /// The paper's benchmark: `size` GETs or PUTs each, of values of 1 KB, uniformly.
+    /// The paper's benchmark: `size` GETs or PUTs per transaction, uniform keys, values of 1 KB.
     #[must_use]
     pub fn micro(read_share: f64, size: u32, keys: u32) -> Self {
         let (size, value_bytes) = (Span::of(size), Span::of(1000));
@@ -276,7 +276,7 @@ impl Workload {
         Self { mix: Mix::Ycsb(core), choice: core.choice(), keys, size, value_bytes }
     }
 
-    /// Whether it is possible.
+    /// Checks that the workload is possible.
     ///
     /// # Errors
     /// [`WorkloadError`].
@@ -287,7 +287,7 @@ impl Workload {
         {
             return Err(WorkloadError::Share { found: read_share });
         }
-        // Twice as many, so that distinct ones are soon drawn.
+        // Twice as many keys, so that distinct ones are drawn quickly.
         if !size.within(1, TRANSACTION_KEYS_MAX) || keys > KEYS_MAX || keys < 2 * size.most {
             return Err(WorkloadError::Keys { least: size.least, most: size.most, keys });
         }

@@ -1,17 +1,17 @@
-//! How is the key with a number called?
+//! Names of the numbered keys.
 //!
 //! Invariants
-//! - Names are those of YCSB: `user` and the absolute value of the number's FNV-1a hash of 64 bits
+//! - Names are those of YCSB: `user` and the absolute value of the number's 64-bit FNV-1a hash
 //!   (`CoreWorkload.buildKeyName` with `insertorder=hashed`).
-//! - A session keeps at most [`NAMES_KEPT_MAX`] of them. They are its own: a name that threads
-//!   share would be a counter that they fight for.
+//! - A session caches at most [`NAMES_KEPT_MAX`] names, and shares none with other threads: shared
+//!   names would make their reference counters contended.
 
 use crate::limits::NAMES_KEPT_MAX;
 use rackscan_ramp::item::Key;
 use std::fmt::Write as _;
 
-/// YCSB's `Utils.fnvhash64`: eight octets, least first, and the absolute value of what comes out as
-/// a signed number.
+/// YCSB's `Utils.fnvhash64`: hashes the eight octets, least significant first, and returns the
+/// absolute value of the result as a signed number.
 #[must_use]
 pub(crate) fn fnv64(number: u64) -> u64 {
     let octets = number.to_le_bytes();
@@ -27,23 +27,23 @@ pub fn key_name(number: u32) -> String {
     format!("user{}", fnv64(number.into()))
 }
 
-/// Names that a session uses.
+/// The names that a session caches.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// By the number's remainder; what comes later takes the place.
+    /// Indexed by the number's remainder; a later name replaces an earlier one.
     kept: Vec<Option<(u32, Key)>>,
     text: String,
 }
 
 impl Names {
-    /// For a session that uses about `keys` of them.
+    /// For a session that uses about `keys` names.
     #[must_use]
     pub fn new(keys: u32) -> Self {
         let places = usize::try_from(keys).unwrap_or(usize::MAX).clamp(1, NAMES_KEPT_MAX);
         Self { kept: vec![None; places], text: String::new() }
     }
 
-    /// The key with a number; `None` never happens, because these names are within every limit of
+    /// The key with a number. `None` never happens, because these names are within every limit of
     /// keys.
     pub fn key(&mut self, number: u32) -> Option<Key> {
         let place = usize::try_from(number).unwrap_or(0) % self.kept.len().max(1);

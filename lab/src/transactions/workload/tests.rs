@@ -1,4 +1,4 @@
-//! Are the shares and distributions those that were published, with bounds that a wrong one misses?
+//! Tests that shares and distributions are the published ones, with bounds that wrong ones miss.
 
 use super::*;
 use std::collections::{BTreeMap, HashSet};
@@ -23,7 +23,7 @@ fn shares(choice: Choice, keys: u32) -> BTreeMap<u32, f64> {
     shares
 }
 
-/// Four standard deviations of a share that is expected.
+/// Four standard deviations of an expected share.
 fn bound(share: f64) -> f64 {
     4.0 * (share * (1.0 - share) / f64::from(DRAWS)).sqrt()
 }
@@ -92,8 +92,8 @@ fn a_uniform_choice_prefers_no_key() {
     let shares = shares(Choice::Uniform, 100);
     assert_eq!(shares.len(), 100);
     for (key, share) in shares {
-        // Of a hundred keys one may well be beyond four standard deviations in one of 160 seeds;
-        // this seed has none.
+        // Of a hundred keys, one may be beyond four standard deviations in one of 160 seeds; with
+        // this seed none is.
         assert_near(share, 0.01, &format!("key {key}"));
     }
 }
@@ -116,7 +116,8 @@ fn scrambled_ranks_have_the_shares_of_a_skew_of_0_99_among_ten_thousand_million(
     let head: f64 = found.iter().filter(|(key, _)| head.contains(key)).map(|(_, share)| share).sum();
     let sum: f64 = (0..1000).map(expected).sum();
     assert!((head - sum).abs() < 0.015, "{head} instead of {sum}");
-    // Neighbours in popularity are no neighbours: the ten most popular keys lie all over.
+    // Neighbours in popularity are no neighbours: the ten most popular keys are spread over all
+    // keys.
     let places: HashSet<u64> = (0..10).map(|rank| names::fnv64(rank) % u64::from(keys) / 100_000).collect();
     assert!(places.len() >= 5, "{places:?}");
 }
