@@ -1,13 +1,13 @@
-//! Which tables does SQL see?
+//! The tables that SQL sees.
 //!
 //! ```text
 //! the cluster's catalog -> tables as they were loaded -\
-//! rows that have changed -> a layer for each table ------> a view: all tables, at one moment
+//! rows that have changed -> a layer for each table ------> a view: all tables, at one point in time
 //! ```
 //!
 //! Invariants
-//! - A statement takes one view, and sees all its tables as of that moment, whatever is loaded or
-//!   written meanwhile.
+//! - A statement takes one view and sees all its tables as of that point in time, whatever is
+//!   loaded or written meanwhile.
 //! - A broken table is listed with what is wrong with it, and answers no query.
 
 use crate::{
@@ -38,47 +38,46 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-/// All tables at one moment.
+/// All tables at one point in time, by name.
 pub(crate) type View = BTreeMap<String, Known>;
 
-/// The tables of the cluster: as they were when the catalog was last read, under the rows that have
-/// changed since they were loaded, as far as those are known.
+/// The tables of the cluster: as they were when the catalog was last read, with the changed rows
+/// that are known since then laid over them.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     now: RwLock<Arc<Moment>>,
 }
 
-/// All that is known at a moment.
+/// All that is known at one point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moment {
-    /// Tables without what lies over them.
+    /// Tables as they were loaded, without changed rows.
     stored: View,
     layers: BTreeMap<TableId, Arc<Result<Layer, LayerFault>>>,
-    /// Tables as they are.
+    /// Tables as statements see them: with changed rows.
     pub(crate) view: Arc<View>,
-    /// What segments add up to, for views, and where their rows are, for scans: tables that nobody
-    /// else sees.
+    /// Tables that users do not see: the bases of views, and indexes.
     bases: BTreeMap<String, Known>,
-    /// All tables that are there, broken ones too, and those that they succeed: queries go on that
-    /// began with these.
+    /// The ids of all tables in the catalog, broken ones too, and of the versions before them:
+    /// queries that began with those are still running.
     ids: BTreeSet<TableId>,
 }
 
-/// A table that somebody may ask for.
+/// A table that a statement may name.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
-    /// All of it is there.
+    /// It is complete.
     Whole(Arc<Table>),
     /// A part of it is missing.
     Broken(ClientError),
     /// Its changed rows cannot be scanned.
     Unreadable(Arc<Table>, ScanError),
-    /// It is no table, but what is added up of one.
+    /// It is a materialised view, not a table.
     View(Arc<MaterializedView>),
 }
 
 impl Moment {
-    /// What nodes have published: tables, and what is stored to derive things of them.
+    /// The definitions of all published tables, including bases and indexes.
     pub(crate) fn definitions(&self) -> Vec<Arc<TableDefinition>> {
         let tables = self.stored.values().chain(self.bases.values()).filter_map(Known::table);
         tables.map(|table| Arc::clone(table.definition())).collect()
@@ -86,7 +85,7 @@ impl Moment {
 }
 
 impl Known {
-    /// What its nodes have published.
+    /// Its definition, as published by its nodes.
     pub(crate) fn definition(&self) -> Option<&Arc<TableDefinition>> {
         match self {
             Self::View(view) => Some(view.base().definition()),
@@ -101,7 +100,7 @@ impl Known {
         }
     }
 
-    /// A table that rows can be read from and written to.
+    /// The table, if it can be read and written.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -126,7 +125,7 @@ impl Known {
         }
     }
 
-    /// The same table under a layer.
+    /// The same table with changed rows laid over it.
     pub(crate) fn under(&self, layer: Option<&Result<Layer, LayerFault>>) -> Self {
         let (Self::Whole(table), Some(layer)) = (self, layer) else { return self.clone() };
         let over = match layer {
@@ -147,7 +146,7 @@ impl Known {
     }
 }
 
-/// A table as its nodes have it.
+/// A table as its nodes have loaded it.
 fn whole(table: &ClusterTable) -> Known {
     let segments = table.segments.iter().map(|placed| (placed.node, Arc::clone(&placed.directory)));
     let snapshot = TableSnapshot::new(Arc::clone(&table.definition), segments);
@@ -162,12 +161,12 @@ fn whole(table: &ClusterTable) -> Known {
 }
 
 impl Tables {
-    /// All tables as of now.
+    /// All tables as of now, as statements see them.
     pub(crate) fn view(&self) -> Arc<View> {
         Arc::clone(&self.moment().view)
     }
 
-    /// All that is known now.
+    /// Everything as of now.
     pub(crate) fn moment(&self) -> Arc<Moment> {
         Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -176,9 +175,9 @@ impl Tables {
         change(Arc::make_mut(&mut self.now.write().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// Takes the place of all tables known before, together with what rows of them have become: a
-    /// catalog without the rows that belong to it, or rows without their catalog, is what no
-    /// statement may see.
+    /// Replaces all tables by those of `catalog`, together with the changed rows of `replica`. Both
+    /// change at once, as no statement may see a catalog with rows that do not belong to it. `anew`
+    /// drops all earlier layers.
     pub(crate) fn renew(&self, catalog: &ClusterCatalog, replica: &mut Replica, anew: bool) {
         let whole = catalog.tables.iter().map(|table| (table.definition.name.clone(), whole(table)));
         let broken =
@@ -188,7 +187,7 @@ impl Tables {
         let (bases, mut stored): (View, View) = all.into_iter().partition(|(name, _)| is_hidden(name));
         find_indexes(&mut stored, &bases);
         for (name, view) in views_of(&stored, &bases) {
-            // Whoever loads a table of that name hides the view.
+            // A loaded table of the same name hides the view.
             stored.entry(name).or_insert(view);
         }
         let broken = catalog.broken.iter().flat_map(|table| table.ids.iter().copied());
@@ -205,8 +204,7 @@ impl Tables {
         });
     }
 
-    /// Takes what rows of known tables have become; `anew` if nothing of what lay over tables
-    /// counts any more.
+    /// Takes new changed rows of known tables from `replica`. `anew` drops all earlier layers.
     pub(crate) fn change(&self, replica: &mut Replica, anew: bool) {
         self.change_now(|now| now.change(replica, anew));
     }
@@ -254,7 +252,7 @@ impl Tables {
     }
 }
 
-/// Lets tables know their indexes.
+/// Adds to tables the indexes that they have.
 fn find_indexes(stored: &mut View, hidden: &View) {
     for known in stored.values_mut() {
         let Known::Whole(table) = known else { continue };
@@ -302,18 +300,18 @@ fn views_of(stored: &View, bases: &View) -> View {
 }
 
 impl Moment {
-    /// Bases and indexes that nobody will ask for any more.
+    /// Bases and indexes that are no longer needed.
     pub(crate) fn orphans(&self) -> Vec<TableId> {
         let orphans = self.bases.iter().filter(|(name, _)| self.is_orphan(name));
         orphans.filter_map(|(_, known)| known.id()).collect()
     }
 
-    /// A table by its name that nobody else sees.
+    /// A base or index by its name.
     pub(crate) fn hidden(&self, name: &str) -> Option<&Arc<Table>> {
         self.bases.get(name).and_then(Known::table)
     }
 
-    /// Whether that is the name of a base or an index that nobody will ask for any more.
+    /// Whether this is the name of a base or an index that is no longer needed.
     pub(crate) fn is_orphan(&self, name: &str) -> bool {
         match (BaseName::parse(name), index_in(name)) {
             (Some(base), _) => base.is_orphan(&self.ids),
@@ -322,19 +320,20 @@ impl Moment {
         }
     }
 
-    /// All sums that tables derive.
+    /// All sums that tables derive, one per view.
     pub(crate) fn sums(&self) -> impl Iterator<Item = Derived> {
         let tables = self.stored.values().filter_map(Known::table);
         let derived = tables.flat_map(|table| Derived::all_of(table.definition()));
         derived.filter(|derived| matches!(derived.kind(), DerivedKind::Sum(_)))
     }
 
-    /// What segments add up to, by the id that a view's table gives.
+    /// The base with this id, which is the id that a view's table reports.
     pub(crate) fn base(&self, id: TableId) -> Option<&Arc<Table>> {
         self.bases.values().filter_map(Known::table).find(|base| base.definition().id == id)
     }
 
-    /// Whether a table has an index of that name, or is broken, so that nobody knows.
+    /// Whether a table has an index of that name. True also if a table is broken, as its indexes
+    /// are not known.
     fn may_have_index(&self, name: &str) -> bool {
         self.stored.values().any(|known| match known {
             Known::Broken(_) => true,
@@ -351,17 +350,17 @@ impl Moment {
         self.stored.get(name)
     }
 
-    /// The id of a table that is there.
+    /// The id of a table.
     pub(crate) fn id(&self, name: &str) -> Option<TableId> {
         self.stored.get(name).and_then(Known::id)
     }
 
-    /// The name of a table that is there.
+    /// The name of a table.
     pub(crate) fn name(&self, id: TableId) -> Option<&str> {
         self.stored.iter().find(|(_, known)| known.id() == Some(id)).map(|(name, _)| name.as_str())
     }
 
-    /// What lies over a table, if anything does that can be scanned.
+    /// The layer of changed rows over a table, if there is one and it can be scanned.
     pub(crate) fn layer(&self, table: TableId) -> Option<&Layer> {
         self.layers.get(&table)?.as_ref().as_ref().ok()
     }
@@ -395,8 +394,8 @@ impl Moment {
         tables.find(|table| table.definition().id == id).map(Arc::clone)
     }
 
-    /// Makes a new view, in which tables that are not `touched` are as they were if they were
-    /// there.
+    /// Builds the view anew. Tables that are not `touched` are taken over from the view before, if
+    /// they were in it.
     fn look_again(&mut self, touched: impl Fn(TableId) -> bool) {
         let tables = self.stored.iter().map(|(name, known)| {
             let id = known.id();
@@ -412,9 +411,9 @@ impl Moment {
 #[derive(Debug)]
 pub(crate) struct StatementTables {
     view: Arc<View>,
-    /// The table whose rows are to be named: it has one column more, with their places.
+    /// The table to which a column with the places of its rows is added.
     placed: Option<String>,
-    /// Of views that the statement asks for, what changed rows add to them.
+    /// For views that the statement reads: what changed rows add to them.
     sums: Arc<Sums>,
 }
 

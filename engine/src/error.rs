@@ -1,4 +1,4 @@
-//! What can go wrong with a query, and what may a user do about it?
+//! The errors of queries: what went wrong, and what the user can do about it.
 
 mod kinds;
 mod wording;
@@ -16,19 +16,20 @@ use rackscan_format::message::RefusalCode;
 use rackscan_planner::{CalibrationError, PlacementError};
 use std::{any::Any, error::Error, io::ErrorKind};
 
-/// What DataFusion, and `functions/single_row.rs`, say of a scalar subquery.
+/// The message of DataFusion, and of `functions/single_row.rs`, for a scalar subquery with several
+/// rows.
 const MANY_ROWS: &str = "more than one row";
 
-/// Why a query has no answer.
+/// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The text is not SQL.
     #[error("this is not SQL: {0}")]
     Syntax(String),
-    /// The statement is longer or deeper than statements may be.
+    /// The statement is longer or nests deeper than is allowed.
     #[error("the statement has {0}")]
     TooDeep(String),
-    /// The statement is SQL, but not of a kind that is answered.
+    /// The statement is SQL, but of a kind that is not supported.
     #[error(
         "{found} is not supported, expected a query (SELECT, WITH, VALUES), EXPLAIN, INSERT, UPDATE, DELETE, BEGIN, COMMIT, or CREATE and DROP of an INDEX or a MATERIALIZED VIEW; {way_out}"
     )]
@@ -38,11 +39,11 @@ pub enum EngineError {
         /// What to do instead.
         way_out: &'static str,
     },
-    /// The query names things that are not there, or does with them what cannot be done.
+    /// The query names something that does not exist, or uses it in a way that it cannot be used.
     #[error("{0}")]
     Plan(String),
-    /// Something is wrong with a query, or went wrong while it ran, of a kind with an SQLSTATE of
-    /// its own.
+    /// A fault of a query, found when it was planned or while it ran, of a kind that has its own
+    /// SQLSTATE.
     #[error("{message}")]
     Invalid {
         /// Its SQLSTATE.
@@ -50,18 +51,18 @@ pub enum EngineError {
         /// What is wrong.
         message: String,
     },
-    /// A part of the statement is SQL, and is not answered.
+    /// A part of the statement is SQL, but is not supported.
     #[error("{0}")]
     NotSupported(String),
-    /// No such table.
+    /// There is no such table.
     #[error("there is no table {name:?}; {near}")]
     UnknownTable {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// Names that resemble it, or all.
+        /// Similar names, or all names.
         near: String,
     },
-    /// The placement that was asked for cannot apply.
+    /// The forced placement cannot apply.
     #[error(transparent)]
     Placement(#[from] PlacementError),
     /// A storage node failed, refused or was lost, or a page is wrong.
@@ -73,24 +74,24 @@ pub enum EngineError {
     /// The query needs more memory than the engine may use.
     #[error("not enough memory for this query: {0}; give the engine more memory, or ask for less at a time")]
     Memory(String),
-    /// Queries have written to disk as much as they may.
+    /// Queries have reached the limit of what they may write to disk.
     #[error(
         "the queries' folder for what does not fit into memory is full: {0}; raise its limit, or ask for less at a time"
     )]
     SpillFull(String),
-    /// There is no place for what does not fit into memory.
+    /// There is no usable folder for what does not fit into memory.
     #[error("the folder for what does not fit into memory: {0}; name another one")]
     SpillFolder(String),
     /// The constants of the cost model are wrong.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
-    /// What was written to tables could not be learnt.
+    /// The changed rows of tables could not be read.
     #[error("the rows that have changed: {0}")]
     Changes(String),
-    /// A transaction could not be committed; it says what became of it.
+    /// A transaction could not be committed; the error says what became of it.
     #[error(transparent)]
     Transaction(#[from] Box<TransactionError>),
-    /// A table moves into another one.
+    /// A table is being flushed into a new version.
     #[error("the table was sealed since the transaction began; nothing of it was written: begin it again")]
     Sealed,
     /// Another transaction has changed a row that this one has read and writes.
@@ -101,7 +102,7 @@ pub enum EngineError {
         /// The table's name.
         table: String,
     },
-    /// A table of the transaction is not published any more.
+    /// A table of the transaction was dropped.
     #[error(
         "table {table:?} was dropped after the transaction began; nothing of the transaction was written: load the table, or leave it out"
     )]
@@ -109,7 +110,7 @@ pub enum EngineError {
         /// Its name.
         table: String,
     },
-    /// Another table has the name of one of the transaction.
+    /// A table of the transaction was replaced by a load.
     #[error(
         "table {table:?} was replaced by a load after the transaction began; nothing of the transaction was written: run it again over the table that is there now"
     )]
@@ -117,7 +118,7 @@ pub enum EngineError {
         /// Its name.
         table: String,
     },
-    /// A transaction that changes too much.
+    /// A transaction changes too much.
     #[error(
         "a transaction with {rows} changed rows of {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} of {TRANSACTION_BYTES_MAX} bytes: divide it"
     )]
@@ -127,7 +128,7 @@ pub enum EngineError {
         /// Bytes of their values.
         bytes: usize,
     },
-    /// A transaction whose rows derive too much.
+    /// The rows of a transaction have too many derived entries.
     #[error(
         "a transaction writes {items} items, of {rows} changed rows of a table and what indexes, foreign keys and views derive from them, expected at most {TRANSACTION_ITEMS_MAX}: divide it"
     )]
@@ -137,16 +138,16 @@ pub enum EngineError {
         /// Items.
         items: usize,
     },
-    /// BEGIN in a transaction.
+    /// BEGIN within a transaction.
     #[error("a transaction is open already: end it by COMMIT or ROLLBACK first")]
     InTransaction,
-    /// COMMIT or ROLLBACK outside of one.
+    /// COMMIT or ROLLBACK outside of a transaction.
     #[error("no transaction is open: begin one with BEGIN")]
     NoTransaction,
     /// A number is beyond its type.
     #[error("the query failed: {0}")]
     OutOfRange(String),
-    /// A subquery that stands for one value has more rows.
+    /// A scalar subquery has more than one row.
     #[error("the query failed: more than one row returned by a subquery used as an expression")]
     ManyRows,
     /// A number is divided by zero.
@@ -163,20 +164,20 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether it may come of what is read not being there any more.
+    /// Whether it may be because a table was replaced while the query read it.
     pub(crate) fn may_be_of_another_time(&self) -> bool {
         match self {
             Self::Scan(ScanError::Client(ClientError::Refused { refusal, .. })) => {
                 matches!(refusal.code, RefusalCode::NotFound | RefusalCode::Storage)
             }
-            // Where pages of another table lie now.
+            // Pages of another table may be there now.
             Self::Scan(ScanError::Scan { .. } | ScanError::Local(_)) => true,
             _ => false,
         }
     }
 
-    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this
-    /// does not.
+    /// The SQLSTATE of the error, by which programs tell errors apart. It is stable; the text may
+    /// change.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -212,7 +213,7 @@ impl EngineError {
         }
     }
 
-    /// Only what is written to disk for want of memory is read and written by DataFusion itself.
+    /// From an IO error of spilling: the only IO that DataFusion does itself.
     fn of_spilling(error: &std::io::Error) -> Self {
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::SpillFull(error.to_string()),
@@ -266,7 +267,7 @@ impl EngineError {
         }
     }
 
-    /// Of what a panic says.
+    /// From the payload of a panic.
     pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -277,7 +278,7 @@ impl EngineError {
         Self::Invalid { sqlstate, message: message.into() }
     }
 
-    /// The same about values of a column.
+    /// The same error, with the column whose values it is about.
     pub(crate) fn of_column(self, column: &str) -> Self {
         match self {
             Self::Invalid { sqlstate, message } => {
@@ -288,7 +289,7 @@ impl EngineError {
         }
     }
 
-    /// Of a computation over values.
+    /// From an error of a computation over values.
     pub(crate) fn from_arrow(error: &ArrowError) -> Self {
         match error {
             ArrowError::ArithmeticOverflow(what) => Self::OutOfRange(what.clone()),
@@ -303,7 +304,7 @@ impl EngineError {
     }
 }
 
-/// A message of DataFusion's without what asks users to report a bug of it: most of these are
+/// A message of DataFusion without its request to report a bug: most of these messages are about
 /// statements that it does not support.
 fn without_report(message: &str) -> String {
     const BEGIN: &str = "\nThis issue was likely caused by a bug in DataFusion";
@@ -318,7 +319,7 @@ fn without_report(message: &str) -> String {
     plain.replace("Internal error: ", "")
 }
 
-/// An error of ours inside DataFusion's, however deep.
+/// An error of type `E` inside an error of DataFusion, however deep.
 pub(crate) fn inner_error<E: Error + 'static>(error: &DataFusionError) -> Option<&E> {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -339,7 +340,7 @@ pub(crate) fn inner_error<E: Error + 'static>(error: &DataFusionError) -> Option
     None
 }
 
-/// Names that resemble `wanted`, for a message; all of them when none does and they are few.
+/// Names similar to `wanted`, for a message; all names if none is similar and they are few.
 pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
     let wanted = wanted.to_lowercase();
     let mut near: Vec<(usize, &String)> = names
@@ -359,7 +360,7 @@ pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {
     }
 }
 
-/// Insertions, deletions and replacements of characters between two names.
+/// The Levenshtein distance of two names: insertions, deletions and replacements of characters.
 fn edit_distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -1,6 +1,6 @@
-//! How would a query run, and how did it?
+//! Explains how a query would run, or how it ran.
 //!
-//! The same facts as aligned text for people and as JSON for programs.
+//! The same facts are given as aligned text for people and as JSON for programs.
 
 use crate::{
     exec::ScanExec,
@@ -25,18 +25,18 @@ pub enum ExplainMode {
     /// Plan it.
     #[default]
     Plan,
-    /// Plan it, run it, and say what happened.
+    /// Plan it, run it, and report what happened.
     Analyze,
 }
 
-/// How a query runs. `Display` is the text for people.
+/// How a query runs. `Display` gives the text for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
     /// The operators, one a line, indented by depth.
     pub plan: String,
     /// The scans, in the plan's order, depth first.
     pub scans: Vec<ScanReport>,
-    /// What happened, if the query was run.
+    /// What happened, if the query ran.
     pub run: Option<Run>,
 }
 
@@ -49,13 +49,13 @@ pub struct Run {
     pub planning_ms: f64,
     /// Milliseconds from the statement to the last row.
     pub elapsed_ms: f64,
-    /// All scans together.
+    /// The figures of all scans together.
     pub total: ScanFigures,
-    /// What it took above the scans.
+    /// The memory outside of the scans.
     pub memory: MemoryFigures,
 }
 
-/// Reads everything that can be said off a plan, run or not.
+/// Collects everything that a plan tells, whether it ran or not.
 pub(crate) fn explain_plan(plan: &Arc<dyn ExecutionPlan>) -> Explanation {
     let mut scans = Vec::new();
     collect_scans(plan, &mut Vec::new(), &mut scans);
@@ -64,8 +64,8 @@ pub(crate) fn explain_plan(plan: &Arc<dyn ExecutionPlan>) -> Explanation {
     Explanation { plan, scans, run: None }
 }
 
-/// A line of a plan with the names that people see, and with an end: a constant may be a text of
-/// megabytes.
+/// A line of a plan with the names that users know, cut where it is too long: a constant may be a
+/// text of megabytes.
 fn shown_line(line: &str) -> String {
     let line = without_marks(line);
     match line.char_indices().nth(PLAN_LINE_CHARACTERS_MAX) {
@@ -74,7 +74,7 @@ fn shown_line(line: &str) -> String {
     }
 }
 
-/// What the scans of a plan have done so far, together.
+/// The sum of the figures of a plan's scans so far.
 pub(crate) fn total_of(plan: &Arc<dyn ExecutionPlan>) -> ScanFigures {
     let mut total = ScanFigures::default();
     if let Some(figures) = plan.downcast_ref::<ScanExec>().and_then(ScanExec::figures) {
@@ -85,15 +85,15 @@ pub(crate) fn total_of(plan: &Arc<dyn ExecutionPlan>) -> ScanFigures {
 }
 
 impl Explanation {
-    /// The same facts for programs.
+    /// The explanation as JSON, for programs.
     ///
     /// # Errors
-    /// When a figure has no form in JSON.
+    /// A figure cannot be written as JSON.
     pub fn to_json(&self) -> Result<serde_json::Value, serde_json::Error> {
         serde_json::to_value(self)
     }
 
-    /// Adds what running it took.
+    /// Adds the figures of the run.
     pub(crate) fn ran(&mut self, rows: u64, report: &QueryReport) {
         self.run = Some(Run {
             rows,
@@ -105,7 +105,7 @@ impl Explanation {
     }
 }
 
-/// Finds scans, and the conjuncts of filters that sit right above them.
+/// Finds scans, and the conjuncts of filters directly above them.
 fn collect_scans(plan: &Arc<dyn ExecutionPlan>, above: &mut Vec<String>, scans: &mut Vec<ScanReport>) {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
         let reason = RemainingReason::ExpressionNotSupported;

@@ -1,20 +1,42 @@
-//! How does SQL become placed scans?
+//! Turns SQL into answers: parses and plans a statement with DataFusion, and runs its scans where
+//! the planner places them.
+//!
+//! This is the only crate that knows DataFusion. It does not know what is inside a storage node,
+//! nor how rows come out of pages: `rackscan-scan` does that, here and in the nodes alike, so every
+//! placement gives the same rows. It does not price placements either: `rackscan-planner` does.
 //!
 //! ```text
-//! text --> DataFusion's plan                                        (session, catalog)
-//!            filters, projections, partial aggregates --> program   (pushdown, rules/partial_aggregate)
-//!            ScanExec: segments dealt to partitions                 (request, exec)
-//!              each segment: estimate --> planner::Feedback --> local | remote_fetch | remote_process
-//!                            what it did ----^                                                        (meter, steering)
-//!              operators above: keys of joins, thresholds --> the programs of segments still to begin    (narrowing, rules/key_filters)
-//!            batches, figures                                       (report, explain)
-//! INSERT, UPDATE, DELETE --> rows and values --> one transaction      (changes, session/changing)
-//! rows that others have changed --> layers over tables                (changes, catalog)
+//! SELECT text
+//!   -> statement                                                      (parsing, rewrite)
+//!   -> DataFusion's plan                                              (session, catalog, table, rules)
+//!        filters, projections, partial aggregates -> a scan program   (pushdown, rules/partial_aggregate)
+//!   -> ScanExec: segments dealt to partitions                         (request, exec)
+//!        each segment: estimate -> planner::Feedback -> local | remote_fetch | remote_process
+//!                         ^-- what earlier segments did               (exec/meter, exec/steering)
+//!        keys of joins and top-k thresholds narrow later segments     (runtime_filter, rules/key_filters)
+//!   -> batches and a report                                           (session, report, explain)
+//!
+//! INSERT, UPDATE, DELETE -> changed rows -> one transaction           (changes, session/changing)
+//! changed rows of others -> layers over the tables                    (changes, catalog)
 //! ```
 //!
-//! The only crate that knows DataFusion. It does not know what is inside a storage node, nor how
-//! rows come out of pages: `scan` does that, here and in the nodes alike, so every placement gives
-//! the same rows.
+//! Folders and files, from SQL text to storage:
+//! - `parsing`: text to statements, with limits on their depth and size.
+//! - `rewrite`: changes parsed statements that DataFusion would plan with another meaning.
+//! - `rules`: optimizer rules of our own, beside DataFusion's.
+//! - `functions`: SQL functions whose DataFusion version gives other answers than PostgreSQL's.
+//! - `session`: runs statements and transactions; holds [`Engine`] and [`SqlSession`].
+//! - `catalog`, `snapshot`, `table`: the tables that a statement sees, as DataFusion scans them.
+//! - `pushdown`: translates expressions and aggregates into scan programs.
+//! - `request`, `exec`: runs a scan, segment by segment, each under its placement.
+//! - `runtime_filter`: narrows running scans by what joins and top-k operators already know.
+//! - `memory`: the memory limit of queries, and spilling to disk.
+//! - `changes`: changed rows and transactions.
+//! - `sealing`: flushes changed rows into segments, as a new table version.
+//! - `indexing`, `deriving`: indexes, foreign keys and materialised views.
+//! - `explain`, `report`, `sql_text`, `trace`: what a query would do and what it did.
+//! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
+//!   constants.
 
 #![forbid(unsafe_code)]
 

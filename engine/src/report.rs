@@ -1,7 +1,7 @@
-//! What did the scans of a query do?
+//! What the scans of a query did.
 //!
-//! A [`ScanReport`] is what EXPLAIN shows of one scan: the plan always, the figures once the scan
-//! ran.
+//! A [`ScanReport`] is what EXPLAIN shows of one scan: always the plan, and the figures once the
+//! scan has run.
 
 mod text;
 
@@ -13,63 +13,63 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 pub(crate) use text::{Bytes, plural};
 
-/// Bounces whose reasons are kept; the others are only counted.
+/// How many bounces are kept with their reasons; more are only counted.
 pub(crate) const BOUNCES_KEPT_MAX: usize = 16;
 
-/// A segment that a node gave back and that was fetched instead.
+/// A segment that a node bounced: it answered with raw pages, and the engine scanned them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bounce {
     /// The node.
     pub node: u16,
     /// The segment.
     pub segment: u32,
-    /// Why.
+    /// The reason.
     pub reason: BounceReason,
-    /// What the node said.
+    /// The node's message.
     pub text: String,
 }
 
-/// A node that was lost while the scan ran, and done without.
+/// A node that was lost while the scan ran, and bypassed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeLoss {
     /// The node.
     pub node: u16,
-    /// How it was lost first.
+    /// The first error by which it was lost.
     pub text: String,
 }
 
-/// Why a segment was scanned where it was.
+/// Why a segment got its placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum ScanReason {
     /// The policy forces it.
     #[serde(rename = "forced")]
     Forced,
-    /// It would end first there.
+    /// It was expected to end soonest there.
     #[serde(rename = "price")]
     Price,
-    /// Nothing was known of the placement, and it did not look much dearer.
+    /// The placement had not been measured, and its price was near the best one.
     #[serde(rename = "explored")]
     Explored,
-    /// It would end first in the engine, past the node's cache, as it did before: this time the
-    /// cache is to keep its pages.
+    /// A local scan was expected to end soonest, but the same pages were read past the node's cache
+    /// before. This time they were fetched through the cache, so that it keeps them.
     #[serde(rename = "to be cached")]
     Kept,
-    /// Its node's queue of scans was full.
+    /// The node's queue of scans was full.
     #[serde(rename = "bounced: queue")]
     BouncedQueue,
-    /// Its node's memory was full.
+    /// The node's memory was full.
     #[serde(rename = "bounced: memory")]
     BouncedMemory,
-    /// Its node was lost, and its devices can be read without it.
+    /// The node was lost, and its devices were read without it.
     #[serde(rename = "node lost")]
     NodeLost,
-    /// Its node was lost, and its pages are reconstructed from what other nodes have.
+    /// The node was lost, and its pages were reconstructed from other nodes.
     #[serde(rename = "degraded")]
     Degraded,
-    /// It took more CPU time than its node gives to a scan.
+    /// The scan took more CPU time than the node gives to one scan.
     #[serde(rename = "bounced: CPU quota")]
     BouncedCpuQuota,
-    /// It took more memory than its node gives to a scan.
+    /// The scan took more memory than the node gives to one scan.
     #[serde(rename = "bounced: memory quota")]
     BouncedMemoryQuota,
 }
@@ -114,18 +114,18 @@ impl fmt::Display for ScanReason {
     }
 }
 
-/// Segments that were scanned somewhere for one reason.
+/// How many segments got a placement for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReasonCount {
-    /// Where.
+    /// The placement.
     pub placement: Placement,
-    /// Why.
+    /// The reason.
     pub reason: ScanReason,
-    /// How many.
+    /// How many segments.
     pub segments: u64,
 }
 
-/// Segments by where they were (or would be) scanned.
+/// Numbers of segments by placement, planned or actual.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SegmentCounts {
     /// By the engine, from devices it reads itself.
@@ -137,7 +137,7 @@ pub struct SegmentCounts {
 }
 
 impl SegmentCounts {
-    /// The count of one placement.
+    /// The number under one placement.
     #[must_use]
     pub fn of(&self, placement: Placement) -> u64 {
         match placement {
@@ -168,16 +168,16 @@ impl SegmentCounts {
     }
 }
 
-/// What scanning took, on both sides. Times are sums over segments, so they may exceed the query's
-/// own.
+/// What scanning took, in the engine and in nodes. Times are sums over segments, so they may exceed
+/// the query's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Figures {
     /// Requests that nodes answered.
     pub requests: u64,
-    /// Times that a segment waited for a node's memory or answer: requests, and reads of its cache
-    /// without asking.
+    /// How often a segment waited for a node's memory or answer: by requests, and by reads of the
+    /// node's cache, which send no request.
     pub round_trips: u64,
-    /// Pages that were looked into.
+    /// Pages that were used.
     pub pages_read: u64,
     /// Pages of the scan's columns that zone maps made unnecessary.
     pub pages_skipped_by_zone: u64,
@@ -189,28 +189,28 @@ pub struct Figures {
     pub wire_bytes: u64,
     /// Pages of lost nodes that were reconstructed.
     pub pages_reconstructed: u64,
-    /// Bytes that other nodes sent for them; among those on the wire.
+    /// Bytes that other nodes sent for them; included in `wire_bytes`.
     pub survivor_bytes: u64,
-    /// Bytes of the values that came out.
+    /// Bytes of the values that were returned.
     pub useful_bytes: u64,
     /// Rows that reached the filter.
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
-    /// Rows that were looked up in key filters.
+    /// Rows that were tested by key filters.
     pub keys_tested: u64,
-    /// Rows that those kept.
+    /// Rows that the key filters kept.
     pub keys_kept: u64,
-    /// Rows (or groups) that came out.
+    /// Rows (or groups) that were returned.
     pub rows_out: u64,
-    /// Microseconds the engine's threads scanned, or decoded what nodes had scanned.
+    /// Microseconds in which the engine's threads scanned, or decoded what nodes had scanned.
     pub engine_scan_us: u64,
-    /// Microseconds of CPU time that took.
+    /// Microseconds of CPU time of the same work.
     pub engine_cpu_us: u64,
-    /// Microseconds that segments waited for devices or nodes, until rows that nodes sent were
-    /// decoded. Overlaps with other segments' scans.
+    /// Microseconds that segments waited for devices or nodes, up to the decoding of rows that
+    /// nodes sent. Overlaps with scans of other segments.
     pub wait_us: u64,
-    /// Microseconds from requests' arrival at nodes to their replies.
+    /// Microseconds from the arrival of requests at nodes to their replies.
     pub node_elapsed_us: u64,
     /// Microseconds of CPU time of scans in nodes.
     pub node_cpu_us: u64,
@@ -244,11 +244,10 @@ impl Figures {
     }
 }
 
-/// What was scanned of rows that lie beside the segments, because they were inserted or updated: in
-/// the engine, from memory.
+/// The scan of changed rows that are in no segment yet: by the engine, from memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangedRows {
-    /// Runs of them.
+    /// Runs of changed rows.
     pub runs: u64,
     /// Rows that reached the filter.
     pub rows_scanned: u64,
@@ -264,35 +263,36 @@ impl ChangedRows {
     }
 }
 
-/// What running a scan took.
+/// The figures of a scan that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScanFigures {
-    /// Segments by where they were scanned to their end; a bounced one counts as fetched.
+    /// Segments by the placement in which their scan ended; a bounced one counts as fetched.
     pub segments: SegmentCounts,
-    /// The same by why.
+    /// The same, by reason.
     pub reasons: Vec<ReasonCount>,
     /// Nodes that took part.
     pub nodes: u64,
     /// Segments that were bounced.
     pub bounced: u64,
-    /// The first of them.
+    /// The first bounces.
     pub bounces: Vec<Bounce>,
-    /// Nodes that were lost and done without, each once.
+    /// Nodes that were lost and bypassed, each once.
     pub losses: Vec<NodeLoss>,
-    /// Segments that were not scanned, because an index says they have no row that is wanted.
+    /// Segments that were not scanned, because an index says that they have no wanted row.
     pub passed_over: u64,
-    /// What was scanned of changed rows; not among the rest.
+    /// The scan of changed rows, which is not included in the other figures.
     pub changed: ChangedRows,
-    /// Everything together.
+    /// The total of all placements.
     #[serde(flatten)]
     pub work: Figures,
-    /// The same by placement; what a node did for a segment that it then bounced counts as done
-    /// there.
+    /// The same by placement. What a node did for a segment that it then bounced counts as done by
+    /// the node.
     pub by_placement: BTreeMap<Placement, Figures>,
 }
 
 impl ScanFigures {
-    /// Adds what another scan took on the way, which is not counted as segments.
+    /// Adds the work of another scan that ran for this one, such as an index lookup, but not its
+    /// segments.
     pub(crate) fn add_work(&mut self, other: &Self) {
         self.work.add(&other.work);
         for (placement, work) in &other.by_placement {
@@ -300,8 +300,8 @@ impl ScanFigures {
         }
     }
 
-    /// Adds another scan's figures. `nodes` becomes the larger of the two: which nodes they were is
-    /// not kept.
+    /// Adds another scan's figures. `nodes` becomes the larger of the two, because the nodes
+    /// themselves are not kept.
     pub(crate) fn add(&mut self, other: &Self) {
         self.segments.add(&other.segments);
         for more in &other.reasons {
@@ -339,44 +339,44 @@ impl ScanFigures {
 /// What a placement would cost for a whole scan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlacementPrice {
-    /// Milliseconds of all its segments together, one after the other, as the price model alone
-    /// says; absent when it cannot apply.
+    /// Milliseconds of all its segments, one after the other, by the price model alone; `None` when
+    /// the placement cannot apply.
     pub milliseconds: Option<f64>,
-    /// The same with what the segments taught that were scanned, and with the nodes as fast as they
-    /// were; absent before.
+    /// The same, corrected by what the scanned segments taught and by the measured speed of nodes;
+    /// `None` before that.
     pub corrected_milliseconds: Option<f64>,
     /// Why it cannot apply.
     pub why_not: Option<String>,
 }
 
-/// What the zone maps of one conjunct rule out by themselves.
+/// What the zone maps of one conjunct rule out on their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConjunctZones {
     /// Rows in blocks that they rule out.
     pub rows_ruled_out: u64,
-    /// Pages of the scan's columns that have no other blocks: nobody needs to read them.
+    /// Pages of the scan's columns that only have such blocks, so that they need not be read.
     pub pages_ruled_out: u64,
 }
 
 /// A conjunct that an operator above added while the query ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuntimeFilterConjunct {
-    /// As SQL.
+    /// The conjunct as SQL.
     pub sql: String,
-    /// What its zone maps alone rule out.
+    /// What zone maps rule out by it alone.
     pub zone_maps: ConjunctZones,
 }
 
-/// What operators above a scan wanted of its rows: keys of joins, thresholds of a top-k.
+/// How operators above a scan narrowed it: by keys of joins and thresholds of a top-k.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuntimeFilterReport {
-    /// Who wants something, and of which columns.
+    /// The operators and the columns that they filter.
     pub sources: Vec<String>,
-    /// The conjuncts that followed, as they were at last.
+    /// The conjuncts that were added, in their last state.
     pub conjuncts: Vec<RuntimeFilterConjunct>,
-    /// Segments that began after some were known.
+    /// Segments whose scan began after some conjuncts were known.
     pub segments: u64,
-    /// Whether looking up keys was given up because most rows had one.
+    /// Whether key filters were given up because they kept most rows.
     pub keys_given_up: bool,
 }
 
@@ -396,12 +396,12 @@ impl fmt::Display for RemainingReason {
     }
 }
 
-/// A part of a filter that runs right above a scan.
+/// A part of a filter that runs directly above a scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RemainingConjunct {
-    /// As SQL.
+    /// The conjunct as SQL.
     pub sql: String,
-    /// Why it is not inside.
+    /// Why it does not run inside the scan.
     pub reason: RemainingReason,
 }
 
@@ -414,47 +414,47 @@ pub struct ScanReport {
     pub columns: Vec<String>,
     /// The conjuncts that run inside the scan, as SQL.
     pub pushed_filter: Vec<String>,
-    /// The conjuncts that run right above it.
+    /// The conjuncts that run directly above it.
     pub remaining_filter: Vec<RemainingConjunct>,
     /// The aggregates that run inside the scan, as SQL.
     pub pushed_aggregates: Vec<String>,
-    /// Their keys.
+    /// The keys of the pushed aggregation.
     pub pushed_keys: Vec<String>,
-    /// Who decides the placement.
+    /// The policy of placements.
     pub policy: Policy,
-    /// Segments.
+    /// The number of segments.
     pub segments: u64,
-    /// Partitions of the scan: how many of its segments may be scanned at once by the engine.
+    /// Partitions of the scan: how many of its segments the engine may scan at once.
     pub partitions: u64,
     /// Rows of the table.
     pub rows: u64,
-    /// Rows of its segments that are left out, because they were updated or deleted.
+    /// Rows of its segments that are withheld, because they were updated or deleted.
     pub rows_withheld: u64,
-    /// Rows beside its segments, because they were inserted or updated.
+    /// Changed rows that are in no segment yet, because they were inserted or updated.
     pub rows_beside: u64,
     /// Rows that are expected to pass the filter.
     pub estimated_rows: u64,
     /// Segments by the placement that the price model alone would choose on an idle cluster.
     pub planned: SegmentCounts,
-    /// What zone maps of each pushed conjunct alone rule out, in the order of `pushed_filter`.
+    /// What zone maps rule out by each pushed conjunct alone, in the order of `pushed_filter`.
     pub zone_maps: Vec<ConjunctZones>,
-    /// What operators above the scan wanted of its rows while the query ran.
+    /// How operators above narrowed the scan while the query ran.
     pub runtime_filter: RuntimeFilterReport,
     /// The price of the whole scan under each placement.
     pub prices: BTreeMap<Placement, PlacementPrice>,
-    /// What happened, once it ran.
+    /// What happened, once the scan ran.
     pub actual: Option<ScanFigures>,
 }
 
-/// What one query took.
+/// The figures of one query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QueryReport {
-    /// All its scans together.
+    /// The total of all its scans.
     pub total: ScanFigures,
     /// Time from the statement to the plan.
     pub planning: Duration,
     /// Time from the statement to the last row.
     pub elapsed: Duration,
-    /// What it took above the scans.
+    /// The memory outside of the scans.
     pub memory: MemoryFigures,
 }

@@ -1,7 +1,7 @@
-//! What is a scan, as plain data?
+//! A scan as plain data.
 //!
-//! Everything a worker needs to run a part of a scan, and nothing that is bound to this process: a
-//! request can be stored, compared and sent.
+//! A [`ScanRequest`] holds everything a worker needs to run a part of a scan, and nothing that is
+//! bound to this process: it can be stored, compared and sent.
 
 use rackscan_format::{
     ids::{NodeId, SegmentId},
@@ -10,32 +10,32 @@ use rackscan_format::{
 use rackscan_planner::Policy;
 use serde::{Deserialize, Serialize};
 
-/// One segment and where it lives.
+/// A segment and the node that stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SegmentPlace {
     /// The node whose devices hold it.
     pub node: NodeId,
-    /// Which one.
+    /// The segment's number in its table.
     pub segment: SegmentId,
-    /// Its rows.
+    /// How many rows it has.
     pub rows: u32,
 }
 
 /// A whole scan of one table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanRequest {
-    /// The table's name, for people; the program names the load.
+    /// The table's name, for people; the program names the exact load of the table.
     pub table: String,
     /// What each segment's scan computes.
     pub program: ScanProgram,
-    /// The segments of each partition, in the order they are scanned.
+    /// The segments of each partition, in scan order.
     pub partitions: Vec<Vec<SegmentPlace>>,
-    /// Who decides where they are scanned.
+    /// The policy of placements.
     pub policy: Policy,
 }
 
 impl ScanRequest {
-    /// All segments.
+    /// The number of segments.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.partitions.iter().map(Vec::len).sum()
@@ -45,7 +45,7 @@ impl ScanRequest {
 /// Deals segments to `partitions` so that each gets about the same number of rows and starts on
 /// another node.
 ///
-/// Nodes take turns, so that one partition's consecutive segments keep several nodes busy.
+/// Nodes take turns, so that consecutive segments of one partition keep several nodes busy.
 #[must_use]
 pub(crate) fn distribute(mut segments: Vec<SegmentPlace>, partitions: usize) -> Vec<Vec<SegmentPlace>> {
     let partitions = partitions.clamp(1, segments.len().max(1));

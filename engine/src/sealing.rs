@@ -1,22 +1,23 @@
-//! How do changed rows become segments, while others read and write?
+//! Flushes tables: moves changed rows into new segments while others read and write. (The code says
+//! `seal` for flush.)
 //!
 //! ```text
-//! rows as of now, and  -> new segments, stored by the nodes; nobody sees them                             readers and writers go on
+//! rows as of now, and  -> new segments, stored by the nodes, not visible yet                              readers and writers go on
 //!   of worn segments
-//! close                -> homes prepare nothing more of the table; what is prepared ends                  writers wait
-//! rows changed since   -> more segments; every old segment is kept, with the rows that it has no more     writers wait
-//! publish              -> the new version takes the table's place                                           whoever waited writes to that
-//! empty                -> homes forget what has moved; the memory is free
+//! close                -> participants prepare nothing more of the table; what is prepared ends           writers wait
+//! rows changed since   -> more segments; every old segment is kept, with its withheld rows                writers wait
+//! publish              -> the new version takes the table's place                                         waiting writers write to that
+//! empty                -> participants drop the moved rows and free their memory
 //! ```
 //!
 //! Invariants
-//! - Nothing acknowledged is lost: between the closing and the publication nobody can write, and
-//!   what was acknowledged before is in the second half.
-//! - A closed table stays closed until a new version is there. If the one who closed it is gone,
-//!   the next one who wants to write seals it.
-//! - Of two who seal one table, one publishes; the other's segments are forgotten. The first node
-//!   of the table decides.
-//! - Readers keep what they began with: segments of both tables are the same pages, and one that is
+//! - Nothing acknowledged is lost: between close and publication nobody can write, and what was
+//!   acknowledged before is in the second batch of segments.
+//! - A closed table stays closed until a new version is there. If the engine that closed it is
+//!   gone, the next one that wants to write flushes it.
+//! - If two flush one table at the same time, one publishes and the other's segments are dropped.
+//!   The first node of the table decides.
+//! - Readers keep what they began with: both versions have the same pages, and a segment that is
 //!   left out had no rows left ([`compaction`]).
 
 mod background;
@@ -49,25 +50,25 @@ use std::{
 };
 use work::{Work, Written};
 
-/// What a new version is to derive from its rows.
+/// What a new version derives from its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivations {
-    /// The table for which this was worked out.
+    /// The table for which this was made.
     pub(crate) of: TableId,
-    /// All of it. Bases of sums are chosen by whoever writes the new version.
+    /// All derived definitions. The bases of sums are chosen when the new version is written.
     pub(crate) derived: Vec<DerivedDefinition>,
-    /// The statements by which new views are created, by name.
+    /// The statements that create new views, by name.
     pub(crate) sources: BTreeMap<String, String>,
 }
 
-/// What sealing a table came to.
+/// The result of flushing a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
     /// The table.
     pub table: String,
-    /// Rows that lie in segments now and did not before.
+    /// Changed rows that were moved into segments.
     pub rows: u64,
-    /// Rows that were written anew, because little was left in their segments.
+    /// Rows that were written again, because few rows were left in their segments.
     pub rewritten: u64,
     /// Segments that were written.
     pub segments: usize,
@@ -75,38 +76,38 @@ pub struct Sealed {
     pub stored_bytes: u64,
     /// How long it took.
     pub elapsed: Duration,
-    /// For how long of that nobody could write to the table.
+    /// The part of that time in which the table took no writes.
     pub closed: Duration,
 }
 
-/// What has become of a sealing.
+/// The outcome of a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealOutcome {
     /// No row of the table had changed.
     Nothing,
-    /// It is done.
+    /// The table was flushed.
     Sealed(Sealed),
-    /// Somebody else was faster: the table was sealed, loaded or dropped meanwhile.
+    /// Another engine was faster: the table was flushed, loaded or dropped meanwhile.
     Overtaken,
 }
 
-/// Seals tables. Copies share what is under way in the background.
+/// Flushes tables. Clones share the flush that runs in the background.
 #[derive(Clone)]
 pub(crate) struct Sealer {
     cluster: Cluster,
-    /// How segments are read that are written anew.
+    /// The DataFusion state that reads segments whose rows are written again.
     reading: Arc<SessionState>,
     tables: Arc<Tables>,
     changes: Arc<Changes>,
     background: Arc<Mutex<Background>>,
 }
 
-/// A table, and what takes its place.
+/// A table, and the definition of its new version.
 struct Replacement<'t> {
     table: &'t Table,
-    /// But for its id.
+    /// Complete except for its id.
     definition: TableDefinition,
-    /// The statements by which new views are created, by name.
+    /// The statements that create new views, by name.
     sources: BTreeMap<String, String>,
 }
 
@@ -120,19 +121,19 @@ impl Sealer {
         Self { cluster, reading: Arc::new(reading), tables, changes, background: Arc::default() }
     }
 
-    /// Seals a table's changed rows.
+    /// Flushes a table's changed rows.
     pub(crate) async fn seal(&self, name: &str) -> Result<SealOutcome, EngineError> {
         let outcome = self.run(name, None).await?;
         self.tend_indexes_if_possible(name).await;
         Ok(outcome)
     }
 
-    /// The same, into a new version that derives something else. Its indexes are not tended.
+    /// The same, into a new version with other derived definitions. Its indexes are not updated.
     pub(crate) async fn derive(&self, name: &str, to: Derivations) -> Result<SealOutcome, EngineError> {
         self.run(name, Some(to)).await
     }
 
-    /// What indexes do not know is scanned.
+    /// Failures are only logged: segments that an index does not cover are scanned.
     async fn tend_indexes_if_possible(&self, name: &str) {
         if let Err(error) = self.tend_indexes(name).await {
             tracing::warn!(table = name, %error, "sealed; its indexes do not know all of it yet");
@@ -144,7 +145,7 @@ impl Sealer {
         self.changes.catch_up(&self.tables).await?;
         let table = match self.tables.moment().stored(name) {
             None => return Ok(SealOutcome::Overtaken),
-            // It goes with its table.
+            // A view is flushed together with its table.
             Some(Known::View(_)) if to.is_none() => return Ok(SealOutcome::Nothing),
             Some(known) => Arc::clone(known.whole()?),
         };
@@ -169,14 +170,14 @@ impl Sealer {
             Err(error) => return self.overtaken(name, id, error).await,
         };
         let Written { rows, rewritten, segments, stored_bytes } = written;
-        // From here on the table is sealed. What homes still have of it is emptied by whoever looks
-        // for that next, if not now.
+        // From here on the table is flushed. If participants cannot drop its rows now, the next
+        // sweep does.
         if let Err(error) = self.changes.empty(id).await {
-            tracing::warn!(table = name, %error, "sealed; what homes have of it is not emptied yet");
+            tracing::warn!(table = name, %error, "sealed; participants have not dropped its changed rows yet");
         }
         self.changes.renew(&self.tables).await?;
         if let Err(error) = self.drop_orphans().await {
-            tracing::warn!(table = name, %error, "sealed; what its views were based on before is not dropped yet");
+            tracing::warn!(table = name, %error, "sealed; the former bases of its views are not dropped yet");
         }
         let elapsed = began.elapsed();
         let table = name.to_owned();
@@ -185,9 +186,9 @@ impl Sealer {
         Ok(SealOutcome::Sealed(sealed))
     }
 
-    /// Writes and publishes the new version of a table with these changed rows and those of its
-    /// worn segments, without the emptied ones. What was written, and for how long the table was
-    /// closed; `None` if its rows have moved away meanwhile.
+    /// Writes and publishes the new version of a table, with these changed rows and those of its
+    /// worn segments, without the emptied ones. Returns what was written, and how long the table
+    /// was closed; `None` if its rows were moved by another flush meanwhile.
     async fn succeed(
         &self,
         replacement: &Replacement<'_>,
@@ -203,9 +204,11 @@ impl Sealer {
         work = work.store(Arc::new(all), every).await?;
         work.written.rows -= rewritten;
         work.written.rewritten = rewritten;
-        // What is too much for a base is too much before anybody has to wait.
+        // Bases are computed before the close as well: what is too large for one fails before
+        // writers have to wait.
         self.bases(replacement, work.load.definition()).await?;
-        // Nobody has to wait for the parity of what is stored by now.
+        // Parity of what is stored by now is written before the close, so that writers do not wait
+        // for it.
         work.load.protect().await.map_err(EngineError::Catalog)?;
         let closed = Instant::now();
         self.changes.close(id, work.load.definition().id).await?;
@@ -221,7 +224,7 @@ impl Sealer {
         Ok(Some((written, closed.elapsed())))
     }
 
-    /// These rows, and those of worn segments that have not changed; how many the latter are.
+    /// Adds the unchanged rows of worn segments. Returns how many those are.
     async fn with_rows_of(
         &self,
         table: &Table,
@@ -242,11 +245,10 @@ impl Sealer {
         Ok((all, rewritten))
     }
 
-    /// The rows of segments that a table has and did not have `before`, where nobody has changed
-    /// them.
+    /// The unchanged rows of segments that `now` has and `before` did not have.
     ///
     /// # Errors
-    /// [`EngineError::Conflict`] if those are too many to be looked through.
+    /// [`EngineError::Conflict`] if there are too many to be searched.
     pub(crate) async fn rows_since(&self, before: &Table, now: &Table) -> Result<TableRows, EngineError> {
         let new = new_segments(&before.snapshot, &now.snapshot);
         if new.is_empty() {
@@ -259,7 +261,7 @@ impl Sealer {
         compaction::rows_of(&self.reading, now, &new).await
     }
 
-    /// There is no new version by us: perhaps because there is another one.
+    /// This engine publishes no new version, perhaps because another one did.
     async fn overtaken(
         &self,
         name: &str,
@@ -268,7 +270,7 @@ impl Sealer {
     ) -> Result<SealOutcome, EngineError> {
         self.changes.renew(&self.tables).await?;
         let is_there = self.tables.moment().id(name) == Some(id);
-        // Another new version is decided for, or is about to be: nodes have forgotten ours for it.
+        // Another new version is chosen, or about to be, so nodes have dropped ours.
         let is_forgotten = matches!(
             &error,
             EngineError::Catalog(ClientError::Refused { refusal, .. })
@@ -277,8 +279,8 @@ impl Sealer {
         if is_there && !is_forgotten { Err(error) } else { Ok(SealOutcome::Overtaken) }
     }
 
-    /// Waits until there is another table in place of the one with the id `before`. If nobody seems
-    /// to be making one, makes it.
+    /// Waits for the version after the table with the id `before`. If no engine seems to be writing
+    /// it, flushes the table itself.
     pub(crate) async fn wait_for_new_version(
         &self,
         name: &str,
@@ -291,14 +293,15 @@ impl Sealer {
                 return Ok(());
             }
             if Instant::now() >= until {
-                // Whoever closed it is gone, or slow; then one of us is overtaken.
+                // The engine that closed the table is gone or slow. In the latter case one of the
+                // two is overtaken.
                 return self.run(name, None).await.map(drop);
             }
             tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
         }
     }
 
-    /// Lets homes forget rows of tables that are not there any more; how many tables.
+    /// Makes participants drop the rows of dropped tables. Returns the number of tables.
     pub(crate) async fn sweep(&self) -> Result<usize, EngineError> {
         self.changes.renew(&self.tables).await?;
         let left = self.changes.left_behind();

@@ -1,4 +1,4 @@
-//! How does a user's SQL become an answer?
+//! Runs a user's SQL and returns its answer.
 //!
 //! ```text
 //! text -> one statement -> DataFusion's plan -> scans placed and run -> batches, and a report of the scans
@@ -8,8 +8,8 @@
 //! Invariants
 //! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of
 //!   the catalog.
-//! - A statement sees all that was acknowledged before it began; in a transaction, all statements
-//!   see what the first one could.
+//! - A statement sees all writes that were acknowledged before it began; in a transaction, all
+//!   statements see what the first one could.
 //! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
 
 mod answers;
@@ -82,28 +82,27 @@ pub(crate) const SCHEMA: &str = "public";
 /// How an engine runs queries.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Who decides where scans run, unless a query says otherwise.
+    /// The policy of placements, unless a query has its own.
     pub policy: Policy,
-    /// Partitions of a plan: threads that work on one query.
+    /// Partitions of a plan: the threads that work on one query.
     pub threads: usize,
     /// The constants of the cost model.
     pub calibration: Calibration,
-    /// Bytes that operators above the scans (joins, aggregations, sorts) may hold, of all queries
-    /// at a time; unbounded if absent.
+    /// Bytes that operators above the scans (joins, aggregations, sorts) of all queries may hold
+    /// together; unlimited if `None`.
     pub memory_bytes: Option<usize>,
-    /// Where they write what does not fit; the system's folder for temporary files if absent.
+    /// Where they write what does not fit; the system's temporary folder if `None`.
     pub spill: Option<SpillOptions>,
     /// When aggregations run inside scans.
     pub aggregates: AggregatePushdown,
-    /// Segments of one partition that are on their way at a time, from 1 to 64.
+    /// Segments of one partition in flight at a time, from 1 to 64.
     pub segments_in_flight: usize,
     /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A
-    /// segment needs one block of each column at least, whatever its share.
+    /// segment needs at least one block of each column, whatever its share.
     pub partition_page_bytes: usize,
     /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
     pub narrowed_rows_min: u64,
-    /// Changed rows of a table from which on they are sealed into segments in the background; never
-    /// if absent.
+    /// Changed rows of a table from which on it is flushed in the background; never if `None`.
     pub seal_rows_min: Option<u64>,
 }
 
@@ -124,7 +123,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// SQL over one cluster.
+/// An SQL engine over one cluster.
 pub struct Engine {
     cluster: Cluster,
     devices: LocalDevices,
@@ -140,14 +139,14 @@ pub struct Engine {
     queries: AtomicU64,
 }
 
-/// A query's whole answer.
+/// The whole answer of a query.
 #[derive(Debug)]
 pub struct QueryOutcome {
     /// Names and types of the columns.
     pub schema: SchemaRef,
     /// The rows.
     pub batches: Vec<RecordBatch>,
-    /// What the scans did, and how long it all took.
+    /// What the scans did, and how long the query took.
     pub report: QueryReport,
     plan: Option<Arc<dyn ExecutionPlan>>,
 }
@@ -159,8 +158,7 @@ impl QueryOutcome {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// Everything that can be said of each scan, in the order of the plan: worked out anew by each
-    /// call.
+    /// The report of each scan, in the order of the plan. It is computed by each call.
     #[must_use]
     pub fn scans(&self) -> Vec<ScanReport> {
         self.plan.as_ref().map(|plan| explain_plan(plan).scans).unwrap_or_default()
@@ -173,7 +171,7 @@ impl Engine {
     /// Reads the cluster's catalog and gets ready for queries.
     ///
     /// # Errors
-    /// When the catalog cannot be read, or options are unusable.
+    /// The catalog cannot be read, or options are unusable.
     pub async fn open(cluster: Cluster, options: EngineOptions) -> Result<Self, EngineError> {
         options.calibration.verify()?;
         let tables = Arc::new(Tables::default());
@@ -210,16 +208,16 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Reads the catalog again, so that tables loaded or dropped since are seen, and rows that were
-    /// changed.
+    /// Reads the catalog and the changed rows again, so that tables loaded or dropped since are
+    /// seen.
     ///
     /// # Errors
-    /// When it cannot be read; the engine then keeps the catalog it has.
+    /// They cannot be read. The engine then keeps the catalog it has.
     pub fn refresh<'a>(&'a self) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move { self.changes.renew(&self.tables).await })
     }
 
-    /// All tables with everything that was acknowledged before this was called.
+    /// All tables, with all writes that were acknowledged before this call.
     async fn now(&self) -> Result<Seen, EngineError> {
         self.changes.catch_up(&self.tables).await?;
         Ok(Seen::of(self.tables.view()))
@@ -231,18 +229,18 @@ impl Engine {
         &self.cluster
     }
 
-    /// Who decides where scans of the next queries run.
+    /// The policy of placements for the next queries.
     #[must_use]
     pub fn policy(&self) -> Policy {
         *self.policy.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets someone else decide where scans of the next queries run.
+    /// Sets the policy of placements for the next queries.
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
-    /// Records the reads of the next queries, or no longer.
+    /// Sets or removes the trace in which the reads of the next queries are recorded.
     pub fn set_trace(&self, trace: Option<TraceSink>) {
         *self.trace.write().unwrap_or_else(PoisonError::into_inner) = trace;
     }
@@ -256,7 +254,7 @@ impl Engine {
     /// A table's columns and how it is stored.
     ///
     /// # Errors
-    /// When there is no such table, or a part of it is missing.
+    /// There is no such table, or a part of it is missing.
     pub fn describe(&self, table: &str) -> Result<TableDescription, EngineError> {
         let description = self.tables.description(table).ok_or_else(|| self.unknown_table(table))?;
         description.map_err(EngineError::Catalog)
@@ -265,7 +263,7 @@ impl Engine {
     /// Answers one statement.
     ///
     /// # Errors
-    /// When it is no query, cannot be planned, cannot be placed as asked, or fails while it runs.
+    /// The statement is not a query, cannot be planned or placed as asked, or fails while it runs.
     pub fn sql<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<QueryOutcome, EngineError>> {
         Box::pin(async move {
             let mut session = SqlSession::default();
@@ -281,7 +279,7 @@ impl Engine {
     /// Answers one query batch by batch.
     ///
     /// # Errors
-    /// As [`Engine::sql`]; those of running come with the batches.
+    /// As [`Engine::sql`]; errors while the query runs come with the batches.
     pub fn stream<'a>(&'a self, sql: &'a str) -> BoxFuture<'a, Result<QueryStream, EngineError>> {
         Box::pin(async move {
             let started = Instant::now();
@@ -295,7 +293,7 @@ impl Engine {
         })
     }
 
-    /// Says how a query would run, or runs it and says how it did.
+    /// Explains how a query would run, or runs it and explains how it ran.
     ///
     /// # Errors
     /// As [`Engine::sql`].
@@ -349,7 +347,7 @@ impl Engine {
     ) -> Result<QueryOutcome, EngineError> {
         let mut stream = self.run(statement, started, seen).await?;
         let mut batches = Vec::new();
-        // Rows that wait for the last one are of the query's memory, too.
+        // The rows collected for the answer count as memory of the query.
         let answer = MemoryConsumer::new("the answer").register(&stream.memory.runtime.memory_pool);
         let mut counter = RecordBatchMemoryCounter::new();
         while let Some(batch) = stream.next().await? {
@@ -362,7 +360,7 @@ impl Engine {
         Ok(QueryOutcome { schema: Arc::clone(stream.schema()), batches, report, plan })
     }
 
-    /// Plans a query and starts it: some operators read ahead from then on.
+    /// Plans a query and starts it: from then on some operators read ahead.
     async fn run(
         &self,
         statement: Statement,
@@ -389,7 +387,7 @@ impl Engine {
                 (false, true) => Some(QueryHold::now(&self.cluster, &tables).await),
                 (false, false) => Some(QueryHold::later(&self.cluster, tables)),
             };
-            // An INSERT is planned as the rows that it is about.
+            // An INSERT is planned as the query for its rows.
             let logical = match logical {
                 LogicalPlan::Dml(insert) => {
                     check_inserted(&insert)?;
@@ -401,7 +399,7 @@ impl Engine {
                 return Ok((plan, told, logical));
             }
             // DataFusion estimates filters by the bounds of columns, and fails where a bound cannot
-            // be cast though every row can.
+            // be cast although every row can. So the query is planned again without bounds.
             let mut withheld = self.state_for(policy, time, &span, Bounds::Withheld);
             withheld.register_catalog_list(Arc::clone(told.catalog_list()));
             let plan = withheld.create_physical_plan(&logical).await;
@@ -443,7 +441,7 @@ impl Engine {
         rewrite(&mut statement)?;
         let references = state.resolve_table_references(&statement).map_err(EngineError::from_datafusion)?;
         if !seen.is_fixed && references.iter().any(|reference| is_missing(reference, &seen.view, state)) {
-            // It may have been loaded since the catalog was read.
+            // The table may have been loaded since the catalog was read.
             self.refresh().await?;
             seen.view = self.now().await?.view;
         }
@@ -469,7 +467,7 @@ impl Engine {
         EngineError::UnknownTable { name: name.to_owned(), near: near_names(name, &names) }
     }
 
-    /// Parses a text that must be one statement of a kind that is answered.
+    /// Parses a text that must be one statement of a supported kind.
     fn statement(&self, sql: &str) -> Result<Parsed, EngineError> {
         classify(Self::parse(sql)?)
     }

@@ -1,13 +1,12 @@
-//! Which segments does a table have, and what do their directories say about its values?
+//! The segments of a table, and what their directories say about its values.
 //!
 //! Invariants
 //! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
 //! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates
-//!   to DataFusion; the number of rows and of nulls is exact unless rows are withheld.
-//! - A row that is withheld comes out of no scan of its segment, and every one of them is a row
-//!   that its segment has. A segment without any other is not scanned.
-//! - Runs of changed rows are segments like the others but for where their pages are: here, in
-//!   memory.
+//!   to DataFusion. The number of rows and of nulls is exact unless rows are withheld.
+//! - A withheld row comes out of no scan of its segment, and every withheld row is a row of its
+//!   segment. A segment whose rows are all withheld is not scanned.
+//! - Runs of changed rows are like segments, except that their pages are in the engine's memory.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
 use datafusion::{
@@ -28,23 +27,23 @@ use std::{
     sync::Arc,
 };
 
-/// Where segments are said to be that are here in memory; clusters have fewer nodes.
+/// The node number of segments that are in the engine's memory; clusters have fewer nodes.
 pub(crate) const HERE: NodeId = NodeId(u16::MAX);
 
-/// One published table at one moment.
+/// One published table at one point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct TableSnapshot {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) schema: SchemaRef,
     pub(crate) segments: BTreeMap<SegmentId, (NodeId, Arc<SegmentDirectory>)>,
-    /// Of segments that have such, the rows that are not there any more: they were updated or
-    /// deleted.
+    /// The withheld rows of segments that have some: rows that were updated or deleted.
     pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
-    /// Those of them that nodes keep with the segments: what was sealed.
+    /// Those of them that nodes store with the segments, as of the last flush.
     pub(crate) sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
-    /// Of segments that are here in memory, the pages.
+    /// The pages of segments that are in memory.
     pub(crate) runs: BTreeMap<SegmentId, Arc<Run>>,
-    /// Of each column, in order; worked out once, because every plan asks.
+    /// The bounds of each column, in order. They are computed once, because every plan asks for
+    /// them.
     bounds: Vec<ColumnBounds>,
 }
 
@@ -55,12 +54,12 @@ pub(crate) struct ColumnBounds {
     pub(crate) max: Option<ZoneValue>,
     pub(crate) nulls: u64,
     pub(crate) stored_bytes: u64,
-    /// Whether there is any value that is not null.
+    /// Whether there is a value that is not null.
     has_values: bool,
 }
 
 impl ColumnBounds {
-    /// Over all pages of a column.
+    /// The bounds over all pages of a column.
     fn of<'d>(column: ColumnId, directories: impl Iterator<Item = &'d Arc<SegmentDirectory>>) -> Self {
         let mut bounds = Self::default();
         let (mut min_known, mut max_known) = (true, true);
@@ -83,7 +82,7 @@ impl ColumnBounds {
         bounds
     }
 
-    /// Over these pages, too.
+    /// Extends the bounds by others.
     fn join(&mut self, other: Self) {
         self.nulls += other.nulls;
         self.stored_bytes += other.stored_bytes;
@@ -121,10 +120,10 @@ impl TableSnapshot {
         snapshot
     }
 
-    /// The same table, of whose segments these rows were sealed as gone.
+    /// The same table, with these rows withheld by nodes as of the last flush.
     ///
     /// # Errors
-    /// When a row is of no segment of the table.
+    /// A row is in no segment of the table.
     pub(crate) fn sealed(
         &self,
         sealed: BTreeMap<SegmentId, Arc<WithheldRows>>,
@@ -133,11 +132,10 @@ impl TableSnapshot {
         Ok(Self { sealed: Arc::new(over.withheld.clone()), ..over })
     }
 
-    /// The same table with what lies over its segments: some rows are not there any more, others
-    /// are beside them.
+    /// The same table with a layer over it, which withholds some rows and adds others.
     ///
     /// # Errors
-    /// When a row is of no segment of the table.
+    /// A row is in no segment of the table.
     pub(crate) fn under(&self, layer: &LayerView) -> Result<Self, WithheldError> {
         let mut over = self.clone();
         for run in &layer.runs {
@@ -151,10 +149,10 @@ impl TableSnapshot {
         over.withholding(layer.withheld.clone())
     }
 
-    /// The same table at a moment when these rows, and no others, are not there any more.
+    /// The same table with exactly these rows withheld.
     ///
     /// # Errors
-    /// When a row is of no segment of the table.
+    /// A row is in no segment of the table.
     pub(crate) fn withholding(
         &self,
         mut withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
@@ -175,8 +173,8 @@ impl TableSnapshot {
         part
     }
 
-    /// Where each segment lives of which there are rows. Of the others nothing is asked: a node may
-    /// not have them any more.
+    /// The node of each segment that has rows. Segments without any are left out, as nodes may no
+    /// longer have them.
     pub(crate) fn places(&self) -> Vec<SegmentPlace> {
         let left = self.segments.iter().filter(|(segment, _)| self.rows_left(**segment) > 0);
         let places = left.map(|(&segment, (node, directory))| SegmentPlace {
@@ -187,43 +185,42 @@ impl TableSnapshot {
         places.collect()
     }
 
-    /// Rows of a segment that are there.
+    /// Rows of a segment that are not withheld.
     pub(crate) fn rows_left(&self, segment: SegmentId) -> u32 {
         let rows = self.segments.get(&segment).map_or(0, |(_, directory)| directory.rows);
         rows.saturating_sub(self.withheld.get(&segment).map_or(0, |withheld| withheld.count()))
     }
 
-    /// Rows of all segments that are there.
+    /// Rows of all segments that are not withheld.
     pub(crate) fn rows(&self) -> u64 {
         let rows: u64 = self.segments.values().map(|(_, directory)| u64::from(directory.rows)).sum();
         let withheld: u64 = self.withheld.values().map(|rows| u64::from(rows.count())).sum();
         rows.saturating_sub(withheld)
     }
 
-    /// The segments that nodes have.
+    /// The segments that nodes store.
     pub(crate) fn stored(&self) -> impl Iterator<Item = &(NodeId, Arc<SegmentDirectory>)> {
         self.segments.values().filter(|(node, _)| *node != HERE)
     }
 
-    /// Rows of stored segments that are not there any more, and were when they were stored or
-    /// sealed.
+    /// Rows of stored segments that were withheld since they were stored or flushed.
     pub(crate) fn rows_withheld(&self) -> u64 {
         let sealed: u64 = self.sealed.values().map(|rows| u64::from(rows.count())).sum();
         self.rows_gone() - sealed
     }
 
-    /// Rows beside the stored segments.
+    /// Changed rows that are in no stored segment.
     pub(crate) fn rows_beside(&self) -> u64 {
         self.rows() + self.rows_gone() - self.rows_stored()
     }
 
-    /// Rows of stored segments that are not there any more.
+    /// Withheld rows of stored segments.
     fn rows_gone(&self) -> u64 {
         let stored = self.withheld.iter().filter(|(segment, _)| !self.runs.contains_key(segment));
         stored.map(|(_, rows)| u64::from(rows.count())).sum()
     }
 
-    /// Rows of stored segments, with those that are not there any more.
+    /// Rows of stored segments, withheld ones included.
     fn rows_stored(&self) -> u64 {
         self.stored().map(|(_, directory)| u64::from(directory.rows)).sum()
     }
@@ -233,7 +230,7 @@ impl TableSnapshot {
         self.segments.values().map(|(_, directory)| directory.stored_bytes()).sum()
     }
 
-    /// What the zone maps say about a whole column; nothing of a column that the table does not
+    /// What the zone maps say about a whole column; nothing for a column that the table does not
     /// have.
     pub(crate) fn bounds(&self, column: ColumnId) -> &ColumnBounds {
         static UNKNOWN: ColumnBounds =
@@ -241,14 +238,14 @@ impl TableSnapshot {
         self.bounds.get(column.index()).unwrap_or(&UNKNOWN)
     }
 
-    /// What DataFusion may know of the whole table, column by column.
+    /// The statistics of the whole table for DataFusion, column by column.
     pub(crate) fn statistics(&self) -> Statistics {
         let statistics = self.statistics_of_segments();
         if self.withheld.is_empty() {
             return statistics;
         }
-        // Which values the withheld rows had, zone maps do not tell; nothing is answered from what
-        // was counted with them.
+        // Zone maps do not tell which values the withheld rows had, so nothing may be answered from
+        // the counts.
         let columns = statistics.column_statistics.into_iter().map(ColumnStatistics::to_inexact);
         Statistics {
             num_rows: statistics.num_rows.to_inexact(),
@@ -292,8 +289,8 @@ fn column_statistics(column_type: ColumnType, bounds: &ColumnBounds, rows: usize
     }
 }
 
-/// A bound as a value of the column's type; `None` when it is no such value (a text cut inside a
-/// character).
+/// A bound as a value of the column's type; `None` if it is not a valid value (a text that was cut
+/// inside a character).
 pub(crate) fn zone_scalar(column_type: ColumnType, value: &ZoneValue) -> Option<ScalarValue> {
     Some(match (column_type, value) {
         (ColumnType::Boolean, ZoneValue::Integer(value)) => ScalarValue::Boolean(Some(*value != 0)),

@@ -1,6 +1,4 @@
-//! How does a scan program read as SQL?
-//!
-//! For EXPLAIN and for logs: never parsed again.
+//! Writes a scan program as SQL, for EXPLAIN and logs. The text is never parsed again.
 
 use datafusion::arrow::{
     datatypes::{DECIMAL128_MAX_PRECISION, Decimal128Type, DecimalType},
@@ -13,7 +11,7 @@ use rackscan_format::{
     schema::TableDefinition,
 };
 
-/// Values of an IN set that are shown.
+/// How many values of an IN set are shown.
 const SET_SHOWN_MAX: usize = 12;
 
 /// Writes a program's expressions with the table's column names.
@@ -27,7 +25,7 @@ impl<'a> SqlText<'a> {
         Self { program, table }
     }
 
-    /// The filter's conjuncts; none when every row passes.
+    /// The filter's conjuncts; empty when every row passes.
     pub(crate) fn filter(&self) -> Vec<String> {
         self.program.filter.iter().map(|&node| self.node(node)).collect()
     }
@@ -41,7 +39,7 @@ impl<'a> SqlText<'a> {
             .collect()
     }
 
-    /// The aggregates and then the keys, for a scan that puts out groups.
+    /// The aggregates and then the keys, for a scan that returns groups.
     pub(crate) fn groups(&self) -> Option<(Vec<String>, Vec<String>)> {
         let Output::Groups { keys, aggregates } = &self.program.output else { return None };
         let aggregates = aggregates.iter().map(|aggregate| self.aggregate(aggregate)).collect();

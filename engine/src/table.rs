@@ -1,6 +1,6 @@
-//! How is one table scanned by DataFusion's plans?
+//! A table as DataFusion's plans scan it.
 //!
-//! Invariant: a table never changes; another moment has another one.
+//! Invariant: a table never changes; at another point in time there is another one.
 
 use crate::{
     exec::{QueryContext, ScanExec},
@@ -41,23 +41,23 @@ use rackscan_format::{
 use rackscan_ramp::timestamp::Timestamp;
 use std::sync::Arc;
 
-/// A published table, in one line.
+/// A line about a published table, for lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
     /// Its name.
     pub name: String,
-    /// Its rows.
+    /// How many rows it has.
     pub rows: u64,
-    /// Its columns.
+    /// How many columns it has.
     pub columns: usize,
-    /// Its segments.
+    /// How many segments it has.
     pub segments: usize,
-    /// The nodes that hold it.
+    /// How many nodes store it.
     pub nodes: usize,
     /// Its stored bytes.
     pub stored_bytes: u64,
-    /// Rows of its segments that were updated or deleted, and rows beside them that were inserted
-    /// or updated.
+    /// Rows of its segments that were updated or deleted, plus changed rows that are in no segment
+    /// yet.
     pub changed_rows: u64,
     /// Where its rows came from.
     pub source: String,
@@ -70,7 +70,7 @@ pub struct TableInfo {
 pub struct TableDescription {
     /// The definition.
     pub definition: Arc<TableDefinition>,
-    /// The line of [`TableInfo`].
+    /// The line about the table.
     pub info: TableInfo,
     /// The columns, in order.
     pub columns: Vec<ColumnDescription>,
@@ -96,11 +96,11 @@ pub struct ColumnDescription {
 pub(crate) struct Table {
     pub(crate) snapshot: Arc<TableSnapshot>,
     statistics: Statistics,
-    /// What lies over it, in the snapshot already.
+    /// The layer of changed rows over it, which the snapshot includes.
     layer: Arc<LayerView>,
-    /// Its columns, and the places of rows behind them if those are wanted.
+    /// Its columns, and a last column with the places of rows if those are wanted.
     schema: SchemaRef,
-    /// Where rows of its segments are found by values.
+    /// The indexes over its segments.
     indexes: Arc<Vec<TableIndex>>,
 }
 
@@ -112,7 +112,7 @@ impl Table {
         Self::over(snapshot, LayerView::default())
     }
 
-    /// A table whose snapshot is under a layer.
+    /// A table whose snapshot has this layer over it.
     pub(crate) fn over(snapshot: TableSnapshot, layer: LayerView) -> Self {
         let (statistics, schema) = (snapshot.statistics(), Arc::clone(&snapshot.schema));
         let (snapshot, layer) = (Arc::new(snapshot), Arc::new(layer));
@@ -124,12 +124,12 @@ impl Table {
         Self { indexes, ..self }
     }
 
-    /// Where rows of its segments are found by values.
+    /// The indexes over its segments.
     pub(crate) fn indexes(&self) -> &Arc<Vec<TableIndex>> {
         &self.indexes
     }
 
-    /// What the first index says that is asked for anything by these filters.
+    /// A lookup in the first index of which these filters ask for values.
     async fn lookup(&self, filters: &[Expr], state: &dyn Session) -> Result<Option<Arc<Lookup>>> {
         for index in self.indexes.iter() {
             if let Some(lookup) = Lookup::of(index, filters, state).await? {
@@ -139,7 +139,7 @@ impl Table {
         Ok(None)
     }
 
-    /// The same table with a column more, in which each row's place is.
+    /// The same table with one more column, the place of each row.
     pub(crate) fn with_places(&self) -> Self {
         let place = Arc::new(Field::new(PLACE_COLUMN, DataType::Int64, true));
         let fields: Vec<_> = self.snapshot.schema.fields().iter().cloned().chain([place]).collect();
@@ -147,7 +147,7 @@ impl Table {
         Self { schema: Arc::new(Schema::new(fields)), statistics, ..self.clone() }
     }
 
-    /// What lies over it when no row has changed.
+    /// The layer over the table before any row has changed.
     pub(crate) fn layer(&self) -> Layer {
         Layer::new(Arc::clone(&self.snapshot.definition), Arc::clone(&self.snapshot.sealed))
     }
@@ -161,17 +161,18 @@ impl Table {
         &self.snapshot.schema
     }
 
-    /// Which row has this place, and the timestamp of its version.
+    /// The row at this place, and the timestamp of its version.
     pub(crate) fn version(&self, place: RowPlace) -> Option<(RowIdentity, Timestamp)> {
         self.layer.version(place.segment, place.row)
     }
 
-    /// Whether this is a place in a segment, and not beside them.
+    /// Whether this is a place in a stored segment, rather than in a run of changed rows.
     pub(crate) fn is_in_segment(&self, place: RowPlace) -> bool {
         !self.snapshot.runs.contains_key(&place.segment)
     }
 
-    /// Rows of its segments that were updated or deleted, and rows beside them.
+    /// Rows of its segments that were updated or deleted, plus changed rows that are in no segment
+    /// yet.
     pub(crate) fn changed_rows(&self) -> u64 {
         self.snapshot.rows_withheld() + self.snapshot.rows_beside()
     }
@@ -209,7 +210,7 @@ impl Table {
         TableDescription { columns: columns.collect(), info: self.info(), definition }
     }
 
-    /// The conjuncts of logical filters as physical expressions over all columns of the table.
+    /// The conjuncts of a logical filter as physical expressions over all columns of the table.
     pub(crate) fn physical(&self, filter: &Expr) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
         let schema = DFSchema::try_from(Schema::clone(&self.snapshot.schema))?;
         let (properties, context) = (ExecutionProps::new(), PhysicalPlanningContext::default());
@@ -308,15 +309,15 @@ impl TableProvider for Table {
     }
 }
 
-/// The rows of a scan of which these conditions hold, too, and their first columns: a program has
-/// room for so many.
+/// Filters a scan by the conditions for which its program has no room, and keeps its first
+/// `columns` columns.
 fn filtered(
     scan: Arc<dyn ExecutionPlan>,
     mut conditions: Vec<Arc<dyn PhysicalExpr>>,
     columns: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = scan.schema();
-    // A balanced tree: what evaluates it is no deeper.
+    // A balanced tree, so that evaluating it needs little stack.
     while conditions.len() > 1 {
         let pairs = conditions.chunks(2).map(|pair| match pair {
             [left, right] => Arc::new(BinaryExpr::new(Arc::clone(left), Operator::And, Arc::clone(right)))
@@ -335,7 +336,7 @@ fn filtered(
     Ok(Arc::new(ProjectionExec::try_new(first.collect::<Vec<_>>(), Arc::new(filter))?))
 }
 
-/// What the session says about the query that is being planned.
+/// The context of the query that is being planned, from the session.
 fn query_context(config: &SessionConfig) -> Result<Arc<QueryContext>> {
     config.get_extension::<QueryContext>().ok_or_else(|| {
         DataFusionError::Internal("a scan was planned outside of an engine's query".to_owned())

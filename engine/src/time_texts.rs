@@ -1,6 +1,6 @@
-//! Constant texts of times and intervals, as arrow's parsers want them.
+//! Prepares constant texts of times and intervals for arrow's parsers.
 
-/// `2024-01-31 05:00:00` of `2024-01-31 5:00`; nothing of other texts.
+/// `2024-01-31 5:00` as `2024-01-31 05:00:00`; `None` for other texts.
 pub(crate) fn with_seconds(text: &str) -> Option<String> {
     let (date, time) = text.trim().split_once([' ', 'T'])?;
     let (hours, minutes) = time.trim().split_once(':')?;
@@ -8,7 +8,7 @@ pub(crate) fn with_seconds(text: &str) -> Option<String> {
     is_time.then(|| format!("{date} {hours:0>2}:{minutes}:00"))
 }
 
-/// `1 day 2 hours 3 minutes 4.5 seconds` of `1 day 02:03:04.5`; nothing of other texts.
+/// `1 day 02:03:04.5` as `1 day 2 hours 3 minutes 4.5 seconds`; `None` for other texts.
 pub(crate) fn interval(text: &str) -> Option<String> {
     let text = text.trim();
     let (before, time) = text.rsplit_once(' ').unwrap_or(("", text));

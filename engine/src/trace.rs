@@ -1,13 +1,13 @@
-//! How do the reads of queries get into a file?
+//! Writes the reads of queries to a trace file.
 //!
 //! ```text
 //! scans -- bounded channel --> a thread: puts them in order, writes them
 //! ```
 //!
 //! Invariants
-//! - Nothing that a scan gave is lost: while the channel is full the scan waits, and a file that
-//!   cannot be written is an error at the end, with how much it holds.
-//! - Memory is bounded, by the channel and by what is held to be put in order.
+//! - No record is lost: while the channel is full the scan waits, and a file that cannot be written
+//!   is an error at the end, with how much it holds.
+//! - Memory is bounded, by the channel and by the records that are held to be ordered.
 
 use rackscan_trace::{Record, Reorder, TraceError, TraceWriter, WriteFormat, limits::REORDERED_MAX};
 use std::{
@@ -17,11 +17,11 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Parts of scans that wait for the writing thread. Each has as many records as a scan reads pages
-/// at a time.
+/// Maximum parts of scans that wait for the writing thread. A part has as many records as a scan
+/// reads pages at a time.
 const PARTS_MAX: usize = 64;
 
-/// A trace that queries are recorded in.
+/// A trace file in which queries are recorded.
 #[derive(Debug)]
 pub struct TraceFile {
     path: PathBuf,
@@ -29,7 +29,7 @@ pub struct TraceFile {
     thread: JoinHandle<Result<u64, TraceError>>,
 }
 
-/// Where scans put the records of what they read.
+/// Where scans send the records of their reads.
 #[derive(Clone, Debug)]
 pub struct TraceSink {
     parts: mpsc::Sender<Part>,
@@ -43,10 +43,10 @@ enum Part {
 }
 
 impl TraceFile {
-    /// Makes the file. Its time begins now.
+    /// Creates the file. The trace's time begins now.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// It cannot be created.
     pub fn create(path: &Path, format: WriteFormat) -> Result<Self, TraceError> {
         let writer = TraceWriter::create(path, format)?;
         let (parts, received) = mpsc::channel(PARTS_MAX);
@@ -55,20 +55,20 @@ impl TraceFile {
         Ok(Self { path: path.to_owned(), sink: TraceSink { parts, begun: Instant::now() }, thread })
     }
 
-    /// Where scans put records; see [`Engine::set_trace`](crate::Engine::set_trace).
+    /// Where scans send records; see [`Engine::set_trace`](crate::Engine::set_trace).
     #[must_use]
     pub fn sink(&self) -> TraceSink {
         self.sink.clone()
     }
 
-    /// Writes what has been recorded and closes the file; says how many records it has. What comes
-    /// afterwards is not recorded.
+    /// Writes what has been recorded and closes the file. Returns how many records it has. Later
+    /// reads are not recorded.
     ///
     /// # Errors
-    /// When the file could not be written.
+    /// The file could not be written.
     pub async fn finish(self) -> Result<u64, TraceError> {
         let Self { path, sink, thread } = self;
-        // The thread takes parts until it gets this one, so it cannot have gone.
+        // The thread takes parts until it gets this one, so it is still running.
         let _ = sink.parts.send(Part::End).await;
         thread.join().unwrap_or_else(|_| {
             let error = std::io::Error::other("the thread that writes it has panicked");
@@ -84,13 +84,13 @@ impl TraceSink {
         let _ = self.parts.send(Part::Records(records)).await;
     }
 
-    /// A moment on the trace's clock.
+    /// A point in time on the trace's clock.
     pub(crate) fn at(&self, moment: Instant) -> Duration {
         moment.saturating_duration_since(self.begun)
     }
 }
 
-/// Writes what comes, and after a failure counts what would have been written.
+/// Writes the parts; after a failure it only counts the records that would have been written.
 fn write(mut writer: TraceWriter, mut parts: mpsc::Receiver<Part>) -> Result<u64, TraceError> {
     let mut order = Reorder::new(REORDERED_MAX);
     let (mut failed, mut records_given) = (None, 0_u64);

@@ -1,11 +1,33 @@
-//! What does a page, a byte, a value cost on these machines?
+//! The constants of the cost model: what a page, a byte and a value cost on these machines.
 //!
 //! Invariants (held by [`Calibration::verify`], which every reader of a file calls)
 //! - Every constant is finite and above zero.
 //! - Every constant says whether it was measured here and how; the defaults say `measured = false`.
 
-use crate::profile::Wire;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The wire by which the engine reaches a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// Shared memory on one machine.
+    Shm,
+    /// Sockets.
+    Tcp,
+    /// RDMA.
+    Verbs,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Verbs => "verbs",
+        })
+    }
+}
 
 /// One constant of the cost model. The unit is part of the field's name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,7 +97,7 @@ pub struct Calibration {
     pub shm: WireCosts,
     /// The `tcp` wire.
     pub tcp: WireCosts,
-    /// The `verbs` wire; files from before it was there have no such part.
+    /// The `verbs` wire. Calibration files older than this wire lack the table.
     #[serde(default = "WireCosts::of_verbs")]
     pub verbs: WireCosts,
     /// A core of the engine.
@@ -180,7 +202,7 @@ impl Calibration {
         Ok(toml::to_string_pretty(self).map_err(Box::new)?)
     }
 
-    /// Checks the invariants above.
+    /// Checks that every constant is finite and above 0.
     ///
     /// # Errors
     /// The first constant that is not a finite number above 0.

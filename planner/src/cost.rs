@@ -1,57 +1,58 @@
-//! How many seconds would a segment's scan take under each placement?
+//! Prices the scan of a segment: the seconds it would take under each placement.
 //!
 //! ```text
 //! resource        local    remote-fetch    remote-process
 //! device          pages    pages           pages              reads of the node's devices
 //! wire                     pages           result
-//! scan workers                             pages, then scan   a worker reads and computes by turns
-//! node's cores                             scan               slowed down by what keeps the node from computing
-//! node's share             pages           messages, scan     all that the node's processors do, of what it may use of them
+//! scan workers                             pages, then scan   a worker waits for its reads, then computes
+//! node's cores                             scan               longer where the node may not compute all the time
+//! node's CPU quota         pages           messages, scan     all CPU time of the node, divided by the processors it may use
 //! engine's cores  scan     scan            decode
 //! latency                  1-2 trips       1 trip
 //! ```
 //!
-//! Segments follow each other, so that the stages of one overlap with those of others: a placement
-//! costs what its slowest stage costs, and a little of what that hides. Before a stage begins, the
-//! work that its resource was given earlier must be done. A node whose devices are attached runs on
-//! the engine's host: its scans and the engine's share one set of cores, so that moving work
-//! between them frees nothing.
+//! Segments are scanned one after the other, so the stages of one overlap with those of others. The
+//! price of a placement is the time of its slowest stage plus a small share of the others. Work
+//! that a resource was given earlier comes first. A node whose devices are attached runs on the
+//! engine's host: both share one set of cores, so moving work between them frees nothing.
 //!
 //! Invariants
-//! - A price never falls when there is more to do, or more to be done before.
+//! - A price never falls when there is more to do or more work in flight.
 
 use crate::{
-    calibration::{Calibration, CpuCosts},
+    calibration::{Calibration, CpuCosts, Wire},
+    demand::Demand,
     placement::Placement,
-    profile::{Attachment, ClusterProfile, NodeProfile, PageDemand, ScanProfile, Wire},
+    profile::{Attachment, ClusterProfile, NodeProfile, PageDemand, ScanProfile},
 };
 use serde::{Deserialize, Serialize};
 
-/// The part of the stages hidden by the slowest one that is paid all the same: they never overlap
-/// perfectly, and of two placements with one bottleneck the one that does less besides is better.
+/// Share of a segment's total work that is added to its slowest stage: stages never overlap
+/// perfectly, and of two placements with the same bottleneck the one with less other work is
+/// better.
 const HIDDEN_SHARE: f64 = 0.2;
 
-/// The same among many segments, whose stages overlap better.
+/// The same share where many segments are in flight, whose stages overlap better.
 const PACE_HIDDEN_SHARE: f64 = 0.02;
 
-/// Round trips that take as much of a host's processors as handing a scan to a node and one of its
-/// workers and back: five threads wake each other, who then find their caches cold. Measured on
-/// Q15, whose scans take 0.1 ms a segment more of the processors in nodes than in the engine.
+/// CPU cost of passing a scan from the engine to a node, to one of its workers and back, in round
+/// trips: five threads wake each other, each with cold CPU caches. Measured on Q15, whose scans
+/// take 0.1 ms more CPU time a segment in nodes than in the engine.
 const SCAN_TRIPS: f64 = 4.0;
 
-/// Seconds of a node's processors to take a request for a scan, hand it to a worker and answer.
-/// Measured beside [`SCAN_TRIPS`]: 31 us over `shm`, 50 us over `tcp`, of a scan whose pages zone
-/// maps rule out.
+/// CPU seconds of a node to receive a scan request, hand it to a worker and answer. Measured
+/// together with [`SCAN_TRIPS`], with scans whose pages zone maps rule out: 31 us over `shm`, 50 us
+/// over `tcp`.
 const NODE_SCAN_S: f64 = 40e-6;
 /// The same for a fetch, its pages not counted: 10 us a segment over `shm`.
 const NODE_FETCH_S: f64 = 10e-6;
-/// Seconds of a node's processors for a byte that it sends over `tcp`: the kernel copies it. 0.16
-/// to 0.23 ns with 470 KB to 1.1 MB a segment and a quota of a tenth of a processor. Elsewhere the
-/// reader or an adapter takes it.
+/// CPU seconds of a node for a byte that it sends over `tcp`, where the kernel copies it. Measured:
+/// 0.16 to 0.23 ns with 470 KB to 1.1 MB a segment and a quota of a tenth of a processor. On the
+/// other wires the receiver or the adapter moves the bytes.
 const NODE_TCP_BYTE_S: f64 = 0.2e-9;
 
-/// Seconds of the engine's processors for a byte that it takes from a survivor's cell: copied out
-/// of registered memory, XORed, and both at a few GB/s.
+/// CPU seconds of the engine for a byte of a surviving cell: it is copied out of registered memory
+/// and XORed, both at a few GB/s.
 const SURVIVOR_BYTE_S: f64 = 0.4e-9;
 
 /// Why a placement cannot apply.
@@ -63,7 +64,7 @@ pub enum WhyNot {
     NoScanWorkers,
     /// The cluster has no such node.
     UnknownNode,
-    /// The node was lost, and is done without.
+    /// The node was lost, and its pages are read without it.
     NodeLost,
 }
 
@@ -78,7 +79,7 @@ impl std::fmt::Display for WhyNot {
     }
 }
 
-/// Seconds, or why not.
+/// The seconds a placement would take, or why it cannot apply.
 pub type Price = Result<f64, WhyNot>;
 
 /// A segment's price under each placement.
@@ -119,48 +120,17 @@ impl Prices {
     }
 }
 
-/// Seconds of each resource that a segment's scan takes under one placement: seconds of one core,
-/// of the whole device, of the whole wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Demand {
-    /// Of the node's devices.
-    pub device_s: f64,
-    /// Of the wire to the node.
-    pub wire_s: f64,
-    /// Of a scan worker, which also waits for what it reads.
-    pub worker_s: f64,
-    /// Of a core of the node.
-    pub node_s: f64,
-    /// Of what the node may use of its processors: all that its threads compute, messages included,
-    /// however long they are kept from it.
-    pub node_cpu_s: f64,
-    /// Of a core of the engine.
-    pub engine_s: f64,
-    /// Of waiting for messages.
-    pub latency_s: f64,
-    /// Of a core, to pass messages from thread to thread and reads to devices: counted where all
-    /// are on one host, elsewhere each has its own cores.
-    pub messages_s: f64,
-}
-
-impl Demand {
-    /// Of all resources together.
-    fn own_s(&self) -> f64 {
-        self.device_s + self.wire_s + self.node_s + self.engine_s
-    }
-}
-
-/// Of the bytes of the pages that a node is asked for, as pages or as rows, the share that comes
-/// from devices: as this scan found it, as others did lately, or as the node's cache lets expect;
-/// no more than what is not known to lie in a cache.
+/// The share of a segment's page bytes that the node must read from devices. The first of these
+/// that is known: what this scan measured, what other scans measured recently, what the node's
+/// cache leaves. At most the share that is not known to be in a cache.
 fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
-    let found = profile.measured.from_disk.or(node.pace.from_disk);
-    let expected = found.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
+    let measured = profile.measured.from_disk.or(node.pace.from_disk);
+    let expected = measured.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
     expected.min(1.0 - profile.cached.clamp(0.0, 1.0))
 }
 
-/// What a segment's scan takes under `placement`, nobody else being there. A node that the cluster
-/// does not have takes as much as an unknown one: [`price`] says that it is not there.
+/// What the scan of a segment takes under `placement` on an otherwise idle cluster. Does not check
+/// that the placement applies; [`price`] does.
 #[must_use]
 pub fn demand(
     profile: &ScanProfile,
@@ -173,12 +143,12 @@ pub fn demand(
     let trip_s = wire.round_trip_us.value * 1e-6;
     let device_s = device_seconds(profile.pages(), calibration) * node.pace.device;
     let not_cached_s = device_s * from_disk(profile, node);
-    // Small reads are bounded by what each takes of processors.
+    // The CPU time of reads is counted per read: it bounds small reads.
     let reads_s = f64::from(profile.pages().pages) * calibration.device.page_us.value * 1e-6;
     let not_cached_reads_s = reads_s * from_disk(profile, node);
     let engine_s = scan_seconds(profile, &calibration.engine) * profile.measured.engine_cpu;
-    // For a page of a lost node the same ranges of several cells are read, from devices side by
-    // side, and all of them come here.
+    // A page of a lost node is reconstructed from the same ranges of several cells. Their devices
+    // are read in parallel, and all of the bytes travel to the engine.
     let (survivors, rebuilt_s) = match profile.is_degraded(node) {
         true => (profile.rebuilt_from, bytes(profile.pages()) * profile.rebuilt_from * SURVIVOR_BYTE_S),
         false => (1.0, 0.0),
@@ -192,7 +162,7 @@ pub fn demand(
                 + sent_s(bytes(profile.pages()) * profile.measured.fetched_over_wire * survivors, node.wire),
             engine_s: engine_s + rebuilt_s,
             latency_s: f64::from(profile.fetch_round_trips()) * trip_s,
-            // Pages that are known to lie in a cache are taken from there without a message.
+            // Pages that are known to be in a cache take no message.
             messages_s: f64::from(profile.fetch_round_trips())
                 * trip_s
                 * (1.0 - profile.cached.clamp(0.0, 1.0))
@@ -216,7 +186,7 @@ pub fn demand(
     }
 }
 
-/// Seconds of a node's processors to send so many bytes.
+/// CPU seconds of a node to send `bytes`.
 fn sent_s(bytes: f64, wire: Wire) -> f64 {
     match wire {
         Wire::Tcp => bytes * NODE_TCP_BYTE_S,
@@ -224,10 +194,11 @@ fn sent_s(bytes: f64, wire: Wire) -> f64 {
     }
 }
 
-/// Seconds a segment of the node that follows many others: what its busiest resource takes, if
-/// nobody else has work for it. Every node has its part of the engine.
+/// Seconds between the ends of two segments of the node when many of them are in flight: the time
+/// of the busiest resource, other scans aside. Each node gets an equal share of the engine's cores.
 pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
-    let nodes = f64::from(u32::try_from(cluster.nodes.len().max(1)).unwrap_or(u32::MAX));
+    let nodes = u32::try_from(cluster.nodes.len()).expect("node ids have 16 bits: their number fits in u32");
+    let nodes = f64::from(nodes.max(1));
     let cores = f64::from(cluster.engine.cores.max(1)) / nodes;
     let on_host_s = match node.attachment {
         Attachment::Attached => demand.engine_s + demand.node_s + demand.messages_s,
@@ -236,7 +207,7 @@ pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfi
     let worker_s = demand.worker_s / f64::from(node.load.scan_workers.max(1));
     let stages =
         [demand.device_s, demand.wire_s, worker_s, demand.node_cpu_s / node.cpus(), on_host_s / cores];
-    stages.into_iter().fold(0.0, f64::max) + PACE_HIDDEN_SHARE * demand.own_s()
+    stages.into_iter().fold(0.0, f64::max) + PACE_HIDDEN_SHARE * demand.total_s()
 }
 
 /// Prices one segment's scan under each placement.
@@ -267,7 +238,7 @@ pub fn price(profile: &ScanProfile, cluster: &ClusterProfile, calibration: &Cali
     }
 }
 
-/// Seconds until `demand` is satisfied, behind everything that its resources have to do before.
+/// Seconds until `demand` is satisfied, including the work that its resources have in flight.
 fn seconds(
     demand: &Demand,
     profile: &ScanProfile,
@@ -276,8 +247,7 @@ fn seconds(
     calibration: &Calibration,
 ) -> f64 {
     let others = f64::from(node.load.scans_running) + f64::from(node.load.scans_queued);
-    // Nothing is known of other engines' scans but their number: they are taken for scans like this
-    // one.
+    // Only the number of other engines' scans is known: each is assumed to be like this one.
     let others_s = others * scan_seconds(profile, &calibration.node) * node.pace.cpu;
     let segments = f64::from(node.ahead.segments);
     let shared = |ahead_s| Capacity { parallel: 1.0, segments, ahead_s };
@@ -308,23 +278,24 @@ fn seconds(
     let stages = [
         shared(node.ahead.demand.device_s).until_done(demand.device_s),
         shared(node.ahead.demand.wire_s).until_done(demand.wire_s),
-        // Of one worker's turns at reading and computing, the other workers' hide the shorter.
+        // While one worker waits for its reads, others compute, so the shorter of the two is
+        // hidden.
         demand.node_s.max(workers.turn_s(demand.worker_s)),
         in_node.turn_s(demand.node_cpu_s),
         on_host.until_done(on_host_s),
     ];
     let slowest = stages.into_iter().fold(0.0, f64::max);
-    slowest + HIDDEN_SHARE * demand.own_s() + demand.latency_s
+    slowest + HIDDEN_SHARE * demand.total_s() + demand.latency_s
 }
 
-/// What the nodes on the engine's host were asked to compute.
+/// CPU seconds of this engine's work in flight at the nodes on its host.
 fn attached_ahead_s(cluster: &ClusterProfile) -> f64 {
     let attached = cluster.nodes.values().filter(|node| node.attachment == Attachment::Attached);
     attached.map(|node| node.ahead.demand.node_s + node.ahead.demand.messages_s).sum()
 }
 
-/// A resource that does `parallel` things at a time and has those of `segments` segments to do
-/// already.
+/// A resource that works on `parallel` segments at a time and has `ahead_s` seconds of work from
+/// `segments` segments in flight.
 #[derive(Clone, Copy)]
 struct Capacity {
     parallel: f64,
@@ -333,17 +304,16 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// Seconds until work that comes now is done: at least its own, which one core does.
+    /// Seconds until new work is done: at least its own time, as a segment uses one core.
     fn until_done(self, work_s: f64) -> f64 {
         work_s.max(self.turn_s(work_s))
     }
 
-    /// Seconds until the resource has done the work and what is before it. It takes turns, so that
-    /// little work does not wait for all of the much that was there already, but for as much as
-    /// itself of each.
+    /// Seconds until the resource has done new work and its share of the earlier work. The resource
+    /// is shared fairly: new work waits for at most its own length of each earlier segment.
     fn turn_s(self, work_s: f64) -> f64 {
-        let before_s = self.ahead_s.min(self.segments * work_s);
-        (before_s + work_s) / self.parallel
+        let waits_s = self.ahead_s.min(self.segments * work_s);
+        (waits_s + work_s) / self.parallel
     }
 }
 
@@ -352,7 +322,7 @@ fn bytes(demand: PageDemand) -> f64 {
     demand.bytes as f64
 }
 
-/// Seconds that devices take to read pages, as calibrated.
+/// Seconds that a node's devices take to read pages, as calibrated.
 pub(crate) fn device_seconds(demand: PageDemand, calibration: &Calibration) -> f64 {
     let by_count = f64::from(demand.pages) * calibration.device.page_us.value * 1e-6;
     by_count.max(bytes(demand) / calibration.device.bytes_per_s.value)

@@ -1,72 +1,77 @@
-//! What has a scan taught so far, and where does its next segment go?
+//! Places the segments of a scan one by one, each corrected by what the segments before it did.
 //!
 //! ```text
 //! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Feedback, Pace
 //! ```
 //!
-//! The first segments follow the price model. Whatever ends says how many rows passed, how many
-//! came out, which bytes moved and who computed for how long; the next profile is corrected by it.
-//! What is learned of a scan ends with it (`Feedback`), what is learned of a node serves the next
-//! scan too, for a while (`Pace`).
+//! The first segments follow the price model. Each segment that ends reports how many rows it
+//! scanned and returned, which bytes moved, and the CPU time of engine and node; the next profiles
+//! are corrected by that. [`Feedback`] holds what is learned about one scan and ends with it.
+//! [`Pace`] holds what is learned about a node; it serves later scans too, until it is out of date.
 //!
 //! Invariants
-//! - A forced policy is never corrected, only watched.
-//! - Of a scan's segments at most one in [`EXPLORE_EVERY`] goes elsewhere than the prices say, to a
-//!   placement not yet tried that costs at most [`EXPLORE_PRICE_MAX`] times as much and would be
-//!   faster if its wire took nothing, and none of the last [`EXPLORE_LEFT_MIN`].
-//! - Pages that would be read past a cache that may keep them, and were before, go through it once,
-//!   at most at [`KEEP_PRICE_MAX`] times the price: what is read again and again must not stay the
-//!   slowest way.
+//! - Feedback never changes a forced placement.
+//! - At most one in [`EXPLORE_EVERY`] segments of a scan is placed against the prices, to explore.
+//!   The placement is one not yet tried, costs at most [`EXPLORE_PRICE_MAX`] times the best price,
+//!   and would be the fastest if its wire took no time. A segment with fewer than
+//!   [`EXPLORE_LEFT_MIN`] segments after it does not explore.
+//! - Pages that were read past a cache that may keep them, and would be again, are read once
+//!   through the cache if that costs at most [`KEEP_PRICE_MAX`] times as much. Otherwise pages that
+//!   are read again and again would never enter the cache.
 
 use crate::{
-    calibration::Calibration,
-    cost::{Demand, Price, Prices, WhyNot, demand, device_seconds, pace_s, price, scan_seconds},
-    placement::{Decision, Placement, PlacementError, Policy, Reason, place},
-    profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile, Wire},
+    calibration::{Calibration, Wire},
+    cost::{Price, Prices, WhyNot, demand, device_seconds, pace_s, price, scan_seconds},
+    decision::{Decision, PlacementError, place},
+    demand::Demand,
+    placement::{Placement, Policy, Reason},
+    profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile},
     ratio::{PassingRatio, Ratio},
 };
 use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One segment in so many may be explored with.
+/// One in this many segments may explore another placement.
 pub const EXPLORE_EVERY: u32 = 16;
-/// A placement is explored only at less than this many times the best price.
+/// A placement is explored only if it costs at most this many times the best price.
 pub const EXPLORE_PRICE_MAX: f64 = 3.0;
-/// What is learned must serve at least so many segments.
+/// A segment explores only if at least this many segments of its node come after it and can use
+/// what is learned.
 pub const EXPLORE_LEFT_MIN: usize = 8;
-/// A node reads pages that it is to keep only at less than this many times the price of reading
-/// them past it.
+/// Pages are read through a node's cache, to be kept there, only if that costs at most this many
+/// times as much as a local read.
 pub const KEEP_PRICE_MAX: f64 = 2.0;
-/// How many times earlier a segment must end elsewhere than where most go: to change sides costs
-/// more than is known.
-const ASIDE_GAIN_MIN: f64 = 1.5;
-/// Transfers of fewer bytes say more about round trips than about the wire.
+/// A segment leaves the placement that is fastest for the whole scan only if it ends this many
+/// times sooner elsewhere: a change costs more than the model knows.
+const SWITCH_GAIN_MIN: f64 = 1.5;
+/// Transfers of fewer bytes measure round trips rather than the wire.
 const WIRE_BYTES_MIN: u64 = 128 << 10;
-/// No wire is believed to be so many times faster than calibrated: where the devices took nearly
-/// all of a wait, what is left says nothing.
+/// A wire is taken to be at most this many times faster than calibrated: where the devices took
+/// nearly all of a wait, the remainder says nothing about the wire.
 const WIRE_FASTER_MAX: f64 = 10.0;
-/// Of rows from a scan in a node: until the engine hears of them they wait for processors, too.
+/// [`WIRE_BYTES_MIN`] for the rows of a scan in a node, which also wait for processors until the
+/// engine receives them.
 const WIRE_ROW_BYTES_MIN: u64 = 256 << 10;
-/// Reads of fewer bytes say more about a single read than about the devices.
+/// Reads of fewer bytes measure the latency of a read rather than the devices' bandwidth.
 const DISK_BYTES_MIN: u64 = 128 << 10;
-/// Results of fewer rows say nothing about the bytes of a row.
+/// Fewer rows than this do not tell the average bytes of a row.
 const ROWS_MIN: u64 = 64;
-/// Shorter work says more about the clock.
+/// Shorter work measures the clock rather than the CPU.
 const CPU_S_MIN: f64 = 20e-6;
 
-/// What the scan of one segment did, whoever did it. What is not known of a placement is 0.
+/// What the scan of one segment did, under any placement. What a placement does not tell is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Rows that reached the filter.
     pub rows_scanned: u64,
     /// Rows that passed it.
     pub rows_selected: u64,
-    /// Rows (or groups) that came out.
+    /// Rows (or groups) that the scan returned.
     pub rows_out: u64,
-    /// Pages that were looked into.
+    /// Pages that the scan used.
     pub pages: PageDemand,
-    /// Bytes of them that came from devices.
+    /// Bytes of those pages that were read from devices.
     pub disk_bytes: u64,
     /// Bytes that crossed the wire.
     pub wire_bytes: u64,
@@ -74,21 +79,21 @@ pub struct Observed {
     pub engine_s: f64,
     /// CPU seconds that a scan worker computed.
     pub node_cpu_s: f64,
-    /// Seconds that it took for them, waiting for devices not counted.
+    /// Wall seconds of the same work, without the waits for devices.
     pub node_s: f64,
-    /// Seconds of the devices: of the wait, the share of one among those who waited at the same
-    /// time.
+    /// Seconds of the devices: the wait for them, divided by the number of segments that waited at
+    /// the same time.
     pub device_s: f64,
-    /// Seconds from asking for pages to having them; of a scan in the node, from its end to having
-    /// the rows.
+    /// Seconds from the request for pages to their arrival; of a scan in the node, from its end to
+    /// the arrival of the rows.
     pub wait_s: f64,
-    /// Of them, seconds until the node had read the pages.
+    /// The part of `wait_s` until the node had read the pages.
     pub read_s: f64,
-    /// How many waited so at the same time, this one included.
+    /// How many segments were in such a wait at the same time, this one included.
     pub waiting: u32,
 }
 
-/// How fast a node and the way to it have been.
+/// How fast a node, its devices and its wire are, as measured recently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
     cpu: PassingRatio,
@@ -98,9 +103,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Learns from a segment of the node that was scanned so and ended at `now_s`: seconds of the
-    /// clock by which [`Pace::factors`] is asked. Each ratio has its own age: who scans in the node
-    /// learns nothing of the way for its pages.
+    /// Learns from a segment of the node that was scanned under `placement` and ended at `now_s`,
+    /// in seconds of the clock that [`Pace::factors`] uses. Each ratio has its own age, as each
+    /// placement measures only some of them.
     #[expect(clippy::cast_precision_loss, reason = "estimates: 53 bits are plenty")]
     pub fn observe(
         &mut self,
@@ -114,7 +119,7 @@ impl Pace {
             self.cpu.observe(observed.node_s, observed.node_cpu_s, now_s);
         }
         if observed.disk_bytes >= DISK_BYTES_MIN && observed.device_s > 0.0 {
-            // What came out of a cache took no device.
+            // Bytes from a cache took no device time.
             let from_disk = observed.disk_bytes as f64 / observed.pages.bytes.max(1) as f64;
             let expected_s = device_seconds(observed.pages, calibration) * from_disk.min(1.0);
             self.device.observe(observed.device_s, expected_s, now_s);
@@ -126,13 +131,13 @@ impl Pace {
         if observed.wire_bytes >= wire_bytes_min && observed.wait_s > 0.0 {
             let costs = calibration.wire(wire);
             let expected_s = observed.wire_bytes as f64 / costs.bytes_per_s.value;
-            // Who waits alone waits for each in turn; many wait for the slowest, each for its
-            // share.
+            // Two upper estimates of the transfer time; the smaller one counts. With several
+            // fetches at a time each has its share of the wait; a single fetch waited for the
+            // reads and the round trip, too.
             let shared_s = observed.wait_s / f64::from(observed.waiting.max(1));
             let rest_s = observed.wait_s - observed.read_s - costs.round_trip_us.value * 1e-6;
             let found_s = match wire {
-                // Memory of one machine is as fast as calibrated; who waits longer waits for a
-                // processor.
+                // Shared memory is as fast as calibrated: a longer wait is one for a processor.
                 Wire::Shm => expected_s,
                 Wire::Tcp | Wire::Verbs => shared_s.min(rest_s).max(expected_s / WIRE_FASTER_MAX),
             };
@@ -150,8 +155,8 @@ impl Pace {
             fetch_known: self.wire.is_known(now_s),
             process_known: self.cpu.is_known(now_s),
             cpu: self.cpu.factor(now_s),
-            // A node that a quota stops delays all that is on its way from there at once; nothing
-            // makes a wire look faster than it is.
+            // A CPU quota that stops the node delays all transfers from it at once, and nothing
+            // makes a wire look faster than it is. So the minimum counts.
             wire: self.wire.least(now_s),
             device: self.device.factor(now_s),
             from_disk: self.from_disk.as_measured(now_s),
@@ -159,7 +164,7 @@ impl Pace {
     }
 }
 
-/// What one scan has taught while it runs, and what was tried.
+/// What was learned from the ended segments of one scan, and which placements were tried.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feedback {
     selectivity: Ratio,
@@ -176,7 +181,8 @@ pub struct Feedback {
 }
 
 impl Feedback {
-    /// Decides where the next segment is scanned; `left` of its node come after it.
+    /// Decides where the next segment is scanned. `left` is how many segments of its node come
+    /// after it.
     ///
     /// # Errors
     /// As [`place`].
@@ -193,13 +199,13 @@ impl Feedback {
         if decision.reason == Reason::Price
             && let Some(node) = cluster.nodes.get(&profile.node)
         {
-            let choice = Choice::new(&decision, &profile, node, cluster, calibration, left);
-            let explored = self.worth_trying(&choice, node, left);
+            let candidates = Candidates::new(&decision, &profile, node, cluster, calibration, left);
+            let explored = self.worth_exploring(&candidates, node, left);
             self.explored += u32::from(explored.is_some());
-            let best = choice.best().unwrap_or(decision.placement);
+            let best = candidates.best().unwrap_or(decision.placement);
             let (placement, reason) = match explored {
                 Some(explored) => (explored, Reason::Explored),
-                None if best == Placement::Local && profile.repeated && choice.may_be_kept() => {
+                None if best == Placement::Local && profile.repeated && candidates.is_caching_cheap() => {
                     (Placement::RemoteFetch, Reason::Kept)
                 }
                 None => (best, Reason::Price),
@@ -212,25 +218,29 @@ impl Feedback {
         Ok(decision)
     }
 
-    /// A placement of which nothing is known and whose price is near enough.
-    fn worth_trying(&self, choice: &Choice, node: &NodeProfile, left: usize) -> Option<Placement> {
+    /// A placement that was neither tried nor measured and may turn out to be the best, if it is
+    /// time to explore.
+    fn worth_exploring(&self, candidates: &Candidates, node: &NodeProfile, left: usize) -> Option<Placement> {
         let due = u64::from(self.decided) >= (u64::from(self.explored) + 1) * u64::from(EXPLORE_EVERY);
         if !due || left < EXPLORE_LEFT_MIN {
             return None;
         }
-        let best_s = choice.options.iter().map(|option| option.price_s).fold(f64::INFINITY, f64::min);
-        let unknown = |option: &&Way| {
-            !self.tried.contains(&(choice.node, option.placement)) && !node.pace.is_known(option.placement)
+        let options = candidates.options.as_slice();
+        let best_s = options.iter().map(|option| option.price_s).fold(f64::INFINITY, f64::min);
+        let unknown = |option: &&Candidate| {
+            !self.tried.contains(&(candidates.node, option.placement))
+                && !node.pace.is_known(option.placement)
         };
-        let pace_s = choice.options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
-        let near = choice.options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
-        // What its other resources take is known: where they alone are slower, no wire makes it
-        // worth trying.
-        let hopeful = near.filter(|option| option.hope_s < pace_s);
-        hopeful.filter(unknown).map(|option| option.placement).next()
+        let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
+        let near = options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
+        // What the resources other than the wire take is known. Where they alone are too slow, no
+        // wire is fast enough.
+        let promising = near.filter(|option| option.without_wire_s < pace_s);
+        promising.filter(unknown).map(|option| option.placement).next()
     }
 
-    /// Learns from a segment that ended: what was expected of it, uncorrected, and what it did.
+    /// Learns from a segment that ended. `expected` is its profile before [`Self::corrected`],
+    /// `observed` what it did.
     #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
     pub fn observe(
         &mut self,
@@ -242,7 +252,8 @@ impl Feedback {
         let (scanned, selected) = (observed.rows_scanned as f64, observed.rows_selected as f64);
         let rows_out = observed.rows_out as f64;
         if observed.rows_scanned > 0 {
-            // One row more on both sides: none where few were expected is no factor of infinity.
+            // One row more on both sides keeps the ratio finite where few rows are expected or
+            // selected.
             self.selectivity.observe(selected + 1.0, scanned * expected.selectivity + 1.0);
             self.output_rows.observe(rows_out + 1.0, expected.output_rows + 1.0);
             self.page_bytes.observe(observed.pages.bytes as f64, expected.pages().bytes as f64);
@@ -273,17 +284,17 @@ impl Feedback {
                 }
             }
         }
-        let wanted = observed.pages.bytes as f64;
+        let page_bytes = observed.pages.bytes as f64;
         if placement != Placement::Local {
-            self.from_disk.observe(observed.disk_bytes as f64, wanted);
+            self.from_disk.observe(observed.disk_bytes as f64, page_bytes);
         }
         if placement == Placement::RemoteFetch {
-            self.fetched_over_wire.observe(observed.wire_bytes as f64, wanted);
+            self.fetched_over_wire.observe(observed.wire_bytes as f64, page_bytes);
         }
     }
 
-    /// A profile as the segments so far suggest it. What one side took to compute is believed of
-    /// the other, too, until that has computed: the program is the same.
+    /// Corrects a profile by what the segments so far did. Until one of engine and node has scanned
+    /// a segment, the CPU ratio of the other is used for it: both run the same program.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
     pub fn corrected(&self, profile: &ScanProfile) -> ScanProfile {
@@ -306,38 +317,39 @@ impl Feedback {
         }
     }
 
-    /// How many segments were explored with.
+    /// How many segments were placed to explore.
     #[must_use]
     pub fn explored(&self) -> u32 {
         self.explored
     }
 }
 
-/// One of the placements that apply to a segment.
-struct Way {
+/// A placement that applies to a segment.
+struct Candidate {
     placement: Placement,
-    /// Seconds until it would end, behind everything that is ahead of it.
+    /// Seconds until the segment would end, including the work in flight before it.
     price_s: f64,
-    /// Seconds it would take by itself.
+    /// Seconds it would take on an idle cluster.
     alone_s: f64,
-    /// Seconds a segment if all were placed so.
+    /// Seconds per segment if all segments had this placement.
     pace_s: f64,
-    /// The same if the wire took nothing.
-    hope_s: f64,
-    /// Whether it was measured lately how fast its node is in it, or it needs no node.
+    /// The same if the wire took no time.
+    without_wire_s: f64,
+    /// Whether the node's speed under this placement was measured recently, or no node is needed.
     is_known: bool,
 }
 
-/// Which of the placements that apply, when so much is left?
-struct Choice {
+/// The placements that apply to a segment, and what the choice among them depends on.
+struct Candidates {
     node: NodeId,
-    options: Vec<Way>,
+    options: Vec<Candidate>,
+    /// Seconds until the remaining segments of the node are done, in the best placement.
     left_s: f64,
-    /// Seconds that the node may do nothing because what it may compute is used up.
+    /// For how many seconds a CPU quota may stop the node.
     held_s: f64,
 }
 
-impl Choice {
+impl Candidates {
     fn new(
         decision: &Decision,
         profile: &ScanProfile,
@@ -350,24 +362,26 @@ impl Choice {
         let alone = price(profile, &idle, calibration);
         let options = decision.prices.applicable().map(|(placement, price_s)| {
             let demand = demand(profile, node, calibration, placement);
-            Way {
+            let alone_s = alone.of(placement).clone();
+            Candidate {
                 placement,
                 price_s,
                 is_known: placement == Placement::Local || node.pace.is_known(placement),
-                alone_s: alone.of(placement).clone().unwrap_or(f64::INFINITY),
+                alone_s: alone_s.expect("a placement that applies also applies on the idle cluster"),
                 pace_s: pace_s(&demand, node, cluster),
-                hope_s: pace_s(&Demand { wire_s: 0.0, ..demand }, node, cluster),
+                without_wire_s: pace_s(&Demand { wire_s: 0.0, ..demand }, node, cluster),
             }
         });
-        let options: Vec<Way> = options.collect();
+        let options: Vec<Candidate> = options.collect();
         let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
+        // The clamp is harmless: with that many segments left, every change is early enough.
         let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
         Self { node: profile.node, options, left_s: left * pace_s, held_s: node.held_s() }
     }
 
-    /// Whether it costs little to have the node read the segment's pages, and keep them for the
-    /// next time.
-    fn may_be_kept(&self) -> bool {
+    /// Whether a fetch through the node's cache, which then keeps the pages, costs little more than
+    /// a local read.
+    fn is_caching_cheap(&self) -> bool {
         let alone_s = |placement| {
             let options = self.options.iter().filter(|option| option.placement == placement);
             options.map(|option| option.alone_s).fold(f64::INFINITY, f64::min)
@@ -375,16 +389,17 @@ impl Choice {
         alone_s(Placement::RemoteFetch) <= KEEP_PRICE_MAX * alone_s(Placement::Local)
     }
 
-    /// The placement in which the segment ends first. Another than the one in which all together
-    /// would must be known, worth it, and not what everybody waits for at the end.
+    /// The placement in which the segment ends soonest. By default that is the one in which the
+    /// whole scan would end soonest. Another one must be measured, end the segment
+    /// [`SWITCH_GAIN_MIN`] times sooner, and end well before the rest of the scan.
     fn best(&self) -> Option<Placement> {
-        let steady = self.options.iter().min_by(|left, right| {
+        let fastest = self.options.iter().min_by(|left, right| {
             left.pace_s.total_cmp(&right.pace_s).then(left.alone_s.total_cmp(&right.alone_s))
         })?;
         let worth = self.options.iter().filter(|option| {
-            option.placement == steady.placement
+            option.placement == fastest.placement
                 || option.is_known
-                    && option.price_s * ASIDE_GAIN_MIN < steady.price_s
+                    && option.price_s * SWITCH_GAIN_MIN < fastest.price_s
                     && 4.0 * (option.alone_s + self.held_s) <= self.left_s
         });
         let first = worth.min_by(|left, right| left.price_s.total_cmp(&right.price_s))?;
@@ -405,8 +420,8 @@ fn scaled(demand: PageDemand, factor: f64) -> PageDemand {
     }
 }
 
-/// Plans a whole scan: each segment, in turn, where it would end first if all those before were
-/// still to be done.
+/// Plans a whole scan before it begins: places one segment after the other, with all those before
+/// it counted as work in flight.
 ///
 /// # Errors
 /// As [`place`].
@@ -430,7 +445,8 @@ pub fn plan<'p>(
     decisions.collect()
 }
 
-/// What all segments would take under each placement, each by itself, on an idle cluster.
+/// The sum of all segments' prices under each placement, each priced for itself on the given
+/// cluster.
 pub fn price_all<'p>(
     profiles: impl IntoIterator<Item = &'p ScanProfile>,
     cluster: &ClusterProfile,
@@ -444,7 +460,8 @@ pub fn price_all<'p>(
     };
     for profile in profiles {
         let prices = price(profile, cluster, calibration);
-        // What others make up for is fetched from them, wherever the rest is scanned.
+        // Segments of a lost node that are reconstructed from other nodes are fetched under every
+        // placement.
         let is_degraded = cluster.nodes.get(&profile.node).is_some_and(|node| profile.is_degraded(node));
         let instead = prices.remote_fetch.clone();
         let or_instead = |price: Price| match price {

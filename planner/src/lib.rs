@@ -1,44 +1,55 @@
-//! Where should a scan run?
+//! Decides where the scan of each segment runs: in the engine or in the segment's storage node.
+//!
+//! This crate is the cost model and the decision, nothing else. It does not scan, does no IO, reads
+//! no clock, starts no threads and knows no SQL: the engine gathers the inputs, carries out the
+//! decision and reports what happened.
 //!
 //! ```text
-//! ScanProfile    what one segment's scan needs, as far as zone maps tell before a page is read   (profile)
-//! ClusterProfile what the engine and each node have to offer right now                            (profile)
-//! Calibration    what a page, a byte, a value cost on these machines                              (calibration)
+//! ScanProfile     what the scan of one segment needs, estimated before a page is read  (profile)
+//! ClusterProfile  what the engine and each node can offer at this time                 (profile)
+//! Calibration     what a page, a byte and a value cost on these machines               (calibration)
 //!      |
 //!      v
-//! prices         seconds under each placement, or why a placement cannot apply                    (cost)
+//! Demand          seconds of each resource that the scan takes                         (demand, cost)
 //!      |
 //!      v
-//! Decision       one placement, with the prices it was chosen by                                  (placement)
+//! Prices          seconds under each placement, or why a placement cannot apply        (cost)
 //!      |
 //!      v
-//! Observed       what the segment did: it corrects the next one's profile and the node's pace     (course, ratio)
+//! Decision        one Placement, and the prices it was chosen by                       (placement, decision)
+//!      |
+//!      v
+//! Observed        what the segment did; Feedback corrects the profiles of the scan's
+//!                 next segments by it, Pace the speed of the node                      (feedback, ratio)
 //! ```
 //!
-//! Everything here is a pure function: no IO, no clock, no threads, no SQL. The same profile,
-//! cluster, calibration and policy always give the same decision, which is what the golden tables
-//! in `tests/decisions.rs` hold. How good the decisions of a whole scan are is what
-//! `tests/simulated_sweep.rs` says. The orders of messages of a transaction and of a stripe belong
-//! in this crate too, for the same reason.
+//! The result depends on the arguments only. [`place`] gives the same decision for the same
+//! profile, cluster, calibration and policy; [`Feedback`] and [`Pace`] also depend on what they
+//! observed before, and get the time as an argument. `tests/decisions.rs` holds tables of decisions
+//! for single segments, `tests/corrections.rs` what feedback learns. `tests/simulated_sweep.rs`
+//! simulates whole scans and compares `auto` with the best forced placement.
 
 #![forbid(unsafe_code)]
 
 mod calibration;
 mod cost;
+mod decision;
+mod demand;
 mod feedback;
 mod placement;
 mod profile;
 mod ratio;
 
-pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, WireCosts};
-pub use cost::{Demand, Price, Prices, WhyNot, demand, price};
+pub use calibration::{Calibration, CalibrationError, Constant, CpuCosts, DeviceCosts, Wire, WireCosts};
+pub use cost::{Price, Prices, WhyNot, demand, price};
+pub use decision::{Decision, PlacementError, place};
+pub use demand::{Ahead, Demand};
 pub use feedback::{
     EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Feedback, KEEP_PRICE_MAX, Observed, Pace, plan,
     price_all,
 };
-pub use placement::{Decision, Placement, PlacementError, Policy, Reason, UnknownPolicy, place};
+pub use placement::{Placement, Policy, Reason, UnknownPolicy};
 pub use profile::{
-    Ahead, Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PaceFactors, PageDemand,
-    ScanProfile, Wire,
+    Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile,
 };
 pub use ratio::{PassingRatio, RATIO_MAX, Ratio};

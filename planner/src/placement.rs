@@ -1,17 +1,5 @@
-//! Which placement does a segment's scan get?
-//!
-//! Invariants
-//! - A forced policy is obeyed or refused with the way out, never replaced in silence.
-//! - `auto` takes the cheapest placement that applies.
-//! - Decisions are per segment, made when its scan begins, with the load reports of that moment and
-//!   with what the segments before have taught (see `feedback`).
+//! The placements of a scan, the policies that choose among them, and the reasons for a choice.
 
-use crate::{
-    calibration::Calibration,
-    cost::{Demand, Prices, WhyNot, demand, price},
-    profile::{ClusterProfile, ScanProfile},
-};
-use rackscan_format::ids::NodeId;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
@@ -28,7 +16,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// All, in the order that breaks ties: least travel first.
+    /// All placements, in the order that breaks ties: the one that usually moves the fewest bytes
+    /// first.
     pub const ALL: [Self; 3] = [Self::Local, Self::RemoteProcess, Self::RemoteFetch];
 
     /// The name users see.
@@ -48,7 +37,7 @@ impl fmt::Display for Placement {
     }
 }
 
-/// Who decides.
+/// How the placement of a scan's segments is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -58,16 +47,16 @@ pub enum Policy {
     RemoteFetch,
     /// Always [`Placement::RemoteProcess`].
     RemoteProcess,
-    /// The cheapest, segment by segment.
+    /// The planner chooses for each segment, by price.
     #[default]
     Auto,
 }
 
 impl Policy {
-    /// All, in the order help texts list them.
+    /// All policies, in the order of the help texts.
     pub const ALL: [Self; 4] = [Self::Local, Self::RemoteFetch, Self::RemoteProcess, Self::Auto];
 
-    /// The placement that is forced, if one is.
+    /// The placement that the policy forces, if any.
     #[must_use]
     pub fn forced(self) -> Option<Placement> {
         match self {
@@ -99,20 +88,20 @@ impl FromStr for Policy {
     }
 }
 
-/// Why a segment went where it went.
+/// Why a segment got its placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// The policy forces it.
     Forced,
-    /// It would end first there.
+    /// The segment is expected to end soonest there.
     Price,
-    /// Nothing was known of the placement, and it did not look much dearer.
+    /// The placement had not been measured, and its price was near the best one.
     Explored,
-    /// It would end first in the engine, past the node's cache, as it did before: this time the
-    /// cache is to keep its pages.
+    /// A local scan would end soonest, but the same pages were read past the node's cache before.
+    /// This time they are fetched through the cache, so that it keeps them.
     Kept,
-    /// Its node was lost, and its devices can be read without it, or its pages are reconstructed.
+    /// The node was lost. Its devices are read without it, or its pages are reconstructed.
     NodeLost,
 }
 
@@ -125,90 +114,5 @@ impl fmt::Display for Reason {
             Self::Kept => "to be cached",
             Self::NodeLost => "node lost",
         })
-    }
-}
-
-/// A placement and the prices it was chosen by.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decision {
-    /// What to do.
-    pub placement: Placement,
-    /// Why.
-    pub reason: Reason,
-    /// What it takes.
-    pub demand: Demand,
-    /// What it and the alternatives would cost.
-    pub prices: Prices,
-}
-
-/// Why a scan cannot be placed as asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlacementError {
-    /// `local` was forced, but the engine cannot read the devices.
-    #[error(
-        "placement local: the devices of node {node} are not attached to this host ({reason}); use remote-fetch, \
-         remote-process or auto, or run the engine on the node's host"
-    )]
-    NotAttached {
-        /// The node.
-        node: NodeId,
-        /// What stands in the way.
-        reason: String,
-    },
-    /// `remote-process` was forced, but the node does not scan.
-    #[error(
-        "placement remote-process: node {node} has no scan workers; give it some (`scan_workers` in its \
-         configuration), or use remote-fetch, local or auto"
-    )]
-    NoScanWorkers {
-        /// The node.
-        node: NodeId,
-    },
-    /// A segment is on a node that the cluster does not have.
-    #[error(
-        "a segment is on node {node}, which the cluster does not have; check the cluster's configuration"
-    )]
-    UnknownNode {
-        /// The node.
-        node: NodeId,
-    },
-}
-
-/// Decides where one segment's scan runs.
-///
-/// # Errors
-/// A forced placement that cannot apply, with the way out; a node nobody knows.
-pub fn place(
-    profile: &ScanProfile,
-    cluster: &ClusterProfile,
-    calibration: &Calibration,
-    policy: Policy,
-) -> Result<Decision, PlacementError> {
-    let node = profile.node;
-    let prices = price(profile, cluster, calibration);
-    let Some(placement) = policy.forced().or_else(|| prices.cheapest()) else {
-        return Err(PlacementError::UnknownNode { node });
-    };
-    // Nobody reads devices that are gone, whoever forces it: what is left of them is at other
-    // nodes.
-    let is_gone = placement == Placement::Local && prices.local == Err(WhyNot::NodeLost);
-    let placement = if is_gone { Placement::RemoteFetch } else { placement };
-    match prices.of(placement) {
-        // A forced placement is tried at a lost node, too: it may be there again, and if not the
-        // request says what is wrong.
-        Ok(_) | Err(WhyNot::NodeLost) => {
-            let Some(at) = cluster.nodes.get(&node) else { return Err(PlacementError::UnknownNode { node }) };
-            let reason = match policy {
-                Policy::Auto if at.is_done_without() || profile.is_degraded(at) => Reason::NodeLost,
-                _ if is_gone => Reason::NodeLost,
-                Policy::Auto => Reason::Price,
-                _ => Reason::Forced,
-            };
-            let demand = demand(profile, at, calibration, placement);
-            Ok(Decision { placement, reason, demand, prices })
-        }
-        Err(WhyNot::NotAttached(reason)) => Err(PlacementError::NotAttached { node, reason: reason.clone() }),
-        Err(WhyNot::NoScanWorkers) => Err(PlacementError::NoScanWorkers { node }),
-        Err(WhyNot::UnknownNode) => Err(PlacementError::UnknownNode { node }),
     }
 }

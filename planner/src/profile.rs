@@ -1,67 +1,72 @@
-//! What does a scan need, and what do the engine and the nodes have to offer?
+//! The inputs of a decision: what a scan needs, and what the engine and the nodes can offer.
 //!
-//! Plain numbers, gathered by the engine from zone maps, segment directories and the load reports
-//! that travel with every reply. Estimates may be wrong; a wrong one costs time, never an answer.
+//! Plain numbers that the engine gathers from zone maps, segment directories and the load reports
+//! that nodes send with every reply. A wrong estimate makes a query slower, never its answer wrong.
 
-use crate::{cost::Demand, placement::Placement};
+use crate::{
+    calibration::Wire,
+    demand::{Ahead, Demand},
+    placement::Placement,
+};
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 /// Pages to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageDemand {
-    /// How many, each one device read.
+    /// How many pages. Each is one device read.
     pub pages: u32,
     /// Their stored bytes.
     pub bytes: u64,
 }
 
-/// What scanning one segment needs, whoever does it.
+/// What scanning one segment needs, independent of where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanProfile {
     /// The node whose devices hold the segment.
     pub node: NodeId,
     /// Rows in blocks that zone maps could not rule out.
     pub rows: u64,
-    /// Pages of filter columns in those blocks: all of them are read.
+    /// Pages of filter columns in those blocks. All of them are read.
     pub filter: PageDemand,
     /// Pages of the other columns that are expected to hold a selected row.
     pub payload: PageDemand,
     /// Expected fraction of `rows` that passes the filter, 0 to 1.
     pub selectivity: f64,
-    /// Values unpacked or computed for each row, weighted: 1 is an integer compared with a
-    /// constant.
+    /// Values unpacked or computed for each row, weighted: an integer compared with a constant
+    /// counts as 1.
     pub filter_values_per_row: f64,
     /// The same for each selected row.
     pub output_values_per_row: f64,
-    /// Rows (or groups) that are expected to come out.
+    /// Rows (or groups) that the scan is expected to return.
     pub output_rows: f64,
     /// Arrow bytes of one of them.
     pub output_row_bytes: f64,
-    /// Of its pages' bytes, the share that is known to lie in the engine's cache or its node's.
+    /// Share of its pages' bytes that is known to be in the cache of the engine or of the node.
     pub cached: f64,
-    /// Whether its pages were read past all caches lately, and its node has a cache that may keep
+    /// Whether its pages were recently read past all caches, and its node has a cache that may keep
     /// them.
     pub repeated: bool,
-    /// If its node is away: bytes that are read at other nodes for each byte of its pages. 0 if
-    /// they cannot be reconstructed.
+    /// While its node is unavailable: bytes that are read at other nodes for each byte of its
+    /// pages. 0 if they cannot be reconstructed.
     pub rebuilt_from: f64,
-    /// What was measured where a plain estimate has nothing to say.
+    /// Corrections from measurements of the same scan.
     pub measured: Measured,
 }
 
-/// Ratios of measured to estimated work of one scan; 1 or none before anything was measured.
+/// Ratios of measured to estimated work of one scan. Before anything was measured they are 1 or
+/// `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Of the engine's CPU time for values, pages and bytes.
+    /// Ratio of the engine's CPU time for values, pages and bytes.
     pub engine_cpu: f64,
-    /// Of a node's.
+    /// The same ratio of a node.
     pub node_cpu: f64,
-    /// Bytes that fetches took from devices to bytes of the pages, if there were any: less than 1
-    /// where caches help.
+    /// Bytes read from devices per byte of the pages that nodes were asked for, if there were any.
+    /// Below 1 where caches help.
     pub from_disk: Option<f64>,
-    /// Bytes that fetches took over the wire to bytes of the pages.
+    /// Bytes that fetches moved over the wire per byte of the pages.
     pub fetched_over_wire: f64,
 }
 
@@ -72,7 +77,7 @@ impl Default for Measured {
 }
 
 impl ScanProfile {
-    /// A scan that needs nothing, for a decision that does not depend on what it needs.
+    /// A profile of zeros, for a decision that does not depend on the scan.
     #[must_use]
     pub fn of_nothing(node: NodeId) -> Self {
         Self {
@@ -92,8 +97,8 @@ impl ScanProfile {
         }
     }
 
-    /// Whether its pages can only come from other nodes' cells: its node was lost, and nobody else
-    /// reads its devices.
+    /// Whether its pages must be reconstructed from cells of other nodes: its node was lost, and
+    /// the engine cannot read the devices itself.
     #[must_use]
     pub fn is_degraded(&self, node: &NodeProfile) -> bool {
         node.lost && self.rebuilt_from > 0.0 && node.attachment != Attachment::Attached
@@ -108,7 +113,7 @@ impl ScanProfile {
         }
     }
 
-    /// Values to unpack or compute in all.
+    /// Weighted values to unpack or compute in all.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
     pub fn values(&self) -> f64 {
@@ -116,110 +121,50 @@ impl ScanProfile {
         rows * self.filter_values_per_row + rows * self.selectivity * self.output_values_per_row
     }
 
-    /// Bytes that come out.
+    /// Arrow bytes that the scan is expected to return.
     #[must_use]
     pub fn output_bytes(&self) -> f64 {
         self.output_rows * self.output_row_bytes
     }
 
-    /// How often a fetch goes to the node: once for the filter's pages, once for the payload's.
+    /// How many requests a fetch sends: one for the filter's pages, one for the payload's.
     #[must_use]
     pub fn fetch_round_trips(&self) -> u32 {
         u32::from(self.filter.pages > 0) + u32::from(self.payload.pages > 0)
     }
 }
 
-/// Which wire leads to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wire {
-    /// Shared memory on one machine.
-    Shm,
-    /// Sockets.
-    Tcp,
-    /// RDMA.
-    Verbs,
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Verbs => "verbs",
-        })
-    }
-}
-
 /// Whether the engine can read a node's devices itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attachment {
-    /// They are open on the engine's host.
+    /// The engine has them open on its own host.
     Attached,
-    /// They are not, for this reason.
+    /// It does not, for this reason.
     Detached(String),
 }
 
-/// Segments that were placed and have not ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ahead {
-    /// How many.
-    pub segments: u32,
-    /// What they take, all together.
-    pub demand: Demand,
-}
-
-impl Ahead {
-    /// Counts one more.
-    pub fn add(&mut self, demand: &Demand) {
-        self.segments = self.segments.saturating_add(1);
-        self.demand.device_s += demand.device_s;
-        self.demand.wire_s += demand.wire_s;
-        self.demand.worker_s += demand.worker_s;
-        self.demand.node_s += demand.node_s;
-        self.demand.node_cpu_s += demand.node_cpu_s;
-        self.demand.engine_s += demand.engine_s;
-        self.demand.messages_s += demand.messages_s;
-    }
-
-    /// Counts one that has ended. When the last has, nothing is left, whatever was rounded.
-    pub fn remove(&mut self, demand: &Demand) {
-        self.segments = self.segments.saturating_sub(1);
-        let less = |sum: f64, part: f64| if self.segments == 0 { 0.0 } else { (sum - part).max(0.0) };
-        self.demand = Demand {
-            device_s: less(self.demand.device_s, demand.device_s),
-            wire_s: less(self.demand.wire_s, demand.wire_s),
-            worker_s: less(self.demand.worker_s, demand.worker_s),
-            node_s: less(self.demand.node_s, demand.node_s),
-            node_cpu_s: less(self.demand.node_cpu_s, demand.node_cpu_s),
-            engine_s: less(self.demand.engine_s, demand.engine_s),
-            messages_s: less(self.demand.messages_s, demand.messages_s),
-            latency_s: 0.0,
-        };
-    }
-}
-
-/// How fast a node and the way to it are, against the calibrated constants: 1 as calibrated, 2 half
+/// How slow a node and its wire are against the calibrated constants: 1 is as calibrated, 2 is half
 /// as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PaceFactors {
     /// Seconds that a scan worker takes for a second of CPU time.
     pub cpu: f64,
-    /// Of the wire.
+    /// Factor of the wire.
     pub wire: f64,
-    /// Of the devices.
+    /// Factor of the devices.
     pub device: f64,
-    /// Bytes that fetches took from devices to bytes of the pages, if there were any lately.
+    /// Bytes read from devices per byte of the pages that the node was asked for, if that was
+    /// measured recently.
     pub from_disk: Option<f64>,
-    /// Whether it was measured lately how fast pages come.
+    /// Whether the speed of the wire was measured recently.
     pub fetch_known: bool,
-    /// Whether it was measured lately how fast the node scans.
+    /// Whether the speed of the node's scans was measured recently.
     pub process_known: bool,
 }
 
 impl PaceFactors {
-    /// Whether what a placement takes on this node was measured lately. Local reads take nothing
-    /// but the devices.
+    /// Whether the speed of this node under `placement` was measured recently. Always false for
+    /// local scans, which use only the node's devices.
     #[must_use]
     pub fn is_known(&self, placement: Placement) -> bool {
         match placement {
@@ -236,32 +181,32 @@ impl Default for PaceFactors {
     }
 }
 
-/// One storage node as a scan sees it.
+/// The state of one storage node, as far as the engine knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeProfile {
-    /// The wire that leads there.
+    /// The wire between the engine and the node.
     pub wire: Wire,
-    /// Whether its devices can be read without it.
+    /// Whether the engine can read the node's devices itself.
     pub attachment: Attachment,
-    /// How busy with others' scans it said it was, in its last reply, and how much of its
+    /// From its last reply: how busy it is with scans of other engines, and how much of its
     /// processors it may use.
     pub load: LoadReport,
-    /// What this engine has asked of it and not heard of: device, wire and scan workers.
+    /// What this engine has asked of it and got no answer to yet.
     pub ahead: Ahead,
-    /// How fast it was found to be.
+    /// How fast it was measured to be.
     pub pace: PaceFactors,
-    /// Of the bytes that it stores, the share that its page cache held when it said so, 0 to 1.
+    /// Share of the bytes it stores that its page cache held when it last reported that, 0 to 1.
     pub cached: f64,
-    /// Whether it was lost lately. It matters where its devices are attached or others have parity:
-    /// elsewhere nobody has its pages, and asking it again is all that can be done.
+    /// Whether it was lost recently. That changes placements only where its devices are attached or
+    /// other nodes have parity: elsewhere its pages can only be had by asking it again.
     pub lost: bool,
 }
 
-/// The period of a control group's quota, as Linux sets it unless told otherwise.
+/// The period of a control group's CPU quota: the default of Linux.
 const QUOTA_PERIOD_S: f64 = 0.1;
 
 impl NodeProfile {
-    /// How many processors it may use: as many as it likes if it did not say.
+    /// How many processors the node may use; infinitely many if it reported no limit.
     #[must_use]
     pub fn cpus(&self) -> f64 {
         match self.load.cpu_milli {
@@ -270,31 +215,30 @@ impl NodeProfile {
         }
     }
 
-    /// For how many seconds it may do nothing at all: who has used up the part of a processor that
-    /// a quota leaves him waits for the next period.
+    /// For how many seconds a CPU quota may stop the node: once the quota of a period is used up,
+    /// the node waits for the next period. 0 if it may use a whole processor or more.
     #[must_use]
     pub fn held_s(&self) -> f64 {
         QUOTA_PERIOD_S * (1.0 - self.cpus()).max(0.0)
     }
 
-    /// Whether scans do without it: it was lost, and its devices can be read all the same.
+    /// Whether scans bypass the node: it was lost, but the engine can read its devices itself.
     #[must_use]
     pub fn is_done_without(&self) -> bool {
         self.lost && self.attachment == Attachment::Attached
     }
 }
 
-/// The engine as a scan sees it.
+/// The state of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EngineProfile {
     /// Threads that scan.
     pub cores: u16,
-    /// The segments of this engine's scans that have begun and have not ended, wherever they are
-    /// scanned.
+    /// The segments of this engine's scans that are in flight, under any placement.
     pub ahead: Ahead,
 }
 
-/// Everyone who could run a scan.
+/// The engine and all nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterProfile {
     /// The engine.
@@ -304,8 +248,8 @@ pub struct ClusterProfile {
 }
 
 impl ClusterProfile {
-    /// The same cluster when nothing is known of it but who is there, and who cannot be done
-    /// without and is lost.
+    /// The same cluster without load and without measurements. A lost node stays lost unless its
+    /// devices are attached.
     #[must_use]
     pub fn unknown(&self) -> Self {
         let mut unknown = self.idle();
@@ -315,7 +259,7 @@ impl ClusterProfile {
         unknown
     }
 
-    /// The same cluster when nothing of this engine's is ahead of anything.
+    /// The same cluster without the work that this engine has in flight.
     #[must_use]
     pub fn idle(&self) -> Self {
         let mut idle = self.clone();
@@ -324,7 +268,7 @@ impl ClusterProfile {
         idle
     }
 
-    /// Counts a segment that was placed as work that is ahead of the next.
+    /// Counts a placed segment as work in flight.
     pub fn add(&mut self, node: NodeId, demand: &Demand) {
         self.engine.ahead.add(demand);
         if let Some(node) = self.nodes.get_mut(&node) {

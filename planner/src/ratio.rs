@@ -1,32 +1,34 @@
-//! By how much is an estimate wrong?
+//! Learns by what factor an estimate is wrong.
 //!
-//! The median of the last few ratios of measured to estimated, drawn towards 1 while there are few
-//! of them ([`Ratio`]). Of what may change while nobody measures it goes back to 1
-//! ([`PassingRatio`]).
+//! [`Ratio`] is the median of the last few ratios of measured to estimated, pulled towards 1 while
+//! there are few of them. [`PassingRatio`] is for what may change while nobody measures: it goes
+//! back to 1 with time.
 //!
 //! Invariants
-//! - One measurement among at least three others that agree changes the ratio to nothing outside of
-//!   theirs.
+//! - One outlier among at least three measurements that agree does not move the ratio outside the
+//!   range of those three.
 //! - The ratio is finite and within [`RATIO_MAX`] of 1 in both directions, whatever is observed.
 
 use serde::{Deserialize, Serialize};
 
 /// How many of the last measurements count.
 const RECENT_MAX: usize = 5;
-/// No estimate is believed to be wrong by more than this factor.
+/// Ratios are limited to this factor in both directions.
 pub const RATIO_MAX: f64 = 10_000.0;
 
-/// Measured to estimated, as far as it is known.
+/// The ratio of measured to estimated, from the last few measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Logarithms of the last ratios, the newest at `(count - 1) % RECENT_MAX`.
     recent: [f64; RECENT_MAX],
+    /// Measurements so far, until the ring is full; then a number from `RECENT_MAX` to
+    /// `2 * RECENT_MAX - 1` that tells the newest slot.
     count: u32,
 }
 
 impl Ratio {
-    /// Takes a measurement. Where nothing was expected and nothing found there is nothing to learn:
-    /// it says whether there was.
+    /// Adds a measurement. Returns whether it was usable: `measured` must be a finite number from
+    /// 0, `estimated` a finite number above 0.
     pub fn observe(&mut self, measured: f64, estimated: f64) -> bool {
         if !(measured.is_finite() && estimated.is_finite() && measured >= 0.0 && estimated > 0.0) {
             return false;
@@ -34,9 +36,9 @@ impl Ratio {
         let ratio = (measured / estimated).clamp(1.0 / RATIO_MAX, RATIO_MAX);
         let slot = self.count as usize % RECENT_MAX;
         self.recent[slot] = ratio.ln();
-        // A full turn more keeps the slot and never overflows.
+        // Going back by one turn of the ring keeps the slot, and `count` cannot overflow.
         self.count = if self.count as usize == 2 * RECENT_MAX - 1 {
-            u32::try_from(RECENT_MAX).unwrap_or(1)
+            u32::try_from(RECENT_MAX).expect("RECENT_MAX is small and fits in u32")
         } else {
             self.count + 1
         };
@@ -57,12 +59,12 @@ impl Ratio {
         recent.sort_unstable_by(f64::total_cmp);
         match recent.len() {
             0 => 1.0,
-            odd if odd % 2 == 1 => self.drawn(recent[odd / 2]),
-            even => self.drawn(f64::midpoint(recent[even / 2 - 1], recent[even / 2])),
+            odd if odd % 2 == 1 => self.damped(recent[odd / 2]),
+            even => self.damped(f64::midpoint(recent[even / 2 - 1], recent[even / 2])),
         }
     }
 
-    /// The least of the last few ratios, where whatever disturbs a measurement only adds to it; 1
+    /// The minimum of the last few ratios: for measurements that disturbances can only increase. 1
     /// if nothing was measured.
     #[must_use]
     pub fn least(&self) -> f64 {
@@ -70,27 +72,28 @@ impl Ratio {
             .iter()
             .copied()
             .min_by(f64::total_cmp)
-            .map_or(1.0, |least| self.drawn(least))
+            .map_or(1.0, |least| self.damped(least))
     }
 
+    /// How many slots of `recent` are filled.
     fn known(&self) -> usize {
         (self.count as usize).min(RECENT_MAX)
     }
 
-    /// A logarithm as a factor, drawn towards 1 while little was measured.
-    fn drawn(&self, logarithm: f64) -> f64 {
+    /// A logarithm as a factor, pulled towards 1 while there are few measurements.
+    fn damped(&self, logarithm: f64) -> f64 {
         let weight = f64::from(self.count.min(16)).powi(2);
         (logarithm * weight / (weight + 0.25)).exp()
     }
 }
 
-/// Seconds in which half of what was measured is forgotten.
+/// After this many seconds without a measurement, the logarithm of the factor has halved.
 const HALF_LIFE_S: f64 = 30.0;
-/// For so many seconds nobody measures again only to know.
+/// For this many seconds a measurement counts as recent: nothing is explored to renew it.
 const KNOWN_FOR_S: f64 = 60.0;
 
-/// A ratio that passes: of what may change while nobody looks. Its times are seconds of one clock,
-/// whichever that is.
+/// A ratio of something that may change while nobody measures it. All times are seconds of one
+/// clock, which the caller chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PassingRatio {
     ratio: Ratio,
@@ -98,7 +101,8 @@ pub struct PassingRatio {
 }
 
 impl PassingRatio {
-    /// Takes a measurement. What was measured more than half a minute before is not mixed with it.
+    /// Adds a measurement. Drops the earlier ones if the last of them is `HALF_LIFE_S` old or
+    /// older.
     pub fn observe(&mut self, measured: f64, estimated: f64, now_s: f64) {
         let mut ratio = if self.age_s(now_s) < HALF_LIFE_S { self.ratio } else { Ratio::default() };
         if ratio.observe(measured, estimated) {
@@ -110,29 +114,29 @@ impl PassingRatio {
         (now_s - self.measured_at_s).max(0.0)
     }
 
-    /// Whether it was measured lately.
+    /// Whether it was measured within the last `KNOWN_FOR_S` seconds.
     #[must_use]
     pub fn is_known(&self, now_s: f64) -> bool {
         self.ratio.is_known() && self.age_s(now_s) < KNOWN_FOR_S
     }
 
-    /// The ratio; it goes back to 1 as what was measured may have passed.
+    /// [`Ratio::factor`], which goes back to 1 as the measurements age.
     #[must_use]
     pub fn factor(&self, now_s: f64) -> f64 {
-        self.forgotten(self.ratio.factor(), now_s)
+        self.decayed(self.ratio.factor(), now_s)
     }
 
-    /// The same of [`Ratio::least`].
+    /// [`Ratio::least`], which goes back to 1 as the measurements age.
     #[must_use]
     pub fn least(&self, now_s: f64) -> f64 {
-        self.forgotten(self.ratio.least(), now_s)
+        self.decayed(self.ratio.least(), now_s)
     }
 
-    fn forgotten(&self, factor: f64, now_s: f64) -> f64 {
+    fn decayed(&self, factor: f64, now_s: f64) -> f64 {
         factor.powf(0.5_f64.powf(self.age_s(now_s) / HALF_LIFE_S))
     }
 
-    /// The ratio as it was measured, if that was lately.
+    /// The ratio as measured, without decay; `None` if it was not measured recently.
     #[must_use]
     pub fn as_measured(&self, now_s: f64) -> Option<f64> {
         self.is_known(now_s).then(|| self.ratio.factor())

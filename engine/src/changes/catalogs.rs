@@ -1,28 +1,30 @@
-//! Does a catalog fit what homes say of changed rows?
+//! Checks that a catalog fits the changed rows that participants report.
 //!
-//! Rows move from homes into segments, under another table id: a catalog that was read before that,
-//! with what homes say after it, would lack them. So
+//! A flush moves rows from participants into segments of another table id. A catalog that was read
+//! before the flush, used with rows that were read after it, would lack the moved rows. So these
+//! hold.
 //!
 //! Invariants
-//! - A catalog was read after homes were last scanned from the beginning: a scan misses what has
-//!   moved away, and then the catalog has it.
-//! - It has every table of which homes have rows, but for those that are gone: of these a catalog
-//!   that was read after the rows were seen knows nothing either.
-//! - It has no table whose rows have moved away.
-//! - If a table of it takes no writes any more, each statement reads it anew: the table is about to
-//!   be flushed, replaced or dropped, or was. Closing comes before publication, so whoever has
-//!   heard all homes knows of everything that was published before.
+//! - A catalog was read after participants were last scanned from the beginning: rows that such a
+//!   scan misses because they were moved are in the catalog.
+//! - The catalog has every table of which participants have rows, except dropped ones: a catalog
+//!   that was read after those rows were seen does not have such a table either.
+//! - The catalog has no table whose rows were moved away.
+//! - If a table of the catalog takes no more writes, each statement reads the catalog anew: the
+//!   table is about to be flushed, replaced or dropped, or already was. A table is closed before
+//!   its successor is published, so an engine that has heard from all participants knows of every
+//!   publication before that.
 
 use rackscan_client::ClusterCatalog;
 use rackscan_delta::replica::Replica;
 use rackscan_format::ids::TableId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When a reading of the catalog began.
+/// When a read of the catalog began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Reading {
     number: u64,
-    /// Scans of all homes before it.
+    /// How many full scans of all participants had ended before it.
     scans: u64,
 }
 
@@ -39,14 +41,15 @@ impl Reading {
     }
 }
 
-/// Which catalog is in use, and what is known of when.
+/// Which catalog is in use, and how its read relates in time to reads of participants.
 #[derive(Debug, Default)]
 pub(super) struct Catalogs {
     readings: u64,
     scans: u64,
     present: Reading,
     tables: BTreeSet<TableId>,
-    /// Tables that homes have rows of and no catalog knew, and how many readings had begun by then.
+    /// Tables that participants have rows of and the catalog in use does not have. The value is how
+    /// many reads of the catalog had begun when that was noticed.
     unknown: BTreeMap<TableId, u64>,
 }
 
@@ -56,7 +59,7 @@ impl Catalogs {
         Reading { number: self.readings, scans: self.scans }
     }
 
-    /// All homes were scanned from the beginning.
+    /// Notes that all participants were scanned from the beginning.
     pub(super) fn homes_were_scanned(&mut self) {
         self.scans += 1;
     }
@@ -65,7 +68,7 @@ impl Catalogs {
         read.reading.number > self.present.number
     }
 
-    /// Whether what was read, or else the present catalog, fits what is known of homes.
+    /// Whether the catalog `read`, or else the one in use, fits what participants report.
     pub(super) fn fits(&mut self, replica: &Replica, read: Option<&CatalogRead>) -> bool {
         let ids = read.map(|read| tables_of(&read.catalog));
         let (tables, reading) = match (&ids, read) {
@@ -75,27 +78,28 @@ impl Catalogs {
         let readings = self.readings;
         let heard = replica.tables().chain(replica.closed_tables());
         let missing: BTreeSet<TableId> = heard.filter(|id| !tables.contains(id)).collect();
-        // All are noted, and not only the first one.
+        // Every missing table is noted, not only the first one.
         let seen_before = missing.into_iter().map(|id| *self.unknown.entry(id).or_insert(readings));
         let are_known = seen_before.fold(true, |known, seen| known & (seen < reading.number));
         let is_of_before = reading.number == 0 || reading.scans < self.scans;
         are_known && !is_of_before && !tables.iter().any(|id| replica.is_emptied(*id))
     }
 
-    /// Whether a table that is in use takes no writes any more: another one may have taken its
-    /// place.
+    /// Whether a table of the catalog in use takes no more writes: another version may have taken
+    /// its place.
     pub(super) fn have_closed(&self, replica: &Replica) -> bool {
         replica.closed_tables().any(|id| self.tables.contains(&id))
     }
 
-    /// From now on this is the catalog in use.
+    /// Makes this the catalog in use.
     pub(super) fn taken(&mut self, read: CatalogRead) -> ClusterCatalog {
         self.present = read.reading;
         self.tables = tables_of(&read.catalog);
         read.catalog
     }
 
-    /// Tables that homes have rows of, and that were not there when somebody looked after that.
+    /// Tables that participants have rows of, although a later read of the catalog did not find
+    /// them: dropped tables.
     pub(super) fn left_behind(&self, replica: &Replica) -> Vec<TableId> {
         let is_left = |id: &TableId| {
             !self.tables.contains(id) && self.unknown.get(id).is_some_and(|seen| *seen < self.present.number)

@@ -1,13 +1,14 @@
-//! What is written with the rows of a transaction?
+//! Adds to the rows of a transaction what is derived from them.
 //!
-//! Rows are written with all that their table's definition derives from them
-//! ([`rackscan_delta::derived`]), in the same transaction.
+//! Rows are written in the same transaction as everything that their table's definition derives
+//! from them ([`rackscan_delta::derived`]).
 //!
-//! What a row was is what this engine has heard of it last, be it later than what the statement has
-//! seen: entries that are deleted are those that are there. Of a stored row of which no change was
-//! heard it is what the statement has found in its segment, which never changes.
+//! A row's old values are the newest that this engine has received, even if they are newer than
+//! what the statement saw: the derived entries to delete are those that exist. For a stored row
+//! without known changes, they are the values that the statement found in its segment, which never
+//! changes.
 //!
-//! Invariant: what cannot be derived is an error, and then the rows are not written either.
+//! Invariant: if something cannot be derived, that is an error and the rows are not written either.
 
 use crate::error::EngineError;
 use rackscan_delta::{
@@ -20,29 +21,29 @@ use rackscan_format::{derived::DerivedKind, schema::TableDefinition};
 use rackscan_ramp::item::{Key, Value};
 use std::collections::BTreeMap;
 
-/// Whether changes of stored rows need what their segments have.
+/// Whether changing a stored row needs its values in the segment.
 pub(crate) fn has_sums(table: &TableDefinition) -> bool {
     table.derived.iter().any(|derived| matches!(derived.kind, DerivedKind::Sum(_)))
 }
 
-/// What a row was.
+/// A row before the change: stored in a segment, or a changed row (`None` if there is none).
 enum Was {
     Stored(Vec<Datum>),
     Beside(Option<Vec<Datum>>),
 }
 
-/// A changed row, and what it was and becomes.
+/// A row before and after the change.
 struct Changed {
     row: RowIdentity,
     was: Was,
     becomes: Option<Vec<Datum>>,
 }
 
-/// Adds what goes with these rows to the items of their transaction. `stored`: what segments have
-/// of those that were found there.
+/// Adds the derived entries of these rows to the items of their transaction. `stored` holds the
+/// values of rows that were found in segments.
 ///
 /// # Errors
-/// A value that nothing can be found by, a sum that is too large.
+/// A value that is too long for a key, or a sum that is too large.
 pub(super) fn add_derived(
     table: &TableDefinition,
     rows: &[(RowIdentity, Value)],
@@ -92,7 +93,7 @@ fn was(
     }
     match (row, stored.get(&row)) {
         (RowIdentity::Stored { .. }, Some(bytes)) => Ok(Was::Stored(values(table, bytes)?)),
-        // It was seen changed, and homes have no change of it any more.
+        // The row was found as a changed row, and participants no longer have it: it was flushed.
         (RowIdentity::Stored { .. }, None) if has_sums(table) => Err(EngineError::Sealed),
         _ => Ok(Was::Beside(None)),
     }

@@ -1,22 +1,22 @@
-//! How does an engine learn of rows that have changed, and how does it change some?
+//! Reads the rows that have changed since tables were loaded, and writes changes as transactions.
 //!
 //! ```text
-//! before a statement:  what all homes have written since -> a replica -> layers over tables (catalog)
+//! before a statement:    what all participants have written since -> a replica -> layers over tables (catalog)
 //! INSERT, UPDATE, DELETE -> which rows, and their new values    [statement]
 //!                        -> writes of one transaction           [transaction]
-//! COMMIT                 -> items under the rows' keys -> homes
+//! COMMIT                 -> items under the rows' keys -> participants
 //! ```
 //!
 //! Invariants
-//! - What was acknowledged before a statement began is seen by it; what it sees is read-atomic.
-//! - Tables and the rows that belong to them change together: a catalog is used only with rows that
-//!   were heard after it was read, and rows only with a catalog that knows their tables
-//!   ([`catalogs`]).
-//! - A transaction is visible wholly or not at all, and knows before it commits of nothing that
-//!   happened after it began but its own writes.
+//! - A statement sees every write that was acknowledged before it began; what it sees is
+//!   read-atomic.
+//! - Tables and their changed rows move together: a catalog is used only with rows that were read
+//!   after it, and rows only with a catalog that knows their tables ([`catalogs`]).
+//! - A transaction is visible as a whole or not at all. Until it commits it sees its own writes and
+//!   nothing else that happened after it began.
 //! - Two transactions that update a row at the same time do not wait for each other. The first one
-//!   commits; the second one is in conflict, unless it is
-//!   [`Isolation::ReadAtomic`]: then the later timestamp stays.
+//!   commits. The second one is in conflict, unless it is [`Isolation::ReadAtomic`]: then the write
+//!   with the later timestamp stays.
 
 mod catalogs;
 mod derive;
@@ -63,7 +63,8 @@ pub(crate) use transaction::{Care, Row, Transaction, new_segments};
 pub(crate) use values::{encoded, rows_of};
 pub use writer::{FoundRow, RowChange, RowWriter};
 
-/// The engine's ways to the homes of all nodes, and to their catalog.
+/// The engine's connections to the participants of all nodes, by which changed rows are read and
+/// written.
 #[derive(Debug)]
 pub(crate) struct Changes {
     cluster: Cluster,
@@ -76,49 +77,50 @@ pub(crate) struct Changes {
 struct Followed {
     follower: Option<Follower>,
     replica: Replica,
-    /// Nodes of this cluster keep no changed rows.
+    /// The nodes of this cluster keep no changed rows.
     is_unchangeable: bool,
-    /// Nothing counts any more of what tables were told.
+    /// All layers that tables were given are out of date, because participants were scanned from
+    /// the beginning.
     is_anew: bool,
     agreement: Agreement,
     catalogs: Catalogs,
 }
 
-/// Whether what was heard last and what tables were told are of one moment.
+/// Whether the replica and the tables are of the same point in time.
 #[derive(Debug, Default)]
 enum Agreement {
     #[default]
     Whole,
-    /// Tables do not know it yet: the catalog has to be read first.
+    /// The replica is newer: the catalog has to be read first.
     Untold,
-    /// It is void, or a part: not all homes could be heard.
+    /// The replica is incomplete: not all participants could be read.
     Unheard(String),
 }
 
-/// Tables, and what rows beside their segments change of sums, at one moment.
+/// Tables, and what changed rows add to their sums, at one point in time.
 pub(crate) type OneMoment = (Arc<Moment>, Arc<Sums>);
 
-/// What the catalog is worth that was read.
+/// The result of telling tables about changed rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
-    /// Tables know all that homes say.
+    /// Tables know all that participants report.
     Whole,
-    /// The catalog does not fit what the homes say, and tables are as they were; or it may not be
-    /// the newest.
+    /// The catalog does not fit what participants report, and tables are unchanged. Or the catalog
+    /// may not be the newest.
     Stale,
 }
 
 impl Changes {
-    /// Ways to the homes of the nodes of this cluster, which are gone when they are needed.
+    /// For the nodes of this cluster. Connections are opened when they are needed.
     pub(crate) fn of(cluster: &Cluster) -> Self {
         let lines = cluster.lines(CHANGES_MEMORY_BYTES, CHANGES_TIMEOUT);
         Self { cluster: cluster.clone(), lines, followed: Mutex::default(), writer: Mutex::default() }
     }
 
-    /// Lets `tables` know of everything that was acknowledged before this was called.
+    /// Brings `tables` up to date with all writes that were acknowledged before this call.
     ///
     /// # Errors
-    /// A node that is away, if no replica of its log is proved to have all of it.
+    /// A node is unavailable, and no replica of its log is proved to be complete.
     pub(crate) async fn catch_up(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
         match self.follow(tables, None).await? {
             Heard::Whole => Ok(()),
@@ -126,11 +128,10 @@ impl Changes {
         }
     }
 
-    /// The same, and of all tables that were loaded, dropped or sealed before.
+    /// As [`Self::catch_up`], and also with all tables that were loaded, dropped or flushed before.
     pub(crate) async fn renew(self: &Arc<Self>, tables: &Arc<Tables>) -> Result<(), EngineError> {
         if lock(&self.followed).follower.is_none() {
-            // What homes have is looked at before the catalog is read, so that it needs not be read
-            // twice.
+            // Participants are read before the catalog, so that it need not be read twice.
             self.follow(tables, None).await?;
         }
         for _ in 0..RENEWALS_MAX {
@@ -188,8 +189,8 @@ impl Changes {
         }
     }
 
-    /// The changed rows of a table of which nothing is prepared any more, because it was closed;
-    /// `None` if they have moved away, or not all homes were heard.
+    /// The changed rows of a closed table, once no transaction on it is prepared any more. `None`
+    /// if the rows have been moved.
     pub(crate) async fn ended_rows(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
@@ -217,14 +218,14 @@ impl Changes {
         }
     }
 
-    /// The changed rows of a table, as far as is known here.
+    /// The changed rows of a table, as far as this engine has read them.
     pub(crate) fn rows(&self, table: TableId) -> TableRows {
         lock(&self.followed).replica.table(table).cloned().unwrap_or_default()
     }
 
-    /// All tables as they are known here, and what rows beside segments change of the sums that
-    /// they derive, or of those of these names: both of one moment. If not all was heard, sums say
-    /// why they are not known.
+    /// All tables, and what changed rows add to the sums that they derive, or to the sums named in
+    /// `of`: both of one point in time. If not all participants could be read, the sums say why
+    /// they are unknown.
     pub(crate) async fn sums(
         self: &Arc<Self>,
         tables: &Arc<Tables>,
@@ -236,20 +237,22 @@ impl Changes {
             if let Some(both) = apart(move || changes.sums_here(&own, of.as_ref(), is_last)).await? {
                 return Ok(both);
             }
-            // Somebody has heard what tables do not know yet, or could not hear all.
+            // Another statement has read changes that tables do not know yet, or could not read
+            // all.
             self.catch_up(tables).await?;
         }
         Err(EngineError::Sealed)
     }
 
-    /// The same; `None` if what was heard and what tables were told are not of one moment.
+    /// One attempt of [`Self::sums`]. `None` if the replica and the tables are not of one point in
+    /// time.
     fn sums_here(
         &self,
         tables: &Tables,
         of: Option<&BTreeSet<String>>,
         is_last: bool,
     ) -> Result<Option<OneMoment>, EngineError> {
-        // Under this lock both stay what they are.
+        // While this lock is held, neither changes.
         let followed = lock(&self.followed);
         let (moment, derived) = (tables.moment(), followed.replica.derived());
         let wanted: Vec<_> =
@@ -271,19 +274,19 @@ impl Changes {
         Ok(Some((moment, Arc::new(sums))))
     }
 
-    /// The newest versions of [`RowIdentity::GUARD`] that are known here, by table.
+    /// The newest known versions of [`RowIdentity::GUARD`], by table.
     pub(crate) fn guards(&self) -> BTreeMap<TableId, Timestamp> {
         let replica = &lock(&self.followed).replica;
         let guard = |id: TableId| Some((id, replica.table(id)?.row(RowIdentity::GUARD)?.timestamp));
         replica.tables().filter_map(guard).collect()
     }
 
-    /// Whether a table takes no writes any more, as far as is known here.
+    /// Whether a table is known to take no more writes.
     pub(crate) fn is_closed(&self, table: TableId) -> bool {
         lock(&self.followed).replica.is_closed(table)
     }
 
-    /// Whether a table has come of another one by flushes alone.
+    /// Whether a table came from the table `from` by flushes alone.
     pub(crate) fn descends(&self, table: &TableDefinition, from: TableId) -> bool {
         let replica = &lock(&self.followed).replica;
         table.id == from
@@ -293,13 +296,14 @@ impl Changes {
                 .any(|id| id == from || replica.descends(id, from))
     }
 
-    /// Tables of which homes have rows, and which are not there any more.
+    /// Dropped tables of which participants still have rows.
     pub(crate) fn left_behind(&self) -> Vec<TableId> {
         let followed = lock(&self.followed);
         followed.catalogs.left_behind(&followed.replica)
     }
 
-    /// Lets homes take no more writes to a table, because a new version is about to take its place.
+    /// Makes participants refuse further writes to a table, because a new version is about to take
+    /// its place.
     pub(crate) async fn close(
         self: &Arc<Self>,
         table: TableId,
@@ -309,7 +313,7 @@ impl Changes {
         self.write_closing(table, items).await
     }
 
-    /// Lets homes forget what they have of a table, together with what is derived from its rows.
+    /// Makes participants drop all rows of a table, and what is derived from them.
     pub(crate) async fn empty(self: &Arc<Self>, table: TableId) -> Result<(), EngineError> {
         let mut prefixes = vec![table_prefix(table).to_vec()];
         if lock(&self.followed).replica.has_derived(table) {
@@ -330,12 +334,13 @@ impl Changes {
         table: TableId,
         items: Option<Vec<(Key, Value)>>,
     ) -> Result<(), EngineError> {
-        let items = items
-            .ok_or_else(|| EngineError::Changes(format!("table {table}: no keys close it at all homes")))?;
+        let items = items.ok_or_else(|| {
+            EngineError::Changes(format!("table {table} cannot be closed: some nodes have no key for it"))
+        })?;
         self.write(move |_| Ok(items.clone())).await.map(drop)
     }
 
-    /// Writes what a transaction has.
+    /// Writes all changes of a transaction.
     pub(crate) async fn commit(
         self: &Arc<Self>,
         transaction: &Arc<Transaction>,
@@ -359,7 +364,8 @@ impl Changes {
         }
     }
 
-    /// Writes items in one transaction; they are made for its timestamp, again for each attempt.
+    /// Writes items in one transaction. `items` makes them for the transaction's timestamp, again
+    /// for each attempt.
     pub(crate) async fn write<W: Into<Write> + 'static>(
         self: &Arc<Self>,
         items: impl FnMut(Timestamp) -> Result<Vec<W>, EngineError> + Send + 'static,
@@ -380,9 +386,9 @@ impl Changes {
     fn writing(&self) -> Result<Session, EngineError> {
         let options = SessionOptions {
             timeout: CHANGES_TIMEOUT,
-            // What is read is followed.
+            // Reads come from the follower, not from this session.
             reads: false,
-            // Who follows feeds needs no list of all rows of a transaction beside each of them.
+            // Followers of a feed need no list of all the transaction's rows beside each row.
             algorithm: Algorithm::Small,
             wall: self.cluster.wall().clone(),
             ..SessionOptions::new(self.lines.clone())
@@ -392,10 +398,10 @@ impl Changes {
 }
 
 impl Followed {
-    /// Tells tables what was heard, unless their catalog does not fit that.
+    /// Gives tables the changed rows of the replica, unless the catalog does not fit them.
     fn take(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
         let is_read = read.is_some();
-        // Somebody else may have read a later one meanwhile.
+        // Another statement may have read a later catalog meanwhile.
         let read = read.filter(|read| self.catalogs.is_newer(read));
         if !self.catalogs.fits(&self.replica, read.as_ref()) {
             self.agreement = Agreement::Untold;
@@ -410,8 +416,8 @@ impl Followed {
         if !is_read && self.catalogs.have_closed(&self.replica) { Heard::Stale } else { Heard::Whole }
     }
 
-    /// The same where no homes say that tables were replaced: whoever wants to know reads the
-    /// catalog.
+    /// As [`Self::take`] where nodes keep no changed rows and so do not report that tables were
+    /// replaced: the caller has to read the catalog.
     fn take_unchangeable(&mut self, tables: &Tables, read: Option<CatalogRead>) -> Heard {
         let is_read = read.is_some();
         let heard = self.take(tables, read);
@@ -423,12 +429,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs what blocks on a thread for such.
+/// Runs blocking work on a thread for such work.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
 ) -> Result<T, EngineError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(EngineError::Changes(format!("the thread that talks to homes: {error}"))))
+    done.unwrap_or_else(|error| {
+        Err(EngineError::Changes(format!("the thread that reads and writes them: {error}")))
+    })
 }
 
 impl From<TransactionError> for EngineError {

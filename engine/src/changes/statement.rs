@@ -1,12 +1,11 @@
-//! Which rows does a statement change, and what becomes of them?
+//! Turns an UPDATE or DELETE into a query for the rows that it changes.
 //!
-//! An UPDATE or DELETE is a query for the rows that it is about: their places, and for an UPDATE
-//! all their columns, old or new. So everything that runs queries runs here, too: pushed filters,
-//! every placement, joins.
+//! The query returns the places of the rows, and for an UPDATE all their columns, old or new. So
+//! everything that queries have works here, too: pushed filters, all placements, joins.
 //!
 //! Invariants
-//! - Nothing is changed here: a query comes out.
-//! - No clause of a statement is passed over: those that are not understood are refused.
+//! - Nothing is changed here; the result is a query.
+//! - No clause of a statement is ignored: clauses that are not understood are refused.
 
 use crate::visitors::visit_relations;
 use crate::{error::EngineError, table::PLACE_COLUMN};
@@ -25,7 +24,7 @@ use std::{
     ops::ControlFlow,
 };
 
-/// What becomes of rows.
+/// What a statement does with rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Insert,
@@ -34,7 +33,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// What has become of them, as a column of an answer is called.
+    /// The past participle: the name of the count's column in the answer.
     pub(crate) fn done(self) -> &'static str {
         match self {
             Self::Insert => "rows inserted",
@@ -60,7 +59,7 @@ enum Kind {
 }
 
 impl ChangeStatement {
-    /// A statement of that kind; `None` of another one.
+    /// The statement, if it changes rows; `None` for another one.
     ///
     /// # Errors
     /// A clause that is not supported.
@@ -110,7 +109,7 @@ impl ChangeStatement {
             names.extend(last(name));
             ControlFlow::Continue(())
         };
-        // Nothing breaks off.
+        // The visitor never breaks off.
         let _ = match &self.kind {
             Kind::Insert(statement) => match statement.as_ref() {
                 Statement::Statement(insert) => visit_relations(insert.as_ref(), &mut take),
@@ -122,7 +121,7 @@ impl ChangeStatement {
         names
     }
 
-    /// Whether it inserts what it reads of the same table.
+    /// Whether it is an INSERT that reads from the table it inserts into.
     pub(crate) fn inserts_what_it_reads(&self) -> bool {
         let Kind::Insert(statement) = &self.kind else { return false };
         let Statement::Statement(inner) = statement.as_ref() else { return false };
@@ -142,7 +141,7 @@ impl ChangeStatement {
         }
     }
 
-    /// Of an INSERT, the statement: DataFusion plans the rows that it is about.
+    /// The statement, if it is an INSERT: DataFusion plans the rows to insert.
     pub(crate) fn insert(&self) -> Option<&Statement> {
         match &self.kind {
             Kind::Insert(statement) => Some(statement),
@@ -150,9 +149,9 @@ impl ChangeStatement {
         }
     }
 
-    /// Of an UPDATE or DELETE, a query over its table with places: the places of the rows, behind
-    /// them for an UPDATE all columns of the table, as they are to be, and if `with_old` all
-    /// columns as they are.
+    /// The query for the rows of an UPDATE or DELETE, over the table with a column of places. It
+    /// returns the places, then for an UPDATE all columns with their new values, then if `with_old`
+    /// all columns with their old values.
     ///
     /// # Errors
     /// A column that the table does not have, or that is set twice.
@@ -206,7 +205,7 @@ fn query(
     text
 }
 
-/// All columns of the table, as assignments say: `, a, (b + 1), c`.
+/// The new values of all columns, as SQL: `, a, (b + 1), c`.
 fn new_columns(
     definition: &TableDefinition,
     name: &str,
@@ -243,11 +242,11 @@ fn new_columns(
     let columns = definition.columns.iter().zip(values);
     let columns =
         columns.map(|(column, value)| value.unwrap_or_else(|| format!("{name}.{}", quoted(&column.name))));
-    // Two columns may become the same.
+    // Two columns may get the same expression, so each has its own alias.
     Ok(columns.enumerate().map(|(at, column)| format!(", {column} AS \"new {at}\"")).collect())
 }
 
-/// All columns of the table, as they are, if they are wanted.
+/// All columns of the table with their old values, if they are wanted.
 pub(crate) fn old_columns(definition: &TableDefinition, name: &str, are_wanted: bool) -> String {
     if !are_wanted {
         return String::new();
@@ -282,7 +281,7 @@ fn deleted_from(delete: &Delete) -> Result<&TableWithJoins, EngineError> {
     }
 }
 
-/// The name of the table that is changed, and how its columns are called in the statement.
+/// The name of the changed table, and the name that qualifies its columns in the statement.
 fn changed(table: &TableWithJoins) -> Result<(String, String), EngineError> {
     let TableFactor::Table { name, alias, .. } = &table.relation else {
         only(false, "a change of something that is not a table")?;
@@ -304,12 +303,12 @@ fn last(name: &ObjectName) -> Result<String, EngineError> {
     }
 }
 
-/// A name as it is looked up: without quotes case does not matter.
+/// A name in the form in which it is looked up: lower case unless it is quoted.
 fn normal(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
-/// A name as SQL that is looked up as it is.
+/// A name quoted as SQL, so that it is looked up exactly as given.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

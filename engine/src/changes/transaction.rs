@@ -1,14 +1,15 @@
-//! What has a transaction written so far, and what does it see?
+//! What an open transaction has written so far, and the tables it sees.
 //!
 //! ```text
-//! BEGIN  -> a moment: all tables as they are
-//! change -> rows by their identities, the last value counts; they lie over the moment for the statements that follow
+//! BEGIN  -> a point in time: all tables as they are
+//! change -> rows by their identities, the last value counts; later statements see them over the tables of BEGIN
 //! COMMIT -> items of one write
 //! ```
 //!
 //! Invariants
-//! - All statements see the moment at which it began, and its own writes over that.
-//! - Nothing leaves this value before it commits; dropping it is a rollback.
+//! - All statements see the tables as of the beginning of the transaction, with its own writes over
+//!   them.
+//! - Nothing leaves this value before the commit; dropping it is a rollback.
 
 mod moved;
 
@@ -43,28 +44,30 @@ use std::{
 
 pub(crate) use moved::new_segments;
 
-/// What transactions at the same time may not do to each other.
+/// The isolation between concurrent transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each sees one moment; of two that change the same row the first one commits, the second one
-    /// is told of a conflict.
+    /// Each transaction sees one point in time. Of two that change the same row the first one
+    /// commits, the second one gets a conflict error.
     #[default]
     Snapshot,
-    /// Each sees one moment; of two that change the same row the later timestamp stays.
+    /// Each transaction sees one point in time. Of two that change the same row the write with the
+    /// later timestamp stays.
     ReadAtomic,
 }
 
-/// What a transaction needs to know of what it changes.
+/// What a transaction has to keep about the rows that it changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Care {
     pub(crate) isolation: Isolation,
-    /// Its rows are found again after a flush; it keeps what they were.
+    /// Whether its rows are found again after a flush; then it keeps their old values.
     pub(crate) outlives_flushes: bool,
-    /// The newest versions of [`RowIdentity::GUARD`], by table, that are not newer than its moment.
+    /// The newest versions of [`RowIdentity::GUARD`], by table, that are not newer than its
+    /// snapshot.
     pub(crate) guards: BTreeMap<TableId, Timestamp>,
 }
 
-/// Who inserts rows that have no timestamp yet. No clock comes there.
+/// The timestamp of inserted rows until the commit gives them one. No clock reaches it.
 const PENDING: Timestamp = Timestamp { time: u64::MAX, client: ClientId(u32::MAX) };
 
 /// A transaction that is not committed.
@@ -74,14 +77,14 @@ pub(crate) struct Transaction {
     /// When it began.
     time: DateTime<Utc>,
     moment: Arc<Moment>,
-    /// Keeps the segments of these tables where they are.
+    /// Keeps the segments of these tables from being freed.
     _hold: Option<Arc<TablesHold>>,
     /// Tables as its statements see them.
     view: Arc<View>,
-    /// What changed rows add to views at its moment.
+    /// What changed rows add to views at its point in time.
     sums: Arc<Sums>,
     written: BTreeMap<TableId, Written>,
-    /// Tables to which its writes have followed its rows.
+    /// Newer versions of tables to which its writes were moved, by id.
     followed: BTreeMap<TableId, Table>,
     rows: usize,
     bytes: usize,
@@ -92,28 +95,29 @@ pub(crate) struct Transaction {
 struct Written {
     definition: Arc<TableDefinition>,
     rows: BTreeMap<RowIdentity, Value>,
-    /// What segments have of rows that were found there, if that is needed.
+    /// The values of rows found in segments, where they are needed.
     stored: BTreeMap<RowIdentity, Vec<u8>>,
-    /// What was read of rows that were there.
+    /// The versions that were read of existing rows.
     read: BTreeMap<RowIdentity, Read>,
-    /// Whether they are written only if they are still what was read.
+    /// Whether rows are written only if they are still the versions that were read.
     is_conditional: bool,
-    /// The version of [`RowIdentity::GUARD`] that was there, if that is to be so still.
+    /// The version of [`RowIdentity::GUARD`] that was read, if it must not have changed at the
+    /// commit.
     guard: Option<Timestamp>,
-    /// Rows that were inserted.
+    /// How many rows were inserted.
     inserted: u32,
-    /// Rows that do not lie over the table yet.
+    /// Written rows that are not in `over` yet.
     fresh: Vec<RowIdentity>,
-    /// What lies over it, once a statement has asked.
+    /// The layer of written rows over the table, once a statement has needed it.
     over: Option<Layer>,
-    /// How many values were written; later ones are newer.
+    /// How many values were written. It numbers them: a higher number is a newer value.
     writes: u64,
 }
 
 /// A version that was read.
 #[derive(Clone, Debug)]
 struct Read {
-    /// [`Timestamp::FIRST`] of one in a segment.
+    /// [`Timestamp::FIRST`] for a row in a segment.
     timestamp: Timestamp,
     /// Its values, if they are kept.
     values: Option<Vec<u8>>,
@@ -122,23 +126,24 @@ struct Read {
 /// A row that a statement changes.
 #[derive(Debug)]
 pub(crate) enum Row {
-    /// A new one.
+    /// A new row.
     New(Vec<u8>),
-    /// One that is there.
+    /// An existing row.
     Known {
-        /// Which.
+        /// Its identity.
         row: RowIdentity,
-        /// Its values; `None` to delete it.
+        /// Its new values; `None` to delete it.
         value: Option<Vec<u8>>,
-        /// The timestamp of the version that was found; [`Timestamp::FIRST`] in a segment.
+        /// The timestamp of the version that was found; [`Timestamp::FIRST`] for a row in a
+        /// segment.
         timestamp: Timestamp,
-        /// The values that were found, if they are needed.
+        /// The old values, if they are needed.
         old: Option<Vec<u8>>,
     },
 }
 
 impl Transaction {
-    /// One that begins at this moment.
+    /// A transaction that begins with these tables.
     pub(crate) fn at(moment: Arc<Moment>, sums: Arc<Sums>, care: Care) -> Self {
         let view = Arc::clone(&moment.view);
         Self {
@@ -155,22 +160,22 @@ impl Transaction {
         }
     }
 
-    /// What it reads stays where it is, as long as there is a hold of its tables.
+    /// Adds a hold of its tables, which keeps what it reads in place.
     pub(crate) fn holding(self, hold: Option<TablesHold>) -> Self {
         Self { _hold: hold.map(Arc::new), ..self }
     }
 
-    /// The time of all its statements.
+    /// The time that `now()` returns in all its statements.
     pub(crate) fn time(&self) -> DateTime<Utc> {
         self.time
     }
 
-    /// Whether statements have to say what the rows were that they change.
+    /// Whether statements have to give the old values of the rows that they change.
     pub(crate) fn needs_old(&self, table: &TableDefinition) -> bool {
         self.care.outlives_flushes || has_sums(table)
     }
 
-    /// From now on it is in conflict with others that insert what they read of this table.
+    /// Makes it conflict with other transactions that insert what they read from this table.
     pub(crate) fn guard(&mut self, table: &Table) {
         if self.care.isolation == Isolation::Snapshot {
             let definition = table.definition();
@@ -180,12 +185,12 @@ impl Transaction {
         }
     }
 
-    /// What changed rows add to views, as it sees them.
+    /// What changed rows add to views, at its point in time.
     pub(crate) fn sums(&self) -> &Arc<Sums> {
         &self.sums
     }
 
-    /// All tables as it sees them.
+    /// All tables as it sees them, with its own writes.
     pub(crate) fn view(&mut self) -> Arc<View> {
         let stale: Vec<TableId> =
             self.written.iter().filter(|(_, written)| !written.fresh.is_empty()).map(|(id, _)| *id).collect();
@@ -195,10 +200,10 @@ impl Transaction {
         Arc::clone(&self.view)
     }
 
-    /// Writes rows of a table.
+    /// Adds changed rows of a table.
     ///
     /// # Errors
-    /// More than a transaction may write; then nothing of them is.
+    /// More than a transaction may write; then none of `rows` is added.
     pub(crate) fn write(&mut self, table: &Table, rows: Vec<Row>) -> Result<(), EngineError> {
         let has_sums = has_sums(table.definition());
         let bytes: usize = rows.iter().map(|row| row.bytes(has_sums)).sum();
@@ -241,7 +246,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Lays what was written to a table over it.
+    /// Lays the written rows over their table.
     fn lay_over(&mut self, id: TableId) {
         let Some(written) = self.written.get_mut(&id) else { return };
         let Some(name) = self.moment.name(id) else { return };
@@ -277,13 +282,13 @@ impl Transaction {
         written.map(|(id, _)| *id).collect()
     }
 
-    /// The same with their names.
+    /// The names and ids of the tables that it has written to.
     pub(crate) fn named(&self) -> Vec<(String, TableId)> {
         let written = self.written.iter().filter(|(_, written)| !written.rows.is_empty());
         written.map(|(id, written)| (written.definition.name.clone(), *id)).collect()
     }
 
-    /// Whether [`Self::items`] needs what was heard of homes.
+    /// Whether [`Self::items`] needs the replica of the participants' rows.
     pub(crate) fn needs_what_was_heard(&self) -> bool {
         let is_new = |row: &RowIdentity| matches!(row, RowIdentity::Inserted { by: PENDING, .. });
         let mut derived = self.written.values().filter(|written| !written.definition.derived.is_empty());
@@ -301,7 +306,7 @@ impl Transaction {
             let Written { definition, rows, stored, read, .. } = written;
             let rows = rows.iter().map(|(identity, value)| (*identity, value.clone()));
             let rows = rows.filter_map(|(identity, value)| match identity {
-                // It was never there for anybody else.
+                // A row that this transaction inserted and deleted: no one else ever saw it.
                 RowIdentity::Inserted { by: PENDING, .. } if value.bytes().is_none() => None,
                 RowIdentity::Inserted { by: PENDING, number } => {
                     Some((RowIdentity::Inserted { by: timestamp, number }, value))
@@ -359,7 +364,7 @@ impl Row {
         }
     }
 
-    /// What becomes of rows, by their identities or new.
+    /// The change of one row by a statement; `None` if what the verb needs is missing.
     pub(crate) fn of(
         verb: Verb,
         version: Option<(RowIdentity, Timestamp)>,

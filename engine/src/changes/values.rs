@@ -1,4 +1,4 @@
-//! Which values do the columns of a batch have, as rows beside segments keep them?
+//! Converts the columns of a batch into the values of the delta store.
 
 use crate::{
     error::EngineError,
@@ -16,11 +16,11 @@ use rackscan_delta::row::{Datum, encode};
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
 use std::sync::Arc;
 
-/// The rows of a batch as bytes; its columns are those of the table, of types that can be cast to
-/// theirs.
+/// The rows of a batch as encoded bytes. Its columns are those of the table, of types that can be
+/// cast to theirs.
 ///
 /// # Errors
-/// A value that its column cannot have.
+/// A value that its column cannot hold.
 pub(crate) fn encoded(
     definition: &TableDefinition,
     types: &[DataType],
@@ -52,7 +52,7 @@ pub(crate) fn rows_of(
 }
 
 fn cast(column: &ColumnDefinition, to: &DataType, array: &ArrayRef) -> Result<ArrayRef, EngineError> {
-    // What does not fit is an error, not a missing value.
+    // A value that does not fit is an error, not NULL.
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let found = array.data_type();
     if !is_assignable(found, to) {
@@ -84,7 +84,7 @@ fn datum(column: &ColumnDefinition, array: &ArrayRef, row: usize) -> Result<Datu
         }
         ColumnType::Float64 => {
             let value = array.as_primitive::<Float64Type>().value(row);
-            // There is one NaN: arrow orders them by their bits.
+            // Only one NaN is stored, as arrow orders NaN by their bits.
             Datum::Float(if value.is_nan() { f64::NAN } else { value })
         }
         ColumnType::Text => Datum::Text(array.as_string_view().value(row).to_owned()),

@@ -1,7 +1,7 @@
-//! How does a program write many small transactions of rows?
+//! Lets a program write many small transactions of rows, without SQL.
 //!
-//! Without SQL: rows are made by the program, and those that are deleted were found before. One
-//! writer waits for each of its transactions; several write beside each other.
+//! The program makes the rows itself, and has found the rows that it deletes before. One writer
+//! waits for each of its transactions; several writers work in parallel.
 
 use super::{
     Changes,
@@ -25,20 +25,20 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRow {
     pub(crate) identity: RowIdentity,
-    /// What its segment has of it, if it was found there and its table has a sum over it.
+    /// Its values, if it was found in a segment and its table has a sum over it.
     pub(crate) stored: Option<Vec<u8>>,
 }
 
-/// What becomes of a row.
+/// A change of a row.
 #[derive(Clone, Debug)]
 pub enum RowChange {
-    /// It is new, with these values of all columns.
+    /// A new row with these values of all columns.
     Insert(Vec<Datum>),
-    /// It is deleted.
+    /// The row is deleted.
     Delete(FoundRow),
 }
 
-/// Writes rows of tables on connections of its own, on the caller's thread.
+/// Writes rows of tables over connections of its own, on the caller's thread.
 #[derive(Debug)]
 pub struct RowWriter {
     session: Session,
@@ -60,7 +60,7 @@ impl RowWriter {
         whole.collect()
     }
 
-    /// Lets it know these tables instead.
+    /// Replaces the tables that it knows.
     pub(crate) fn look_at(&mut self, view: Arc<View>) {
         self.view = view;
     }
@@ -78,12 +78,12 @@ impl RowWriter {
     /// Changes rows of tables, all of them or none.
     ///
     /// # Errors
-    /// A row that does not fit its table, too many of them, and why it could not be committed.
-    /// After [`EngineError::Sealed`] nothing was written, and rows that were found before have
-    /// other identities: [`crate::Engine::renew_writer`].
+    /// A row does not fit its table, there are too many rows, or the transaction could not be
+    /// committed. After [`EngineError::Sealed`] nothing was written, and rows that were found
+    /// before have other identities: call [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
-        // Rows were found long before: whoever deletes one that has changed since deletes what it
-        // has become.
+        // The rows to delete were found long before. A row that has changed since is deleted in its
+        // newer version.
         let blind = Care { isolation: Isolation::ReadAtomic, ..Care::default() };
         let mut transaction = Transaction::at(Arc::default(), Arc::default(), blind);
         for (name, changes) in changes {

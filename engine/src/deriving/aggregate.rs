@@ -1,9 +1,10 @@
-//! What does a materialised view add up, of which rows, by which column?
+//! Reads the query of a materialised view: what it adds up, over which rows, grouped by which
+//! column.
 //!
 //! Invariants
-//! - A view is a sum of exact amounts, and a number of rows, by one column of one table, of the
-//!   rows in one range of one column: what [`SumDefinition`] can say, and nothing else.
-//! - No clause of its query is passed over: each part is compared with a plain one that has all its
+//! - A view is a sum of exact amounts and a count of rows, grouped by one column of one table, over
+//!   the rows in one range of one column: what [`SumDefinition`] can express, and nothing else.
+//! - No clause of the query is ignored: each part is compared with a plain one that has all its
 //!   fields written out.
 //! - Nothing is evaluated here.
 
@@ -30,7 +31,7 @@ const QUERY: &str = "a materialized view with other clauses than SELECT, FROM, W
 const AMOUNT: &str = "an amount is a product of one to four of: a column, 1 - column, 1 + column";
 const _: () = assert!(FACTORS_MAX == 4, "AMOUNT says so");
 
-/// What a materialised view adds up.
+/// The query of a materialised view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Aggregate {
     /// The table whose rows are added up.
@@ -39,9 +40,10 @@ pub(crate) struct Aggregate {
     pub(crate) outputs: Vec<Output>,
     /// The group's column.
     group: String,
-    /// The alias by which GROUP BY names that column, if it does not by its own name or its place.
+    /// The alias by which GROUP BY names the group's column, if it uses an alias rather than the
+    /// column's name or position.
     grouped_by: Option<String>,
-    /// None if rows are counted only.
+    /// The factors of the amount; none if rows are only counted.
     factors: Vec<NamedFactor>,
     range: Option<Range>,
 }
@@ -51,18 +53,18 @@ pub(crate) struct Aggregate {
 pub(crate) struct Output {
     /// Its name, as it is looked up.
     pub(crate) name: String,
-    /// What is in it.
+    /// What it contains.
     pub(crate) kind: OutputKind,
 }
 
-/// What is in a column of a view.
+/// What a column of a view contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputKind {
-    /// The group's value.
+    /// The value of the group's column.
     Group,
-    /// What the group's amounts add up to.
+    /// The sum of the group's amounts.
     Sum,
-    /// How many rows the group has.
+    /// The number of rows of the group.
     Count,
 }
 
@@ -74,11 +76,11 @@ enum NamedFactor {
 }
 
 impl Aggregate {
-    /// What a view's query says. `names` are those that the view gives its columns; without any
-    /// they have the query's.
+    /// Reads a view's query. `names` are the column names of the view; without any, its columns
+    /// have the query's names.
     ///
     /// # Errors
-    /// A query of another form, with what that is.
+    /// A query of another form, with the part that does not fit.
     pub(crate) fn of(query: &ast::Query, names: &[Ident]) -> Result<Self, EngineError> {
         let select = plain_select(query)?;
         let source = Source::of(&select.from)?;
@@ -104,23 +106,23 @@ impl Aggregate {
         })
     }
 
-    /// Constants of the range, to be evaluated and cast to the type of the range's column, in this
-    /// order.
+    /// The constants of the range, in the order that [`Aggregate::sum`] expects. The caller
+    /// evaluates them and casts them to the type of the range's column.
     pub(crate) fn constants(&self) -> Vec<&ast::Expr> {
         self.range.iter().flat_map(Range::constants).collect()
     }
 
-    /// The column whose range says which rows count; `None`: all do.
+    /// The column whose range selects the rows; `None` if all rows count.
     pub(crate) fn range_column(&self) -> Option<&str> {
         self.range.as_ref().map(|range| range.column.as_str())
     }
 
-    /// The definition, without a base. `values` are those of [`Aggregate::constants`], as the
+    /// The definition, without a base. `values` are the values of [`Aggregate::constants`], as the
     /// range's column stores them.
     ///
     /// # Errors
     /// Columns that the table does not have, or in which values may be missing; bounds that no
-    /// range has.
+    /// range can have.
     pub(crate) fn sum(
         &self,
         definition: &TableDefinition,
@@ -148,7 +150,7 @@ impl Aggregate {
     }
 }
 
-/// The query's SELECT, which has only clauses that are understood.
+/// The query's SELECT, if it has only clauses that are understood.
 fn plain_select(query: &Query) -> Result<&Select, EngineError> {
     let SetExpr::Select(select) = query.body.as_ref() else {
         return Err(refused("a materialized view of something else than a plain SELECT", FORM));
@@ -200,11 +202,11 @@ fn plain_select(query: &Query) -> Result<&Select, EngineError> {
 struct Group {
     column: String,
     alias: Option<String>,
-    /// From one.
+    /// Its position in the SELECT list, from one.
     place: usize,
 }
 
-/// What the items of the SELECT list say.
+/// The parsed SELECT list.
 #[derive(Default)]
 struct Parts<'q> {
     outputs: Vec<Output>,
@@ -253,8 +255,7 @@ fn unknown(item: &SelectItem) -> EngineError {
     refused(&format!("{item} in a materialized view"), FORM)
 }
 
-/// The name of a function without any clauses, and its only argument; `None` if it is not of that
-/// form.
+/// The name of a plain function call and its only argument; `None` for other calls.
 fn argument(function: &Function) -> Result<Option<(&'static str, &FunctionArgExpr)>, EngineError> {
     let FunctionArguments::List(list) = &function.args else { return Ok(None) };
     let [FunctionArg::Unnamed(argument)] = list.args.as_slice() else { return Ok(None) };
@@ -279,7 +280,7 @@ fn argument(function: &Function) -> Result<Option<(&'static str, &FunctionArgExp
     Ok(name.map(|name| (name, argument)))
 }
 
-/// Gives columns the names that the view has for them.
+/// Gives the output columns the names of the view's columns.
 fn rename(outputs: &mut [Output], names: &[Ident]) -> Result<(), EngineError> {
     if !names.is_empty() && names.len() != outputs.len() {
         let (found, expected) = (names.len(), outputs.len());
@@ -301,8 +302,8 @@ fn rename(outputs: &mut [Output], names: &[Ident]) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Holds GROUP BY against the group's column. Says by which alias it is named, if by one: a column
-/// of that name would come first.
+/// Checks GROUP BY against the group's column. Returns the alias by which it is named, if any: a
+/// table column of that name would take precedence.
 fn grouped_by(source: &Source, by: &GroupByExpr, group: &Group) -> Result<Option<String>, EngineError> {
     let GroupByExpr::Expressions(by, modifiers) = by else {
         return Err(refused("a materialized view with GROUP BY ALL", FORM));
@@ -333,11 +334,11 @@ fn factors(source: &Source, amount: &Expr) -> Result<Vec<NamedFactor>, EngineErr
     let mut waiting = vec![amount];
     while let Some(expression) = waiting.pop() {
         match bare(expression) {
-            // The left one is looked at first.
+            // The left operand is visited first.
             Expr::BinaryOp { left, op: BinaryOperator::Multiply, right } => waiting.extend([&**right, left]),
             other => factors.push(factor(source, other)?),
         }
-        // Each that waits has at least one.
+        // Each waiting expression has at least one factor.
         if factors.len() + waiting.len() > FACTORS_MAX {
             return Err(refused(&format!("an amount of more than {FACTORS_MAX} factors"), AMOUNT));
         }
@@ -361,7 +362,7 @@ fn factor(source: &Source, expression: &Expr) -> Result<NamedFactor, EngineError
     named.ok_or_else(|| refused(&format!("{expression} as a factor of an amount"), AMOUNT))
 }
 
-/// Whether it is 1, 1.0, 1.00, ...
+/// Whether the expression is 1, 1.0, 1.00, ...
 fn is_one(expression: &Expr) -> bool {
     let Expr::Value(ValueWithSpan { value: Value::Number(digits, false), .. }) = bare(expression) else {
         return false;

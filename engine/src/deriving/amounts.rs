@@ -1,4 +1,4 @@
-//! What do rows add up to, by group?
+//! Computes the sums and row counts of a materialised view, by group.
 //!
 //! | column | type | |
 //! |---|---|---|
@@ -6,12 +6,12 @@
 //! | [`SUM`] | decimal(38, s), s the digits behind the point of the amounts | of the amounts |
 //! | [`ROWS`] | bigint | how many, at least one |
 //!
-//! Worked out from a table's rows, or from what its segments add up to and what rows beside them
-//! have changed ([`rackscan_delta::derived`]). Both are the same, to the last digit.
+//! They are computed from a table's rows, or from the sums over its segments and the changed rows
+//! beside them ([`rackscan_delta::derived`]). Both give the same, to the last digit.
 //!
-//! A base ([`super::base`]) has the sum in two columns, as tables have numbers of 64 bits:
-//! [`HIGH`], a bigint, counts units of 10^(18 - s), and [`LOW`], a decimal(18, s), is what is left,
-//! of the same sign.
+//! A base ([`super::base`]) stores the sum in two columns, as stored numbers have 64 bits:
+//! [`HIGH`], a bigint, counts units of 10^(18 - s), and [`LOW`], a decimal(18, s), is the
+//! remainder, with the same sign.
 
 use crate::{pushdown::arrow_type, snapshot::zone_scalar, table::Table};
 use datafusion::{
@@ -42,19 +42,19 @@ pub(super) const SUM: &str = "sum";
 pub(super) const HIGH: &str = "high";
 pub(super) const LOW: &str = "low";
 pub(super) const ROWS: &str = "rows";
-/// Digits of sums.
+/// The precision of sums.
 pub(super) const SUM_DIGITS: u8 = 38;
 
-/// The type of sums.
+/// The type of a sum.
 pub(super) fn sum_type(table: &TableDefinition, of: &SumDefinition) -> DataType {
-    // Definitions are verified: amounts have at most 18 digits behind the point.
+    // The definition is verified: amounts have at most 18 digits behind the point.
     DataType::Decimal128(SUM_DIGITS, i8::try_from(of.scale(table)).unwrap_or(0))
 }
 
-/// Sums as a base has them: high and low.
+/// Splits sums into the columns of a base: high and low.
 ///
 /// # Errors
-/// The first one that is too large.
+/// The first sum that is too large.
 pub(super) fn divided(sums: &Decimal128Array) -> Result<(Int64Array, Decimal128Array), i128> {
     let unit = 10_i128.pow(DECIMAL_DIGITS_MAX.into());
     let high = |sum: i128| i64::try_from(sum / unit).map_err(|_| sum);
@@ -64,7 +64,7 @@ pub(super) fn divided(sums: &Decimal128Array) -> Result<(Int64Array, Decimal128A
     Ok((Int64Array::from(high), low))
 }
 
-/// What [`divided`] has divided.
+/// The inverse of [`divided`], as an expression.
 fn put_together(table: &TableDefinition, of: &SumDefinition) -> Expr {
     let sum_type = sum_type(table, of);
     let digits = u32::from(DECIMAL_DIGITS_MAX).saturating_sub(of.scale(table));
@@ -73,7 +73,7 @@ fn put_together(table: &TableDefinition, of: &SumDefinition) -> Expr {
     cast(cast(high, sum_type.clone()) + cast(ident(LOW), sum_type.clone()), sum_type)
 }
 
-/// What the rows of a table add up to.
+/// A plan of the sums over all rows of a table.
 pub(crate) fn of_rows(table: &Arc<Table>, of: &SumDefinition) -> Result<LogicalPlan> {
     let definition = table.definition();
     let mut rows = scan(&definition.name, Arc::clone(table) as _)?;
@@ -97,8 +97,8 @@ pub(crate) fn of_rows(table: &Arc<Table>, of: &SumDefinition) -> Result<LogicalP
         .build()
 }
 
-/// What the rows of a table add up to, if those of its segments add up to `base`, and those beside
-/// them change that so.
+/// A plan of the sums over all rows of a table, from the sums over its segments in `base` and the
+/// changes by its changed rows.
 pub(crate) fn of_base(
     table: &TableDefinition,
     of: &SumDefinition,
@@ -138,7 +138,7 @@ fn column_type(table: &TableDefinition, column: ColumnId) -> ColumnType {
     table.columns.get(column.index()).map_or(ColumnType::Int64, |column| column.column_type)
 }
 
-/// A factor as a decimal: products of integers would wrap.
+/// A factor as a decimal, because products of integers would wrap.
 fn amount(table: &TableDefinition, factor: Factor) -> Result<Expr> {
     let value = ident(column(table, factor.column())?);
     let value = match column_type(table, factor.column()) {
@@ -167,7 +167,7 @@ fn is_within(table: &TableDefinition, within: Within) -> Result<Expr> {
         let scalar = zone_scalar(column_type, &ZoneValue::Integer(bound));
         scalar.map(lit).ok_or_else(|| DataFusionError::Internal(format!("{bound} is no {column_type}")))
     };
-    // Missing values count nowhere.
+    // Rows with a missing value do not count.
     let mut condition = value.clone().is_not_null();
     if within.from > least {
         condition = condition.and(value.clone().gt_eq(bound(within.from)?));
@@ -178,7 +178,7 @@ fn is_within(table: &TableDefinition, within: Within) -> Result<Expr> {
     Ok(condition)
 }
 
-/// What rows beside segments change, as rows.
+/// The changes by changed rows, as a batch.
 fn changed(table: &TableDefinition, of: &SumDefinition, changes: &[(Datum, Amount)]) -> Result<RecordBatch> {
     let group_type = column_type(table, of.group);
     let arrow_group = arrow_type(group_type.into());

@@ -1,20 +1,20 @@
-//! Where is what a table's segments add up to?
+//! Stores the sums over a table's segments in a table of their own, the base of a view.
 //!
-//! In a table of its own, the base: a row for each group ([`super::amounts`]). It belongs to one
-//! table id, never changes, and is published before the table that names it. So whoever knows a
-//! table finds the bases of its views.
+//! A base has a row for each group ([`super::amounts`]). It belongs to one table id, never changes,
+//! and is published before the table version that names it. So whoever knows a table finds the
+//! bases of its views.
 //!
-//! | base's name | `rackscan base` VIEW ID BEFORE: the ids of the table that it belongs to and of the one that that succeeds, in hexadecimal |
+//! | base's name | `rackscan base` VIEW ID BEFORE: the ids of the table that it belongs to and of the table version before that, in hexadecimal |
 //! |---|---|
 //! | base's columns | group, high, low, rows |
 //! | base's source | the statement by which the view was created |
 //!
 //! Invariants
-//! - Nobody but views sees bases.
-//! - A base is an orphan, and dropped, only if neither the table that it belongs to is there nor
-//!   the one before that: while that one is there, its new version may be about to be published.
-//!   Tables that were succeeded last count as there: queries and transactions go on that began with
-//!   them.
+//! - Only views see bases.
+//! - A base is left over, and dropped, only if neither the table that it belongs to exists nor the
+//!   version before: while that one exists, its new version may be about to be published. Tables
+//!   that were replaced last count as existing, because queries and transactions that began with
+//!   them go on.
 
 use super::amounts::{GROUP, HIGH, LOW, ROWS, divided};
 use crate::{changes::encoded, error::EngineError, limits::VIEW_GROUPS_MAX, pushdown::arrow_type};
@@ -38,12 +38,12 @@ use rackscan_ramp::{item::Value, timestamp::Timestamp};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 const PREFIX: &str = "rackscan base ";
-/// Bytes of a base's name beside the view's.
+/// Bytes of a base's name, without the view's name.
 const BESIDE_BYTES: usize = PREFIX.len() + 2 * 9;
-/// Bytes of a view's name.
+/// The longest name of a view.
 pub(crate) const VIEW_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - BESIDE_BYTES;
 
-/// What a base's name says.
+/// The parsed name of a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseName {
     view: String,
@@ -52,12 +52,12 @@ pub(crate) struct BaseName {
 }
 
 impl BaseName {
-    /// Of a table that succeeds another one.
+    /// The name for the base of a table version.
     pub(crate) fn new(view: &str, of: &TableDefinition) -> Self {
         Self { view: view.to_owned(), of: of.id, before: of.succeeds.unwrap_or(of.id) }
     }
 
-    /// `None`: the name of another table.
+    /// `None` if it is not the name of a base.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.rsplitn(3, ' ');
         let mut id = || {
@@ -68,7 +68,8 @@ impl BaseName {
         Some(Self { view: parts.next()?.to_owned(), of, before })
     }
 
-    /// Whether nobody will ask for it any more, if these tables are there or were just succeeded.
+    /// Whether the base is no longer needed, given the ids of all tables that exist or were just
+    /// replaced.
     pub(crate) fn is_orphan(&self, tables: &BTreeSet<TableId>) -> bool {
         !tables.contains(&self.of) && !tables.contains(&self.before)
     }
@@ -81,19 +82,19 @@ impl fmt::Display for BaseName {
     }
 }
 
-/// A view of a table that is about to be published.
+/// The base of a view of a table version that is about to be published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewBase<'b> {
     pub(crate) table: &'b TableDefinition,
     pub(crate) view: &'b str,
     pub(crate) sum: &'b SumDefinition,
     pub(crate) id: TableId,
-    /// The statement by which it was created.
+    /// The statement by which the view was created.
     pub(crate) source: &'b str,
 }
 
 impl NewBase<'_> {
-    /// The base's table and rows, of what it is to say.
+    /// The base's table definition and rows.
     ///
     /// # Errors
     /// Too many groups, or a sum that is too large.
@@ -106,7 +107,7 @@ impl NewBase<'_> {
         if groups > VIEW_GROUPS_MAX {
             let view = self.view;
             return Err(EngineError::Execution(format!(
-                "view {view:?} has more than {VIEW_GROUPS_MAX} groups: group by a column with fewer values; one that is there is dropped by DROP MATERIALIZED VIEW"
+                "view {view:?} has more than {VIEW_GROUPS_MAX} groups: group by a column with fewer values, or drop an existing view by DROP MATERIALIZED VIEW"
             )));
         }
         let batches = totals.iter().map(|batch| self.stored(batch)).collect::<Result<Vec<_>, _>>()?;
@@ -124,7 +125,7 @@ impl NewBase<'_> {
         Ok((definition, rows))
     }
 
-    /// A batch of groups, sums and rows as the base has them.
+    /// A batch of groups, sums and row counts in the columns of the base.
     fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch, EngineError> {
         let failed = |why: String| EngineError::Execution(format!("view {:?}: {why}", self.view));
         let [group, sums, rows] = batch.columns() else {
@@ -144,7 +145,7 @@ impl NewBase<'_> {
         RecordBatch::try_from_iter(columns).map_err(|error| failed(error.to_string()))
     }
 
-    /// Whether rows of each group can be written with entries of it: keys have room for short texts
+    /// Whether each group fits into the key of a derived entry: keys have room for short texts
     /// only.
     fn can_be_found(&self, groups: &ArrayRef) -> Result<(), String> {
         let Some(texts) = groups.as_string_view_opt() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Which clauses are refused, and how are names looked up?
+//! Errors for refused clauses, and names in the form in which they are looked up.
 
 use crate::error::EngineError;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -19,7 +19,7 @@ pub(super) fn last(name: &ObjectName) -> Result<String, EngineError> {
     }
 }
 
-/// A name as it is looked up: without quotes case does not matter.
+/// A name in the form in which it is looked up: lower case unless it is quoted.
 pub(super) fn normal(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }

@@ -1,13 +1,14 @@
-//! What is derived from a table's rows, and how do statements say so?
+//! Indexes, foreign keys and materialised views: what is derived from a table's rows, and the
+//! statements that define it.
 //!
 //! ```text
-//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a new version that has it   (sealing)
-//! changed rows -> entries, in their transaction                                                                                 (changes/derive)
-//! sealing      -> what segments add up to, in a base for each view     [base]
-//! SELECT       -> base and entries of one moment -> a view's rows      [view], [amounts]
+//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a table version that has it   (sealing)
+//! changed rows -> entries, in their transaction                                                                                    (changes/derive)
+//! flush        -> the sums over the segments, in a base table for each view   [base]
+//! SELECT       -> base and entries of one timestamp -> a view's rows          [view], [amounts]
 //! ```
 //!
-//! Invariant: a table's definition says what is derived from it; what else there is (bases) can be
+//! Invariant: a table's definition says what is derived from it. Everything else (bases) can be
 //! made anew from its rows.
 
 mod aggregate;
@@ -38,7 +39,7 @@ pub(crate) use base::{BaseName, NewBase, VIEW_NAME_BYTES_MAX};
 pub(crate) use statement::DerivationStatement;
 pub(crate) use view::{Changed, Sums, View};
 
-/// What a statement that created a view says.
+/// The query of the statement that created a view.
 fn parsed_view(source: &str) -> Result<Aggregate, EngineError> {
     let syntax = |error: ParserError| EngineError::Syntax(error.to_string());
     let statements = Parser::parse_sql(&GenericDialect {}, source).map_err(syntax)?;
@@ -51,8 +52,8 @@ fn parsed_view(source: &str) -> Result<Aggregate, EngineError> {
     }
 }
 
-/// A statement that could have created a view of this sum, but for its range: its columns are
-/// called group, sum and rows.
+/// A statement that would create a view of this sum, without its range. Its columns are called
+/// group, sum and rows.
 pub(crate) fn generated_source(view: &str, table: &TableDefinition, sum: &SumDefinition) -> String {
     let quoted = crate::changes::quoted;
     let column = |column: ColumnId| {

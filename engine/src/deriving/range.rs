@@ -1,11 +1,11 @@
-//! Which rows does a materialised view add up?
+//! Reads the WHERE clause of a materialised view as one range of one column.
 //!
-//! Those with a value in one range of one column. Bounds go out as expressions, and come back as
-//! stored integers in the same order.
+//! Bounds are given out as expressions to be evaluated, and come back as stored integers in the
+//! same order.
 //!
 //! Invariants
-//! - Several bounds on a side are all held: the range is what they have in common. It may be empty.
-//! - No value is lost at an end: what the integers of a range cannot say is refused.
+//! - Several bounds on one side all hold: the range is their intersection. It may be empty.
+//! - No value at an end is lost: what a range of integers cannot express is refused.
 
 use crate::visitors::visit;
 use crate::{
@@ -35,7 +35,7 @@ struct Bound {
     constant: Expr,
 }
 
-/// How the column compares with a constant to its right.
+/// The comparison of the column with a constant on its right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
     AtLeast,
@@ -57,7 +57,7 @@ impl Comparison {
         })
     }
 
-    /// With the constant to the left.
+    /// The same comparison with the constant on the left.
     fn mirrored(self) -> Self {
         match self {
             Self::AtLeast => Self::AtMost,
@@ -70,14 +70,14 @@ impl Comparison {
 }
 
 impl Range {
-    /// What WHERE says. It has comparisons, so there is a range.
+    /// Reads WHERE. Always `Some` for a clause that is accepted, as it has at least one comparison.
     pub(super) fn of(source: &Source, selection: &Expr) -> Result<Option<Self>, EngineError> {
         let mut range: Option<Self> = None;
         let mut waiting = vec![selection];
         while let Some(expression) = waiting.pop() {
             let expression = bare(expression);
             if let Expr::BinaryOp { left, op: BinaryOperator::And, right } = expression {
-                // The left one is looked at first.
+                // The left operand is visited first.
                 waiting.extend([&**right, left]);
                 continue;
             }
@@ -92,16 +92,16 @@ impl Range {
         Ok(range)
     }
 
-    /// Constants of the bounds.
+    /// The constants of the bounds.
     pub(super) fn constants(&self) -> impl Iterator<Item = &Expr> {
         self.bounds.iter().map(|bound| &bound.constant)
     }
 
-    /// The range, if its constants have these values.
+    /// The range with these values of its constants.
     ///
     /// # Errors
     /// Another number of values; a column that the table does not have, or in which values may be
-    /// missing; bounds that no range has.
+    /// missing; bounds that no range can have.
     pub(super) fn within(&self, definition: &TableDefinition, values: &[i64]) -> Result<Within, EngineError> {
         let (column, column_type) = present(definition, &self.column)?;
         let name = &self.column;
@@ -114,7 +114,7 @@ impl Range {
         let next = |value: i64| {
             value.checked_add(1).ok_or_else(|| {
                 EngineError::Plan(format!(
-                    "the range of column {name:?} has {value} as a bound, expected one that a greater value follows"
+                    "the range of column {name:?} has {value} as a bound, expected less than the greatest value of the column's type"
                 ))
             })
         };
@@ -133,7 +133,7 @@ impl Range {
                 (until, end) => until.or(end),
             };
         }
-        // Values of all other types are less than the greatest integer.
+        // Only these types have values as large as the greatest integer.
         let is_wide = matches!(column_type, ColumnType::Int64 | ColumnType::TimestampMicros);
         if is_wide && until.is_none() {
             return Err(EngineError::Plan(format!(
@@ -144,7 +144,7 @@ impl Range {
     }
 }
 
-/// A column that the table has.
+/// The column of the table with this name.
 pub(super) fn known<'d>(
     definition: &'d TableDefinition,
     name: &str,
@@ -157,7 +157,7 @@ pub(super) fn known<'d>(
     })
 }
 
-/// A column that the table has, and that each row has a value of.
+/// The column of the table with this name, which must not allow missing values.
 pub(super) fn present(
     definition: &TableDefinition,
     name: &str,
@@ -172,7 +172,7 @@ pub(super) fn present(
     Ok((id, column.column_type))
 }
 
-/// The column that is compared, and with what.
+/// The column that is compared, and its bounds.
 fn comparison(source: &Source, expression: &Expr) -> Result<(String, Vec<Bound>), EngineError> {
     let no_range = || refused(&format!("WHERE {expression} in a materialized view"), ONE_RANGE);
     let (column, bounds) = match expression {
@@ -196,13 +196,13 @@ fn comparison(source: &Source, expression: &Expr) -> Result<(String, Vec<Bound>)
     Ok((column, bounds.into_iter().map(bound).collect()))
 }
 
-/// Whether it has neither columns nor queries, parameters or functions in it: of what some
-/// functions say another day nobody would know.
+/// Whether the expression has no columns, queries, parameters or functions. Functions are excluded
+/// because some of them return another value on another day.
 fn is_constant(expression: &Expr) -> bool {
     visit(expression, &mut Constant).is_continue()
 }
 
-/// Ends at the first thing that is not constant.
+/// A visitor that breaks off at the first part that is not constant.
 struct Constant;
 
 impl Visitor for Constant {
@@ -226,7 +226,7 @@ impl Visitor for Constant {
     }
 }
 
-/// Without the parentheses around it.
+/// The expression without the parentheses around it.
 pub(super) fn bare(mut expression: &Expr) -> &Expr {
     while let Expr::Nested(inner) = expression {
         expression = inner;

@@ -1,4 +1,4 @@
-//! Tables and views that tests of this folder speak of.
+//! Tables and views for the tests of this folder.
 
 use super::{aggregate::Aggregate, statement::DerivationStatement};
 use crate::error::EngineError;
@@ -49,7 +49,7 @@ pub(super) fn lines() -> TableDefinition {
     )
 }
 
-/// What a view of that query adds up.
+/// The aggregate of a view with this query.
 pub(super) fn aggregate(query: &str) -> Result<Aggregate, EngineError> {
     named("", query)
 }
@@ -64,7 +64,7 @@ pub(super) fn named(names: &str, query: &str) -> Result<Aggregate, EngineError> 
     }
 }
 
-/// Why it is refused.
+/// The error by which this query is refused.
 pub(super) fn error(query: &str) -> String {
     aggregate(query).map(|_| query.to_owned()).unwrap_err().to_string()
 }

@@ -1,17 +1,17 @@
-//! Which table is a view of, and what do its columns go by in its query?
+//! The table of a view's query, and the names of its columns there.
 
 use super::clause::{last, normal, only, refused};
 use crate::error::EngineError;
 use datafusion::sql::sqlparser::ast::{Expr, ObjectNamePart, TableAlias, TableFactor, TableWithJoins};
 
-/// What a view's query looks like.
+/// The form of a view's query, for error messages.
 pub(super) const FORM: &str =
     "say SELECT column, sum(amount), count(*) FROM table WHERE a range GROUP BY column";
 
-/// The table that a query is about, and how its columns may be qualified.
+/// The table of a query, and how its columns may be qualified.
 pub(super) struct Source {
     pub(super) table: String,
-    /// The alias, which hides the name, or all parts of the name.
+    /// The alias, which hides the table's name; without one, all parts of the name.
     called: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Source {
         Ok(Self { table: last(name)?, called })
     }
 
-    /// The name of a column; `None` of another expression.
+    /// The name of a column; `None` if the expression is something else.
     pub(super) fn column(&self, expression: &Expr) -> Result<Option<String>, EngineError> {
         let parts = match expression {
             Expr::Identifier(name) => return Ok(Some(normal(name))),

@@ -1,11 +1,12 @@
-//! Which statement creates or drops something that a table derives, and what does it say?
+//! Recognises the statements that create or drop indexes, foreign keys and materialised views.
 //!
 //! Invariants
-//! - Nothing is looked up and nothing is changed here: names come out, as they are looked up.
-//! - No clause of a statement is passed over: each statement is compared with a plain one, or taken
-//!   apart, with all its fields written out. A clause that a later parser knows does not compile
-//!   here until somebody has decided about it. Words that the parser itself forgets (`TEMPORARY`
-//!   before `INDEX`) are not seen here.
+//! - Nothing is looked up and nothing is changed here: the result is names, in the form in which
+//!   they are looked up.
+//! - No clause of a statement is ignored: each statement is compared with a plain one, or
+//!   destructured with all its fields written out. A clause that a later parser version adds does
+//!   not compile here until somebody has decided about it. Words that the parser itself drops
+//!   (`TEMPORARY` before `INDEX`) are not seen here.
 
 use crate::{
     deriving::{
@@ -20,13 +21,13 @@ use datafusion::sql::sqlparser::ast::{
     ViewColumnDef,
 };
 
-/// Why nothing is unique.
+/// Why UNIQUE is refused.
 const NOT_UNIQUE: &str = "uniqueness cannot be kept without coordination, which read-atomic updates do without: create a plain index";
-/// What a foreign key is.
+/// Why actions of foreign keys are refused.
 const NO_ACTIONS: &str =
     "it keeps both sides visible together, it does not check or cascade: leave the actions out";
 
-/// A statement that creates or drops something that a table derives.
+/// A statement that creates or drops an index, a foreign key or a view.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DerivationStatement {
     /// `CREATE INDEX name ON table (column)`
@@ -44,7 +45,7 @@ pub(crate) enum DerivationStatement {
 }
 
 impl DerivationStatement {
-    /// A statement of that kind; `None` of another one.
+    /// The statement, if it is of this kind; `None` for another one.
     ///
     /// # Errors
     /// A clause or an operation that is not supported.
@@ -232,7 +233,7 @@ fn foreign_key(child: String, key: &ForeignKeyConstraint) -> Result<DerivationSt
     })
 }
 
-/// Of a DROP; `None` of one of something that is not derived.
+/// A DROP; `None` if it drops something that is not derived.
 fn dropped(statement: &SqlStatement) -> Result<Option<DerivationStatement>, EngineError> {
     let SqlStatement::Drop { object_type, if_exists, names, cascade, restrict, purge, temporary, table } =
         statement

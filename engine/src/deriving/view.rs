@@ -1,14 +1,14 @@
-//! What does a materialised view have at one moment?
+//! Computes the rows of a materialised view at one point in time.
 //!
 //! ```text
-//! base: what the table's segments add up to  -\
-//! what rows beside them change, by entries   ---> groups with rows -> the columns of the statement that created it
+//! base: sums over the table's segments        -\
+//! changes by the rows beside them (entries)   ---> groups with rows -> the columns of the statement that created it
 //! ```
 //!
 //! Invariants
-//! - Base, entries and the tables of the statement that asks are of one moment: whoever asks for
-//!   the view and its table finds them agree.
-//! - A statement that has not been given the entries gets an error and no answer.
+//! - Base, entries and the tables of the reading statement are of one point in time, so the view
+//!   and its table agree in one statement.
+//! - A statement that was not given the entries gets an error and no answer.
 
 use super::{
     aggregate::{Aggregate, OutputKind},
@@ -39,16 +39,16 @@ use rackscan_format::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What rows beside segments change of sums.
+/// What changed rows add to the sums of views.
 #[derive(Debug, Default)]
 pub(crate) struct Sums {
-    /// By what they are derived by.
+    /// The changes, by view.
     pub(crate) changed: BTreeMap<DerivedId, Changed>,
     /// Why they are not known, if they are not.
     pub(crate) unknown: Option<String>,
 }
 
-/// By group.
+/// The changes of a view, by group.
 pub(crate) type Changed = Vec<(Datum, Amount)>;
 
 /// A materialised view of a table.
@@ -62,15 +62,15 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// What segments add up to.
+    /// The table of the sums over segments.
     pub(crate) fn base(&self) -> &Arc<Table> {
         &self.base
     }
 
-    /// The view that is derived so from a table; `None` if that is something else.
+    /// The view that `derived` defines; `None` if it defines something else.
     ///
     /// # Errors
-    /// A base whose source creates no view: not of this version.
+    /// The base's source creates no view: it is not of this version.
     pub(crate) fn of(
         table: &Arc<TableDefinition>,
         derived: Derived,
@@ -81,23 +81,23 @@ impl View {
         Ok(Some(Self { table: Arc::clone(table), derived, sum, base: Arc::clone(base), aggregate }))
     }
 
-    /// The id of its base: another one as soon as anything of it was sealed.
+    /// The id of its base. It changes with every flush of the table.
     pub(crate) fn id(&self) -> TableId {
         self.base.definition().id
     }
 
-    /// The table that it is of.
+    /// The table that it sums up.
     pub(crate) fn table(&self) -> &Arc<TableDefinition> {
         &self.table
     }
 
-    /// What is written for it with rows.
+    /// The entries that are written for it with rows.
     pub(crate) fn derived(&self) -> &Derived {
         &self.derived
     }
 
-    /// It as a table, with what rows beside segments add to it; without that only its columns can
-    /// be asked for.
+    /// The view as a table, with what changed rows add to it. If that is not in `sums`, only its
+    /// columns can be read.
     pub(crate) fn provider(&self, sums: &Sums) -> Result<Arc<dyn TableProvider>> {
         let changes = sums.changed.get(&self.derived.id());
         let totals =
@@ -125,7 +125,7 @@ impl View {
         match kind {
             OutputKind::Group => ident(GROUP),
             OutputKind::Count => ident(ROWS),
-            // As SQL has sums of integers.
+            // SQL's sum of integers is a bigint.
             OutputKind::Sum if self.is_of_integers() => cast(ident(SUM), DataType::Int64),
             OutputKind::Sum => ident(SUM),
         }
@@ -137,7 +137,8 @@ impl View {
         columns.all(|column| !matches!(column.column_type, ColumnType::Decimal { .. }))
     }
 
-    /// It, in one line. Its rows are the groups as of when its table was last sealed.
+    /// A line for the list of tables. Its number of rows is that of groups as of the last flush of
+    /// its table.
     pub(crate) fn info(&self) -> TableInfo {
         let (name, columns) = (self.derived.name().to_owned(), self.aggregate.outputs.len());
         TableInfo { name, columns, changed_rows: 0, ..self.base.info() }
@@ -168,7 +169,7 @@ impl View {
     }
 }
 
-/// A view of which only the columns may be asked for.
+/// A view of which only the columns can be read.
 #[derive(Debug)]
 struct Columns {
     schema: SchemaRef,

@@ -1,9 +1,9 @@
-//! Which SQLSTATE has an error of DataFusion's or arrow's, by what its message contains?
+//! Maps errors of DataFusion and arrow to SQLSTATEs, by what their messages contain.
 //!
-//! They have one kind of error for all that is wrong with a plan, and one for all that goes wrong
-//! while it runs. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
+//! Both have one error kind for everything that is wrong with a plan, and one for everything that
+//! goes wrong while it runs. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
 
-/// What messages of a kind contain, and its SQLSTATE. The first that fits counts.
+/// Parts of messages and their SQLSTATEs. The first part that a message contains counts.
 const KINDS: [(&str, &str); 79] = [
     // Functions and operators.
     ("there is no function ", "42883"),
@@ -92,9 +92,10 @@ const KINDS: [(&str, &str); 79] = [
     ("out of range", "22003"),
 ];
 
-/// The text is no date or time (22007), or it has numbers that none has (22008).
+/// The text is not a date or time (22007), or has numbers that no date or time has (22008).
 const DATE: &str = "a date or time";
-/// The text is no value of a type: as [`DATE`], no number (22P02), or one beyond its type (22003).
+/// The text is not a value of a type: a date or time as for [`DATE`], not a number (22P02), or a
+/// number beyond its type (22003).
 const TEXT: &str = "a text";
 
 /// The SQLSTATE of a message, if it is of a known kind.

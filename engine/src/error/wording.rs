@@ -1,13 +1,13 @@
-//! What do users read of an error of DataFusion's or arrow's?
+//! Rewords errors of DataFusion and arrow for users.
 //!
-//! Their messages name their own types and kinds of errors, and list candidates over many lines. A
-//! user's types and one line are shown instead.
+//! Their messages name internal types and error kinds, and list candidates over many lines. Users
+//! get SQL types and one line instead.
 
 use datafusion::common::SchemaError;
 
 use super::{EngineError, kinds::sqlstate_of};
 
-/// What kinds of errors put before their messages.
+/// Prefixes that error kinds put before their messages.
 const KINDS_OF_ERRORS: [&str; 8] = [
     "Arrow error: ",
     "Cast error: ",
@@ -19,7 +19,8 @@ const KINDS_OF_ERRORS: [&str; 8] = [
     "Parser error: ",
 ];
 
-/// Words before the operands that an operator does not exist for, and words behind them.
+/// For operators that do not exist for some types: the words before the operands, and the words
+/// after them.
 const OPERATIONS: [(&str, &str); 5] = [
     ("Cannot get result type for temporal operation ", ": "),
     ("Cannot coerce arithmetic expression ", " to valid types"),
@@ -28,7 +29,8 @@ const OPERATIONS: [(&str, &str); 5] = [
     ("Cannot infer common string type for string concat operation ", ""),
 ];
 
-/// Types as messages name them, and as users do. Those that begin like others come first.
+/// Types as messages name them, and as users do. A name that begins with another one comes before
+/// it.
 const TYPES: [(&str, &str); 25] = [
     ("LargeUtf8", "text"),
     ("Utf8View", "text"),
@@ -57,7 +59,7 @@ const TYPES: [(&str, &str); 25] = [
     ("Time64(ns)", "time"),
 ];
 
-/// The error of a message if its kind has an SQLSTATE, else the message in words of users.
+/// The error of a message if its kind has an SQLSTATE; otherwise the message, reworded for users.
 pub(super) fn of_message(message: &str) -> Result<EngineError, String> {
     let worded = in_words_of_users(message);
     match sqlstate_of(&worded) {
@@ -66,7 +68,7 @@ pub(super) fn of_message(message: &str) -> Result<EngineError, String> {
     }
 }
 
-/// Of a name that is none, or that of several things.
+/// From an error about a name that is unknown or ambiguous.
 pub(super) fn of_schema(error: &SchemaError) -> EngineError {
     let sqlstate = match error {
         SchemaError::AmbiguousReference { .. } => "42702",
@@ -84,9 +86,9 @@ pub(super) fn of_schema(error: &SchemaError) -> EngineError {
     EngineError::Invalid { sqlstate, message: message.replace(".\nValid fields are", "; there are") }
 }
 
-/// One line of a message of DataFusion's or arrow's, with the names that users have for types.
+/// A message of DataFusion or arrow in one line, with the type names that users know.
 pub(crate) fn in_words_of_users(message: &str) -> String {
-    // What was tried for each signature, and the list of candidates, are for developers.
+    // The attempts for each signature and the list of candidates are for developers.
     let message = match message.find("No function matches") {
         Some(at) => &message[at..],
         None => message,

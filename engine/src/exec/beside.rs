@@ -1,7 +1,7 @@
-//! How are changed rows scanned that lie beside the segments?
+//! Scans changed rows that are in no segment yet.
 //!
-//! As a segment, by the same code; but their pages are here already, so nothing is placed, read or
-//! waited for.
+//! They are scanned like a segment, by the same code. Their pages are already in memory, so nothing
+//! is placed, read or waited for.
 
 use super::{
     ScanError,
@@ -14,8 +14,8 @@ use rackscan_scan::PageWanted;
 pub(super) async fn scan(work: &SegmentWork, run: &Run, sink: &mut Sink) -> Result<(), ScanError> {
     let pages = |wanted: Vec<PageWanted>| {
         let pages: Option<Vec<_>> = wanted.iter().map(|page| run.page(page.column, page.page)).collect();
-        // A directory has no page that its run does not have; if it had, the scan would be told of
-        // too few.
+        // A directory lists only pages that its run has. If one were missing, the scan would report
+        // that it got too few pages.
         std::future::ready(Ok(pages.unwrap_or_default()))
     };
     let stats = scan_here(work, 0, sink, pages).await?;

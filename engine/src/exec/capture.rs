@@ -1,4 +1,4 @@
-//! Which reads of a scan are recorded, and as what?
+//! Records the reads of a scan in the trace.
 //!
 //! Invariants
 //! - A page has a record if and only if its bytes count as read from a device in the scan's
@@ -35,7 +35,7 @@ impl Capture {
         Self { sink, table: definition.name.as_str().into(), columns }
     }
 
-    /// Records pages of `node`'s devices; waits while the trace is not written fast enough.
+    /// Records pages of `node`'s devices. Waits while the trace is not written fast enough.
     pub(super) async fn record(&self, node: NodeId, pages: impl Iterator<Item = PageRead>) {
         let records = pages.map(|page| Record {
             at: self.sink.at(page.at),

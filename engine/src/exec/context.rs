@@ -1,8 +1,7 @@
-//! What does a scan know of its query, and of how busy everyone is?
+//! What the scans of a query share: its settings, and the load of the engine and the nodes.
 //!
 //! Invariants
-//! - What a segment adds to the work that is ahead of others is taken away again when its scan
-//!   ends, however it ends.
+//! - What a segment adds to the work in flight is removed when its scan ends, however it ends.
 
 use super::repeats::Repeats;
 use crate::trace::TraceSink;
@@ -24,12 +23,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether `DataFusion` is told between which values a column's lie.
+/// Whether `DataFusion` is told the minimum and maximum of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bounds {
-    /// As the zone maps say.
+    /// They are taken from zone maps.
     Told,
-    /// It is to do without.
+    /// They are left out.
     Withheld,
 }
 
@@ -41,20 +40,20 @@ pub(crate) struct QueryContext {
     pub(crate) calibration: Arc<Calibration>,
     pub(crate) policy: Policy,
     pub(crate) bounds: Bounds,
-    /// Partitions of a scan.
+    /// Number of partitions of a scan.
     pub(crate) threads: usize,
-    /// Segments of one partition that are on their way at a time.
+    /// Segments of one partition that are in flight at a time.
     pub(crate) segments_in_flight: usize,
-    /// Bytes of stored pages that they hold together.
+    /// Bytes of stored pages that the segments of one partition hold together.
     pub(crate) partition_page_bytes: usize,
     pub(crate) loads: Arc<Loads>,
     pub(crate) span: tracing::Span,
-    /// Where the query's reads are recorded, if they are.
+    /// The trace that records the query's reads, if there is one.
     pub(crate) trace: Option<TraceSink>,
 }
 
-/// How busy the engine and the nodes are, and how fast, as far as the engine knows. Shared by all
-/// queries.
+/// The load and the speed of the engine and the nodes, as far as the engine knows them. Shared by
+/// all queries.
 #[derive(Debug)]
 pub(crate) struct Loads {
     began: Instant,
@@ -73,26 +72,26 @@ struct NodeLoad {
     scan_workers: u16,
     /// Whether it has a page cache.
     caches: bool,
-    /// Of the bytes that the node stores, the share that its cache held when this engine began.
+    /// Share of the node's stored bytes that its cache held when this engine started.
     cached: f64,
-    /// Scans of others, as of the last reply.
+    /// Scans of other engines, as of the last reply.
     others: u16,
-    /// Thousandths of a processor that it may use, as of the last reply; 0 if it said nothing.
+    /// Thousandths of a processor that it may use, as of the last reply; 0 if it reported no limit.
     cpu_milli: u32,
-    /// Requests of each kind on their way.
+    /// Requests in flight, by [`Waiting`].
     asked: [u16; 3],
     ahead: Ahead,
     pace: Pace,
     lost_at: Option<Instant>,
 }
 
-/// How long a lost node is done without before it is asked again.
+/// How long a lost node is bypassed before it is asked again.
 const LOST_FOR: Duration = Duration::from_secs(5);
 
 /// What a segment waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
-    /// Its devices.
+    /// The node's devices, read by the engine.
     Device,
     /// Pages from the node.
     Pages,
@@ -101,8 +100,8 @@ pub(crate) enum Waiting {
 }
 
 impl Loads {
-    /// Idle nodes with the scan workers and the cached pages they said they have, and those that
-    /// are away.
+    /// Loads of idle nodes, with the scan workers and caches that they reported, and of nodes that
+    /// are unavailable.
     pub(crate) fn new<'a>(
         nodes: impl IntoIterator<Item = &'a NodeStatus>,
         away: impl IntoIterator<Item = NodeId>,
@@ -123,13 +122,13 @@ impl Loads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds of the clock by which paces are dated.
+    /// Seconds of the clock that dates the measurements of [`Pace`].
     fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Takes the report that came with a node's reply. What it says of our own scans is known
-    /// better here.
+    /// Takes the load report of a node's reply. Our own scans are subtracted from it, as their
+    /// number is known better here.
     pub(crate) fn report(&self, node: NodeId, reported: LoadReport) {
         let mut state = self.state();
         let load = state.nodes.entry(node).or_default();
@@ -140,20 +139,20 @@ impl Loads {
         load.lost_at = None;
     }
 
-    /// A node was lost.
+    /// Notes that a node was lost.
     pub(crate) fn lost(&self, node: NodeId) {
         self.state().nodes.entry(node).or_default().lost_at = Some(Instant::now());
     }
 
-    /// Whether these pages of the node were read past its cache before, and are still to be read
-    /// through it.
+    /// Whether these pages were read past the node's cache before, and should now be read through
+    /// it.
     pub(crate) fn is_repeated(&self, node: NodeId, pages: u64) -> bool {
         let state = self.state();
         state.nodes.get(&node).is_some_and(|load| load.caches) && state.repeats.is_due(pages, Instant::now())
     }
 
-    /// These pages are read past their node's cache (or, if not, through it, so that it keeps
-    /// them).
+    /// Notes that these pages are read past their node's cache, or through it if not `is_past`, so
+    /// that it keeps them.
     pub(crate) fn read_past(&self, pages: u64, is_past: bool) {
         self.state().repeats.note(pages, is_past, Instant::now());
     }
@@ -171,7 +170,7 @@ impl Loads {
         state.nodes.entry(node).or_default().pace.observe(placement, observed, wire, calibration, now_s);
     }
 
-    /// Counts what a segment takes as ahead of others until the guard is dropped.
+    /// Counts what a segment takes as work in flight until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>, node: NodeId, demand: Demand) -> AheadGuard {
         let mut state = self.state();
         state.engine.add(&demand);
@@ -190,7 +189,8 @@ impl Loads {
         WaitGuard { loads: Arc::clone(self), node, waiting, together }
     }
 
-    /// The position of the segment whose node has the fewest on their way; of equal ones the first.
+    /// The position of the segment whose node has the fewest segments in flight; of equal ones the
+    /// first.
     pub(crate) fn least_busy(&self, nodes: impl Iterator<Item = NodeId>) -> Option<usize> {
         let state = self.state();
         let ahead = |node: NodeId| state.nodes.get(&node).map_or(0, |load| load.ahead.segments);
@@ -199,14 +199,14 @@ impl Loads {
     }
 }
 
-/// Of the bytes that a node stores, the share that its cache holds.
+/// The share of a node's stored bytes that its cache holds.
 #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
 fn cached_share(status: &NodeStatus) -> f64 {
     let stored: u64 = status.devices.iter().map(|device| device.used_bytes).sum();
     (status.cache.used_bytes as f64 / stored.max(1) as f64).min(1.0)
 }
 
-/// A segment under way.
+/// A segment in flight.
 pub(crate) struct AheadGuard {
     loads: Arc<Loads>,
     node: NodeId,
@@ -226,7 +226,7 @@ pub(crate) struct WaitGuard {
     loads: Arc<Loads>,
     node: NodeId,
     waiting: Waiting,
-    /// How many waited for the same when this one began, itself included.
+    /// How many waited for the same node and kind when this wait began, itself included.
     pub(crate) together: u32,
 }
 
@@ -239,7 +239,7 @@ impl Drop for WaitGuard {
 }
 
 impl QueryContext {
-    /// The wire that leads to a node.
+    /// The wire to a node.
     pub(crate) fn wire(&self, node: NodeId) -> Wire {
         match self.cluster.address(node).map(Address::wire) {
             Some(rackscan_fabric::Wire::Tcp) => Wire::Tcp,
@@ -248,8 +248,8 @@ impl QueryContext {
         }
     }
 
-    /// Bytes that are read at other nodes for each byte of a segment, if its node is away and the
-    /// table is protected; else 0.
+    /// Bytes that are read at other nodes for each byte of a segment, if its node is unavailable
+    /// and the table is protected; else 0.
     pub(crate) fn rebuilt_from(
         &self,
         definition: &TableDefinition,
@@ -259,11 +259,11 @@ impl QueryContext {
         if self.cluster.away_max() == 0 || definition.protection.is_none() || !self.cluster.is_away(node) {
             return 0.0;
         }
-        // Nothing is known of the parity before its map was read, but that it is there.
+        // Before its map is read, it is only known that there is parity.
         self.cluster.rebuilt_from(directory.table, directory.segment).unwrap_or(1.0)
     }
 
-    /// Everyone who could run a scan, and how busy they are now.
+    /// The engine and all nodes, with their present load.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
         let now_s = self.loads.now_s();
         let away = if self.cluster.away_max() > 0 { self.cluster.away() } else { Vec::new() };

@@ -1,7 +1,7 @@
-//! What has a scan done so far?
+//! Counts what a scan has done so far.
 //!
-//! One counters per scan of a plan; every segment adds to it, so that a query that fails or is
-//! dropped has counted what it did.
+//! There is one set of counters per scan of a plan, and every segment adds to it. So a query that
+//! fails or is dropped has counted what it did.
 
 use crate::report::{
     BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason,
@@ -17,7 +17,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The figures of one scan while it runs.
+/// The figures of a scan while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     state: Mutex<State>,
@@ -32,7 +32,7 @@ struct State {
     figures: ScanFigures,
 }
 
-/// Where a segment is scanned, and why there.
+/// The placement of a segment, and its reason.
 pub(super) type Placed = (Placement, ScanReason);
 
 impl Counters {
@@ -40,12 +40,12 @@ impl Counters {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The scan runs: from now on there are figures.
+    /// Notes that the scan has begun: from now on there are figures.
     pub(super) fn begin(&self) {
         self.state().begun = true;
     }
 
-    /// The figures so far; `None` before the scan ran.
+    /// The figures so far; `None` before the scan began.
     pub(super) fn figures(&self) -> Option<ScanFigures> {
         let state = self.state();
         let count =
@@ -59,7 +59,7 @@ impl Counters {
         })
     }
 
-    /// A segment is scanned there from now on, and no longer where it was `before`.
+    /// Counts a segment under placement `now`, and no longer under `before`.
     pub(super) fn place(&self, node: NodeId, before: Option<Placed>, now: Placed) {
         let state = &mut *self.state();
         state.nodes.insert(node);
@@ -74,7 +74,7 @@ impl Counters {
         *state.reasons.entry(now).or_default() += 1;
     }
 
-    /// A node gave a segment back.
+    /// Counts a bounce of a segment by a node.
     pub(super) fn bounced(&self, bounce: Bounce) {
         let figures = &mut self.state().figures;
         figures.bounced += 1;
@@ -83,17 +83,17 @@ impl Counters {
         }
     }
 
-    /// A node was lost and is done without.
+    /// Notes that a node was lost and is bypassed.
     pub(super) fn lost(&self, node: NodeId, text: String) {
         self.state().losses.entry(node).or_insert(text);
     }
 
-    /// A segment was not scanned: an index says that it has no row that is wanted.
+    /// Counts a segment that was not scanned, because an index says that it has no wanted row.
     pub(super) fn passed_over(&self) {
         self.state().figures.passed_over += 1;
     }
 
-    /// A run of changed rows was scanned.
+    /// Adds the scan of a run of changed rows.
     pub(super) fn beside(&self, stats: &ScanStats) {
         let figures = &mut self.state().figures;
         figures.changed.add(&ChangedRows {
@@ -103,7 +103,7 @@ impl Counters {
         });
     }
 
-    /// What was done under a placement.
+    /// Adds what was done under a placement.
     pub(super) fn add(&self, placement: Placement, done: &Figures) {
         let figures = &mut self.state().figures;
         figures.work.add(done);

@@ -1,8 +1,8 @@
-//! Which columns that a scan puts out are equal, and which are constant?
+//! Tells DataFusion which output columns of a scan are equal and which are constant.
 //!
-//! A projection knows it of its expressions, and DataFusion leaves a sort out for such a column. So
-//! a scan that takes the projection in must know it, too, or the plan is refused because an order
-//! seems to be missing.
+//! A projection knows this of its expressions, and DataFusion then leaves out sorts by such
+//! columns. A scan that takes the projection in must know it as well, or the plan is refused
+//! because an order seems to be missing.
 
 use datafusion::{
     arrow::datatypes::SchemaRef,
@@ -12,7 +12,7 @@ use datafusion::{
 use rackscan_format::program::{Node, NodeIndex, Output, ScanProgram};
 use std::sync::Arc;
 
-/// What is known of the columns of `schema`, which `program` computes.
+/// The equal and the constant columns of `schema`, which `program` computes.
 pub(super) fn equivalences(program: &ScanProgram, schema: SchemaRef) -> Result<EquivalenceProperties> {
     let column = |position: usize| -> Arc<dyn PhysicalExpr> {
         Arc::new(Column::new(schema.field(position).name(), position))
@@ -26,7 +26,7 @@ pub(super) fn equivalences(program: &ScanProgram, schema: SchemaRef) -> Result<E
             let constant = ConstExpr::new(column(position), AcrossPartitions::Uniform(None));
             properties.add_constants([constant])?;
         }
-        // Equal expressions are one node.
+        // Equal expressions are one node of the program.
         if let Some(first) = outputs[..position].iter().position(|&other| other == node) {
             properties.add_equal_conditions(column(first), column(position))?;
         }

@@ -1,4 +1,4 @@
-//! Why can a scan not go on?
+//! The errors by which a scan fails.
 
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, LocalError};
@@ -6,50 +6,50 @@ use rackscan_format::ids::SegmentId;
 use rackscan_planner::PlacementError;
 use std::sync::Arc;
 
-/// Why a scan cannot go on. Each names the node, page or table at fault.
+/// Why a scan failed. Each error names the node, page or table at fault.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The placement that was asked for cannot apply.
+    /// The forced placement cannot apply.
     #[error(transparent)]
     Placement(#[from] PlacementError),
-    /// A node was lost, refused, or sent what cannot be.
+    /// A node was lost, refused, or sent an invalid answer.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A device that the engine reads itself failed.
     #[error(transparent)]
     Local(#[from] LocalError),
-    /// A page of a node is wrong, or the computation over its rows failed.
+    /// A page of a node is wrong, or the computation over its rows failed, in a scan by the engine.
     #[error("node {node}: {source}")]
     Scan {
-        /// The node whose segment was scanned here.
+        /// The node whose segment was scanned.
         node: rackscan_format::ids::NodeId,
         /// What is wrong.
         source: Arc<rackscan_scan::ScanError>,
     },
-    /// A result has another form than the plan says.
+    /// A result has another schema than the plan says.
     #[error("a scan's result: {0}")]
     Result(Arc<ArrowError>),
-    /// Pages came in another number than was asked for.
-    #[error("{found} pages came from node {node}, expected {wanted}; is it another version of rackscan?")]
+    /// Another number of pages arrived than was requested.
+    #[error("node {node} sent {found} pages, expected {wanted}; is it another version of rackscan?")]
     Pages {
         /// The node.
         node: rackscan_format::ids::NodeId,
-        /// How many came.
+        /// How many arrived.
         found: usize,
-        /// How many were asked for.
+        /// How many were requested.
         wanted: usize,
     },
-    /// A node says that it has not come further than it was.
+    /// A node's answer reports no progress.
     #[error(
-        "node {node} answered blocks from {first_block} on with none; is it another version of rackscan?"
+        "node {node} scanned none of the blocks from {first_block} on; is it another version of rackscan?"
     )]
     NoProgress {
         /// The node.
         node: rackscan_format::ids::NodeId,
-        /// Where it was asked to begin.
+        /// The first block of the request.
         first_block: u32,
     },
-    /// A node says that it read a page which its segment does not have.
+    /// A node reports that it read a page which its segment does not have.
     #[error(
         "node {node} read page {page} of column {column}, which the segment does not have; is it another version of rackscan?"
     )]
@@ -61,7 +61,7 @@ pub enum ScanError {
         /// The page.
         page: rackscan_format::ids::PageNumber,
     },
-    /// Rows that were inserted, updated or deleted cannot be scanned.
+    /// Changed rows of a table cannot be scanned.
     #[error("the changed rows of table {table}: {why}")]
     Changes {
         /// The table.
@@ -82,7 +82,7 @@ pub enum ScanError {
 }
 
 impl ScanError {
-    /// Whether a value of the computation is beyond its type.
+    /// Whether the error is that a computed value is beyond its type.
     pub(crate) fn is_overflow(&self) -> bool {
         match self {
             Self::Scan { source, .. } => source.is_overflow(),

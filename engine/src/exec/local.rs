@@ -1,4 +1,4 @@
-//! How is a segment scanned from devices that the engine reads itself?
+//! Scans a segment from devices that the engine reads itself.
 
 use super::{
     ScanError,
@@ -10,13 +10,13 @@ use rackscan_client::{FetchedPages, PageBuffer};
 use rackscan_scan::PageWanted;
 use std::time::Instant;
 
-/// Reads pages from attached devices and scans them here, from `first_block` on.
+/// Reads pages from attached devices and scans them in the engine, from `first_block` on.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
     scan_here(work, first_block, sink, async |wanted| read(work, &wanted).await).await.map(|_| ())
 }
 
-/// Reads pages from attached devices. Corrupt ones of a protected table come from what other nodes
-/// have.
+/// Reads pages from attached devices. Corrupt pages of a protected table are reconstructed from
+/// other nodes.
 pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Vec<PageBuffer>, ScanError> {
     let extents: Vec<_> = wanted.iter().map(|page| page.extent).collect();
     if let Some(capture) = &work.capture {
@@ -27,7 +27,7 @@ pub(super) async fn read(work: &SegmentWork, wanted: &[PageWanted]) -> Result<Ve
     let bytes = extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
     let (waiting, began) = (work.query.loads.wait(work.node, Waiting::Device), Instant::now());
     let pages = work.query.devices.read(work.node, &extents).await;
-    // Failed reads are reads, too.
+    // Failed reads count as reads, too.
     work.meter.read(bytes, began, &waiting);
     let (segment, mut fetched) = ((work.directory.table, work.directory.segment), FetchedPages::default());
     let pages = work.query.cluster.made_right(work.node, segment, wanted, pages?, &mut fetched).await?;

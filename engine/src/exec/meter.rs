@@ -1,7 +1,7 @@
-//! What does the scan of one segment do, and for how long?
+//! Measures what the scan of one segment does, and for how long.
 //!
 //! Invariants
-//! - What is measured reaches the scan's figures however the segment's scan ends, also when it is
+//! - Measurements reach the scan's figures however the scan of the segment ends, also when it is
 //!   dropped.
 
 use super::{
@@ -37,7 +37,7 @@ struct State {
     observed: Observed,
 }
 
-/// Time on the clock and of this thread's CPU since it was made.
+/// A point in time by the wall clock and by this thread's CPU clock, from which work is measured.
 pub(super) struct Busy {
     clock: Instant,
     cpu_us: u64,
@@ -58,7 +58,8 @@ impl Meter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes is done under `placement`; what was done before counts for the one before.
+    /// Sets the placement under which the following work counts. Earlier work counts for the
+    /// placement before.
     pub(super) fn place(&self, placement: Placement, reason: ScanReason) {
         let now = (placement, reason);
         let mut state = self.state();
@@ -70,38 +71,37 @@ impl Meter {
         self.counters.place(self.node, before, now);
     }
 
-    /// Whether the segment is scanned there now.
+    /// Whether the segment is scanned under `placement` now.
     pub(super) fn is_placed(&self, placement: Placement) -> bool {
         self.state().placed.is_some_and(|(now, _)| now == placement)
     }
 
-    /// Why it is scanned where it is now.
+    /// The reason of its present placement.
     pub(super) fn reason(&self) -> Option<ScanReason> {
         self.state().placed.map(|(_, reason)| reason)
     }
 
-    /// What was measured since the placement was chosen.
+    /// What was measured since the placement was set.
     pub(super) fn observed(&self) -> Observed {
         self.state().observed
     }
 
-    /// The engine's thread scanned since `began`.
+    /// Adds the work of the engine's thread since `began`.
     pub(super) fn engine_scanned(&self, began: &Busy) {
         let mut state = self.state();
         let cpu_us = thread_cpu_us().saturating_sub(began.cpu_us);
-        // Processor time, as nodes report theirs: how long threads waited for processors says
-        // nothing of the program.
+        // CPU time, as nodes report theirs: waits for a processor are not a cost of the program.
         state.observed.engine_s += seconds(cpu_us);
         state.figures.engine_scan_us += micros(began.clock.elapsed());
         state.figures.engine_cpu_us += cpu_us;
     }
 
-    /// The segment waited for devices or a node since `began`.
+    /// Adds a wait of the segment for devices or a node, since `began`.
     pub(super) fn waited(&self, began: Instant) {
         self.state().figures.wait_us += micros(began.elapsed());
     }
 
-    /// Pages that a node sent.
+    /// Adds pages that a node sent.
     pub(super) fn fetched(&self, fetched: &FetchedPages, waiting: &WaitGuard) {
         let mut state = self.state();
         let observed = &mut state.observed;
@@ -122,7 +122,7 @@ impl Meter {
         figures.node_queued_us += fetched.cost.queued_us;
     }
 
-    /// Bytes the engine reads itself, since `began`.
+    /// Adds bytes that the engine read itself, since `began`.
     pub(super) fn read(&self, bytes: u64, began: Instant, waiting: &WaitGuard) {
         let mut state = self.state();
         state.observed.device_s += began.elapsed().as_secs_f64() / f64::from(waiting.together);
@@ -130,7 +130,7 @@ impl Meter {
         state.figures.disk_bytes += bytes;
     }
 
-    /// What a scan in the engine did, at its end.
+    /// Adds what a scan in the engine did, at its end.
     pub(super) fn scanned(&self, stats: &ScanStats) {
         let mut state = self.state();
         state.observed.rows_scanned += stats.rows_scanned;
@@ -147,7 +147,7 @@ impl Meter {
         figures.keys_kept += stats.keys_kept;
     }
 
-    /// What a scan in a node did; `together` scans of the engine ran or waited there.
+    /// Adds what a scan in a node did, while `together` scans of the engine ran or waited there.
     pub(super) fn processed(&self, processed: &Processed, together: u32) {
         let cost = &processed.cost;
         let mut state = self.state();
@@ -186,7 +186,7 @@ impl Meter {
         figures.node_queued_us += cost.queued_us;
     }
 
-    /// Rows that come out.
+    /// Adds rows that are returned.
     pub(super) fn put(&self, batch: &RecordBatch) {
         let (rows, bytes) = (batch.num_rows() as u64, useful_bytes(batch));
         let mut state = self.state();
@@ -205,8 +205,8 @@ impl Drop for Meter {
     }
 }
 
-/// Bytes of the values in a batch, without what is only there for arrow's sake (views, offsets,
-/// NULLs, text not referred to).
+/// Bytes of the values in a batch, without arrow's overhead (views, offsets, NULLs, text that is
+/// not referred to).
 fn useful_bytes(batch: &RecordBatch) -> u64 {
     let bytes = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8View => column.as_string_view().lengths().map(u64::from).sum(),

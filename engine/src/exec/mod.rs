@@ -1,15 +1,15 @@
-//! How is a scan run, partition by partition?
+//! Runs a scan, partition by partition.
 //!
 //! ```text
-//! partition: segment, segment, segment ...      a few on their way at a time (segments_in_flight)
+//! partition: segment, segment, segment ...      a few in flight at a time (segments_in_flight)
 //!   segment: decide -> local | remote_fetch | remote_process -> batches     (segment)
 //! ```
 //!
 //! Invariants
 //! - Every segment of the request is scanned exactly once, or the query fails.
-//! - While one segment is scanned on the partition's thread, others wait for devices and nodes: IO
-//!   is overlapped.
-//! - Dropping a partition's stream drops its segments; nothing runs on for a query that nobody
+//! - IO is overlapped: while one segment is scanned on the partition's thread, others wait for
+//!   devices and nodes.
+//! - Dropping a partition's stream drops its segments; no work goes on for a query that nobody
 //!   reads.
 
 mod beside;
@@ -95,10 +95,11 @@ pub(crate) struct ScanExec {
     counters: Arc<Counters>,
     steering: Arc<Steering>,
     runtime_filter: Arc<RuntimeFilter>,
-    /// Which rows of stored segments an index says it wants.
+    /// The index that says which rows of stored segments are wanted.
     lookup: Option<Arc<Lookup>>,
     statistics: OnceLock<Arc<Statistics>>,
-    /// Rows that are expected to pass the filter: asked for often, and not free to estimate.
+    /// Rows that are expected to pass the filter. Cached, because it is asked for often and takes
+    /// time to estimate.
     rows_selected: Arc<OnceLock<f64>>,
 }
 
@@ -137,12 +138,12 @@ impl ScanExec {
         })
     }
 
-    /// The same scan, for which an index has been asked.
+    /// The same scan with an index lookup.
     pub(crate) fn with_lookup(self, lookup: Option<Arc<Lookup>>) -> Self {
         Self { lookup, ..self }
     }
 
-    /// The same rows put out in another way: `program` has this scan's filter.
+    /// The same rows with another output. `program` has the filter of this scan.
     pub(crate) fn with_output(&self, program: ScanProgram, schema: SchemaRef) -> Result<Self> {
         let request = ScanRequest { program, ..ScanRequest::clone(&self.request) };
         let scan = Self::new(request, schema, Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
@@ -155,7 +156,7 @@ impl ScanExec {
         &self.request.program
     }
 
-    /// The same scan with what operators above want of its rows.
+    /// The same scan, narrowed by what operators above want of its rows.
     fn narrowed(&self, runtime_filter: RuntimeFilter) -> Result<Self> {
         let request = ScanRequest::clone(&self.request);
         let scan = Self::new(request, self.schema(), Arc::clone(&self.snapshot), Arc::clone(&self.query))?;
@@ -163,14 +164,14 @@ impl ScanExec {
         Ok(Self { rows_selected, runtime_filter: Arc::new(runtime_filter), lookup, ..scan })
     }
 
-    /// The column of the table that is put out there as it is.
+    /// The column of the table that is returned unchanged at this position.
     pub(crate) fn column_of_output(&self, index: usize) -> Option<ColumnId> {
         let (Output::Rows(nodes) | Output::Groups { keys: nodes, .. }) = &self.request.program.output;
         profile::column_of(&self.request.program, *nodes.get(index)?)
     }
 
-    /// Whether all rows that pass its filter come out; with fewer of them others would take their
-    /// places.
+    /// Whether all rows that pass its filter are returned. With a limit, other rows would take the
+    /// places of dropped ones.
     pub(crate) fn has_no_limit(&self) -> bool {
         self.request.program.limit_rows.is_none()
     }
@@ -183,7 +184,7 @@ impl ScanExec {
         &self.snapshot
     }
 
-    /// Whether both put out the same rows, whatever happens above them.
+    /// Whether both scans return the same rows, whatever the operators above do.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let is_narrowed = |scan: &Self| scan.runtime_filter.is_any();
         self.request == other.request
@@ -192,7 +193,7 @@ impl ScanExec {
             && !is_narrowed(other)
     }
 
-    /// Rows that are expected to pass the filter in all.
+    /// Total number of rows that are expected to pass the filter.
     pub(crate) fn rows_selected(&self) -> f64 {
         let directories = self.snapshot.segments.values();
         *self.rows_selected.get_or_init(|| {
@@ -201,7 +202,7 @@ impl ScanExec {
         })
     }
 
-    /// What it has done so far, if it has begun, with what it took to ask an index.
+    /// What it has done so far, including its index lookup; `None` before it began.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
         let mut figures = self.counters.figures()?;
         if let Some(looked) = self.lookup.as_ref().and_then(|lookup| lookup.figures()) {
@@ -210,15 +211,14 @@ impl ScanExec {
         Some(figures)
     }
 
-    /// Segments of one partition that are on their way at a time: enough that every node has some
-    /// to do.
+    /// Segments of one partition in flight at a time: enough that every node has work.
     fn segments_in_flight(&self) -> usize {
         let nodes: BTreeSet<NodeId> = self.snapshot.segments.values().map(|(node, _)| *node).collect();
         let wanted = (nodes.len() * SEGMENTS_PER_NODE).div_ceil(self.request.partitions.len().max(1));
         self.query.segments_in_flight.max(wanted.min(SEGMENTS_FOR_NODES_MAX))
     }
 
-    /// What the scan of a segment needs, which may hold `page_bytes` bytes of stored pages.
+    /// Everything that the scan of a segment needs. It may hold `page_bytes` bytes of stored pages.
     fn work(
         &self,
         place: SegmentPlace,
@@ -353,7 +353,7 @@ impl ExecutionPlan for ScanExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// Takes what operators above will know while the query runs.
+    /// Takes the filters that operators above will have while the query runs.
     fn handle_child_pushdown_result(
         &self,
         phase: FilterPushdownPhase,
@@ -393,7 +393,7 @@ impl ExecutionPlan for ScanExec {
             return Err(DataFusionError::Internal(format!("a scan has no partition {partition}")));
         };
         let capture = self.query.trace.clone().map(|sink| Arc::new(Capture::new(sink, &self.snapshot)));
-        // Once for all: it looks at every segment.
+        // Computed once for all partitions, because it looks at every segment.
         let in_flight = self.segments_in_flight();
         let page_bytes = segment_page_bytes(self.query.partition_page_bytes, in_flight);
         let mut works = places
@@ -405,7 +405,8 @@ impl ExecutionPlan for ScanExec {
         self.counters.begin();
         let conform_to = Arc::clone(&schema);
         let loads = Arc::clone(&self.query.loads);
-        // Whatever node has least to do comes next, so that a slow one does not hold up the others.
+        // The next segment is one of the least busy node, so that a slow node does not delay the
+        // others.
         let next = std::iter::from_fn(move || {
             let position = loads.least_busy(works.iter().map(|work| work.node))?;
             Some(works.remove(position))
@@ -436,7 +437,7 @@ impl ExecutionPlan for ScanExec {
         Ok(Arc::clone(self.statistics.get_or_init(|| Arc::new(self.estimated_statistics()))))
     }
 
-    /// Takes a projection above the scan into the program, if all of it can be computed there.
+    /// Takes a projection above the scan into the program, if the program can compute all of it.
     fn try_swapping_with_projection(
         &self,
         projection: &ProjectionExec,

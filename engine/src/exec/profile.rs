@@ -1,7 +1,7 @@
-//! What will a segment's scan need, in the planner's terms?
+//! Estimates what the scan of a segment will need, as the planner's profile.
 //!
-//! Everything here is a guess from zone maps, directories and the program: it moves work, never
-//! answers.
+//! Everything here is an estimate from zone maps, segment directories and the program. A wrong one
+//! changes where work is done, never an answer.
 
 use crate::{
     pushdown::{output_nodes, reachable},
@@ -19,7 +19,7 @@ use rackscan_scan::ScanEstimate;
 /// Bytes assumed for a text value where nothing better is known: a view and some of its text.
 const TEXT_BYTES: usize = 32;
 
-/// What scanning one segment needs.
+/// The planner's profile of the scan of one segment.
 #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
 pub(super) fn profile(
     program: &VerifiedProgram,
@@ -47,7 +47,8 @@ pub(super) fn profile(
     let payload_pages = estimate.pages_payload as f64;
     let rows_per_page =
         estimate.rows_max as f64 * payload_columns.count().max(1) as f64 / payload_pages.max(1.0);
-    // The chance that a page of that many rows holds a selected one, if they are spread evenly.
+    // The probability that a page of `rows_per_page` rows holds a selected one, if those are spread
+    // evenly.
     let page_needed = 1.0 - (1.0 - selectivity).powf(rows_per_page);
     let groups = groups_max(plain, table).map(|groups| groups.min(estimate.rows_selected.max(1.0)));
     let limit = plain.limit_rows.map_or(f64::INFINITY, f64::from);
@@ -80,8 +81,8 @@ fn is_payload(index: usize, node: &Node, in_filter: &[bool], in_output: &[bool])
     matches!(node, Node::Column(_)) && in_output[index] && !in_filter[index]
 }
 
-/// The work of one node for one row; 1 is an integer unpacked or compared. Measured relations,
-/// rounded.
+/// The work of one node for one row, in units of an integer unpacked or compared. From measured
+/// relations, rounded.
 fn node_weight(node: &Node, value_type: ValueType) -> f64 {
     match (node, value_type) {
         (Node::Literal(_), _) => 0.0,
@@ -103,7 +104,7 @@ fn aggregate_weight(program: &ScanProgram) -> f64 {
     }
 }
 
-/// The column of the table that a node simply passes on.
+/// The column of the table that a node passes on unchanged.
 pub(super) fn column_of(program: &ScanProgram, node: NodeIndex) -> Option<ColumnId> {
     match program.nodes.get(usize::from(node))? {
         Node::Column(input) => Some(program.inputs.get(usize::from(*input))?.column),
@@ -111,7 +112,7 @@ pub(super) fn column_of(program: &ScanProgram, node: NodeIndex) -> Option<Column
     }
 }
 
-/// Arrow bytes of a value that comes out.
+/// Arrow bytes of an output value.
 pub(super) fn output_bytes(program: &VerifiedProgram, table: &TableSnapshot, node: NodeIndex) -> usize {
     match program.node_types().get(usize::from(node)) {
         Some(ValueType::Boolean) => 1,
@@ -120,20 +121,20 @@ pub(super) fn output_bytes(program: &VerifiedProgram, table: &TableSnapshot, nod
         Some(ValueType::Decimal { .. }) => 16,
         Some(ValueType::Text) | None => {
             let Some(column) = column_of(program.program(), node) else { return TEXT_BYTES };
-            // Stored text is compressed about twice, and a view takes 16 bytes more.
+            // Stored text is assumed to be compressed to a half, and a view takes 16 bytes more.
             let stored = table.bounds(column).stored_bytes.saturating_mul(2) / table.rows().max(1);
             usize::try_from(stored).unwrap_or(TEXT_BYTES).saturating_add(16)
         }
     }
 }
 
-/// At most how many groups a scan of any number of rows can yield; `None` for a scan of rows,
-/// infinite if unknown.
+/// An upper bound of the groups that a scan of any number of rows can return; `None` for a scan of
+/// rows, infinite if unknown.
 ///
 /// An integer column has at most as many values as lie between its bounds. A text column stored at
 /// `b` bits a row, dictionary and padding included, has about `2^b` values at most: codes of a
-/// dictionary need `log2` of its size, and text that is not repeated takes far more bits. Of
-/// anything else nothing is known.
+/// dictionary need `log2` of its size, and text that is not repeated takes far more bits. For other
+/// columns there is no bound.
 pub(crate) fn groups_max(program: &ScanProgram, table: &TableSnapshot) -> Option<f64> {
     let Output::Groups { keys, .. } = &program.output else { return None };
     Some(keys.iter().map(|&key| values_max(program, table, key)).product())
@@ -151,7 +152,7 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
             return values.map(|value| values_max(program, table, value)).sum::<f64>() + 1.0;
         }
         Node::DatePart { item, .. } => return (values_max(program, table, *item) / 365.0).max(31.0),
-        // A function of one value has no more values than that.
+        // A function of one value has at most as many values as its argument.
         Node::Substring { item, .. } | Node::Cast { item, .. } | Node::Negate(item) => {
             return values_max(program, table, *item);
         }
@@ -159,7 +160,7 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
             return values_max(program, table, *left) * values_max(program, table, *right);
         }
         Node::Column(_) => column_of(program, key),
-        // No group has one.
+        // Groups have no row numbers.
         Node::RowNumber => return f64::INFINITY,
     };
     let Some(column) = column else { return f64::INFINITY };

@@ -1,4 +1,4 @@
-//! How is a segment scanned from pages that its node sends?
+//! Scans a segment from pages that its node sends.
 
 use super::{
     ScanError,
@@ -10,8 +10,8 @@ use super::{
 use rackscan_planner::Placement;
 use rackscan_scan::PageWanted;
 
-/// Fetches pages and scans them here, from `first_block` on. Pages of a node that is lost meanwhile
-/// are read without it, if that is possible: the scan goes on where it is.
+/// Fetches pages and scans them in the engine, from `first_block` on. If the node is lost
+/// meanwhile, the scan goes on with pages that are read without the node, where that is possible.
 pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) -> Result<(), ScanError> {
     scan_here(work, first_block, sink, async |wanted| {
         if work.meter.is_placed(Placement::Local) {

@@ -1,4 +1,4 @@
-//! How is a segment scanned in its node?
+//! Scans a segment in its node.
 
 use super::{
     ScanError,
@@ -10,32 +10,32 @@ use rackscan_client::{ProcessAnswer, Processed, SegmentPart};
 use rackscan_format::message::BounceReason;
 use std::time::{Duration, Instant};
 
-/// How far the node came.
+/// How the scan in the node ended.
 pub(super) enum Ended {
-    /// All rows have come, or nobody wants more.
+    /// All rows have arrived, or the query needs no more.
     Here,
-    /// The node gave the rest of the scan back.
+    /// The node returned the rest of the scan.
     Bounced {
-        /// The first block whose rows have not come.
+        /// The first block whose rows have not arrived.
         first_block: u32,
-        /// Why.
+        /// The node's reason.
         reason: BounceReason,
-        /// What the node said.
+        /// The node's message.
         text: String,
     },
     /// The node was lost, and the rest can be scanned without it.
     NodeLost {
-        /// The first block whose rows have not come.
+        /// The first block whose rows have not arrived.
         first_block: u32,
     },
-    /// The node was lost, and pages of the rest come from what other nodes have.
+    /// The node was lost, and pages of the rest are reconstructed from other nodes.
     Degraded {
-        /// The first block whose rows have not come.
+        /// The first block whose rows have not arrived.
         first_block: u32,
     },
 }
 
-/// Asks the node for rows until the segment is done, or the rest of it must be scanned elsewhere.
+/// Requests rows from the node until the segment is done or the rest must be scanned elsewhere.
 pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, ScanError> {
     let mut first_block = 0;
     let program = work.runtime_filter.offered(&work.narrowed, &work.query.cluster);
@@ -81,7 +81,7 @@ pub(super) async fn scan(work: &SegmentWork, sink: &mut Sink) -> Result<Ended, S
     }
 }
 
-/// Records the pages that the node says it read.
+/// Records the pages that the node reports as read.
 async fn record(work: &SegmentWork, processed: &Processed) -> Result<(), ScanError> {
     let Some(capture) = &work.capture else { return Ok(()) };
     let mut reads = Vec::with_capacity(processed.reads.len());

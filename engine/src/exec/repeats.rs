@@ -1,11 +1,12 @@
-//! Which pages does the engine read again and again, past the caches of their nodes?
+//! Remembers which pages the engine reads again and again past the caches of their nodes.
 //!
 //! Pages are named by a hash of what is read together: a segment's columns.
 //!
 //! Invariants
-//! - At most `REPEATS_MAX` names are remembered; beyond them all are forgotten, which costs nothing
-//!   but time.
-//! - Pages are due for a cache once; if it did not keep them, not again before `KEEP_AGAIN_AFTER`.
+//! - At most `REPEATS_MAX` names are remembered. At the limit all are forgotten, which costs time
+//!   only.
+//! - Pages are due for the cache once; if it did not keep them, not again before
+//!   `KEEP_AGAIN_AFTER`.
 
 use crate::limits::REPEATS_MAX;
 use std::{
@@ -13,24 +14,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long pages that a cache did not keep are read past it.
+/// For how long pages that a cache did not keep are read past it again.
 const KEEP_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// When pages were read, and whether past their node's cache.
+/// How pages were read last: past their node's cache, or through it and when.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     Past,
     Through(Instant),
 }
 
-/// See the module.
+/// The remembered pages and how they were read.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     reads: HashMap<u64, Read>,
 }
 
 impl Repeats {
-    /// Whether these pages were read past the cache and are to go through it now.
+    /// Whether these pages were read past the cache and should be read through it now.
     pub(super) fn is_due(&self, pages: u64, now: Instant) -> bool {
         match self.reads.get(&pages) {
             None => false,
@@ -39,7 +40,7 @@ impl Repeats {
         }
     }
 
-    /// The pages are read now.
+    /// Notes that the pages are read now.
     pub(super) fn note(&mut self, pages: u64, is_past: bool, now: Instant) {
         if self.reads.len() >= REPEATS_MAX && !self.reads.contains_key(&pages) {
             self.reads.clear();

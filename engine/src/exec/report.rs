@@ -1,7 +1,7 @@
-//! What does EXPLAIN say of a scan?
+//! Makes the report of a scan, for EXPLAIN.
 //!
-//! Worked out when asked for, from directories and what was counted: a query that nobody explains
-//! pays nothing for it.
+//! It is computed only when asked for, from directories and counters, so queries that are not
+//! explained pay nothing for it.
 
 use super::{ScanExec, profile, rounded};
 use crate::{
@@ -39,7 +39,7 @@ impl ScanExec {
             rows: self.snapshot.rows(),
             rows_withheld: self.snapshot.rows_withheld(),
             rows_beside: self.snapshot.rows_beside(),
-            // Zone maps tell of rows that are not there any more, too.
+            // Zone maps also cover withheld rows.
             estimated_rows: rounded(self.rows_selected()).min(self.snapshot.rows()),
             planned,
             zone_maps: self.zone_maps(&self.program, 0),
@@ -49,8 +49,8 @@ impl ScanExec {
         }
     }
 
-    /// What would be chosen for each segment, and what each placement would cost for all of them:
-    /// at first, and with what was learned since.
+    /// The placements that would be chosen for the segments, and the price of each placement for
+    /// all segments: before the scan, and with what was learned since.
     fn prices(&self) -> (SegmentCounts, BTreeMap<Placement, PlacementPrice>) {
         let (idle, calibration) = (self.query.cluster_profile().idle(), &self.query.calibration);
         let estimator = Estimator::new(&self.program);
@@ -62,7 +62,7 @@ impl ScanExec {
         let profiles: Vec<ScanProfile> = self.snapshot.stored().map(profile).collect();
         let unknown = idle.unknown();
         let mut planned = SegmentCounts::default();
-        // What cannot be placed is missing in the counts, and its reason stands beside the prices.
+        // Segments that cannot be placed are missing in the counts; the prices say why.
         for decision in plan(&profiles, &unknown, calibration, self.request.policy).unwrap_or_default() {
             *planned.of_mut(decision.placement) += 1;
         }
@@ -84,7 +84,7 @@ impl ScanExec {
         (planned, prices.into())
     }
 
-    /// What operators above wanted of the scan, and which index was asked.
+    /// How operators above narrowed the scan, and which index was used.
     fn runtime_filter_report(&self) -> RuntimeFilterReport {
         let Report { sources, last, segments, keys_given_up } = self.runtime_filter.report(&self.snapshot);
         let conjuncts = last.map(|(program, conjuncts)| {
@@ -99,7 +99,7 @@ impl ScanExec {
         RuntimeFilterReport { sources, conjuncts: conjuncts.unwrap_or_default(), segments, keys_given_up }
     }
 
-    /// What the zone maps of each conjunct from `first` on rule out by themselves, of all columns
+    /// What the zone maps of each conjunct from `first` on rule out by themselves, over all columns
     /// that the scan may read.
     fn zone_maps(&self, program: &VerifiedProgram, first: usize) -> Vec<ConjunctZones> {
         let (key_filters, program) = (program.key_filters(), program.program());
@@ -108,8 +108,8 @@ impl ScanExec {
         let alone = |&conjunct: &NodeIndex| {
             let output = Output::Rows(columns.clone());
             let alone = ScanProgram { filter: vec![conjunct], output, limit_rows: None, ..program.clone() };
-            // One conjunct of a program that verifies does, too; if not, nothing is said to be
-            // ruled out.
+            // A conjunct of a valid program is valid by itself. If it were not, nothing would be
+            // reported as ruled out.
             let alone = alone.verify(&self.snapshot.definition);
             let Ok(alone) = alone.and_then(|alone| alone.with_key_filters(key_filters.to_vec())) else {
                 return ConjunctZones::default();

@@ -1,7 +1,7 @@
-//! How does one segment become batches?
+//! Turns one segment into batches.
 //!
-//! A placement is decided when the segment's turn comes, then one of three straight lines is
-//! followed.
+//! The placement is decided when the scan of the segment begins. Then the code of that placement
+//! runs: `local`, `remote_fetch` or `remote_process`.
 
 use super::{
     ScanError, beside,
@@ -43,14 +43,15 @@ use tracing::Instrument;
 pub(super) struct SegmentWork {
     pub(super) node: NodeId,
     pub(super) directory: Arc<SegmentDirectory>,
-    /// The rows of the segment that are not there, wherever it is scanned.
+    /// The withheld rows of the segment, under any placement: deleted, newer elsewhere, or ruled
+    /// out by an index.
     pub(super) withheld: Option<Arc<WithheldRows>>,
-    /// Its pages, if they are here in memory: nothing is placed then.
+    /// The segment's pages, if it is a run of changed rows in memory: then nothing is placed.
     pub(super) run: Option<Arc<Run>>,
-    /// The program, as the operators above narrowed it when the segment's turn came.
+    /// The program, as narrowed by the operators above when the scan of the segment began.
     pub(super) narrowed: Arc<Narrowed>,
     pub(super) runtime_filter: Arc<RuntimeFilter>,
-    /// Which rows of it an index says are wanted, and what that runs in.
+    /// The index lookup that says which of its rows are wanted, and the context in which it runs.
     pub(super) lookup: Option<(Arc<Lookup>, Arc<TaskContext>)>,
     pub(super) snapshot: Arc<TableSnapshot>,
     pub(super) policy: Policy,
@@ -59,14 +60,14 @@ pub(super) struct SegmentWork {
     pub(super) steering: Arc<Steering>,
     pub(super) meter: Meter,
     pub(super) capture: Option<Arc<Capture>>,
-    /// Bytes of stored pages it may hold.
+    /// The stored pages that it may hold, in bytes.
     pub(super) page_bytes: usize,
-    /// Rows of a batch at most.
+    /// The maximum rows of a batch.
     pub(super) batch_rows: usize,
 }
 
 impl SegmentWork {
-    /// Withholds rows that are not wanted by what an index says; whether any are.
+    /// Withholds rows that the index rules out. Returns whether any rows are wanted.
     async fn look_up(&mut self) -> bool {
         let Some((lookup, context)) = &self.lookup else { return true };
         let (segment, rows) = (self.directory.segment, self.directory.rows);
@@ -78,8 +79,8 @@ impl SegmentWork {
         true
     }
 
-    /// Whether the segment goes on by what other nodes have after this error: the node was lost,
-    /// and the table is protected. From then on it counts as fetched, and degraded.
+    /// Whether the scan can go on with pages of other nodes after this error: the node was lost,
+    /// and the table is protected. If so, the segment counts as fetched and degraded from now on.
     pub(super) fn is_made_up_for(&self, error: &ClientError) -> bool {
         let can = error.is_node_lost() && self.snapshot.definition.protection.is_some();
         if can {
@@ -88,7 +89,7 @@ impl SegmentWork {
         can
     }
 
-    /// Pages of the segment come from what other nodes have, because its node is lost.
+    /// Notes that pages of the segment come from other nodes, because its node is lost.
     pub(super) fn is_degraded(&self, why: &str) {
         if self.meter.reason() == Some(ScanReason::Degraded) {
             return;
@@ -99,9 +100,9 @@ impl SegmentWork {
         self.meter.place(Placement::RemoteFetch, ScanReason::Degraded);
     }
 
-    /// Whether the segment goes on without its node after this error: the node was lost, its
-    /// devices can be read here, and nobody forces another placement. From then on it counts as
-    /// local.
+    /// Whether the scan can go on without its node after this error: the node was lost, its devices
+    /// can be read here, and no other placement is forced. If so, the segment counts as local from
+    /// now on.
     pub(super) fn goes_on_without_node(&self, error: &ClientError) -> bool {
         let can = error.is_node_lost() && self.query.devices.attached(self.node).is_ok();
         if !can || self.policy != Policy::Auto {
@@ -120,7 +121,7 @@ pub(super) struct Sink {
     sender: mpsc::Sender<RecordBatch>,
 }
 
-/// Nobody reads the batches any more: the scan ends early, which is no error.
+/// The batches are no longer read: the scan ends early, which is not an error.
 #[derive(Debug)]
 pub(super) struct Abandoned;
 
@@ -132,8 +133,8 @@ impl Sink {
     }
 }
 
-/// Scans one segment wherever the planner says. The work is done as the stream is polled, on the
-/// caller's thread.
+/// Scans one segment where the planner places it. The work is done while the stream is polled, on
+/// the caller's thread.
 pub(super) fn batches(work: SegmentWork) -> impl Stream<Item = Result<RecordBatch, ScanError>> {
     let (sender, receiver) = mpsc::channel(0);
     let parent = work.query.span.clone();
@@ -180,7 +181,7 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
             Ended::Degraded { first_block } => remote_fetch::scan(&work, first_block, &mut sink).await?,
         },
     }
-    // Half a scan here and half there teaches nothing of either.
+    // A scan that changed its placement on the way is no measurement of either.
     if work.meter.is_placed(decision.placement) && work.meter.reason() != Some(ScanReason::Degraded) {
         work.steering.observe(&work, &placed, &work.meter);
     }
@@ -189,7 +190,7 @@ async fn run(mut work: SegmentWork, mut sink: Sink) -> Result<(), ScanError> {
 
 /// A page that can be scanned.
 pub(super) trait Page: AsRef<[u8]> {
-    /// Whether its checksum was found right, and nobody has written to it since.
+    /// Whether its checksum was verified, and it has not been written to since.
     fn is_right(&self) -> bool;
 }
 
@@ -201,7 +202,7 @@ impl Page for PageBuffer {
 
 impl Page for RunPage {
     fn is_right(&self) -> bool {
-        // It was made here.
+        // The engine made the page itself.
         true
     }
 }
@@ -262,15 +263,14 @@ where
     Ok(stats)
 }
 
-/// The count in the state of an average, the only one that DataFusion counts without a sign: where
-/// it counted nothing there must be no count, because a count of 0 is an average of no values to
-/// it, which it computes.
+/// The count in the state of an average, the only count that is unsigned in DataFusion. A count of
+/// 0 becomes NULL, because DataFusion would compute the average of no values for it.
 fn count_of_average(counts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     nullif(counts, &cmp::eq(counts, &UInt64Array::new_scalar(0))?)
 }
 
-/// A scan's batch with the plan's names and types: the state of a partial aggregate may be wider
-/// than the scan's.
+/// A scan's batch with the plan's names and types: the state of a partial aggregate may have wider
+/// types than the scan's.
 pub(super) fn conform(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let shape = |error: ArrowError| DataFusionError::from(ScanError::Result(Arc::new(error)));
     if batch.num_columns() != schema.fields().len() {

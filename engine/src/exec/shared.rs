@@ -1,11 +1,11 @@
-//! How is a part of a plan computed once and read several times?
+//! Computes a part of a plan once for several readers.
 //!
-//! The first reader starts it, all its partitions at once; each keeps its batches until the plan
-//! goes, and every reader waits for the whole of the partition that it reads. Nothing waits for a
-//! reader, so readers cannot wait for each other.
+//! The first reader starts all partitions at once. Each partition keeps its batches until the plan
+//! is dropped, and every reader waits for the whole of the partition that it reads. No partition
+//! waits for a reader, so readers cannot wait for each other.
 //!
-//! Batches that are kept are of the query's memory: where that is not enough, the query fails as it
-//! does for an aggregation.
+//! The kept batches count as memory of the query. Where the limit is too low for them, the query
+//! fails as it does for an aggregation.
 
 use datafusion::{
     arrow::array::RecordBatch,
@@ -33,33 +33,33 @@ use std::{
 
 type Kept = Result<Arc<Batches>, Arc<DataFusionError>>;
 
-/// What a partition gave, and the memory it takes.
+/// The batches of a partition, and the memory that they take.
 struct Batches {
     batches: Vec<RecordBatch>,
     _memory: MemoryReservation,
 }
 
-/// A part of a plan and, once somebody reads it, what it gives.
+/// A part of a plan and, once a reader has started it, its result.
 struct Computed {
     number: usize,
     input: Arc<dyn ExecutionPlan>,
     partitions: OnceLock<Vec<Shared<BoxFuture<'static, Kept>>>>,
 }
 
-/// A reader of it. The first in a plan shows it as its child.
+/// A reader of the shared result. The first one in a plan shows it as its child.
 pub(crate) struct SharedExec {
     computed: Arc<Computed>,
     is_first: bool,
 }
 
 impl SharedExec {
-    /// The first reader of what `input` gives; `number` is its name in plans.
+    /// The first reader of the result of `input`; `number` is its name in plans.
     pub(crate) fn new(number: usize, input: Arc<dyn ExecutionPlan>) -> Self {
         let computed = Computed { number, input, partitions: OnceLock::new() };
         Self { computed: Arc::new(computed), is_first: true }
     }
 
-    /// Another reader of the same.
+    /// Another reader of the same result.
     pub(crate) fn another(&self) -> Self {
         Self { computed: Arc::clone(&self.computed), is_first: false }
     }
@@ -85,7 +85,7 @@ impl Computed {
             let memory = MemoryConsumer::new("SharedExec").register(context.memory_pool());
             let mut stream = input.execute(partition, context)?;
             let mut batches = Vec::new();
-            // Batches may share buffers.
+            // Batches may share buffers, so memory is counted by buffer.
             let mut counter = RecordBatchMemoryCounter::new();
             while let Some(batch) = stream.try_next().await? {
                 memory.try_grow(counter.count_batch(&batch))?;
@@ -145,7 +145,7 @@ impl ExecutionPlan for SharedExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// With another input it is another result: other readers stay with the old one.
+    /// Another input makes another result. Other readers stay with the old one.
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,

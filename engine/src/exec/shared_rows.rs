@@ -1,5 +1,5 @@
-//! Rows that several parts of a plan read, before the plan's last rule puts one result into their
-//! place.
+//! Marks rows that several parts of a plan read, until the plan's last rule replaces them by one
+//! shared result.
 
 use std::{fmt, sync::Arc};
 
@@ -14,8 +14,8 @@ use datafusion::{
     },
 };
 
-/// One partition of rows, of which nothing but their columns is known: whoever reads the same
-/// number gets the same rows, however its own copy of the input was planned.
+/// One partition of rows of which only the columns are known. All readers of one number get the
+/// same rows, however their own copy of the input was planned.
 #[derive(Debug)]
 pub(crate) struct SharedRowsExec {
     number: usize,
@@ -24,7 +24,7 @@ pub(crate) struct SharedRowsExec {
 }
 
 impl SharedRowsExec {
-    /// Rows of this number.
+    /// The rows with this number.
     pub(crate) fn new(number: usize, input: Arc<dyn ExecutionPlan>) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(input.schema()),
@@ -88,7 +88,7 @@ impl ExecutionPlan for SharedRowsExec {
         }
     }
 
-    /// The last rule has put a result into its place.
+    /// The last rule has replaced it by a shared result, so it never runs.
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         Err(DataFusionError::Internal(format!("rows {} are not shared", self.number)))
     }

@@ -1,7 +1,7 @@
-//! Where does a scan's next segment go?
+//! Decides the placement of a scan's next segment.
 //!
-//! The planner decides with what the segments before have taught; here is what it must remember
-//! between them.
+//! The planner decides by what the segments before did. This module holds the state it needs
+//! between segments.
 
 use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
 use rackscan_format::{
@@ -15,7 +15,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The course of one scan.
+/// The feedback of one scan, and how many segments of each node are left.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
     state: Mutex<State>,
@@ -27,14 +27,14 @@ struct State {
     left: BTreeMap<NodeId, usize>,
 }
 
-/// A segment that was placed, and what is expected of it.
+/// A segment that was placed, and its expected profile.
 pub(super) struct Placed {
     pub(super) decision: Decision,
     expected: ScanProfile,
 }
 
 impl Steering {
-    /// The course of a scan of these segments.
+    /// The state of a scan of segments of these nodes, one entry per segment.
     pub(super) fn new(nodes: impl IntoIterator<Item = NodeId>) -> Self {
         let mut left = BTreeMap::new();
         nodes.into_iter().for_each(|node| *left.entry(node).or_default() += 1);
@@ -49,8 +49,7 @@ impl Steering {
     pub(super) fn decide(&self, work: &SegmentWork) -> Result<Placed, ScanError> {
         let definition = &work.snapshot.definition;
         let rebuilt_from = work.query.rebuilt_from(definition, work.node, &work.directory);
-        // A forced placement is obeyed or refused whatever it costs, so that estimating it would be
-        // for nothing.
+        // A forced placement does not depend on the prices, so no profile is estimated for it.
         let expected = match work.policy {
             Policy::Auto => ScanProfile {
                 cached: cached(work),
@@ -80,14 +79,14 @@ impl Steering {
         Ok(Placed { decision, expected })
     }
 
-    /// A segment of a node needs no scan.
+    /// Notes that a segment of a node needs no scan.
     pub(super) fn passed_over(&self, node: NodeId) {
         let state = &mut *self.state();
         let left = state.left.entry(node).or_default();
         *left = left.saturating_sub(1);
     }
 
-    /// Learns from a segment that was scanned to its end where it was placed.
+    /// Learns from a segment that was scanned to its end under its first placement.
     pub(super) fn observe(&self, work: &SegmentWork, placed: &Placed, meter: &Meter) {
         let (observed, calibration) = (meter.observed(), &work.query.calibration);
         let placement = placed.decision.placement;
@@ -98,20 +97,21 @@ impl Steering {
         work.query.loads.observe((work.node, placement), &observed, wire, calibration);
     }
 
-    /// What the scan has taught so far.
+    /// What the scan has learned so far.
     pub(super) fn feedback(&self) -> Feedback {
         self.state().feedback.clone()
     }
 }
 
-/// A name for the pages that the scan of the segment may read.
+/// A name for the pages that the scan of the segment may read: a hash of the segment and the
+/// columns.
 fn pages_name(work: &SegmentWork) -> u64 {
     let SegmentDirectory { table, segment, .. } = *work.directory;
     let columns: Vec<_> = work.narrowed.program.program().inputs.iter().map(|input| input.column).collect();
     BuildHasherDefault::<DefaultHasher>::default().hash_one((table, segment, columns))
 }
 
-/// The share of the bytes of the segment's pages that is known to lie in a cache.
+/// The share of the segment's page bytes that is known to be in a cache.
 #[expect(clippy::cast_precision_loss, reason = "an estimate: 53 bits are plenty")]
 fn cached(work: &SegmentWork) -> f64 {
     let columns = work.narrowed.program.program().inputs.iter().map(|input| input.column);

@@ -1,7 +1,7 @@
 //! `avg()` of decimals: rounded, with as many digits as fit.
 //!
-//! DataFusion's has four digits more than its argument, the last one cut. It is asked for one digit
-//! more than is put out, which is rounded. PostgreSQL has at least sixteen digits that count.
+//! DataFusion's has four digits more than its argument and truncates the last one. Ours asks it for
+//! one digit more than it returns, and rounds. PostgreSQL has at least sixteen significant digits.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use datafusion::{
 
 use super::float_window::{FloatWindow, Said};
 
-/// Digits of any decimal.
+/// The maximum digits of a decimal.
 const DIGITS_MAX: i16 = DECIMAL128_MAX_PRECISION as i16;
-/// Digits after the point that nobody misses.
+/// The maximum digits after the point of an average, unless its argument has more.
 const SCALE_MAX: i16 = 16;
-/// Digits by which a sum may have more than its values: 10^10 rows.
+/// By how many digits a sum may be longer than its values: 10^10 rows.
 const SUM_DIGITS: i16 = 10;
 /// Digits of the widest values whose sums DataFusion makes in 128 bits; others have 256.
 const NARROW_DIGITS_MAX: i16 = DIGITS_MAX - 13;
@@ -34,7 +34,8 @@ const NARROW_DIGITS_MAX: i16 = DIGITS_MAX - 13;
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Average(Avg);
 
-/// Digits after the point of an average of such decimals, and whether another one fits behind them.
+/// Digits after the point of an average of such decimals, and whether the type has room for one
+/// more.
 fn scale(precision: u8, scale: i8) -> (i8, bool) {
     let (precision, scale) = (i16::from(precision), i16::from(scale));
     let sum_digits = if precision > NARROW_DIGITS_MAX { 0 } else { SUM_DIGITS };
@@ -43,8 +44,8 @@ fn scale(precision: u8, scale: i8) -> (i8, bool) {
     (i8::try_from(found).expect("no more digits than a decimal has"), found <= room)
 }
 
-/// The same arguments for an average that is rounded once more; `None` of other types, and where
-/// there is no room.
+/// The arguments of an average with one more digit, which is rounded off; `None` for other types,
+/// and where there is no room.
 fn one_digit_more<'a>(arguments: &AccumulatorArgs<'a>) -> Option<AccumulatorArgs<'a>> {
     let DataType::Decimal128(precision, of) = arguments.expr_fields.first()?.data_type() else { return None };
     let (found, true) = scale(*precision, *of) else { return None };
@@ -74,7 +75,7 @@ fn one_digit_more<'a>(arguments: &AccumulatorArgs<'a>) -> Option<AccumulatorArgs
     })
 }
 
-/// An average with one digit too many, which is rounded when it is put out.
+/// An average with one digit too many, which is rounded when it is returned.
 #[derive(Debug)]
 struct Rounded<A: ?Sized> {
     to: DataType,

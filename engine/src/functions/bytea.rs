@@ -1,5 +1,5 @@
-//! Texts as bytes, and bytes as texts, as PostgreSQL reads and writes `bytea`: `\x616263`, or
-//! characters with `\\` and `\ooo` among them (PostgreSQL, "Binary Data Types").
+//! Converts texts to bytes and bytes to texts, as PostgreSQL reads and writes `bytea`: `\x616263`,
+//! or characters with `\\` and `\ooo` among them (PostgreSQL, "Binary Data Types").
 //!
 //! DataFusion takes the characters as they are.
 
@@ -36,12 +36,12 @@ struct Bytea {
     made: Made,
 }
 
-/// The function that makes bytes of a text, or lets bytes be.
+/// The function that converts a text to bytes, and returns bytes unchanged.
 pub(crate) fn bytea() -> Arc<ScalarUDF> {
     function(Made::Bytes)
 }
 
-/// The function that makes a text of bytes.
+/// The function that converts bytes to a text.
 pub(crate) fn bytea_text() -> Arc<ScalarUDF> {
     function(Made::Text)
 }
@@ -108,7 +108,7 @@ fn as_bytes(arguments: &[ColumnarValue]) -> Result<ArrayRef> {
     let texts = cast(&values, &DataType::Utf8View)?;
     let texts = texts.as_string_view();
     if !texts.iter().flatten().any(|text| text.contains('\\')) {
-        // Without a copy: texts and bytes have the same views.
+        // No copy is needed: texts and bytes have the same views.
         return Ok(Arc::new(texts.clone().to_binary_view()));
     }
     within_bounds(joined_bytes(arguments)?, texts.len(), "a cast to bytea")?;
@@ -165,7 +165,7 @@ fn bytes_of_digits(digits: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(digits.len() / 2);
     let mut high = None;
     for digit in digits.chars() {
-        // Blanks may be between the bytes.
+        // Blanks are allowed between bytes.
         if high.is_none() && digit.is_ascii_whitespace() {
             continue;
         }
@@ -185,7 +185,7 @@ fn bytes_of_digits(digits: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// `None` if a backslash begins nothing.
+/// `None` if a backslash begins no valid escape.
 fn bytes_of_escapes(mut text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     while let Some((first, rest)) = text.split_first() {

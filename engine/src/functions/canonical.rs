@@ -1,6 +1,6 @@
-//! `one_nan(x)` is a double of which there is one NaN; of `canonical(x)` there is also one zero.
+//! `one_nan(x)` maps every NaN of a double to one NaN; `canonical(x)` also maps -0.0 to 0.0.
 //!
-//! Processors make NaN with a sign (of 0/0, on x86), arrow orders doubles by their bits, and
+//! Processors make NaN with a sign (for 0/0, on x86), arrow orders doubles by their bits, and
 //! DataFusion's DISTINCT aggregates tell 0.0 from -0.0. PostgreSQL has one NaN, which is larger
 //! than every number, and its two zeros are equal.
 
@@ -18,22 +18,22 @@ use datafusion::{
     },
 };
 
-/// The name of the function that leaves one NaN.
+/// The name of the function that maps all NaN to one.
 pub(crate) const ONE_NAN: &str = "one_nan";
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Canonical {
     signature: Signature,
-    /// Whether there is also one zero.
+    /// Whether -0.0 also becomes 0.0.
     one_zero: bool,
 }
 
-/// The function that leaves one NaN.
+/// The function that maps all NaN to one.
 pub(crate) fn one_nan() -> Arc<ScalarUDF> {
     function(false)
 }
 
-/// The function that leaves one NaN and one zero.
+/// The function that maps all NaN to one and -0.0 to 0.0.
 pub(crate) fn canonical() -> Arc<ScalarUDF> {
     function(true)
 }
@@ -43,7 +43,7 @@ fn function(one_zero: bool) -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Canonical { signature, one_zero }))
 }
 
-/// One of these functions of an expression, if that is a double.
+/// Applies one of these functions to an expression, if that is a double.
 pub(crate) fn of_double(
     function: &ScalarUDF,
     expression: Expr,
@@ -79,7 +79,7 @@ impl ScalarUDFImpl for Canonical {
     }
 }
 
-/// The same doubles with one NaN, and one zero if that is asked for.
+/// The same doubles with one NaN, and with one zero if that is asked for.
 pub(super) fn canonical_values(doubles: &Float64Array, one_zero: bool) -> Float64Array {
     doubles.unary::<_, Float64Type>(|value| {
         if value.is_nan() {

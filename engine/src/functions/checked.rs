@@ -1,4 +1,4 @@
-//! `+`, `-` and `*` of integers, and the negative of one: a value beyond the type is an error.
+//! `+`, `-`, `*` and negation of integers: a result beyond the type is an error.
 //!
 //! DataFusion's operators wrap. Scans compute these functions, too ([`crate::pushdown`]).
 
@@ -21,12 +21,12 @@ use datafusion::{
 };
 use rackscan_format::program::Arithmetic;
 
-/// What is computed.
+/// A checked operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Checked {
-    /// Of two integers.
+    /// An operation of two integers.
     Of(Arithmetic),
-    /// Of one.
+    /// The negation of one.
     Negative,
 }
 
@@ -44,7 +44,7 @@ impl Checked {
         Self::Negative,
     ];
 
-    /// What takes the place of an operator of DataFusion's.
+    /// The operation that replaces an operator of DataFusion.
     pub(crate) fn of(operator: Operator) -> Option<Self> {
         Some(Self::Of(match operator {
             Operator::Plus => Arithmetic::Add,
@@ -54,7 +54,7 @@ impl Checked {
         }))
     }
 
-    /// What a function of this name computes.
+    /// The operation of the function with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|checked| checked.name() == name)
     }
@@ -100,7 +100,7 @@ impl Checked {
     }
 }
 
-/// The error in words of SQL.
+/// The overflow error, in SQL's words.
 fn out_of_range(error: ArrowError, of: &DataType) -> ArrowError {
     match error {
         ArrowError::ArithmeticOverflow(what) => {
@@ -111,7 +111,7 @@ fn out_of_range(error: ArrowError, of: &DataType) -> ArrowError {
     }
 }
 
-/// What SQL calls a type of integers.
+/// SQL's name of an integer type.
 pub(super) fn sql_name(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Int8 | DataType::Int16 | DataType::UInt8 | DataType::UInt16 => "smallint",
@@ -185,7 +185,7 @@ impl ScalarUDFImpl for Function {
     }
 }
 
-/// All of them, for the rule that puts them in place of operators.
+/// All functions, for the rule that replaces operators by them.
 pub(crate) fn checked_functions() -> [(Checked, Arc<ScalarUDF>); 4] {
     Checked::ALL.map(|checked| (checked, Arc::new(checked.function())))
 }

@@ -1,6 +1,7 @@
-//! `coalesce()` of dates, times or booleans and constant texts: `coalesce(d, '2024-01-31')`.
+//! `coalesce()` of dates, times or booleans together with constant texts:
+//! `coalesce(d, '2024-01-31')`.
 //!
-//! DataFusion's has no common type for them. Texts that are no constants are refused before
+//! DataFusion's finds no common type for them. Texts that are not constants are refused earlier
 //! (`rules/operand_types.rs`).
 
 use datafusion::{

@@ -1,8 +1,8 @@
-//! `date_part()` and `extract()` with the fraction of seconds, and of differences of times.
+//! `date_part()` and `extract()` with fractions of seconds, and of differences of times.
 //!
-//! DataFusion's leaves out the fraction of seconds and milliseconds, and of a difference of 5 hours
-//! says that it has 300 minutes. It has no decades, centuries and millennia. Other parts and types
-//! are left to it.
+//! DataFusion's drops the fraction of seconds and milliseconds, and says that a difference of 5
+//! hours has 300 minutes. It has no decades, centuries and millennia. Other parts and types are
+//! left to it.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const DAY: i64 = 24 * 60 * MINUTE;
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct DatePart(DatePartFunc);
 
-/// Parts with a fraction.
+/// Parts of a time that have a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fine {
     Seconds,
@@ -48,8 +48,7 @@ impl Fine {
         }
     }
 
-    /// Microseconds of a minute are seconds with six digits after the point, milliseconds with
-    /// three.
+    /// Six digits after the point for seconds, and three for milliseconds, give microseconds.
     fn data_type(self) -> DataType {
         match self {
             Self::Seconds => DataType::Decimal128(8, 6),
@@ -58,7 +57,8 @@ impl Fine {
     }
 }
 
-/// The fine part that is asked for, if the times are of a type that has one here.
+/// The part that is asked for, if it has a fraction and the times are of a type that is handled
+/// here.
 fn fine(part: Option<&ScalarValue>, times: &DataType) -> Option<Fine> {
     let is_ours = matches!(
         times,
@@ -70,7 +70,7 @@ fn fine(part: Option<&ScalarValue>, times: &DataType) -> Option<Fine> {
     Fine::of(part?.try_as_str()??).filter(|_| is_ours)
 }
 
-/// Parts that are made of years. Year 0 is the one before year 1. No century has the number 0.
+/// Parts that span several years. Year 0 is the one before year 1. There is no century 0.
 #[derive(Clone, Copy)]
 enum Long {
     Decade,
@@ -97,7 +97,7 @@ impl Long {
         if year > 0 { (year - 1) / years + 1 } else { year / years - 1 }
     }
 
-    /// Whole ones, not the one in which a year lies.
+    /// Whole units in a number of years, not the unit in which a year lies.
     fn of_years(self, years: i32) -> i32 {
         match self {
             Self::Decade => years / 10,
@@ -107,7 +107,7 @@ impl Long {
     }
 }
 
-/// Microseconds of the minute that each time is in; of a negative difference they are negative.
+/// Microseconds within the minute of each time; negative for a negative difference.
 fn micros_of_minute(times: &ArrayRef) -> Result<Decimal128Array> {
     let within = |micros: i64| i128::from(micros % MINUTE);
     Ok(match times.data_type() {
@@ -127,12 +127,12 @@ fn micros_of_minute(times: &ArrayRef) -> Result<Decimal128Array> {
     })
 }
 
-/// Differences of times in microseconds. Nanoseconds would be too many from 292 years on.
+/// Differences of times in microseconds. In nanoseconds they would overflow from 292 years on.
 fn micros_of(differences: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(differences, &DataType::Duration(TimeUnit::Microsecond))?)
 }
 
-/// Seconds of an interval: a year has 365.25 days, what is left of one months of 30 days.
+/// Seconds of an interval: a year has 365.25 days, and a remaining month has 30 days.
 #[expect(clippy::cast_precision_loss, reason = "seconds are doubles, as in PostgreSQL")]
 fn seconds_of(interval: IntervalMonthDayNano) -> f64 {
     let (years, months) = (interval.months / 12, interval.months % 12);
@@ -140,7 +140,7 @@ fn seconds_of(interval: IntervalMonthDayNano) -> f64 {
     days * 86_400.0 + interval.nanoseconds as f64 / 1e9
 }
 
-/// A difference of times as days and what is left of one.
+/// A difference of times as an interval of days and a remainder below a day.
 pub(super) fn as_interval(difference: &ArrayRef) -> Result<ArrayRef> {
     let micros = micros_of(difference)?;
     let parts = micros.as_primitive::<DurationMicrosecondType>().unary(|micros: i64| {

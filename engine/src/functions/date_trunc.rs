@@ -1,6 +1,6 @@
-//! `date_trunc()` of timestamps of microseconds, in every year.
+//! `date_trunc()` of timestamps in microseconds, for all years.
 //!
-//! DataFusion's goes through nanoseconds, in which only the years 1677 to 2262 fit. Other arguments
+//! DataFusion's converts to nanoseconds, which only hold the years 1677 to 2262. Other arguments
 //! are left to it.
 
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl ScalarUDFImpl for DateTrunc {
     }
 }
 
-/// The beginning of the unit of time in which a moment lies.
+/// The beginning of the unit of time that contains a timestamp.
 fn truncated(unit: &str, micros: i64) -> Result<i64> {
     let floor = |unit: i64| micros.div_euclid(unit).checked_mul(unit);
     let days = micros.div_euclid(DAY);
@@ -106,7 +106,7 @@ fn truncated(unit: &str, micros: i64) -> Result<i64> {
         "minute" => floor(60 * SECOND),
         "hour" => floor(3600 * SECOND),
         "day" => floor(DAY),
-        // The first day was a Thursday, and weeks begin on Monday.
+        // 1970-01-01 was a Thursday, and weeks begin on Monday.
         "week" => ((days + 3).div_euclid(7) * 7 - 3).checked_mul(DAY),
         "month" | "quarter" | "year" | "decade" | "century" | "millennium" => {
             let date = DateTime::from_timestamp_micros(micros).map(|time| time.date_naive());

@@ -1,7 +1,7 @@
 //! `min()` and `max()` of doubles by group: NaN is larger than every number.
 //!
-//! DataFusion's keeps or drops a NaN by the order of rows. Other types, and doubles without groups,
-//! are left to it.
+//! Whether DataFusion's keep a NaN depends on the order of rows. Other types, and doubles without
+//! groups, are left to it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use datafusion::{
 
 use super::{is_kept, kept};
 
-/// The smallest or largest doubles of all groups.
+/// The minima or maxima of all groups.
 #[derive(Debug)]
 struct Extremes {
     is_least: bool,

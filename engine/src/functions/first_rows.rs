@@ -1,7 +1,8 @@
-//! The value itself, in the type that a column of WITH RECURSIVE has.
+//! Casts the values of the first rows of WITH RECURSIVE to the type that the column has in all
+//! rows.
 //!
-//! A decimal has as many digits as there are, as PostgreSQL's `numeric`: `0.5` alone would have
-//! one, and the next row of `n + 1` two. NULL is a text there.
+//! A decimal gets as many digits as there are, as PostgreSQL's `numeric`: `0.5` alone would have
+//! one, and the next row of `n + 1` two. NULL becomes a text there.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Sums and averages of doubles over a moving frame, each from the values that are in it.
+//! `sum()` and `avg()` of doubles over a moving frame, computed from the values in the frame.
 //!
-//! DataFusion's subtract what leaves: after a NaN, an infinity or 1e300 has left, sums stay wrong.
-//! PostgreSQL adds up the frame anew, too, when a row leaves it.
+//! DataFusion's subtract what leaves the frame: after a NaN, an infinity or 1e300 has left, sums
+//! stay wrong. PostgreSQL computes the frame anew, too, when a row leaves it.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-/// What is said of the values of a frame.
+/// The result that is computed over a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Sum,
@@ -27,7 +27,7 @@ pub(super) enum Said {
 pub(super) struct FloatWindow {
     said: Said,
     values: VecDeque<f64>,
-    /// Of all values; `None` after one has left.
+    /// The sum of all values; `None` after one has left.
     sum: Option<f64>,
 }
 

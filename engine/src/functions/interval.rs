@@ -1,4 +1,4 @@
-//! The length of an interval, by which intervals are compared: months have 30 days, days 24 hours.
+//! The length of an interval, by which intervals are compared: a month has 30 days, a day 24 hours.
 //!
 //! DataFusion compares months first, then days, then the rest: 24 hours are less than a day.
 
@@ -23,7 +23,8 @@ const MONTH_DAYS: i128 = 30;
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Length(Signature);
 
-/// The function that gives the nanoseconds of an interval, or of a difference of times.
+/// The function that returns the length of an interval, or of a difference of times, in
+/// nanoseconds.
 pub(crate) fn interval_length() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Length(Signature::any(1, Volatility::Immutable))))
 }
@@ -54,7 +55,7 @@ impl ScalarUDFImpl for Length {
 
 fn lengths(intervals: &ArrayRef) -> Result<Decimal128Array> {
     if matches!(intervals.data_type(), DataType::Duration(_)) {
-        // As nanoseconds they would fit for 292 years.
+        // In nanoseconds they would overflow from 292 years on.
         let micros = cast(intervals, &DataType::Duration(TimeUnit::Microsecond))?;
         let nanos = |micros: i64| i128::from(micros) * 1000;
         return Ok(micros.as_primitive::<DurationMicrosecondType>().unary(nanos));

@@ -1,8 +1,8 @@
-//! An interval times or by a number, and the interval that a difference of times is. DataFusion has
-//! no such operator.
+//! Multiplies and divides intervals by numbers, and converts differences of times to intervals.
+//! DataFusion has no such operators.
 //!
-//! As PostgreSQL (`interval_mul`): what is left of a month becomes days, 30 to a month, and what is
-//! left of a day becomes a time.
+//! As in PostgreSQL (`interval_mul`), a fraction of a month becomes days, 30 to a month, and a
+//! fraction of a day becomes a time.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use datafusion::{
 
 use super::date_part::as_interval;
 
-/// A difference of times as an interval of days and what is left of one.
+/// Converts a difference of times to an interval of days and a remainder below a day.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Difference(Signature);
 
-/// The function that makes an interval of a difference of times. DataFusion's cast leaves its
-/// days 0.
+/// The function that makes an interval of a difference of times. DataFusion's cast leaves its days
+/// 0.
 pub(crate) fn interval_of_difference() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::new_from_impl(Difference(Signature::any(1, Volatility::Immutable))))
 }
@@ -62,12 +62,12 @@ struct Product {
     is_quotient: bool,
 }
 
-/// The function of an interval and a double that gives their product.
+/// The function that multiplies an interval by a double.
 pub(crate) fn interval_product() -> Arc<ScalarUDF> {
     function(false)
 }
 
-/// Likewise the quotient.
+/// The function that divides an interval by a double.
 pub(crate) fn interval_quotient() -> Arc<ScalarUDF> {
     function(true)
 }
@@ -142,7 +142,8 @@ impl Product {
     }
 }
 
-/// To a millionth, so that nothing is left of what was meant to be whole.
+/// Rounds to a millionth, so that rounding errors leave no fraction of a number that was meant to
+/// be whole.
 fn to_micros(number: f64) -> f64 {
     (number * MICROS).round_ties_even() / MICROS
 }

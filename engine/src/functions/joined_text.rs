@@ -1,7 +1,7 @@
-//! One text that grows by others, with delimiters between them.
+//! A text that grows by appending other texts, with delimiters between them.
 //!
 //! Invariants
-//! - What is stored does not move when the text grows: a `String` of 1 GiB would need 2 GiB more.
+//! - Stored parts do not move when the text grows: a `String` of 1 GiB would need 2 GiB more.
 //! - A delimiter takes one byte until the text is read, whatever its length.
 
 use std::mem;
@@ -15,7 +15,7 @@ const PART_BYTES: usize = 1 << 20;
 /// Stands for a delimiter: a byte that no text in UTF-8 has.
 const MARK: u8 = 0xFF;
 
-/// Refuses a joined text of so many bytes if it is too long.
+/// Refuses a joined text of this many bytes if it is too long.
 pub(super) fn check_length(bytes: usize) -> Result<()> {
     if bytes > COLLECTED_BYTES_MAX {
         return exec_err!(
@@ -26,15 +26,15 @@ pub(super) fn check_length(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The texts that were added, in this order.
+/// The added texts, in order.
 #[derive(Debug, Default)]
 pub(super) struct JoinedText {
     full: Vec<Vec<u8>>,
     last: Vec<u8>,
     texts: usize,
-    /// Of the texts, without delimiters.
+    /// Bytes of the texts, without delimiters.
     bytes: usize,
-    /// Of memory.
+    /// Bytes of memory.
     size: usize,
 }
 
@@ -78,7 +78,7 @@ impl JoinedText {
         })
     }
 
-    /// The same; gives back what was read on the way.
+    /// As [`Self::text`], but frees the stored parts as it goes.
     pub(super) fn into_text(self, delimiter: &str) -> Option<String> {
         (self.texts > 0).then(|| {
             let mut whole = Vec::with_capacity(self.len(delimiter));

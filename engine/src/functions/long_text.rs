@@ -1,4 +1,4 @@
-//! Functions that make texts, with a bound on the length of their results.
+//! Functions that make texts, with a limit on the length of their results.
 //!
 //! DataFusion's functions reserve no memory for what they make: `lpad('x', 2000000000)` took a
 //! minute, and a column of such texts all memory of the host. Ours compute the length first. This
@@ -32,24 +32,24 @@ struct LongText {
     growth: Growth,
 }
 
-/// How long the result is.
+/// How the length of the result depends on the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Growth {
-    /// The first argument as often as the second says.
+    /// The first argument, repeated as often as the second says.
     Repeated,
     /// As many characters as the second argument says.
     Padded,
-    /// The first argument, with the third one in place of each second one.
+    /// The first argument, with each occurrence of the second one replaced by the third one.
     Replaced,
-    /// The same with a pattern, which may fit everywhere.
+    /// As `Replaced`, but with a pattern, which may match everywhere.
     Matched,
-    /// All arguments, or few times as long as these.
+    /// All arguments together, or a few times as long.
     Joined,
     /// All arguments, with the first one between them.
     Separated,
 }
 
-/// All of them, under DataFusion's names.
+/// All functions, under DataFusion's names.
 pub(super) fn long_texts() -> impl Iterator<Item = Arc<ScalarUDF>> {
     let functions = [
         (string::repeat(), Growth::Repeated),
@@ -137,7 +137,7 @@ pub(super) fn joined_bytes(arguments: &[ColumnarValue]) -> Result<u64> {
     Growth::Joined.bytes(arguments)
 }
 
-/// Checks the bytes of texts that an operation makes of a batch of rows.
+/// Checks the bytes of texts that an operation makes for a batch of rows.
 ///
 /// # Errors
 /// More than [`BATCH_TEXT_BYTES_MAX`].
@@ -149,7 +149,8 @@ pub(super) fn within_bounds(bytes: u64, rows: usize, operation: &str) -> Result<
     Ok(())
 }
 
-/// A batch of rows makes too much text. The query can be planned again with fewer rows in each.
+/// A batch of rows makes too much text. The query can be planned again with fewer rows in each
+/// batch.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "requested length too large: {operation} makes {bytes} bytes of text of {rows} rows, expected at most \
@@ -162,7 +163,7 @@ pub(crate) struct LongBatch {
 }
 
 impl LongBatch {
-    /// How many rows make less; 0 if one makes too much.
+    /// How many rows make less text; 0 if a single row makes too much.
     pub(crate) fn fewer_rows(&self) -> u64 {
         match self.rows as u64 {
             0 | 1 => 0,
@@ -171,7 +172,7 @@ impl LongBatch {
     }
 }
 
-/// The type of views of texts or bytes of such a type.
+/// The view type for a type of texts or bytes.
 fn view_of(found: &DataType) -> Option<DataType> {
     match found {
         DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),
@@ -180,7 +181,7 @@ fn view_of(found: &DataType) -> Option<DataType> {
     }
 }
 
-/// DataFusion's functions panic at lengths below zero.
+/// Lengths below zero become 0: DataFusion's functions panic at them.
 fn not_negative(length: &mut ColumnarValue) -> Result<()> {
     match length {
         ColumnarValue::Scalar(ScalarValue::Int64(Some(length))) => *length = (*length).max(0),
@@ -194,7 +195,7 @@ fn not_negative(length: &mut ColumnarValue) -> Result<()> {
     Ok(())
 }
 
-/// Rows of the arguments: 1 if all are constants.
+/// The rows of the arguments: 1 if all are constants.
 fn rows(arguments: &[ColumnarValue]) -> usize {
     let rows = arguments.iter().filter_map(|argument| match argument {
         ColumnarValue::Array(array) => Some(array.len()),
@@ -204,7 +205,7 @@ fn rows(arguments: &[ColumnarValue]) -> usize {
 }
 
 impl Growth {
-    /// At least the bytes of all results; those of NULL are not told apart.
+    /// An upper bound of the bytes of all results; NULL results are counted as well.
     fn bytes(self, arguments: &[ColumnarValue]) -> Result<u64> {
         let rows = rows(arguments);
         let lengths = arguments.iter().enumerate();
@@ -229,13 +230,13 @@ impl Growth {
         Ok(bytes.fold(0, u64::saturating_add))
     }
 
-    /// Whether an argument says how many.
+    /// Whether the argument at this position is a number of repetitions or characters.
     fn is_count(self, at: usize) -> bool {
         at == 1 && matches!(self, Self::Repeated | Self::Padded)
     }
 }
 
-/// Lengths of texts in bytes, or numbers; one for all rows, or one for each.
+/// Lengths of texts in bytes, or numbers: one for all rows, or one for each row.
 struct Lengths(Vec<u64>);
 
 impl Lengths {

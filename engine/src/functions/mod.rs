@@ -1,4 +1,4 @@
-//! Which functions of SQL are ours, because DataFusion's give other answers than PostgreSQL's?
+//! The SQL functions that replace DataFusion's, because those give other answers than PostgreSQL's.
 
 mod average;
 mod bytea;
@@ -54,7 +54,7 @@ pub(crate) use text::{short_text, text};
 pub(crate) use text_concat::text_concat;
 pub(crate) use window_results::{WindowResults, metered};
 
-/// They take the places of DataFusion's functions of the same names.
+/// Functions that replace DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     let ours = [
         Arc::new(ScalarUDF::from(now::Now::default())),
@@ -72,7 +72,7 @@ pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
     ours.into_iter().chain(long_text::long_texts()).collect()
 }
 
-/// Likewise.
+/// Aggregates that replace DataFusion's aggregates of the same names.
 pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
     let ours = [
         Arc::new(AggregateUDF::from(average::Average::default())),
@@ -84,8 +84,8 @@ pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
     ours.into_iter().chain(moments::statistics()).collect()
 }
 
-/// The values of rows that a filter keeps: NULL elsewhere. For states of rows that become groups of
-/// their own.
+/// The NULLs of values under a filter: rows that it drops become NULL. For states where each row
+/// becomes a group of its own.
 fn kept(nulls: Option<&NullBuffer>, filter: Option<&BooleanArray>) -> Option<NullBuffer> {
     let filter = filter.map(|filter| match filter.nulls() {
         Some(known) => NullBuffer::new(filter.values() & known.inner()),
@@ -106,7 +106,7 @@ fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
-/// `date_part`, also for where DataFusion plans its own.
+/// `date_part`, for the rule that replaces DataFusion's own.
 pub(crate) fn date_part() -> Arc<ScalarUDF> {
     Arc::new(ScalarUDF::from(date_part::DatePart::default()))
 }

@@ -1,9 +1,9 @@
 //! Variances, covariances, correlations and regressions of doubles, from the sums of a group.
 //!
-//! They are added up by the method of Youngs and Cramer, as in PostgreSQL (`float.c`,
+//! The sums are built by the method of Youngs and Cramer, as in PostgreSQL (`float.c`,
 //! `float8_regr_accum`), so that both have the same answers for NaN, infinities, and columns of
-//! equal values. A moving frame is added up anew when a row leaves it: what DataFusion's functions
-//! subtract stays NaN after a NaN.
+//! equal values. When a row leaves a moving frame, the sums are built anew: those that DataFusion's
+//! functions subtract from stay NaN after a NaN.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -26,7 +26,7 @@ use datafusion::{
 
 use super::is_kept;
 
-/// What a function says of the rows of a group.
+/// The statistic that a function computes over the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Statistic {
     VarianceSample,
@@ -66,7 +66,7 @@ const STATISTICS: [(Statistic, &str, &[&str]); 16] = [
     (Statistic::Products, "regr_sxy", &[]),
 ];
 
-/// All of them, under DataFusion's names.
+/// All functions, under DataFusion's names.
 pub(super) fn statistics() -> impl Iterator<Item = Arc<AggregateUDF>> {
     STATISTICS.into_iter().map(|(statistic, name, aliases)| {
         let arguments = if statistic.has_two_columns() { 2 } else { 1 };
@@ -80,7 +80,7 @@ pub(super) fn statistics() -> impl Iterator<Item = Arc<AggregateUDF>> {
 }
 
 impl Statistic {
-    /// Whether its arguments are pairs (Y, X), and not values X.
+    /// Whether its arguments are pairs (Y, X) rather than single values X.
     fn has_two_columns(self) -> bool {
         use Statistic as S;
         !matches!(
@@ -89,7 +89,7 @@ impl Statistic {
         )
     }
 
-    /// How many of [`Sums`] it takes.
+    /// How many of the values of [`Sums`] it needs.
     fn state_columns(self) -> usize {
         if self.has_two_columns() { SUMS } else { SUMS_OF_ONE_COLUMN }
     }
@@ -98,7 +98,7 @@ impl Statistic {
         if self == Self::Count { DataType::Int64 } else { DataType::Float64 }
     }
 
-    /// The statistic of these sums; NULL of too few rows.
+    /// The statistic of these sums; NULL if there are too few rows.
     fn of(self, sums: &Sums) -> Option<f64> {
         let Sums([n, x, xx, y, yy, xy]) = *sums;
         let (has_one, has_two) = (n >= 1.0, n >= 2.0);
@@ -135,8 +135,8 @@ impl Statistic {
     }
 }
 
-/// Of the rows of a group their number, and of X and Y the sums, the squares and the products of
-/// the distances from their averages: N, Sx, Sxx, Sy, Syy, Sxy.
+/// The rows of a group: their number, the sums of X and Y, and the sums of squares and products of
+/// their distances from the averages: N, Sx, Sxx, Sy, Syy, Sxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums([f64; SUMS]);
 
@@ -192,7 +192,7 @@ impl Sums {
     }
 }
 
-/// Rows of which no value is NULL, with their pairs.
+/// The rows in which no value is NULL, and their pairs.
 fn pairs(values: &[ArrayRef]) -> impl Iterator<Item = (usize, (f64, f64))> {
     let x = values[values.len() - 1].as_primitive::<Float64Type>();
     let y = (values.len() > 1).then(|| values[0].as_primitive::<Float64Type>());
@@ -277,7 +277,7 @@ impl AggregateUDFImpl for StatisticFunction {
 #[derive(Debug, Default)]
 struct Frame {
     pairs: VecDeque<(f64, f64)>,
-    /// Whether one has left since they were added up.
+    /// Whether a row has left since the sums were computed.
     has_shrunk: bool,
 }
 
@@ -338,7 +338,7 @@ impl Accumulator for OneGroup {
     }
 }
 
-/// The different pairs of a group, by their bits.
+/// The distinct pairs of a group, by their bits.
 #[derive(Debug)]
 struct Distinct {
     statistic: Statistic,
@@ -358,7 +358,7 @@ impl Distinct {
 
 impl Accumulator for Distinct {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        // There is one NaN and one zero.
+        // All NaN are equal, and so are both zeros.
         let bits = |value: f64| if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() };
         self.pairs.extend(pairs(values).map(|(_, (y, x))| (bits(y), bits(x))));
         Ok(())

@@ -1,4 +1,5 @@
-//! The first argument. The second is its type's name, which makes the expression's name another.
+//! Returns its first argument. The second one, the name of its type, makes the name of the
+//! expression unique.
 
 use std::sync::Arc;
 

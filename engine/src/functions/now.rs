@@ -1,4 +1,4 @@
-//! `now()` and its other names: the time of the transaction, and of a statement in none.
+//! `now()` and its aliases: the start of the transaction, or of the statement if there is none.
 //!
 //! DataFusion's has nanoseconds, so that a column of microseconds that it is compared with is cast
 //! to them: a scan could not compare pages, and the year 9999 does not fit. This one has

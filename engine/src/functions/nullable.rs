@@ -1,6 +1,6 @@
-//! The value itself, of which nobody may think that it is never NULL.
+//! Returns its argument and declares that it may be NULL.
 //!
-//! DataFusion draws conclusions from columns that have no NULL also where a row is missing.
+//! DataFusion also draws conclusions from columns that have no NULL where a row is missing.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ struct Nullable(Signature);
 
 /// The function.
 pub(crate) fn nullable() -> Arc<ScalarUDF> {
-    // It is computed when the query runs: a constant in its place would have no NULL again.
+    // Volatile, so that it is computed when the query runs: a constant in its place would again be
+    // known to be not NULL.
     Arc::new(ScalarUDF::new_from_impl(Nullable(Signature::any(1, Volatility::Volatile))))
 }
 

@@ -1,4 +1,4 @@
-//! `nullif()` of doubles: the two zeros are equal, and all NaN.
+//! `nullif()` of doubles: the two zeros are equal, and so are all NaN.
 //!
 //! DataFusion's compares bits. Other types are left to it.
 

@@ -1,7 +1,7 @@
-//! The whole number nearest to a double, of two the even one: `round()` of one argument, and what a
-//! cast to an integer does.
+//! Rounds a double to the nearest whole number, ties to even: `round()` of one argument, and casts
+//! to integers.
 //!
-//! DataFusion's `round` goes away from zero. With two arguments, and of decimals, it is as
+//! DataFusion's `round` rounds ties away from zero. With two arguments, and for decimals, it is as
 //! PostgreSQL's, and is left to it.
 
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl ScalarUDFImpl for Round {
     }
 }
 
-/// What a double is rounded by before it becomes an integer.
+/// Rounds a double before it becomes an integer.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Rounded(Signature);
 
@@ -90,10 +90,10 @@ impl ScalarUDFImpl for Rounded {
     }
 }
 
-/// The whole numbers that a column of integers gets of numbers with a fraction.
+/// The numbers as a column of integers stores them: rounded to whole numbers.
 ///
 /// # Errors
-/// A decimal with more digits than whole ones may have.
+/// A decimal with more digits than the integer type allows.
 pub(crate) fn whole_numbers(numbers: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match numbers.data_type() {
         DataType::Float64 | DataType::Float32 => {

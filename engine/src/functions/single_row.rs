@@ -1,4 +1,4 @@
-//! The value of a scalar subquery's row, if there is no second one.
+//! Returns the value of a scalar subquery's row, and fails if there is a second row.
 
 use datafusion::{
     arrow::{
@@ -12,7 +12,7 @@ use datafusion::{
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SingleRow(Signature);
 
-/// `single_row(value, rows)`: the value; an error if there are more rows than one.
+/// `single_row(value, rows)`: the value, or an error if `rows` is more than one.
 pub(crate) fn single_row() -> ScalarUDF {
     ScalarUDF::from(SingleRow(Signature::any(2, Volatility::Immutable)))
 }

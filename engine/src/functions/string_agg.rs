@@ -1,9 +1,10 @@
-//! `string_agg()` whose memory is counted before it is taken, and whose results have a bound.
+//! `string_agg()` that reserves its memory before it takes it, with a limit on the length of
+//! results.
 //!
 //! DataFusion's takes memory before it reserves any: a `String` that grows takes twice its length,
 //! and `string_agg(s, repeat('y', 100000000))` took all memory of the host. Ours stores the texts
-//! in parts, and reserves what the whole text will take before it is made. It returns text views,
-//! so that a join does not copy a long text. With DISTINCT or ORDER BY, DataFusion's `array_agg()`
+//! in parts, and reserves the memory of the whole text before it is made. It returns text views, so
+//! that a join does not copy a long text. With DISTINCT or ORDER BY, DataFusion's `array_agg()`
 //! collects the texts.
 
 use std::{mem, sync::Arc};
@@ -33,20 +34,20 @@ use super::{
     text_window::TextWindow,
 };
 
-/// DataFusion makes a value of a text, and an array of the value.
+/// DataFusion copies a text into a value, and the value into an array.
 const COPIES: usize = 2;
-/// Bytes of a text from which on it is a block of its array, and not copied into one.
+/// A text of at least this many bytes becomes a block of its array, without a copy.
 const BLOCK_BYTES_MIN: usize = 64 << 10;
-/// Bytes that a text of a list takes at least: those of its view.
+/// The minimum bytes of a text in a list: those of its view.
 const LISTED_BYTES_MIN: usize = size_of::<u128>();
 
-/// Ours.
+/// Our `string_agg`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct StringAgg {
     inner: Arc<AggregateUDF>,
 }
 
-/// It takes the place of DataFusion's.
+/// The function that replaces DataFusion's.
 pub(super) fn string_agg() -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::from(StringAgg { inner: string_agg_udaf() }))
 }
@@ -112,7 +113,7 @@ impl AggregateUDFImpl for StringAgg {
     }
 }
 
-/// The constant between two texts; nothing if it is NULL.
+/// The constant delimiter; empty if it is NULL.
 fn delimiter(arguments: &AccumulatorArgs<'_>) -> Result<String> {
     match arguments.exprs.get(1).and_then(|delimiter| delimiter.downcast_ref::<Literal>()) {
         Some(constant) => Ok(constant.value().try_as_str().flatten().unwrap_or_default().to_owned()),
@@ -120,7 +121,7 @@ fn delimiter(arguments: &AccumulatorArgs<'_>) -> Result<String> {
     }
 }
 
-/// Whether the texts are joined as they come.
+/// Whether the texts are joined in the order in which they come, with duplicates.
 fn is_plain(arguments: &AccumulatorArgs<'_>) -> bool {
     !arguments.is_distinct && arguments.order_bys.is_empty()
 }
@@ -169,7 +170,7 @@ impl Accumulator for TextOfAll {
     }
 }
 
-/// The texts of one group in an order, or each once.
+/// The texts of one group in an order, or the distinct ones.
 #[derive(Debug)]
 struct TextOfList {
     delimiter: String,
@@ -180,7 +181,7 @@ struct TextOfList {
 impl Accumulator for TextOfList {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.read_texts += values[0].len();
-        // The delimiter is left out; what the texts are ordered by follows it.
+        // The delimiter is left out; the columns to order by follow it.
         let (text, order) = (&values[..1], values.get(2..).unwrap_or_default());
         self.list.update_batch(&[text, order].concat())
     }
@@ -273,7 +274,7 @@ impl GroupsAccumulator for TextsOfGroups {
     }
 }
 
-/// Adds a text to those of groups, without a copy if it is long.
+/// Appends a text to those of groups, without a copy if it is long.
 fn append(texts: &mut StringViewBuilder, text: Option<String>) -> Result<()> {
     match text {
         Some(text) if text.len() >= BLOCK_BYTES_MIN => {

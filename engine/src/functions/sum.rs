@@ -1,7 +1,7 @@
 //! `sum()` of integers and decimals, exact: a sum beyond its type is an error.
 //!
-//! DataFusion's wraps. Sums of integers have 128 bits until they are put out as bigint, so that
-//! only the whole sum decides, not the order of rows. Other types are left to DataFusion.
+//! DataFusion's wraps. Sums of integers have 128 bits until they are returned as bigint, so only
+//! the whole sum can overflow, whatever the order of rows. Other types are left to DataFusion.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -32,13 +32,13 @@ use super::{
     is_kept, kept,
 };
 
-/// The first number with more digits than a decimal has.
+/// The smallest number that has more digits than a decimal can hold.
 const LARGEST: i128 = 10_i128.pow(DECIMAL128_MAX_PRECISION as u32);
 
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Sum(DataFusionSum);
 
-/// The type of sums until they are put out; `None` of types that are left to DataFusion.
+/// The type of sums until they are returned; `None` for types that are left to DataFusion.
 fn state_type(sum: &DataType) -> Option<DataType> {
     match sum {
         DataType::Int64 | DataType::UInt64 => Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)),
@@ -47,7 +47,7 @@ fn state_type(sum: &DataType) -> Option<DataType> {
     }
 }
 
-/// Values as numbers of 128 bits.
+/// Values as integers of 128 bits.
 fn wide(values: &ArrayRef) -> Result<Decimal128Array> {
     Ok(match values.data_type() {
         DataType::Int64 => values.as_primitive::<Int64Type>().unary::<_, Decimal128Type>(i128::from),
@@ -65,7 +65,7 @@ fn overflow(what: String) -> DataFusionError {
     ArrowError::ArithmeticOverflow(what).into()
 }
 
-/// Sums as values of their type.
+/// Sums as values of their result type.
 fn put_out(sums: Decimal128Array, sum_type: &DataType) -> Result<ArrayRef> {
     let beyond = |sum: i128| {
         ArrowError::ArithmeticOverflow(format!("{} out of range: the sum {sum}", sql_name(sum_type)))
@@ -94,11 +94,12 @@ fn scalar(sum: Option<i128>, data_type: &DataType) -> Result<ScalarValue> {
     ScalarValue::try_from_array(&sums, 0)
 }
 
-/// The sum of one group or window. Rows come before others leave, so it has more than 128 bits.
+/// The sum of one group or window. New rows are added before old ones leave, so it may need more
+/// than 128 bits.
 #[derive(Debug)]
 struct Total {
     sum: i256,
-    /// Values that are in it.
+    /// How many values are in it.
     values: usize,
     sum_type: DataType,
     state_type: DataType,
@@ -160,11 +161,11 @@ impl Accumulator for Total {
     }
 }
 
-/// The sum of the different values of one group or window.
+/// The sum of the distinct values of one group or window.
 #[derive(Debug)]
 struct DistinctTotal {
     total: Total,
-    /// How often each is there.
+    /// How often each value is in it.
     times: HashMap<i128, usize>,
 }
 
@@ -295,7 +296,7 @@ impl GroupsAccumulator for Totals {
 }
 
 impl Sum {
-    /// An accumulator of ours for one group, if there is one of the type.
+    /// Our accumulator for one group, if the type has one.
     fn exact(arguments: &AccumulatorArgs<'_>) -> Option<Box<dyn Accumulator>> {
         let sum_type = arguments.return_type().clone();
         let total = Total { sum: i256::ZERO, values: 0, state_type: state_type(&sum_type)?, sum_type };

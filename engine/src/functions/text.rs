@@ -1,4 +1,4 @@
-//! Timestamps, doubles and booleans as PostgreSQL writes them: `2024-01-01 00:00:00`, `1e+300`,
+//! Writes timestamps, doubles and booleans as PostgreSQL does: `2024-01-01 00:00:00`, `1e+300`,
 //! `Infinity`.
 //!
 //! DataFusion writes `2024-01-01T00:00:00`, `1e300` and `inf`.
@@ -18,7 +18,8 @@ use datafusion::{
 };
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
-/// Exponents of ten from which on numbers are written with one, of doubles and of singles.
+/// The powers of ten from which on numbers are written with an exponent, for doubles and for
+/// singles.
 const EXPONENT_MIN: (i32, i32) = (15, 6);
 const EXPONENT_MAX_BELOW_ONE: i32 = -5;
 
@@ -28,12 +29,12 @@ struct Text {
     is_short: bool,
 }
 
-/// The function that makes a text of a value.
+/// The function that converts a value to a text.
 pub(crate) fn text() -> Arc<ScalarUDF> {
     function(false)
 }
 
-/// The same with booleans of one letter.
+/// The same function, with booleans as one letter.
 pub(crate) fn short_text() -> Arc<ScalarUDF> {
     function(true)
 }
@@ -113,7 +114,7 @@ fn single(value: f32) -> String {
     number(value.into(), &format!("{value:e}"), &format!("{value}"), EXPONENT_MIN.1)
 }
 
-/// Rust writes the fewest digits that tell a number from others, as PostgreSQL does.
+/// Rust writes the fewest digits that identify a number, as PostgreSQL does.
 fn number(value: f64, scientific: &str, plain: &str, exponent_min: i32) -> String {
     if value.is_nan() {
         return "NaN".to_owned();

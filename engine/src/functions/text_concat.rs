@@ -1,4 +1,4 @@
-//! `||` of texts, with a bound on the length of its results. A NULL operand makes the result NULL.
+//! `||` of texts, with a limit on the length of its results. A NULL operand makes the result NULL.
 //!
 //! DataFusion's operator reserves no memory: a query whose WITH doubles a text at each step
 //! (`s || s`) takes all memory of the host in a few steps. Ours computes the length first.
@@ -23,7 +23,7 @@ struct TextConcat {
     signature: Signature,
 }
 
-/// The function that makes one text of all its arguments.
+/// The function that joins all its arguments to one text.
 pub(crate) fn text_concat() -> Arc<ScalarUDF> {
     let signature = Signature::variadic(vec![DataType::Utf8View], Volatility::Immutable);
     Arc::new(ScalarUDF::new_from_impl(TextConcat { signature }))
@@ -59,7 +59,7 @@ impl ScalarUDFImpl for TextConcat {
     }
 }
 
-/// One text of each row.
+/// The joined text of each row.
 fn texts(arguments: &[ColumnarValue], rows: usize) -> Result<ArrayRef> {
     let operands = arguments.iter().map(|argument| match argument {
         ColumnarValue::Scalar(scalar) => Ok((cast(&scalar.to_array()?, &DataType::Utf8View)?, true)),

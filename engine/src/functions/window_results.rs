@@ -1,9 +1,9 @@
-//! Texts and lists that window functions return, counted in the memory of queries.
+//! Counts texts and lists that window functions return in the memory of the query.
 //!
-//! DataFusion's window operators make a value of its own for each row, and reserve no memory for
-//! it: `string_agg(s) OVER (PARTITION BY k)` of long texts took all memory of the host. A function
-//! whose values have no fixed size is put into one that reserves memory for each value. The memory
-//! is given back when the operator's rows leave it (`memory::window`).
+//! DataFusion's window operators make a separate value for each row, and reserve no memory for it:
+//! `string_agg(s) OVER (PARTITION BY k)` of long texts took all memory of the host. A function
+//! whose values have no fixed size is wrapped in one that reserves memory for each value. The
+//! memory is given back when the operator's rows leave it (`memory::window`).
 
 use std::{
     hash::{Hash, Hasher},
@@ -44,22 +44,23 @@ use datafusion::{
 
 use super::view_bytes;
 
-/// A value is made, and copied to those of the other rows.
+/// A value is made once, and copied into the array of all rows' values.
 const COPIES: usize = 2;
-/// Bytes of values for which no memory is reserved yet.
+/// The maximum bytes of values for which no memory is reserved yet.
 const PENDING_BYTES_MAX: usize = 1 << 20;
 
-/// What the values of one function take in one query.
+/// The memory of one function's values in one query.
 #[derive(Debug)]
 pub(crate) struct WindowResults {
-    /// All rows of a partition have the same value: a text of theirs is made once, a list for each.
+    /// Whether all rows of a partition have the same value. Then a text is made once per partition,
+    /// a list for each row.
     is_constant: bool,
     pending: AtomicUsize,
     memory: Mutex<Weak<MemoryReservation>>,
 }
 
 impl WindowResults {
-    /// Of the functions of an operator, if they are counted.
+    /// The values of an operator's functions, if they are counted.
     pub(crate) fn of(window: &dyn WindowExpr) -> Option<Arc<Self>> {
         let window = window.as_any();
         let aggregate = if let Some(plain) = window.downcast_ref::<PlainAggregateWindowExpr>() {
@@ -75,7 +76,7 @@ impl WindowResults {
         Some(Arc::clone(&aggregate.results))
     }
 
-    /// The memory of the values while the operator `name` runs, for all of its partitions.
+    /// Begins to count the memory of the values, for all partitions of the operator `name`.
     pub(crate) fn begin(&self, name: &str, context: &TaskContext) -> Arc<MemoryReservation> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         memory.upgrade().unwrap_or_else(|| {
@@ -85,7 +86,7 @@ impl WindowResults {
         })
     }
 
-    /// Counts a value of an aggregate that has read so many rows.
+    /// Counts a value of an aggregate that has read this many rows.
     fn add(&self, value: &ScalarValue, rows: usize) -> Result<()> {
         let bytes = match value {
             ScalarValue::List(list) if self.is_constant => array_bytes(list.values()).saturating_mul(rows),
@@ -103,12 +104,12 @@ impl WindowResults {
         memory.map_or(Ok(()), |memory| memory.try_grow(pending))
     }
 
-    /// These values have left the operator. Constant ones leave when all of them are known: their
-    /// memory is free when the operator ends.
+    /// Gives back the memory of values that have left the operator. Constant values are not given
+    /// back here, but when the operator ends.
     pub(crate) fn remove(&self, values: &ArrayRef, memory: &MemoryReservation) {
         if !self.is_constant {
-            // Of values that share their texts, less was reserved. Another partition may give back
-            // memory between the look and the shrinking.
+            // For values that share their texts less was reserved. Another partition may give back
+            // memory between the check and the shrinking.
             let bytes = array_bytes(values).saturating_mul(COPIES);
             while memory.try_shrink(bytes.min(memory.size())).is_err() {}
         }
@@ -231,8 +232,8 @@ impl AggregateUDFImpl for Metered<AggregateUDF> {
         self.inner.order_sensitivity()
     }
 
-    /// Only what is the same in any order is turned round: DataFusion takes `array_agg` for its own
-    /// reverse, and returned the rows of a window in reverse order.
+    /// Only functions that do not depend on the order may be reversed: DataFusion takes `array_agg`
+    /// for its own reverse, and returned the rows of a window in reverse order.
     fn reverse_expr(&self) -> ReversedUDAF {
         match self.inner.reverse_udf() {
             ReversedUDAF::Identical => ReversedUDAF::Identical,
@@ -295,7 +296,7 @@ impl WindowUDFImpl for Metered<WindowUDF> {
 #[derive(Debug)]
 struct MeteredValues<T> {
     inner: T,
-    /// Rows that an aggregate has read.
+    /// How many rows an aggregate has read.
     rows: usize,
     results: Arc<WindowResults>,
 }
@@ -346,7 +347,7 @@ impl PartitionEvaluator for MeteredValues<Box<dyn PartitionEvaluator>> {
         self.inner.is_causal()
     }
 
-    /// These come from the rows in one piece, and share their texts.
+    /// These values are computed for all rows at once, and share their texts.
     fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         self.inner.evaluate_all(values, rows)
     }

@@ -1,8 +1,8 @@
-//! How does an index come to know segments?
+//! Writes the segments of an index.
 //!
-//! Their values are read, sorted, and laid out in segments of its own, each the next ones in order:
-//! a value lies in one of them, or in two neighbours. Whoever looks for it reads one page of that,
-//! because the zone maps of the others do not have it.
+//! The values of the indexed segments are read, sorted, and written to segments of the index in
+//! that order. So a value is in one of them, or in two neighbours. A lookup reads one page, because
+//! zone maps rule out the others.
 
 use super::{Coverage, PLACE, VALUE, table_of};
 use crate::{
@@ -30,7 +30,7 @@ use rackscan_format::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The table in which an index of a table's column lies, but for its id.
+/// The definition of an index's table, without its id.
 pub(crate) fn definition(
     table: &TableDefinition,
     index: &str,
@@ -56,9 +56,9 @@ pub(crate) fn definition(
     }
 }
 
-/// The values of a column in segments from a number on, in order, with the places of their rows;
-/// together with what some segments of the index have. Missing values are left out: nobody looks
-/// for them.
+/// The values of a column in segments from a number on, sorted, with the places of their rows,
+/// merged with the contents of some segments of the index. Missing values are left out: no lookup
+/// asks for them.
 pub(crate) fn sorted(
     table: &Table,
     column: ColumnId,
@@ -83,7 +83,7 @@ fn scan(name: &str, table: Table) -> Result<LogicalPlanBuilder> {
     LogicalPlanBuilder::scan(TableReference::bare(name), provider_as_source(Arc::new(table)), None)
 }
 
-/// Stores sorted values and places in segments from number `next` on, at nodes by turns.
+/// Stores sorted values and places in segments from number `next` on, on the nodes in turn.
 ///
 /// # Errors
 /// What cannot be read or stored.
@@ -132,7 +132,7 @@ fn text_bytes(rows: &[Vec<Datum>]) -> usize {
     rows.iter().flatten().map(bytes).sum()
 }
 
-/// A segment of an index, and where it goes.
+/// A segment of an index, and the node that stores it.
 async fn encoded(
     definition: TableDefinition,
     number: SegmentId,
@@ -146,7 +146,7 @@ async fn encoded(
         let rows: Vec<_> = (0..).zip(rows).map(row).collect();
         Run::encode(&definition, number, &rows, Effort::Full)
     };
-    // Encoding takes a processor for a while.
+    // Encoding takes a processor for some time.
     let run = tokio::task::spawn_blocking(encode).await;
     let run =
         run.map_err(|error| EngineError::Changes(format!("the thread that lays out an index: {error}")))?;

@@ -1,7 +1,6 @@
-//! Which rows does an index say that a scan wants?
+//! Looks up in an index which rows a scan needs.
 //!
-//! Looked up once for a scan, by whichever segment's turn comes first, while it runs: a plan reads
-//! nothing.
+//! There is one lookup per scan. The first segment that is scanned runs it: planning reads nothing.
 
 use super::{Places, TableIndex, VALUE};
 use crate::visitors::Tree;
@@ -24,29 +23,29 @@ use rackscan_format::{ids::SegmentId, row_place::RowPlace, withheld::WithheldRow
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
-/// Rows that are looked up for one scan.
+/// The index lookup of one scan.
 #[derive(Debug)]
 pub(crate) struct Lookup {
     index: String,
     below: SegmentId,
     plan: Arc<dyn ExecutionPlan>,
-    /// None: too many of them, or the index cannot be read.
+    /// `None`: too many rows, or the index cannot be read.
     found: OnceCell<Option<Places>>,
 }
 
-/// What a scan wants of a segment.
+/// Which rows of a segment a scan wants.
 #[derive(Debug)]
 pub(crate) enum Wanted {
     /// The index does not say.
     All,
     /// No row.
     Nothing,
-    /// All rows but these; they are few blocks' worth.
+    /// All rows but these. The set is small: a block without wanted rows takes only its header.
     AllBut(Arc<WithheldRows>),
 }
 
 impl Lookup {
-    /// What an index says to these filters, if they ask for values of its column.
+    /// A lookup for these filters, if they ask for values of the index's column.
     pub(crate) async fn of(
         index: &TableIndex,
         filters: &[Expr],
@@ -75,12 +74,12 @@ impl Lookup {
         &self.index
     }
 
-    /// What looking up took so far.
+    /// The figures of the lookup so far.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
         self.plan.downcast_ref::<ScanExec>().and_then(ScanExec::figures)
     }
 
-    /// What is wanted of a stored segment of so many rows, of which some are withheld.
+    /// The wanted rows of a stored segment of `rows` rows, of which some are withheld.
     pub(crate) async fn wanted(
         &self,
         segment: SegmentId,
@@ -127,7 +126,7 @@ impl Lookup {
     }
 }
 
-/// The part of a filter that says which values a column may have, if it names few of them.
+/// The part of a filter that restricts the column to few named values.
 fn asked(filter: &Expr, column: &str) -> Option<Expr> {
     match filter {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
@@ -137,8 +136,7 @@ fn asked(filter: &Expr, column: &str) -> Option<Expr> {
     }
 }
 
-/// How many values an expression names of which the column has to have one; `None`: it says
-/// something else.
+/// How many values an expression allows for the column; `None` if it says something else.
 fn values(expr: &Expr, column: &str) -> Option<usize> {
     let is_column = |expr: &Expr| matches!(expr, Expr::Column(found) if found.name == column);
     let is_value = |expr: &Expr| matches!(expr, Expr::Literal(value, _) if !value.is_null());

@@ -1,9 +1,9 @@
-//! Where in a table's segments are the rows that have a value?
+//! Indexes: tables that say in which rows of a table's segments a value is.
 //!
 //! ```text
-//! CREATE INDEX, sealing -> values of segments, sorted, with the places of their rows: a table of its own   [lay]   (sealing/indexes)
-//! WHERE column = value  -> places, by a scan of that table                                                [lookup]
-//!                       -> all other rows are withheld from the scan of the segments, as if they were not there    (exec)
+//! CREATE INDEX, flush  -> sorted values of segments with the places of their rows: a table of its own   [lay]   (sealing/indexes)
+//! WHERE column = value -> places, by a scan of that table                                                [lookup]
+//!                      -> all other rows are withheld from the scan of the segments, as if deleted       (exec)
 //! ```
 //!
 //! | index's name | `rackscan index NAME` |
@@ -12,14 +12,14 @@
 //! | index's source | which segments it knows ([`Coverage`]) |
 //!
 //! Invariants
-//! - An index knows all rows, of all segments below a number, that were there when it was made.
-//!   Segments never change and their numbers are theirs for good among tables that succeed one
-//!   another, so what it says of one stays true; rows that have gone since are withheld anyway, and
-//!   what it says too much the filter rules out, which stays. Of segments from that number on it
-//!   says nothing, and they are scanned whole.
-//! - Nothing depends on an index: without one, or if it cannot be read, the same rows come out of
-//!   the same scan.
-//! - Nobody but scans and sealers sees indexes.
+//! - An index knows all rows that were there when it was made, of all segments below some number.
+//!   It says nothing about the segments from that number on: they are scanned whole.
+//! - What an index says of a segment stays true: segments never change, and their numbers stay
+//!   theirs in all later versions of the table. Rows that were deleted since are withheld anyway.
+//!   The filter stays in the plan and drops rows that the index lists in excess.
+//! - Nothing depends on an index: without one, or if it cannot be read, the same scan returns the
+//!   same rows.
+//! - Only scans and flushes see indexes.
 
 mod lay;
 mod lookup;
@@ -37,29 +37,29 @@ pub(crate) use lay::{definition, lay, sorted};
 pub(crate) use lookup::{Lookup, Wanted};
 
 const PREFIX: &str = "rackscan index ";
-/// Bytes of an index's name.
+/// The maximum bytes of an index's name.
 pub(crate) const INDEX_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - PREFIX.len();
 /// The column with the values.
 const VALUE: &str = "value";
 /// The column with the places of the rows that have them.
 const PLACE: &str = "place";
 
-/// The table in which an index lies.
+/// The name of the table of an index.
 pub(crate) fn table_of(index: &str) -> String {
     format!("{PREFIX}{index}")
 }
 
-/// The index that lies in a table of this name; `None`: another table.
+/// The index whose table has this name; `None` if it is another table.
 pub(crate) fn index_in(table: &str) -> Option<&str> {
     table.strip_prefix(PREFIX)
 }
 
-/// Which segments an index knows.
+/// Which segments an index covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Coverage {
     /// The table for which it was made.
     pub(crate) of: TableId,
-    /// The first segment that it does not know; it knows all before that.
+    /// The first segment that it does not cover; it covers all before that.
     pub(crate) below: SegmentId,
 }
 
@@ -87,12 +87,12 @@ pub(crate) struct TableIndex {
     /// The indexed column's name.
     pub(crate) column: String,
     pub(crate) coverage: Coverage,
-    /// Where it lies.
+    /// The table that holds it.
     pub(crate) table: Arc<Table>,
 }
 
-/// The indexes of a table among tables that nobody else sees, by their names: those that are made
-/// for it or for the one before.
+/// The indexes of a table, found among the hidden tables by their names: those that were made for
+/// this version of the table or for the one before.
 pub(crate) fn indexes_of<'t>(
     table: &TableDefinition,
     hidden: impl Fn(&str) -> Option<&'t Arc<Table>>,

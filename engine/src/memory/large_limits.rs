@@ -1,7 +1,7 @@
-//! Which sorts keep only the first rows, and which sort all of them?
+//! Replaces a top-k of many rows by a sort of all rows.
 //!
-//! DataFusion's top-k holds its rows in memory and writes none to disk. Where many are wanted, such
-//! as by a large OFFSET, a sort that can do so takes its place, with a limit above it.
+//! DataFusion's top-k holds its rows in memory and writes none to disk. Where many are wanted, for
+//! example because of a large OFFSET, a sort that can spill takes its place, with a limit above it.
 
 use crate::visitors::Tree;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use datafusion::{
 
 use crate::limits::TOP_ROWS_MAX;
 
-/// Sorts all rows where many of them are wanted.
+/// The rule that sorts all rows where a limit is large.
 #[derive(Debug)]
 pub(crate) struct LargeLimits;
 

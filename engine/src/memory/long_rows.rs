@@ -1,11 +1,11 @@
-//! What happens to rows with long texts or lists?
+//! Limits the memory of batches whose rows have long texts or lists.
 //!
 //! A join or a page repeats a long text as a view of 16 bytes, and operators that keep or collect
 //! rows copy the text for each of them: 8,192 rows of a text of 1 MB were 8 GB before any operator
-//! asked for memory. When an operator meets such a batch before the first row of the answer, the
-//! query is planned again with fewer rows in each batch (`session::stream`). Batches that have
-//! too many rows all the same, such as those of scans, are sliced. A join copies a list for each of
-//! its rows, so its inputs are watched for those.
+//! asked for memory. When an operator gets such a batch before the first row of the answer, the
+//! query is planned again with fewer rows in each batch (`session::stream`). Batches that still
+//! have too many rows, such as those of scans, are sliced. A join copies a list for each of its
+//! rows, so its inputs are checked for lists.
 
 use crate::visitors::Tree;
 use std::{
@@ -45,7 +45,7 @@ use futures::{Stream, StreamExt};
 use super::wrapper::{StreamWrapper, WrapperExec, with_like_children};
 use crate::{functions::view_bytes, limits::BATCH_COPY_BYTES_MAX};
 
-/// How many rows do the batches of a running query have, and can that change?
+/// The number of rows in the batches of a running query, and whether it can still be changed.
 #[derive(Debug, Default)]
 pub(crate) struct BatchRows {
     state: Mutex<BatchState>,
@@ -53,12 +53,12 @@ pub(crate) struct BatchRows {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum BatchState {
-    /// The query has returned no row.
+    /// The query has returned no row yet.
     #[default]
     NoRows,
-    /// It has, and runs on as it was planned.
+    /// It has returned rows, and runs on as it was planned.
     Rows,
-    /// It is to be planned again with so many rows in a batch.
+    /// It is to be planned again with this many rows in a batch.
     Fewer(usize),
 }
 
@@ -67,7 +67,7 @@ impl BatchRows {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the query will be planned again with so many rows in a batch.
+    /// Asks for this many rows in a batch. Returns whether the query will be planned again for it.
     fn ask_for(&self, rows: usize) -> bool {
         let state = &mut *self.state();
         match state {
@@ -78,7 +78,8 @@ impl BatchRows {
         true
     }
 
-    /// The query returns a row now, unless an operator has asked for so many rows in a batch.
+    /// Called when the query returns a row. Returns the rows in a batch that an operator has asked
+    /// for, if any; then the query must be planned again instead.
     pub(crate) fn return_rows(&self) -> Option<usize> {
         let state = &mut *self.state();
         match state {
@@ -90,7 +91,7 @@ impl BatchRows {
         }
     }
 
-    /// So many were asked for.
+    /// The number of rows in a batch that was asked for, if any.
     pub(crate) fn asked_for(&self) -> Option<usize> {
         match *self.state() {
             BatchState::NoRows | BatchState::Rows => None,
@@ -99,7 +100,7 @@ impl BatchRows {
     }
 }
 
-/// Watches what operators read that copy texts.
+/// The rule that watches the inputs of operators which copy texts.
 #[derive(Debug)]
 pub(crate) struct LongRows;
 
@@ -119,7 +120,7 @@ impl PhysicalOptimizerRule for LongRows {
             };
             let mut inputs: Vec<_> = plan.children().into_iter().cloned().collect();
             let mut changed = false;
-            // The first input of this one is what the values of the others are for.
+            // The first input is the operator's own; the others compute values for it.
             let first = usize::from(plan.is::<ScalarSubqueryExec>());
             for input in inputs.iter_mut().skip(first) {
                 if input.schema().fields().iter().any(|field| is_watched(field.data_type())) {
@@ -151,8 +152,8 @@ fn copies_texts(plan: &Arc<dyn ExecutionPlan>) -> bool {
     sorts || windows || collects || plan.is::<AggregateExec>()
 }
 
-/// Whether a row of an input can be in many rows that come out: lists are copied for each of them,
-/// and texts are not.
+/// Whether a row of an input can be in many output rows: lists are copied for each of them, texts
+/// are not.
 fn repeats_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let joins = plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>() || plan.is::<NestedLoopJoinExec>();
     let repeated = plan.is::<UnnestExec>() || plan.is::<ScalarSubqueryExec>();
@@ -198,9 +199,9 @@ impl StreamWrapper for Watch {
 struct SlicedStream {
     watch: Watch,
     stream: SendableRecordBatchStream,
-    /// Absent if the query cannot be planned again.
+    /// `None` if the query cannot be planned again.
     batch_rows: Option<Arc<BatchRows>>,
-    /// Rows in a batch, as the query was planned.
+    /// The rows in a batch with which the query was planned.
     rows_max: usize,
     slices: VecDeque<RecordBatch>,
 }
@@ -213,17 +214,18 @@ impl SlicedStream {
         }
     }
 
-    /// The batch in parts that an operator may copy.
+    /// The next part of the batch that an operator may copy.
     ///
     /// # Errors
-    /// When the query is planned again.
+    /// The query is planned again.
     fn slice(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
         let lengths = Lengths::new(&batch, is_long);
         let bytes = lengths.sum();
         if bytes <= BATCH_COPY_BYTES_MAX {
             return Ok(batch);
         }
-        // Half of it, so that rows which are a bit longer do not begin it again.
+        // Half of the limit, so that rows which are slightly longer do not restart the query once
+        // more.
         let rows = (BATCH_COPY_BYTES_MAX / 2 / bytes.div_ceil(batch.num_rows())).max(1);
         if self.is_planned_again(rows) {
             let message =
@@ -236,10 +238,11 @@ impl SlicedStream {
         Ok(batch.slice(first.start, first.len()))
     }
 
-    /// Checks that a batch of rows with the longest list takes little memory, or has a row.
+    /// Checks that a batch takes little memory even if each row has the longest list, or that it
+    /// has only one row.
     ///
     /// # Errors
-    /// When the query is planned again, or when it takes much and the answer has begun.
+    /// The query is planned again; or the batch takes too much and rows were already returned.
     fn check_repeated(&self, batch: &RecordBatch) -> Result<()> {
         let bytes = Lengths::new(batch, is_list).longest();
         if self.rows_max == 1 || bytes.saturating_mul(self.rows_max) <= BATCH_COPY_BYTES_MAX {
@@ -286,9 +289,9 @@ struct Lengths<'a> {
 enum Values<'a> {
     /// Texts.
     Views(&'a [u128]),
-    /// Where the lists begin and end among their values.
+    /// The offsets at which the lists begin and end among their values.
     Lists(&'a [i32], Box<Values<'a>>),
-    /// Values of so many bytes each.
+    /// Values of this many bytes each.
     OfWidth(usize),
 }
 
@@ -335,7 +338,7 @@ impl<'a> Lengths<'a> {
         (0..self.rows).map(|row| self.bytes(&(row..row + 1))).max().unwrap_or(0)
     }
 
-    /// Ranges of rows whose texts have at most so many bytes, or of one row.
+    /// Ranges of rows whose texts together have at most `bytes_max` bytes; a longer row is alone.
     fn slices(&self, bytes_max: usize) -> Vec<Range<usize>> {
         let mut slices = Vec::new();
         let (mut begin, mut bytes) = (0, 0);

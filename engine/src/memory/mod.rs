@@ -1,7 +1,8 @@
-//! How much memory do queries take above their scans, and where do they write what does not fit?
+//! Limits the memory of queries outside their scans, and spills what does not fit.
 //!
 //! All queries of an engine share one pool (decision 0056). Operators that can write to disk get
-//! even shares of what the others leave; those that cannot fail by name when it is full.
+//! equal shares of what the others leave. Operators that cannot spill fail when the pool is full,
+//! with an error that names them.
 
 mod large_limits;
 mod long_rows;
@@ -39,16 +40,16 @@ use pool::SharedPool;
 use serde::Serialize;
 use spill_folder::SpillFolder;
 
-/// Operators that an error names when memory is full.
+/// How many operators an error names when memory is full.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
 
 /// Where operators write what does not fit into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillOptions {
-    /// The folder; it is made if it is missing. Each engine has one of its own within, which goes
-    /// with it.
+    /// The folder; it is made if it is missing. Each engine has a folder of its own in it, which is
+    /// removed with the engine.
     pub folder: PathBuf,
-    /// Bytes that lie there at a time, of all queries.
+    /// The maximum bytes in it at a time, of all queries.
     pub bytes_max: u64,
 }
 
@@ -64,14 +65,14 @@ pub(crate) struct QueryMemory {
     peak: Arc<PeakRecordingPool>,
 }
 
-/// What a query took above its scans.
+/// The memory of a query outside of its scans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryFigures {
-    /// The most bytes that its operators and its answer held at a time.
+    /// The maximum bytes that its operators and its answer held at a time.
     pub peak_bytes: u64,
     /// Bytes that they wrote to disk.
     pub spilled_bytes: u64,
-    /// In so many files.
+    /// The number of files.
     pub spills: u64,
     /// How often the query was planned.
     pub plans: u32,
@@ -83,17 +84,17 @@ pub struct MemoryFigures {
 /// Why a query was planned again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Replanned {
-    /// Hash joins did not fit into memory, so that both sides were sorted and merged.
+    /// Hash joins did not fit into memory; both sides were sorted and merged instead.
     pub sorted_joins: bool,
-    /// Its rows are so long that a batch has no more rows than that.
+    /// The maximum rows of a batch, if it was lowered because rows are long.
     pub batch_rows_max: Option<usize>,
 }
 
 impl Memory {
-    /// A pool of so many bytes, unbounded if absent.
+    /// A pool of this many bytes; unlimited if `None`.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// The folder cannot be made.
     pub(crate) fn new(bytes: Option<usize>, spill: Option<&SpillOptions>) -> Result<Self, EngineError> {
         let pool: Arc<dyn MemoryPool> = match bytes {
             Some(bytes) => Arc::new(TrackConsumersPool::new(SharedPool::new(bytes), NAMED_CONSUMERS)),
@@ -108,7 +109,7 @@ impl Memory {
                     folder = Some(made);
                     mode
                 }
-                // Queries that fit into memory go on; others fail for want of memory.
+                // Queries that fit into memory work all the same; others fail for lack of memory.
                 Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
                     tracing::info!("{}: {error}; queries cannot write to disk", path.display());
                     DiskManagerMode::Disabled
@@ -135,7 +136,8 @@ impl Memory {
 }
 
 impl QueryMemory {
-    /// Waits a while until nothing is held: tasks of a query that was given up end a moment later.
+    /// Waits for a short time until no memory is held: tasks of a query that was dropped end
+    /// slightly later.
     pub(crate) async fn given_back(&self) {
         let until = Instant::now() + GIVEN_BACK_WAIT;
         while self.runtime.memory_pool.reserved() > 0 && Instant::now() < until {
@@ -143,7 +145,7 @@ impl QueryMemory {
         }
     }
 
-    /// What the query has taken so far; `plan` is the last of so many, the one that ran.
+    /// The memory figures so far. `plan` is the last of `plans` plans, the one that ran.
     pub(crate) fn figures(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -165,12 +167,12 @@ fn add_spills(plan: &Arc<dyn ExecutionPlan>, figures: &mut MemoryFigures) {
     plan.children().into_iter().for_each(|child| add_spills(child, figures));
 }
 
-/// Whether a query failed because memory was full, and not the folder.
+/// Whether a query failed because memory was full, rather than the folder.
 pub(crate) fn is_out_of_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(message) if !is_folder_full(message))
 }
 
-/// Whether a message of DataFusion's is that there is too much in the folder.
+/// Whether a message of DataFusion's says that the folder is full.
 pub(crate) fn is_folder_full(message: &str) -> bool {
     message.contains("max_temp_directory_size")
 }

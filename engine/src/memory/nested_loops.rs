@@ -1,10 +1,10 @@
-//! What does a nested loop join do whose left side does not fit into memory?
+//! Nested loop joins whose left side does not fit into memory.
 //!
 //! DataFusion 55.2 reads the left side again, writes it to disk, and joins it part by part. Two
-//! things are wrong with that. Operators that can be started once panic, so they are made anew
+//! things are wrong with that. Operators that can be started only once panic, so they are made anew
 //! here. And each partition of the right side decides alone which rows of the left side have no
-//! partner: a LEFT JOIN returned them once for each partition. Such a join fails for want of memory
-//! here, and the query is planned again with one partition on its right side.
+//! partner: a LEFT JOIN returned them once for each partition. Here such a join fails for lack of
+//! memory, and the query is planned again with one partition on its right side.
 
 use crate::visitors::Tree;
 use std::sync::{
@@ -33,7 +33,8 @@ use super::wrapper::{StreamWrapper, WrapperExec, with_like_children};
 /// The name of the rule [`NestedLoops`].
 pub(crate) const NESTED_LOOPS: &str = "nested_loops";
 
-/// Keeps DataFusion from wrong answers and panics where a left side does not fit into memory.
+/// The rule that prevents DataFusion's wrong answers and panics where a left side does not fit into
+/// memory.
 #[derive(Debug)]
 pub(crate) struct NestedLoops;
 
@@ -64,8 +65,8 @@ impl PhysicalOptimizerRule for NestedLoops {
     }
 }
 
-/// Gives each nested loop join a right side of one partition, where others would make it fail. It
-/// runs before [`NestedLoops`].
+/// The rule that gives each nested loop join a right side of one partition, where a join with more
+/// would fail. It runs before [`NestedLoops`].
 #[derive(Debug)]
 pub(crate) struct SpillingNestedLoops;
 
@@ -102,13 +103,12 @@ impl PhysicalOptimizerRule for SpillingNestedLoops {
     }
 }
 
-/// Whether partitions of the right side decide each for itself which rows of the left side come
-/// out.
+/// Whether each partition of the right side decides by itself which rows of the left side come out.
 fn decides_apart(join: &NestedLoopJoinExec) -> bool {
     returns_left_rows(*join.join_type()) && join.right().output_partitioning().partition_count() > 1
 }
 
-/// Whether rows of the left side come out by whether they have a partner in any partition.
+/// Whether a join returns rows of the left side depending on whether they have a partner.
 fn returns_left_rows(of: JoinType) -> bool {
     matches!(
         of,
@@ -116,7 +116,7 @@ fn returns_left_rows(of: JoinType) -> bool {
     )
 }
 
-/// The left side of a join: started again when it does not fit into memory.
+/// The left side of a join, which is started again when it does not fit into memory.
 #[derive(Debug)]
 struct LeftSide {
     can_spill: bool,

@@ -1,14 +1,14 @@
-//! A pool of memory that operators which can write to disk share.
+//! A pool of memory that operators which can spill share.
 //!
-//! Of these, each may hold as much as the others that hold something leave for it if all get the
-//! same. DataFusion's `FairSpillPool` counts those that hold nothing, too: a plan of many joins has
-//! hundreds, and each would get next to nothing.
+//! Each operator that holds memory may hold an equal share of what the operators that cannot spill
+//! leave. DataFusion's `FairSpillPool` also counts operators that hold nothing: a plan of many
+//! joins has hundreds, and each would get next to nothing.
 //!
 //! Invariants
-//! - Together they hold at most the pool, but for what operators take without asking.
-//! - A quarter of the pool is kept for those that hold little, less than half of their share:
-//!   whoever begins gets its first rows; and for those that were refused: writing to disk takes
-//!   some more.
+//! - Together they hold at most the pool, apart from memory that operators take without asking.
+//! - A quarter of the pool is reserved for operators that hold little (less than half of their
+//!   share), so that each gets its first rows, and for operators that were refused, because
+//!   spilling takes some memory.
 
 use std::{collections::HashMap, fmt, sync::Mutex, sync::PoisonError};
 
@@ -20,15 +20,15 @@ use datafusion::{
     },
 };
 
-/// The part of the pool that is kept for those that hold little.
+/// The divisor of the pool for the reserve of operators that hold little.
 const KEPT_PART: usize = 4;
-/// The part of the pool up to which one holds little.
+/// The divisor of the pool up to which an operator holds little.
 const LITTLE_PART: usize = 32;
-/// The part of what it held that one gets on top when it was refused, until it has given back half
-/// of that.
+/// An operator that was refused gets in addition what it held, divided by this, until it has given
+/// back half of that.
 const ON_TOP_PART: usize = 2;
 
-/// A pool of so many bytes.
+/// A pool of this many bytes.
 #[derive(Debug)]
 pub(super) struct SharedPool {
     bytes: usize,
@@ -39,9 +39,9 @@ pub(super) struct SharedPool {
 struct State {
     /// Bytes that are held.
     held: usize,
-    /// Of that, by operators that cannot write to disk.
+    /// The part of it that is held by operators that cannot write to disk.
     bound: usize,
-    /// Those that can and hold something.
+    /// The operators that can write to disk and hold memory.
     spilling: HashMap<usize, Spilling>,
 }
 
@@ -49,7 +49,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Spilling {
     held: usize,
-    /// What it held when it was refused more, until it has given back half of that.
+    /// What it held when it was refused more; `None` again once it has given back half of that.
     refused_at: Option<usize>,
 }
 
@@ -95,13 +95,13 @@ impl SharedPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much an operator that holds so much may hold.
+    /// How much an operator that holds `held` bytes may hold.
     fn most(&self, state: &State, consumer: &MemoryConsumer, held: usize) -> usize {
         let free = self.bytes.saturating_sub(state.held);
         let little = (self.bytes / LITTLE_PART).min(held + free);
         let free_for_all = (self.bytes - self.bytes / KEPT_PART).saturating_sub(state.held);
         if !consumer.can_spill() {
-            // What sorts merge with is among these.
+            // The memory that sorts merge with is also of this kind.
             return (held + free_for_all).max((self.bytes / KEPT_PART).min(held + free));
         }
         let known = state.spilling.get(&consumer.id());
@@ -193,7 +193,7 @@ mod tests {
         sort.try_grow(48 * MIB).unwrap();
         let error = sort.try_grow(13 * MIB).unwrap_err().to_string();
         assert!(error.contains("sort holds 48.0 MB and wants 13.0 MB more"), "{error}");
-        // Whoever begins gets its first rows.
+        // The reserve lets other operators get their first rows.
         idle[0].try_grow(8 * MIB).unwrap();
         idle[1].try_grow(8 * MIB).unwrap();
         assert!(idle[2].try_grow(1).is_err());

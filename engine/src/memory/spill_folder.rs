@@ -1,7 +1,7 @@
-//! A folder for what queries write to disk, of one engine.
+//! The folder of an engine for what queries write to disk.
 //!
-//! It is removed with the engine. What a killed process has left is removed by the next engine that
-//! uses the same parent folder: nobody holds its lock any more.
+//! It is removed with the engine. A killed process leaves its folder behind; the next engine with
+//! the same parent folder removes it, as its lock is free.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -17,10 +17,10 @@ const PREFIX: &str = "engine-";
 
 /// How many names are tried.
 const ATTEMPTS_MAX: u32 = 100;
-/// Making a folder and its lock takes less.
+/// Making a folder and its lock takes less than this.
 const MAKING_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Engines of one process have different ones.
+/// Numbers the folders of engines in one process.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// The folder, held by a lock.
@@ -31,7 +31,7 @@ pub(super) struct SpillFolder {
 }
 
 impl SpillFolder {
-    /// Makes one within `parent`, which is made if it is missing.
+    /// Makes a folder in `parent`, which is made if it is missing.
     pub(super) fn make(parent: &Path) -> io::Result<Self> {
         private().recursive(true).create(parent)?;
         remove_left(parent);
@@ -40,13 +40,13 @@ impl SpillFolder {
             let path = parent.join(name);
             match private().create(&path) {
                 Ok(()) => {}
-                // Of a process with the same number, on another host or before.
+                // The folder belongs to a process with the same number, on another host or earlier.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
             let lock = File::options().write(true).create_new(true).mode(0o600).open(path.join(LOCK))?;
             lock.lock()?;
-            // Another engine may have taken it for one that was left.
+            // Another engine may have removed it as left behind before it was locked.
             if path.join(LOCK).exists() {
                 return Ok(Self { path, _lock: lock });
             }
@@ -67,14 +67,14 @@ impl Drop for SpillFolder {
     }
 }
 
-/// Rows are nobody else's to read.
+/// Only the user may read the rows in it.
 fn private() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
     builder
 }
 
-/// Removes the folders of processes that are gone. One that cannot be removed is left to the next.
+/// Removes the folders of dead processes. One that cannot be removed is left to the next engine.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
         let path = entry.path();
@@ -88,11 +88,11 @@ fn remove_left(parent: &Path) {
     }
 }
 
-/// Whether nobody uses a folder.
+/// Whether a folder is not in use.
 fn is_left(path: &Path) -> bool {
     match File::open(path.join(LOCK)) {
         Ok(lock) => lock.try_lock().is_ok(),
-        // It is just being made, or just being removed, unless it is old.
+        // Without a lock file it is being made or removed at this time, unless it is old.
         Err(_) => {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
             modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MAKING_TIME_MAX))

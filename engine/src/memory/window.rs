@@ -1,7 +1,8 @@
-//! How much memory do window functions take?
+//! Counts the memory of window functions.
 //!
-//! DataFusion's window operators hold rows without asking for memory. Each is put into an operator
-//! that counts the rows which have come in and not gone out, and fails when they are too many.
+//! DataFusion's window operators hold rows without asking for memory. Each is wrapped in an
+//! operator that counts the rows which have gone in and not come out, and fails when they are too
+//! many.
 
 use crate::visitors::Tree;
 use std::{
@@ -33,10 +34,10 @@ use futures::{Stream, StreamExt};
 use super::wrapper::{StreamWrapper, WrapperExec, with_like_children};
 use crate::functions::WindowResults;
 
-/// Rows are held as they came, and once more in one piece.
+/// Rows are held as they arrived, and once more in one batch.
 const COPIES: usize = 2;
 
-/// Counts what window operators hold.
+/// The rule that counts what window operators hold.
 #[derive(Debug)]
 pub(crate) struct MeteredWindows;
 
@@ -64,7 +65,7 @@ impl PhysicalOptimizerRule for MeteredWindows {
     }
 }
 
-/// The operator with what it holds counted.
+/// The operator, wrapped so that what it holds is counted.
 fn metered(window: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let input = Arc::clone(window.children()[0]);
     let partitions = input.output_partitioning().partition_count();
@@ -88,15 +89,15 @@ fn metered(window: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
 #[derive(Debug)]
 struct Held {
     rows: usize,
-    /// Bytes and rows of all that has come in.
+    /// Bytes and rows of everything that has gone in.
     came: (usize, usize),
-    /// Batches may share buffers.
+    /// Batches may share buffers, so memory is counted by buffer.
     counter: RecordBatchMemoryCounter,
     memory: MemoryReservation,
 }
 
 impl Held {
-    /// So many rows have come in, and gone out.
+    /// Counts rows that have gone in and come out.
     fn change(&mut self, came: usize, went: usize) -> Result<()> {
         self.rows = (self.rows + came).saturating_sub(went);
         let (bytes, rows) = self.came;
@@ -105,22 +106,22 @@ impl Held {
 }
 
 type Meter = Arc<Mutex<Held>>;
-/// By partition, from when the operator starts until its input does.
+/// The meters by partition, from the start of the operator until its input starts.
 type Meters = Arc<Mutex<Vec<Option<Meter>>>>;
 
 fn held(meter: &Meter) -> MutexGuard<'_, Held> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts the rows that leave.
+/// Counts the rows that come out.
 #[derive(Debug)]
 struct WindowOutput {
     meters: Meters,
-    /// Of functions whose values have no fixed size, with their columns.
+    /// The functions whose values have no fixed size, with their columns.
     results: Vec<(usize, Arc<WindowResults>)>,
 }
 
-/// Counts the rows that enter.
+/// Counts the rows that go in.
 #[derive(Debug)]
 struct WindowInput {
     meters: Meters,
@@ -172,7 +173,7 @@ impl StreamWrapper for WindowInput {
 struct MeteredStream {
     stream: SendableRecordBatchStream,
     meter: Option<Meter>,
-    /// What leaves with these columns.
+    /// The functions whose values come out, with their columns.
     results: Vec<(usize, Arc<WindowResults>, Arc<MemoryReservation>)>,
     is_input: bool,
 }

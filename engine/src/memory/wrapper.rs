@@ -1,7 +1,7 @@
-//! An operator around another operator that sees the rows as they pass.
+//! An operator that wraps another operator and sees the rows as they pass.
 //!
-//! It shows itself as the other operator: in plans, to rules that look for operators of a type, and
-//! in figures.
+//! It looks like the inner operator in plans, in metrics, and to rules that search for operators of
+//! a type.
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -16,7 +16,7 @@ use datafusion::{
     },
 };
 
-/// Starts an operator, and follows its rows.
+/// Starts an operator, and sees its rows.
 pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
     /// The rows of a partition of `inner`.
     fn execute(
@@ -26,11 +26,12 @@ pub(super) trait StreamWrapper: fmt::Debug + Send + Sync {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
 
-    /// As it was before the operator started: a step of WITH RECURSIVE starts again and again.
+    /// The wrapper in its state before the operator started: a step of WITH RECURSIVE starts again
+    /// and again.
     fn reset(self: Arc<Self>) -> Arc<dyn StreamWrapper>;
 }
 
-/// The operator and its wrapper.
+/// An operator and its wrapper.
 #[derive(Debug)]
 pub(super) struct WrapperExec {
     inner: Arc<dyn ExecutionPlan>,
@@ -43,7 +44,7 @@ impl WrapperExec {
     }
 }
 
-/// The operator over other children that have the same properties.
+/// The operator with other children that have the same properties.
 pub(super) fn with_like_children(
     plan: Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,
@@ -101,7 +102,7 @@ impl ExecutionPlan for WrapperExec {
         self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    /// What WITH RECURSIVE tells the operator that reads the rows of the step before.
+    /// WITH RECURSIVE passes state to the operator that reads the rows of the step before.
     fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
         let inner = self.inner.with_new_state(state)?;
         Some(Arc::new(Self::new(inner, Arc::clone(&self.wrapper))))

@@ -1,12 +1,12 @@
-//! How deep is a chain such as `a OR b OR c`?
+//! Balances or refuses long chains such as `a OR b OR c`.
 //!
-//! As deep as it is long, as it was parsed: each operator holds those before it. Chains of AND, OR
-//! and UNION become balanced trees, which mean the same. Others are refused where they are too
+//! A parsed chain is as deep as it is long: each operator holds those before it. Chains of AND, OR
+//! and UNION become balanced trees with the same meaning. Others are refused where they are too
 //! long.
 //!
 //! Invariants
-//! - Chains are walked through in loops: a chain is balanced, or taken apart, before anybody walks
-//!   into it.
+//! - Chains are walked in loops, without recursion: a chain is balanced or taken apart before any
+//!   recursive code sees it.
 
 use crate::visitors::visit_mut;
 use std::{collections::VecDeque, ops::ControlFlow};
@@ -114,7 +114,7 @@ fn balanced(whole: Expr) -> Expr {
     tree(operands, &join)
 }
 
-/// Of few operands the chain that they were, of many a tree.
+/// A chain for few operands, a balanced tree for many.
 fn tree<T>(mut operands: VecDeque<T>, join: &impl Fn(T, T) -> T) -> T {
     if operands.len() < BALANCED_CHAIN_MIN {
         let whole = operands.into_iter().reduce(join);
@@ -124,7 +124,7 @@ fn tree<T>(mut operands: VecDeque<T>, join: &impl Fn(T, T) -> T) -> T {
     join(tree(operands, join), tree(right, join))
 }
 
-/// The operators that hold each other by their left operands.
+/// The length of a chain of operators that hold each other as left operands.
 fn length(expression: &mut Expr) -> usize {
     let (mut length, mut next) = (0, left_of(expression));
     while let Some(left) = next {
@@ -134,7 +134,7 @@ fn length(expression: &mut Expr) -> usize {
     length
 }
 
-/// The operand that stands before an operator, or behind one that has no other.
+/// The operand before an operator, or its only operand.
 fn left_of(expression: &mut Expr) -> Option<&mut Expr> {
     Some(match expression {
         Expr::BinaryOp { left, .. } | Expr::AnyOp { left, .. } | Expr::AllOp { left, .. } => left,
@@ -165,7 +165,7 @@ fn left_of(expression: &mut Expr) -> Option<&mut Expr> {
     })
 }
 
-/// Drops a chain from its outside, so that no drop is within another one.
+/// Drops a chain from the outside inwards in a loop, so that drops do not recurse.
 fn dismantle(mut expression: Expr) {
     while let Some(left) = left_of(&mut expression) {
         expression = std::mem::replace(left, Expr::Value(Value::Null.into()));
@@ -180,7 +180,7 @@ fn nothing() -> SetExpr {
     })
 }
 
-/// A chain of UNION, or of UNION ALL, as a balanced tree, and how long another chain is.
+/// A chain of UNION, or of UNION ALL, as a balanced tree, and the length of any other chain.
 fn balanced_query(body: SetExpr) -> (SetExpr, usize) {
     let (mut operands, mut rest) = (VecDeque::new(), body);
     let kind = match &rest {

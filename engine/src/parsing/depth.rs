@@ -1,4 +1,4 @@
-//! Does a statement need a larger stack than threads have?
+//! Tells from a statement's tokens whether it needs a larger stack than threads have.
 
 use crate::visitors::visit;
 use std::{
@@ -40,12 +40,13 @@ impl<F: Future> Future for OnLargeStack<F> {
     }
 }
 
-/// Does something with a statement, on a stack of its own if the statement is deep.
+/// Runs `work` on a statement, on a stack of its own if the statement is deep.
 pub(crate) fn with_stack_for<T>(statement: &Statement, work: impl FnOnce(&Statement) -> T) -> T {
     if is_deep(statement) { stacker::grow(STACK_BYTES, || work(statement)) } else { work(statement) }
 }
 
-/// Whether planning this needs more than the stack of a thread. Looks no deeper than that.
+/// Whether planning the statement needs more than the stack of a thread. Stops at the depth that
+/// decides it.
 pub(crate) fn is_deep(statement: &Statement) -> bool {
     match statement {
         Statement::Statement(statement) => visit(statement.as_ref(), &mut Levels(0)).is_break(),
@@ -54,7 +55,7 @@ pub(crate) fn is_deep(statement: &Statement) -> bool {
     }
 }
 
-/// Levels above what is being visited.
+/// The depth of the expression that is being visited.
 struct Levels(usize);
 
 impl Levels {
@@ -96,7 +97,7 @@ impl Visitor for Levels {
     }
 }
 
-/// Refuses a statement that is too deep, however that came.
+/// Refuses a statement that is too deep, for whatever reason.
 pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
     let Statement::Statement(statement) = statement else {
         let Statement::Explain(explain) = statement else { return Ok(()) };
@@ -107,25 +108,25 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) if depth.subqueries > SUBQUERIES_DEPTH_MAX => {
             Err(EngineError::TooDeep(format!(
-                "subqueries more than {SUBQUERIES_DEPTH_MAX} deep within expressions, expected at most as \
-                 many: write some of them as joins"
+                "subqueries more than {SUBQUERIES_DEPTH_MAX} deep within expressions, expected at most \
+                 {SUBQUERIES_DEPTH_MAX}: write some of them as joins"
             )))
         }
         ControlFlow::Break(()) => Err(EngineError::TooDeep(format!(
-            "expressions more than {CHAIN_LENGTH_MAX} deep, expected at most as many: take some of them apart"
+            "expressions more than {CHAIN_LENGTH_MAX} deep, expected at most {CHAIN_LENGTH_MAX}: take some of them apart"
         ))),
     }
 }
 
-/// Levels above what is being visited; parentheses are none.
+/// The depth of the expression that is being visited; parentheses do not count.
 #[derive(Default)]
 struct Deepest {
     expressions: usize,
-    /// Queries within expressions: DataFusion looks at each twice for each level above it.
+    /// Queries within expressions: DataFusion visits each twice for each level above it.
     subqueries: usize,
 }
 
-/// ANY and ALL have theirs as an operand that is one.
+/// ANY and ALL have their query as an operand, which counts by itself.
 fn has_query(expression: &Expr) -> bool {
     matches!(expression, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. })
 }

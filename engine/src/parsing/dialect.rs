@@ -1,9 +1,9 @@
-//! Which SQL is parsed?
+//! The SQL dialect that is parsed.
 //!
-//! The generic one of sqlparser, but for two things. Where a word such as NOT begins an expression
-//! that does not parse, sqlparser 0.62 parses it again as a function of that name. Within each
-//! other that doubles the time with each level: 61 of them took minutes. Here words are no
-//! functions where nothing in the text uses them as names.
+//! It is the generic dialect of sqlparser, with two changes. Where a word such as NOT begins an
+//! expression that does not parse, sqlparser 0.62 parses it again as a function of that name.
+//! Nested, that doubles the time with each level: 61 levels took minutes. Here such a word is never
+//! a function unless the text uses it as a name.
 //!
 //! And `^` is power, as in PostgreSQL: it binds tighter than `*`, and less tight than a sign. `||`
 //! binds less tight than `+`.
@@ -17,21 +17,21 @@ use datafusion::sql::sqlparser::{
     tokenizer::Token,
 };
 
-/// How tight `*` and its like bind: a little less than a sign, which has 40, so that there is room
-/// for `^` between them.
+/// The precedence of `*` and the like: a little below a sign, which has 40, to leave room for `^`
+/// between them.
 const PRODUCT: u8 = 38;
-/// How tight `^` binds.
+/// The precedence of `^`.
 const POWER: u8 = 39;
-/// How tight `||` binds: sums have 30, comparisons 20.
+/// The precedence of `||`: sums have 30, comparisons 20.
 const CONCATENATION: u8 = 25;
 
-/// The generic dialect, in which these words are no names.
+/// The generic dialect, in which these words are not names.
 #[derive(Debug)]
 pub(super) struct Sql {
     pub(super) no_names: Vec<Keyword>,
 }
 
-/// What the generic dialect says otherwise than the trait.
+/// Methods in which the generic dialect differs from the trait's defaults.
 macro_rules! as_generic {
     ($($name:ident),* $(,)?) => {
         $(fn $name(&self) -> bool {

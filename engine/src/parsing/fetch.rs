@@ -1,8 +1,8 @@
-//! How many rows are fetched?
+//! Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`.
 //!
-//! `FETCH FIRST n ROWS ONLY` is standard SQL's LIMIT. sqlparser takes a constant for `n` alone, and
-//! no OFFSET behind it; here it becomes `LIMIT n` before the text is parsed. With TIES or PERCENT
-//! it stays, and is refused later.
+//! FETCH is standard SQL's LIMIT. sqlparser takes only a constant for `n`, and no OFFSET after it,
+//! so the text is rewritten before it is parsed. With TIES or PERCENT it stays, and is refused
+//! later.
 
 use datafusion::sql::sqlparser::{
     keywords::Keyword,
@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::{
 
 use super::is_word;
 
-/// Writes FETCH as LIMIT.
+/// Rewrites FETCH to LIMIT.
 pub(super) fn as_limit(tokens: &mut Vec<TokenWithSpan>) {
     if !tokens.iter().any(|token| is_word(&token.token, &[Keyword::FETCH])) {
         return;
@@ -32,12 +32,12 @@ pub(super) fn as_limit(tokens: &mut Vec<TokenWithSpan>) {
 }
 
 struct Rewritten {
-    /// Tokens of FETCH.
+    /// How many tokens FETCH has.
     fetched: usize,
     limit: Vec<TokenWithSpan>,
 }
 
-/// The LIMIT of tokens that begin with FETCH, if they are one.
+/// The LIMIT of tokens that begin with FETCH, if they are a FETCH that LIMIT can express.
 fn limit(tokens: &[TokenWithSpan]) -> Option<Rewritten> {
     let words: Vec<usize> = (0..tokens.len())
         .filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_)))
@@ -65,7 +65,8 @@ fn limit(tokens: &[TokenWithSpan]) -> Option<Rewritten> {
     Some(Rewritten { fetched: words[rows + 1] + 1, limit })
 }
 
-/// Words and signs of a FETCH that are looked at, so that texts of many of them take no time.
+/// How many words and signs of a FETCH are looked at, so that a text of many FETCHes takes little
+/// time.
 const WORDS_MAX: usize = 64;
 
 #[cfg(test)]

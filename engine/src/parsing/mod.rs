@@ -1,7 +1,7 @@
-//! How does a text become statements, whatever it is?
+//! Parses a text into statements, whatever the text is.
 //!
 //! ```text
-//! text --> tokens --> how deep are they?  too deep: refused
+//! text --> tokens --> how deep do they nest?  too deep: refused
 //!                 --> statements, on a stack that is large enough for their depth
 //!                 --> long chains of AND, OR and UNION become balanced trees (`chains`), other long chains are refused
 //! ```
@@ -9,8 +9,8 @@
 //! Invariants
 //! - The time is about proportional to the length of the text: nothing is parsed twice at each of
 //!   many levels.
-//! - What comes out is at most `STATEMENT_DEPTH_MAX` deep: whoever walks through it needs no more
-//!   stack than that.
+//! - A statement is at most `STATEMENT_DEPTH_MAX` deep, so that all code that walks it needs a
+//!   bounded stack.
 
 mod chains;
 mod depth;
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) use depth::{OnLargeStack, is_deep, with_stack_for};
 use dialect::Sql;
 
-/// Words after which sqlparser tries two ways. From [`FIRST_NAME`] on they may be names.
+/// Words after which sqlparser tries two alternatives. From [`FIRST_NAME`] on they may be names.
 const WORDS: [Keyword; 16] = [
     Keyword::NOT,
     Keyword::CASE,
@@ -64,7 +64,7 @@ const FIRST_NAME: usize = 2;
 /// The statements of a text.
 ///
 /// # Errors
-/// A text that is no SQL, or deeper than [`STATEMENT_DEPTH_MAX`].
+/// A text that is not SQL, or deeper than [`STATEMENT_DEPTH_MAX`].
 pub(crate) fn parse(text: &str) -> Result<VecDeque<Statement>, EngineError> {
     catch_unwind(|| statements(text)).unwrap_or_else(|panic| Err(EngineError::of_panic(panic.as_ref())))
 }
@@ -89,7 +89,7 @@ fn statements(text: &str) -> Result<VecDeque<Statement>, EngineError> {
         let parsed = parser.build().and_then(|mut parser| parser.parse_statements());
         let mut statements = parsed.map_err(|error| not_parsed(EngineError::from_datafusion(error)))?;
         statements.iter_mut().try_for_each(chains::balance)?;
-        // What is too deep is dropped here, where there is room.
+        // Statements that are too deep are dropped here, where the stack is large enough.
         statements.iter().try_for_each(depth::check)?;
         statements.iter().try_for_each(with_queries::check)?;
         Ok(statements)
@@ -97,11 +97,11 @@ fn statements(text: &str) -> Result<VecDeque<Statement>, EngineError> {
     if text.len() <= SHALLOW_TEXT_BYTES_MAX && depth.deepest <= SHALLOW_DEPTH_MAX {
         return work();
     }
-    // A chain of operators is a level for each of them until it is balanced.
+    // Until a chain is balanced, each of its operators is a level.
     stacker::grow(STACK_BYTES + text.len() * STACK_BYTES_PER_TEXT_BYTE, work)
 }
 
-/// SQL that sqlparser does not know.
+/// The error for SQL that sqlparser does not know.
 fn not_parsed(error: EngineError) -> EngineError {
     match error {
         EngineError::Syntax(text) if text.to_ascii_lowercase().contains("expected: ), found: exclude ") => {
@@ -111,27 +111,27 @@ fn not_parsed(error: EngineError) -> EngineError {
     }
 }
 
-/// How deep the expressions of a text are, by its tokens alone.
+/// How deep the expressions of a text nest, measured by its tokens.
 #[derive(Debug, Default)]
 struct Depth {
     deepest: usize,
-    /// Brackets, or INTERVAL, right after each other.
+    /// Brackets, or INTERVAL, directly after each other.
     repeats: usize,
     /// SELECT and JOIN in one statement: the parser takes kilobytes for each.
     queries: usize,
-    /// Whether EXPLAIN is explained.
+    /// Whether the explained statement is an EXPLAIN itself.
     explains: bool,
-    /// Of each word the deepest level of its own, and whether it is used as a name, too.
+    /// For each word: the deepest nesting of the word, and whether it is also used as a name.
     words: [(usize, bool); WORDS.len()],
 }
 
 impl Depth {
     fn of(tokens: &[TokenWithSpan]) -> Self {
         let mut depth = Self::default();
-        // For each open parenthesis or CASE how deep it is, and which word stands before it.
+        // For each open parenthesis or CASE: its depth, and the word before it.
         let mut open: Vec<(usize, Option<usize>)> = Vec::new();
         let mut within = [0_usize; WORDS.len()];
-        // The word that has just come, and how many signs and NOT in a row.
+        // The previous word, and how many signs and NOT precede in a row.
         let (mut last, mut prefixes) = (None::<usize>, 0);
         let (mut before, mut repeats, mut begins_type, mut queries) = (None, 0, false, 0);
         let tokens = tokens.iter().map(|token| &token.token);
@@ -212,13 +212,13 @@ impl Depth {
         match (FIRST_NAME..WORDS.len()).find(is_ambiguous) {
             None => Ok(()),
             Some(at) => Err(EngineError::TooDeep(format!(
-                "{:?} {} deep and as a name, expected at most {WORDS_DEPTH_MAX}: put the name into double quotes",
+                "{:?} both as a name and {} deep, expected at most {WORDS_DEPTH_MAX} deep: put the name into double quotes",
                 WORDS[at], self.words[at].0
             ))),
         }
     }
 
-    /// The words that are used as names nowhere.
+    /// The words that are nowhere used as names.
     fn no_names(&self) -> Vec<Keyword> {
         let is_none = |at: &usize| *at < FIRST_NAME || !self.words[*at].1;
         (0..WORDS.len()).filter(is_none).map(|at| WORDS[at]).collect()

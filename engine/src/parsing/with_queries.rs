@@ -1,8 +1,8 @@
-//! How many tables does a statement read, if each use of a query of WITH is planned by itself? And
-//! which hints about such queries are left out?
+//! Counts the tables that a statement reads if each use of a WITH query is planned by itself, and
+//! removes hints about such queries.
 //!
-//! Queries of WITH that use others several times double that with each step, and every later look
-//! at the plan would take as long.
+//! A chain of WITH queries that each use the one before several times doubles that number at each
+//! step, and every later pass over the plan would take as long.
 
 use crate::visitors::{visit, visit_relations};
 use std::{
@@ -21,8 +21,8 @@ use datafusion::sql::{
 
 use crate::{error::EngineError, limits::COMMON_TABLE_USES_MAX};
 
-/// Leaves out `[NOT] MATERIALIZED` after AS. sqlparser knows it in another dialect, and it changes
-/// no answer.
+/// Removes `[NOT] MATERIALIZED` after AS. sqlparser knows it in another dialect only, and it
+/// changes no answer.
 pub(super) fn leave_hints_out(tokens: &mut Vec<TokenWithSpan>) {
     let words: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
@@ -46,7 +46,7 @@ pub(super) fn leave_hints_out(tokens: &mut Vec<TokenWithSpan>) {
     });
 }
 
-/// Refuses statements that would read too many.
+/// Refuses statements that would read too many tables.
 pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
     let Statement::Statement(statement) = statement else {
         let Statement::Explain(explain) = statement else { return Ok(()) };
@@ -82,8 +82,8 @@ impl Visitor for CommonTables {
     }
 }
 
+/// How many tables a query reads, given how many each WITH query reads.
 impl CommonTables {
-    /// Tables that a query reads, where those of WITH read so many each; breaks above the bound.
     fn tables_read(&mut self, query: &impl Visit, known: &HashMap<String, usize>) -> ControlFlow<(), usize> {
         let mut read: usize = 0;
         let _ = visit_relations(query, &mut |name| {

@@ -1,4 +1,4 @@
-//! Which node computes what a physical expression computes?
+//! Translates a physical expression into nodes of a scan program.
 
 use super::{Binding, ProgramBuilder, Untranslatable, literal::literal, value_type};
 use crate::functions::{Checked, ONE_NAN};
@@ -95,7 +95,7 @@ impl ProgramBuilder<'_> {
         self.node(node(left, right)?)
     }
 
-    /// Flattens `a AND (b AND c)` into its three items, and OR alike.
+    /// Flattens `a AND (b AND c)` into its three items, and OR likewise.
     fn operands_of(
         &mut self,
         op: Operator,
@@ -156,7 +156,7 @@ impl ProgramBuilder<'_> {
         if let Some(subject) = subject
             && self.types()?.get(usize::from(subject)) == Some(&ValueType::Float64)
         {
-            // Elsewhere the two zeros are equal, to DataFusion and to scans.
+            // Everywhere else the two zeros are equal, to DataFusion and to scans.
             return Untranslatable::because("a CASE that tells 0.0 from -0.0");
         }
         let mut branches = Vec::with_capacity(case.when_then_expr().len());
@@ -203,7 +203,7 @@ impl ProgramBuilder<'_> {
                 let item = self.expression(text)?;
                 self.node(Node::Substring { item, start, length })
             }
-            // Scans make no other.
+            // Scans make only one NaN.
             (ONE_NAN, [double]) => self.expression(double),
             (name, _) => Untranslatable::because(format!("no scan computes {name}()")),
         }
@@ -214,7 +214,7 @@ fn constant(expression: &Expression) -> Option<Literal> {
     literal(expression.downcast_ref::<LiteralExpr>()?.value()).ok()
 }
 
-/// A constant whole number of at least `least`.
+/// A constant integer of at least `least`.
 fn position(expression: &Expression, least: u32) -> Result<u32, Untranslatable> {
     let number = match constant(expression) {
         Some(Literal::Int64(number)) => u32::try_from(number).ok(),

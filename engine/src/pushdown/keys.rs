@@ -1,4 +1,4 @@
-//! How do keys that a join wants become conjuncts of a program?
+//! Turns the keys of a join into conjuncts of a scan program.
 //!
 //! Keys are stored integers (`i64`), whatever the column's type; constants of the program have that
 //! type.
@@ -29,14 +29,14 @@ impl<'a> ProgramBuilder<'a> {
         }
     }
 
-    /// No row passes.
+    /// Adds a conjunct that no row passes.
     pub(crate) fn keep_nothing(&mut self) -> Added {
         let node = self.node(Node::Literal(Literal::Boolean(false)))?;
         self.filter.push(node);
         Ok(())
     }
 
-    /// Rows whose value is one of `keys`, in order and not empty.
+    /// Keeps rows whose value is one of `keys`, which are sorted and not empty.
     pub(crate) fn keep_keys(&mut self, column: ColumnId, keys: &[i64]) -> Added {
         let item = self.column(column)?;
         let set = keys.iter().map(|key| self.key(column, *key)).collect::<Result<Vec<_>, _>>()?;
@@ -45,7 +45,7 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
-    /// Rows whose value lies within bounds, both included.
+    /// Keeps rows whose value is within the bounds, both included.
     pub(crate) fn keep_between(&mut self, column: ColumnId, low: i64, high: i64) -> Added {
         for (op, bound) in [(Comparison::GreaterOrEqual, low), (Comparison::LessOrEqual, high)] {
             let (left, constant) = (self.column(column)?, self.key(column, bound)?);
@@ -56,7 +56,7 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
-    /// Rows whose value may be in a filter.
+    /// Keeps rows whose value may be in a filter.
     pub(crate) fn search(&mut self, column: ColumnId, filter: &Arc<KeyFilter>) -> Added {
         let item = self.column(column)?;
         let Ok(keys) = u16::try_from(self.key_filters.len()) else {
@@ -71,7 +71,7 @@ impl<'a> ProgramBuilder<'a> {
     /// The finished program with its key filters.
     ///
     /// # Errors
-    /// When it breaks a limit of programs.
+    /// It breaks a limit of programs.
     pub(crate) fn finish_narrowed(self, output: Output) -> Result<VerifiedProgram, Untranslatable> {
         let (table, key_filters) = (self.table, self.key_filters.clone());
         let program = self.finish(output, None)?;

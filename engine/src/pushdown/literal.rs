@@ -1,4 +1,4 @@
-//! Which types and constants do Arrow and scan programs share?
+//! The types and constants that Arrow and scan programs share.
 
 use super::Untranslatable;
 use datafusion::{
@@ -7,7 +7,7 @@ use datafusion::{
 };
 use rackscan_format::program::{Literal, ValueType};
 
-/// The program's type for an Arrow type, if it has one. All Arrow forms of text are one type to a
+/// The program's type for an Arrow type, if it has one. All Arrow types of text are one type to a
 /// program.
 pub(crate) fn value_type(data_type: &DataType) -> Option<ValueType> {
     Some(match data_type {

@@ -1,12 +1,12 @@
-//! Which part of a query can run inside a scan?
+//! Finds the part of a query that can run inside a scan.
 //!
 //! DataFusion's physical expressions are translated into nodes of a [`ScanProgram`]. What has no
-//! exact counterpart is left above the scan; nothing is approximated.
+//! exact counterpart stays above the scan; nothing is approximated.
 //!
 //! Invariants
 //! - A translated node has exactly the type that DataFusion gave the expression, or the expression
 //!   is refused.
-//! - A refused expression leaves the program as it was.
+//! - A refused expression leaves the program unchanged.
 //! - Equal expressions become one node.
 
 mod expression;
@@ -41,7 +41,7 @@ impl Untranslatable {
 enum Binding {
     /// A column of the table.
     Column(ColumnId),
-    /// Something that is computed already.
+    /// A value that is already computed.
     Node(NodeIndex),
     /// An expression that could not be translated.
     Nothing(Untranslatable),
@@ -55,16 +55,16 @@ pub(crate) struct ProgramBuilder<'a> {
     inputs: Vec<Input>,
     nodes: Vec<Node>,
     filter: Vec<NodeIndex>,
-    /// The types that DataFusion gave to nodes, held against the program's own at the end of each
-    /// translation.
+    /// The types that DataFusion gave to nodes. They are checked against the program's own types at
+    /// the end of each translation.
     expected: Vec<(NodeIndex, ValueType)>,
     key_filters: Vec<Arc<KeyFilter>>,
-    /// Whether a node was refused because there are as many as there may be.
+    /// Whether a node was refused because the program has the maximum number of nodes.
     is_overfull: bool,
 }
 
 impl<'a> ProgramBuilder<'a> {
-    /// Expressions over all columns of `table`, in the table's order.
+    /// A builder for expressions over all columns of `table`, in the table's order.
     pub(crate) fn over_table(table: &'a TableDefinition) -> Self {
         Self {
             table,
@@ -78,8 +78,8 @@ impl<'a> ProgramBuilder<'a> {
         }
     }
 
-    /// Expressions over the rows that `program` puts out; `None` when it puts out groups or a
-    /// limited number of rows.
+    /// A builder for expressions over the rows that `program` returns; `None` when it returns
+    /// groups or a limited number of rows.
     pub(crate) fn over_output(table: &'a TableDefinition, program: &ScanProgram) -> Option<Self> {
         let Output::Rows(outputs) = &program.output else { return None };
         if program.limit_rows.is_some() {
@@ -97,7 +97,7 @@ impl<'a> ProgramBuilder<'a> {
         })
     }
 
-    /// From here on expressions are over the results of `expressions`, in their order.
+    /// From here on, columns refer to the results of `expressions`, in their order.
     pub(crate) fn project(
         &mut self,
         expressions: impl IntoIterator<Item = (Arc<dyn PhysicalExpr>, Result<ValueType, Untranslatable>)>,
@@ -113,7 +113,7 @@ impl<'a> ProgramBuilder<'a> {
     /// Adds an expression of DataFusion type `wanted` and returns its node.
     ///
     /// # Errors
-    /// Why it cannot be translated; the program is then as before.
+    /// Why it cannot be translated; the program is unchanged then.
     pub(crate) fn translate(
         &mut self,
         expression: &Arc<dyn PhysicalExpr>,
@@ -142,10 +142,11 @@ impl<'a> ProgramBuilder<'a> {
         Ok(())
     }
 
-    /// Adds a conjunct of the filter if it leaves room for this many nodes; whether it does.
+    /// Adds a conjunct of the filter if that leaves room for this many nodes. Returns whether it
+    /// was added.
     ///
     /// # Errors
-    /// Why it cannot be translated, whatever the room.
+    /// Why it cannot be translated, regardless of the room.
     pub(crate) fn filter_within(
         &mut self,
         condition: &Arc<dyn PhysicalExpr>,
@@ -173,7 +174,7 @@ impl<'a> ProgramBuilder<'a> {
     /// A column of the table as a node.
     ///
     /// # Errors
-    /// When the table has no such column.
+    /// The table has no such column.
     pub(crate) fn column(&mut self, column: ColumnId) -> Result<NodeIndex, Untranslatable> {
         let Some(definition) = self.table.columns.get(column.index()) else {
             return Untranslatable::because(format!("column {column} of table {}", self.table.name));
@@ -189,18 +190,18 @@ impl<'a> ProgramBuilder<'a> {
         self.node(Node::Column(position))
     }
 
-    /// The place of a row, which may only be put out.
+    /// The number of a row in its segment, which may only be an output.
     ///
     /// # Errors
-    /// When there are too many nodes.
+    /// There are too many nodes.
     pub(crate) fn row_number(&mut self) -> Result<NodeIndex, Untranslatable> {
         self.node(Node::RowNumber)
     }
 
-    /// The finished program: whatever neither the filter nor the output needs is left out.
+    /// The finished program, without anything that neither the filter nor the output needs.
     ///
     /// # Errors
-    /// When it breaks a limit of programs.
+    /// It breaks a limit of programs.
     pub(crate) fn finish(
         self,
         output: Output,
@@ -223,7 +224,7 @@ impl<'a> ProgramBuilder<'a> {
         }
     }
 
-    /// Adds a node, or finds the equal one that is there.
+    /// The index of a node equal to `node`, which is added if there is none.
     fn node(&mut self, node: Node) -> Result<NodeIndex, Untranslatable> {
         let known = self.nodes.iter().position(|other| *other == node);
         if known.is_none() && self.nodes.len() >= PROGRAM_NODES_MAX {
@@ -295,7 +296,7 @@ fn operands_mut(node: &mut Node) -> Vec<&mut NodeIndex> {
     }
 }
 
-/// The nodes an output names.
+/// The nodes that an output names.
 pub(crate) fn output_nodes(output: &Output) -> Vec<NodeIndex> {
     match output {
         Output::Rows(nodes) => nodes.clone(),
@@ -305,7 +306,7 @@ pub(crate) fn output_nodes(output: &Output) -> Vec<NodeIndex> {
     }
 }
 
-/// Every node that must be computed for `roots`, themselves included.
+/// Which nodes must be computed for `roots`, themselves included.
 pub(crate) fn reachable(nodes: &[Node], roots: impl IntoIterator<Item = NodeIndex>) -> Vec<bool> {
     let mut needed = vec![false; nodes.len()];
     let mut open: Vec<NodeIndex> = roots.into_iter().collect();
@@ -321,7 +322,7 @@ pub(crate) fn reachable(nodes: &[Node], roots: impl IntoIterator<Item = NodeInde
     needed
 }
 
-/// The same program without nodes and inputs that nothing needs: an unused input would still be
+/// The same program without nodes and inputs that are not needed: an unused input would still be
 /// read.
 fn without_dead_nodes(mut program: ScanProgram) -> ScanProgram {
     let roots = program.filter.iter().copied().chain(output_nodes(&program.output));

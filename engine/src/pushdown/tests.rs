@@ -1,6 +1,6 @@
-//! What runs inside a scan, and what stays above? Goal: a table of SQL conditions and the program
-//! each becomes. Method: DataFusion plans a query over a table that has no segments; what it pushed
-//! is written out as SQL.
+//! Tests what runs inside a scan and what stays above. Goal: a table of SQL conditions and the
+//! program each becomes. Method: DataFusion plans a query over a table without segments; what it
+//! pushed is written out as SQL.
 
 use super::ProgramBuilder;
 use crate::{

@@ -1,4 +1,4 @@
-//! How do reports read as text?
+//! Writes the facts of reports as text.
 
 use super::QueryReport;
 use rackscan_planner::Placement;
@@ -35,7 +35,7 @@ pub(crate) fn plural(count: u64, one: &str) -> String {
     if count == 1 { one.to_owned() } else { format!("{one}s") }
 }
 
-/// Bytes as people read them: three digits, decimal units.
+/// Bytes in a readable form: three digits, decimal units.
 pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {

@@ -1,8 +1,8 @@
-//! What are groups and aggregates called that differ by a cast alone?
+//! Gives distinct names to groups and aggregates that differ only by a cast.
 //!
 //! DataFusion 55.2 leaves casts out of names, and refuses `GROUP BY v, v::TEXT` and
 //! `SELECT avg(v), avg(v::NUMERIC)`: two columns of one name. In a SELECT with such expressions,
-//! each cast becomes the argument of a function here, whose name stays.
+//! each cast is wrapped in a function call, which is part of the name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,8 @@ use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Ident, OrderBy, Select,
 use super::{call, names::name_in_plan, normal, own_expressions, text};
 use crate::functions::NAMED_CAST;
 
-/// Names the casts of a SELECT whose groups, aggregates or windows have the same name otherwise.
+/// Makes casts part of the names in a SELECT whose groups, aggregates or windows would otherwise
+/// have equal names.
 pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>) {
     match body {
         SetExpr::Select(select) => of_select(select, order_by),
@@ -57,7 +58,7 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) {
     }
 }
 
-/// By its name in a plan, how each group and call of a function is written.
+/// For each name in a plan: the texts of the groups and function calls that have it.
 #[derive(Default)]
 struct Names {
     written: BTreeMap<String, BTreeSet<String>>,
@@ -80,7 +81,7 @@ impl Names {
     }
 }
 
-/// The column that comes out which a group names, by its position or its name.
+/// The output column that a group refers to, by its position or its name.
 fn column_of<'a>(group: &Expr, columns: &'a [SelectItem]) -> Option<&'a Expr> {
     let position = match group {
         Expr::Value(value) => value.to_string().parse::<usize>().ok()?.checked_sub(1)?,
@@ -95,7 +96,7 @@ fn column_of<'a>(group: &Expr, columns: &'a [SelectItem]) -> Option<&'a Expr> {
     }
 }
 
-/// Makes a cast the argument of the function.
+/// Wraps a cast in a call of the function.
 fn name_cast(expression: &mut Expr) {
     if let Expr::Cast { data_type, .. } = expression {
         let name = text(data_type.to_string().to_ascii_lowercase());

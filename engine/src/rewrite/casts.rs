@@ -1,15 +1,14 @@
-//! What are casts that DataFusion leaves undone?
+//! Casts that DataFusion does incompletely.
 //!
-//! A text that is cast to a type with a length is at most as long as that says: DataFusion leaves
-//! the length out, or refuses the type. A text that is cast to `bytea` is read as PostgreSQL reads
-//! it.
+//! A text that is cast to a type with a length is cut to that length: DataFusion ignores the
+//! length, or refuses the type. A text that is cast to `bytea` is read as PostgreSQL reads it.
 
 use datafusion::sql::sqlparser::ast::{CastKind, CharacterLength, DataType, Expr, TypedString, Value};
 
 use super::{call, number, refuse};
 use crate::{error::EngineError, functions::BYTEA};
 
-/// Makes bytes of what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n
+/// Converts what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n
 /// characters.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     if let Expr::Cast { expr, data_type, kind, .. } = expression
@@ -32,7 +31,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
             ("varchar", *length)
         }
-        // Alone it is one character.
+        // Without a length, CHAR has one character.
         DataType::Char(length) | DataType::Character(length) => {
             let one = CharacterLength::IntegerLength { length: 1, unit: None };
             ("char", Some(length.unwrap_or(one)))

@@ -1,4 +1,4 @@
-//! Which functions are operators, or have another name in DataFusion?
+//! Replaces functions that DataFusion knows as operators or by another name.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -8,17 +8,17 @@ use datafusion::sql::sqlparser::ast::{
 use super::{call, text, text_of};
 use crate::error::EngineError;
 
-/// PostgreSQL's names, and DataFusion's.
+/// Names in PostgreSQL and in DataFusion.
 const NAMES: [(&str, &str); 4] =
     [("every", "bool_and"), ("gen_random_uuid", "uuid"), ("sign", "signum"), ("variance", "var_samp")];
 
-/// Likewise of functions without parentheses.
+/// The same for functions without parentheses.
 const TIMES: [(&str, &str); 2] = [("localtime", "current_time"), ("localtimestamp", "now")];
 
-/// Writes `mod(a, b)` as `a % b`, and functions with the names that DataFusion has for them.
+/// Writes `mod(a, b)` as `a % b`, and gives functions the names that DataFusion has for them.
 ///
 /// # Errors
-/// DISTINCT of whole rows: DataFusion counts a constant.
+/// DISTINCT of whole rows: DataFusion would count a constant.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let known = |names: &[(&str, &'static str)], name: &str| {
         names.iter().find(|(ours, _)| name.eq_ignore_ascii_case(ours)).map(|(_, theirs)| *theirs)
@@ -43,7 +43,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// PostgreSQL's has padding, DataFusion's has none.
+/// PostgreSQL's base64 has padding, DataFusion's has none.
 fn base64(expression: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expression else {
         return;

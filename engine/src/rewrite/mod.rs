@@ -1,13 +1,13 @@
-//! What is changed in a parsed statement before DataFusion plans it?
+//! Changes a parsed statement before DataFusion plans it.
 //!
-//! DataFusion 55.2 leaves out clauses without a word, and plans some expressions with another
-//! meaning than SQL has. Such clauses are refused here, and such expressions are written in others
-//! that it plans right. Decision 0054 lists them.
+//! DataFusion 55.2 silently ignores some clauses, and plans some expressions with another meaning
+//! than SQL has. Such clauses are refused here, and such expressions are replaced by others that it
+//! plans right. Decision 0054 lists them.
 //!
 //! Invariants
 //! - A statement that is not refused means what PostgreSQL means by it, or DuckDB where PostgreSQL
 //!   does not have it.
-//! - Columns that come out keep the names that they would have without this.
+//! - Columns of the result keep the names that they would have without the rewrite.
 
 mod cast_names;
 mod casts;
@@ -50,7 +50,7 @@ pub(crate) use using::{MARK, own_column};
 /// Rewrites a statement.
 ///
 /// # Errors
-/// What DataFusion would leave out, or not plan right.
+/// Parts that DataFusion would ignore, or plan wrong.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
     match statement {
         Statement::Statement(statement) => {
@@ -67,7 +67,7 @@ pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
 
 type Flow = ControlFlow<Box<EngineError>>;
 
-/// Ends the rewriting where something is refused.
+/// The error that ends the rewriting: `what` is not supported.
 fn refuse(what: &str, way_out: &str) -> Box<EngineError> {
     Box::new(EngineError::NotSupported(format!("{what} is not supported; {way_out}")))
 }
@@ -78,13 +78,13 @@ fn flow(refused: Option<Box<EngineError>>) -> Flow {
 
 #[derive(Default)]
 struct Rewriter {
-    /// Of each SELECT that is being rewritten, the texts of the columns that have no name.
+    /// For each SELECT that is being rewritten: the texts of its columns without a name.
     columns: Vec<Vec<Option<String>>>,
     /// Whether the statement is a query.
     is_query: bool,
-    /// How many queries are being rewritten, each within the one before.
+    /// How deep the query that is being rewritten is nested.
     depth: usize,
-    /// Subqueries that rows were compared with.
+    /// How many subqueries rows were compared with.
     row_sets: usize,
 }
 
@@ -184,7 +184,7 @@ impl VisitorMut for Rewriter {
     }
 }
 
-/// Of each SELECT of a query that is no query within it.
+/// Applies to each SELECT of a query, but not to queries nested in it.
 fn merge_columns(body: &mut SetExpr, order_by: Option<&mut OrderBy>) -> Result<(), Box<EngineError>> {
     match body {
         SetExpr::Select(select) => using::rewrite(select, order_by),
@@ -196,7 +196,7 @@ fn merge_columns(body: &mut SetExpr, order_by: Option<&mut OrderBy>) -> Result<(
     }
 }
 
-/// What DataFusion leaves out of a query.
+/// Refuses clauses of a query that DataFusion ignores.
 fn left_out_of_query(query: &Query) -> Option<Box<EngineError>> {
     let clauses = [
         (query.settings.is_some(), "SETTINGS"),
@@ -235,7 +235,7 @@ fn left_out_of_select(select: &Select) -> Option<Box<EngineError>> {
     left_out(&clauses)
 }
 
-/// A join, but for CROSS JOIN, needs what it joins by: without that, DataFusion makes a product.
+/// A join other than CROSS JOIN needs a condition: DataFusion makes a product without one.
 fn joined_by_nothing(select: &Select) -> Option<Box<EngineError>> {
     let mut joins = select.from.iter().flat_map(|table| &table.joins);
     let join = joins.find(|join| {
@@ -288,7 +288,7 @@ fn left_out(clauses: &[(bool, &str)]) -> Option<Box<EngineError>> {
     Some(refuse(clause, "leave it out"))
 }
 
-/// What is in parentheses of one expression.
+/// The expression without the parentheses around it.
 fn bare(mut expression: &Expr) -> &Expr {
     while let Expr::Nested(inner) = expression {
         expression = inner;
@@ -296,7 +296,7 @@ fn bare(mut expression: &Expr) -> &Expr {
     expression
 }
 
-/// The letters that a name means.
+/// The name in the form in which it is looked up: lower case unless it is quoted.
 fn normal(name: &Ident) -> String {
     match name.quote_style {
         Some(_) => name.value.clone(),
@@ -304,7 +304,7 @@ fn normal(name: &Ident) -> String {
     }
 }
 
-/// The text that an expression is, if it is a constant.
+/// The text of a text constant.
 fn text_of(expression: &Expr) -> Option<&str> {
     let Expr::Value(value) = bare(expression) else { return None };
     match &value.value {
@@ -314,7 +314,7 @@ fn text_of(expression: &Expr) -> Option<&str> {
     }
 }
 
-/// Texts are compared by their bytes, as the collations "C" and "POSIX" do.
+/// Texts are compared by their bytes, as in the collations "C" and "POSIX".
 fn collated(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     match expression {
         Expr::Collate { expr, collation } => {

@@ -1,7 +1,7 @@
-//! What are columns called that have the same name?
+//! Makes equal names of result columns distinct.
 //!
-//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first get a name with a mark here, which
-//! [`shown`] takes away from answers.
+//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first column get a name with a mark, which
+//! [`shown`] removes from answers.
 
 use crate::visitors::{visit, visit_mut};
 use std::{
@@ -15,34 +15,32 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::normal;
 
-/// Nobody writes it in a statement.
+/// A character that no statement has.
 const MARK: char = '\u{1}';
 
-/// Characters of a name that a column gets from its expression; as many as names have in
-/// PostgreSQL.
+/// The maximum characters of a name that a column gets from its expression; as in PostgreSQL.
 const NAME_CHARACTERS_MAX: usize = 63;
 
-/// How a subquery begins.
+/// How the text of a subquery begins.
 const SUBQUERY: &str = "(select ";
 
-/// A name that nobody else has, and that is shown as this one.
+/// A unique name that is shown as `name`.
 pub(super) fn marked(name: &str, number: &str) -> Ident {
     Ident::with_quote('"', format!("{name}{MARK}{number}"))
 }
 
-/// The name of the column at this place that is called what it was written as.
+/// The name of the column at this position that is named after its text.
 pub(super) fn of_text(text: &str, at: usize) -> Ident {
     let name: String = text.chars().take(NAME_CHARACTERS_MAX).collect();
     marked(&name, &at.to_string())
 }
 
-/// Whether DataFusion calls it otherwise than it was written: `Int64(1)`, `max(t.v)`.
+/// Whether DataFusion names it differently from its text: `Int64(1)`, `max(t.v)`.
 pub(super) fn is_called_otherwise(expression: &Expr) -> bool {
     !matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_))
 }
 
-/// What a subquery in place of a value is called: what its column is written as, unless that has a
-/// name.
+/// The name of a scalar subquery: the text of its column, unless that has a name.
 pub(super) fn of_subquery(query: &Query) -> Option<String> {
     match first_column(&query.body)? {
         SelectItem::UnnamedExpr(Expr::Subquery(query)) => of_subquery(query),
@@ -63,14 +61,14 @@ pub(crate) fn without_marks(text: &str) -> String {
     let mut parts = text.split(MARK);
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        // A mark goes on with a number, which may have a letter before it.
+        // The mark is followed by a number, which may have a letter before it.
         let part = part.strip_prefix(['a', 'o']).unwrap_or(part);
         shown += part.trim_start_matches(|digit: char| digit.is_ascii_digit());
     }
     shown
 }
 
-/// Has columns called what they are: DataFusion calls one from outside `outer_ref(t.x)`.
+/// Keeps the names of columns: DataFusion calls an outer one `outer_ref(t.x)`.
 pub(super) fn keep_column_names(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
@@ -92,8 +90,8 @@ pub(super) fn keep_column_names(body: &mut SetExpr) {
     }
 }
 
-/// Gives columns of an answer, beside all of a table, names that the table has not. Those that the
-/// query orders or groups by keep theirs.
+/// Gives columns of an answer, beside all columns of a table (`*`), names that the table does not
+/// have. Columns that the query orders or groups by keep theirs.
 pub(super) fn distinguish_beside_all(body: &mut SetExpr, order_by: Option<&OrderBy>) {
     let SetExpr::Select(select) = body else { return };
     let is_all =
@@ -137,12 +135,12 @@ impl Visitor for Identifiers {
     }
 }
 
-/// Gives columns names of their own. Columns of several tables have one already.
+/// Gives columns distinct names. Columns of different tables are already distinct.
 pub(super) fn distinguish(columns: &mut [SelectItem]) {
     let mut seen: HashMap<String, BTreeSet<Option<String>>> = HashMap::new();
     for (at, item) in columns.iter_mut().enumerate() {
         let Some((table, name)) = name_of(item) else { continue };
-        // DataFusion calls all subqueries within expressions the same.
+        // DataFusion gives all subqueries within expressions the same name.
         let has_query = matches!(item, SelectItem::UnnamedExpr(_)) && name.contains(SUBQUERY);
         let key = if has_query { SUBQUERY.to_owned() } else { name.clone() };
         let tables = seen.entry(key).or_default();
@@ -165,7 +163,7 @@ pub(super) fn distinguish(columns: &mut [SelectItem]) {
     }
 }
 
-/// The table and the name of a column, as it comes out.
+/// The table and the name of an output column.
 fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
     match item {
         SelectItem::ExprWithAlias { alias, .. } => Some((None, normal(alias))),
@@ -184,7 +182,7 @@ fn name_of(item: &SelectItem) -> Option<(Option<String>, String)> {
     }
 }
 
-/// The first column of a query, which a subquery in a select list is called after.
+/// The first column of a query, which gives a subquery in a select list its name.
 fn first_column(body: &SetExpr) -> Option<&SelectItem> {
     match body {
         SetExpr::Select(select) => select.projection.first(),
@@ -194,7 +192,7 @@ fn first_column(body: &SetExpr) -> Option<&SelectItem> {
     }
 }
 
-/// What DataFusion calls an expression, about: without letters' case, parentheses and casts.
+/// About the name that DataFusion gives an expression: without case, parentheses and casts.
 pub(super) fn name_in_plan(expression: &Expr) -> String {
     let mut expression = expression.clone();
     let _ = visit_mut(&mut expression, &mut Simplifier);
@@ -205,7 +203,7 @@ pub(super) fn name_in_plan(expression: &Expr) -> String {
     }
 }
 
-/// Leaves parentheses and casts out.
+/// Removes parentheses and casts.
 struct Simplifier;
 
 impl VisitorMut for Simplifier {

@@ -1,24 +1,25 @@
-//! What is a number with a point or an exponent?
+//! Types number constants with a point or an exponent.
 //!
-//! A decimal, as in PostgreSQL, if one holds it. DataFusion 55.2 makes decimals of a negative scale
-//! of constants such as `1e3`, whose arithmetic panics: they are written with their zeros here.
+//! They are decimals, as in PostgreSQL, if a decimal can hold them. DataFusion 55.2 makes decimals
+//! of a negative scale of constants such as `1e3`, and arithmetic with those panics: such constants
+//! are written with their zeros.
 //!
-//! Others are doubles, as in DuckDB: `1e300`. DataFusion refuses them.
+//! Others, such as `1e300`, are doubles, as in DuckDB. DataFusion refuses them.
 
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value};
 
 use super::{bare, text};
 use crate::error::EngineError;
 
-/// The digits that a decimal has at most.
+/// The maximum digits of a decimal.
 const DECIMAL_DIGITS_MAX: i64 = 76;
-/// The digits that a decimal has at most whose exponent adds zeros to it.
+/// The maximum digits of a decimal whose exponent adds zeros to it.
 const DECIMAL_DIGITS_WITH_ZEROS_MAX: i64 = 38;
-/// The digits of whole numbers that are no decimals.
+/// The maximum digits of whole numbers that stay integers.
 const WHOLE_DIGITS_MAX: usize = 18;
 
-/// Writes a number whose exponent adds zeros to it with these zeros, and makes a double of one that
-/// is too large, too small or too long for a decimal.
+/// Writes out the zeros that an exponent adds to a number, and makes a double of a number that is
+/// too large, too small or too long for a decimal.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     if matches!(expression, Expr::Cast { .. }) {
         return cast_text(expression);
@@ -42,7 +43,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// A decimal of these digits and as many zeros.
+/// A decimal of these digits and this many zeros.
 fn with_zeros(digits: &str, zeros: u64) -> Expr {
     let zeros = usize::try_from(zeros).unwrap_or(usize::MAX);
     let text = if digits.is_empty() { "0".to_owned() } else { format!("{digits}{}", "0".repeat(zeros)) };
@@ -50,8 +51,8 @@ fn with_zeros(digits: &str, zeros: u64) -> Expr {
     cast(text, DataType::Decimal(ExactNumberInfo::PrecisionAndScale(precision, 0)))
 }
 
-/// Writes the cast of a number to a double as that of its text: by way of a decimal it is inexact.
-/// A REAL has so few digits that it is not.
+/// Replaces the cast of a number to a double by a cast of its text: a cast by way of a decimal is
+/// inexact. A REAL has so few digits that it makes no difference there.
 fn cast_text(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let Expr::Cast { expr, data_type, array: false, .. } = expression else { return Ok(()) };
     let is_double = match data_type {
@@ -71,7 +72,7 @@ fn cast_text(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// The text of a number that may have signs and parentheses around it.
+/// The text of a number, which may have signs and parentheses around it.
 fn signed_number(expression: &Expr) -> Option<String> {
     match bare(expression) {
         Expr::UnaryOp { op: UnaryOperator::Plus, expr } => signed_number(expr),
@@ -89,7 +90,7 @@ fn number(expression: &Expr) -> Option<String> {
     Some(text.replace('_', ""))
 }
 
-/// Refuses a number that is beyond the largest one, or so small that it would be zero.
+/// Refuses a number that is beyond the largest one, or so small that it would become zero.
 fn check_held(text: &str, largest: f64) -> Result<(), Box<EngineError>> {
     let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
     let is_zero = !mantissa.bytes().any(|digit| (b'1'..=b'9').contains(&digit));
@@ -106,11 +107,11 @@ fn cast(number: String, data_type: DataType) -> Expr {
     Expr::Cast { kind: CastKind::Cast, expr: Box::new(text(number)), data_type, array: false, format: None }
 }
 
-/// Digits and exponent of a number with an exponent, or with a point. Whole numbers are not
-/// changed: a double would lose digits.
+/// Digits and exponent of a number with an exponent or a point. Whole numbers are left alone: a
+/// double would lose digits.
 fn parts(text: &str) -> Option<(&str, i64)> {
     match text.split_once(['e', 'E']) {
-        // One that is longer is out of range, whatever it says.
+        // An exponent with more digits is out of range in any case.
         Some((mantissa, exponent)) => {
             let far = if exponent.starts_with('-') { -i64::from(i32::MAX) } else { i64::from(i32::MAX) };
             Some((mantissa, exponent.parse::<i32>().map_or(far, i64::from)))

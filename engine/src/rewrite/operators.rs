@@ -1,13 +1,13 @@
-//! Which operators does DataFusion plan with another meaning?
+//! Replaces operators that DataFusion plans with another meaning.
 //!
-//! It takes `^` for the exclusive or of bits. `IS TRUE` and its like are an internal error within
+//! It takes `^` for the bitwise exclusive or. `IS TRUE` and the like are an internal error within
 //! DISTINCT.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Value};
 
 use super::call;
 
-/// The function that `^` becomes.
+/// The function that replaces `^`.
 const POWER: &str = "power";
 
 /// Writes `a ^ b` as a power of doubles, and `x IS TRUE` as a comparison.
@@ -31,7 +31,7 @@ fn boolean(value: bool) -> Box<Expr> {
     Box::new(Expr::Value(Value::Boolean(value).into()))
 }
 
-/// The double of an operand. A power is one: chains of powers are not deeper than what they were.
+/// The operand as a double. A power is one already, so that chains of powers do not become deeper.
 fn double(operand: &Expr) -> Expr {
     let is_power = |function: &str| function.eq_ignore_ascii_case(POWER);
     if matches!(operand, Expr::Function(function) if is_power(&function.name.to_string())) {

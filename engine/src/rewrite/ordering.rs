@@ -1,8 +1,8 @@
-//! What does ORDER BY of an expression order by?
+//! ORDER BY of an expression.
 //!
-//! A name alone is that of a column that comes out; names within an expression are those of
-//! columns that come in. DataFusion takes columns that come out for both, and refuses expressions
-//! beside DISTINCT even where they are columns that come out.
+//! A name alone is that of an output column; names within an expression are those of input columns.
+//! DataFusion takes output columns for both, and refuses expressions beside DISTINCT even where
+//! they are output columns.
 
 use crate::visitors::visit_mut;
 use std::{collections::BTreeSet, ops::ControlFlow};
@@ -14,8 +14,8 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{bare, names::marked, normal, number, own_expressions};
 
-/// Writes what DataFusion would take for another column. In the outermost query a column whose name
-/// a column that comes in has, too, gets a mark: DataFusion cannot have both.
+/// Rewrites ORDER BY keys that DataFusion would take for another column. In the outermost query, an
+/// output column with the name of an input column gets a mark: DataFusion cannot have both.
 pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_outermost: bool) {
     let SetExpr::Select(select) = body else { return };
     let Some(OrderBy { kind: OrderByKind::Expressions(keys), .. }) = order_by else { return };
@@ -32,7 +32,7 @@ pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_out
     }
     let Some(table) = only_table(select) else { return };
     let (aliases, mut found) = (aliases(select), BTreeSet::new());
-    // Puts the table before names that columns which come out have, too.
+    // Qualifies names that output columns have, too, with their table.
     let mut qualify = |expression: &mut Expr| {
         if let Expr::Identifier(name) = &*expression
             && aliases.contains(&normal(name))
@@ -52,8 +52,8 @@ pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>, is_out
     }
 }
 
-/// Names the columns that are ordered by as they were written: DataFusion sorts what comes out of a
-/// grouping by names.
+/// Gives columns that are ordered by position their text as an alias: DataFusion sorts the result
+/// of a grouping by names.
 fn name_positions(select: &mut Select, keys: &[&mut Expr]) {
     for key in keys {
         let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = bare(key) else { continue };
@@ -70,7 +70,7 @@ fn name_positions(select: &mut Select, keys: &[&mut Expr]) {
     }
 }
 
-/// Marks the columns of these names, and writes their positions where they are ordered by.
+/// Marks the columns of these names, and orders by their positions.
 fn mark(select: &mut Select, keys: &mut [&mut Expr], names: &BTreeSet<String>) {
     for (at, item) in select.projection.iter_mut().enumerate() {
         let SelectItem::ExprWithAlias { alias, .. } = item else { continue };
@@ -87,7 +87,7 @@ fn mark(select: &mut Select, keys: &mut [&mut Expr], names: &BTreeSet<String>) {
     }
 }
 
-/// Whether it is the name of a column that comes out.
+/// Whether it is the name of an output column.
 fn is_name_of_output(key: &Expr, select: &Select) -> bool {
     let Expr::Identifier(name) = bare(key) else { return false };
     select.projection.iter().any(|item| match item {
@@ -96,7 +96,7 @@ fn is_name_of_output(key: &Expr, select: &Select) -> bool {
         SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
             parts.last().is_some_and(|column| normal(column) == normal(name))
         }
-        // They may have it.
+        // `*` may contain it.
         SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => true,
         _ => false,
     })
@@ -120,7 +120,7 @@ fn position_of(key: &Expr, select: &Select) -> Option<usize> {
     None
 }
 
-/// An expression whose names have the letters that they mean.
+/// The expression with all names in the form in which they are looked up.
 fn written_alike(expression: &Expr) -> Expr {
     let mut alike = bare(expression).clone();
     let _ = visit_mut(&mut alike, &mut Lowercase);
@@ -150,7 +150,7 @@ impl VisitorMut for Lowercase {
     }
 }
 
-/// The name of the table of a SELECT from one.
+/// The name of the table of a SELECT from a single table.
 fn only_table(select: &Select) -> Option<Vec<Ident>> {
     let [from] = select.from.as_slice() else { return None };
     let TableFactor::Table { name, alias, args: None, .. } = &from.relation else { return None };
@@ -167,7 +167,7 @@ fn only_table(select: &Select) -> Option<Vec<Ident>> {
     name.0.iter().map(part).collect()
 }
 
-/// The names that columns get which are not those of the columns that they are.
+/// The aliases of columns that differ from the name of the column itself.
 fn aliases(select: &Select) -> Vec<String> {
     let alias = |item: &SelectItem| match item {
         SelectItem::ExprWithAlias { expr, alias } => {

@@ -1,24 +1,24 @@
-//! Which expressions of a clause are its own? Those that are not in a query within it, which has
-//! tables, groups and windows of its own.
+//! Visits the expressions of a clause itself, without those of queries nested in it: these have
+//! tables, groups and windows of their own.
 
 use std::ops::ControlFlow;
 
 use crate::visitors;
 use datafusion::sql::sqlparser::ast::{Expr, Query, Visit, VisitMut, Visitor, VisitorMut};
 
-/// Looks at each expression, those within each other from the outside, until one breaks.
+/// Visits each expression, outer ones first, until `look` breaks off.
 pub(super) fn visit(clause: &impl Visit, look: impl FnMut(&Expr) -> ControlFlow<()>) -> ControlFlow<()> {
     visitors::visit(clause, &mut Own { each: look, depth: 0 })
 }
 
-/// Changes each expression, those within each other from the inside.
+/// Changes each expression, inner ones first.
 pub(super) fn visit_mut(clause: &mut impl VisitMut, change: impl FnMut(&mut Expr)) {
     let _ = visitors::visit_mut(clause, &mut Own { each: change, depth: 0 });
 }
 
 struct Own<F> {
     each: F,
-    /// How many queries within the clause are being visited.
+    /// How many nested queries are being visited.
     depth: usize,
 }
 

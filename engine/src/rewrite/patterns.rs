@@ -1,7 +1,7 @@
-//! What does SIMILAR TO mean?
+//! SIMILAR TO.
 //!
-//! A pattern of the whole text, with `%` and `_` as in LIKE and with what regular expressions have
-//! besides (SQL:2016 8.6). DataFusion takes it for a regular expression that is looked for anywhere
+//! Its pattern is for the whole text, with `%` and `_` as in LIKE and with elements of regular
+//! expressions (SQL:2016 8.6). DataFusion takes it for a regular expression that may match anywhere
 //! in the text.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan
 use super::{bare, refuse};
 use crate::error::EngineError;
 
-/// Writes SIMILAR TO as a match of a regular expression, and LIKE with the escape character that
+/// Replaces SIMILAR TO by a match of a regular expression, and gives LIKE the escape character that
 /// DataFusion has.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     if let Expr::Like { pattern, escape_char, .. } | Expr::ILike { pattern, escape_char, .. } = expression {
@@ -81,9 +81,9 @@ fn escape_like(pattern: &mut Expr, escape_char: &mut Option<ValueWithSpan>) -> R
 fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Box<EngineError>> {
     let mut regular = String::from("(?s)^(?:");
     let mut characters = pattern.chars().peekable();
-    // How many characters of a class have come, if one is open.
+    // The number of characters so far in a class, if one is open.
     let mut class: Option<usize> = None;
-    // Within braces.
+    // Whether it is within braces.
     let mut is_count = false;
     while let Some(character) = characters.next() {
         if Some(character) == escape {
@@ -95,7 +95,7 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Box
             };
             class = class.map(|begun| begun + 1);
             match next {
-                // Parts of a pattern, which mean nothing here.
+                // Marks for parts of a pattern (`substring`), which have no meaning here.
                 '"' => {}
                 'd' | 's' | 'w' | 'D' | 'S' | 'W' if character == '\\' => regular.extend(['\\', next]),
                 _ if next.is_ascii_alphanumeric() => {
@@ -148,8 +148,8 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Box
     Ok(regular)
 }
 
-/// A class within a class, such as `[:alpha:]`, of which the bracket has come. Letters are those of
-/// all languages.
+/// A class within a class, such as `[:alpha:]`, after its opening bracket. Letters are those of all
+/// languages.
 fn named_class(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, regular: &mut String) {
     let name: String = characters.by_ref().take_while(|character| *character != ']').collect();
     regular.push_str(match name.as_str() {
@@ -164,7 +164,7 @@ fn named_class(characters: &mut std::iter::Peekable<std::str::Chars<'_>>, regula
     });
 }
 
-/// A character that means itself.
+/// A literal character.
 fn ordinary(character: char, regular: &mut String) {
     if character.is_ascii_punctuation() {
         regular.push('\\');

@@ -1,11 +1,11 @@
-//! How far does `IS DISTINCT FROM` reach?
+//! The precedence of `IS DISTINCT FROM`.
 //!
-//! To the next AND or OR. The parser (sqlparser 0.62) has it reach to the end of the expression:
-//! `a IS DISTINCT FROM b AND c` would be `a IS DISTINCT FROM (b AND c)`.
+//! Its right operand ends at the next AND or OR. The parser (sqlparser 0.62) extends it to the end
+//! of the expression: `a IS DISTINCT FROM b AND c` would be `a IS DISTINCT FROM (b AND c)`.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 
-/// A part of a condition without parentheses.
+/// A part of a condition, without its parentheses.
 enum Part {
     Operand(Box<Expr>),
     Not,
@@ -13,7 +13,7 @@ enum Part {
     Or,
 }
 
-/// Binds a condition's operators as SQL does, if the parser has not.
+/// Restores SQL's precedence of a condition's operators, where the parser has it wrong.
 pub(super) fn rewrite(expression: &mut Expr) {
     if reaches_too_far(expression) {
         let mut parts = Vec::new();
@@ -59,7 +59,7 @@ fn flatten(expression: Expr, parts: &mut Vec<Part>) {
     }
 }
 
-/// The first operand of the right side is what the left one is compared with.
+/// Splits the right side: its first operand is what the left one is compared with.
 fn compared(right: Expr, parts: &mut Vec<Part>, compare: impl FnOnce(Box<Expr>) -> Expr) {
     let start = parts.len();
     flatten(right, parts);
@@ -69,7 +69,7 @@ fn compared(right: Expr, parts: &mut Vec<Part>, compare: impl FnOnce(Box<Expr>) 
     parts.insert(start, Part::Operand(Box::new(operand)));
 }
 
-/// What is joined by OR; `parts` are in reverse order.
+/// The operands joined by OR; `parts` are in reverse order.
 fn any_of(parts: &mut Vec<Part>) -> Expr {
     let mut left = all_of(parts);
     while matches!(parts.last(), Some(Part::Or)) {

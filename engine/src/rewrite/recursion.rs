@@ -1,9 +1,9 @@
-//! Which types have the columns of WITH RECURSIVE, and which steps have casts of their own?
+//! The column types of WITH RECURSIVE, and the casts that its steps have in the text.
 //!
-//! The first rows decide the types: a function makes them wide enough for later ones
+//! The first rows decide the types: a function widens them for later rows
 //! (`functions::first_rows`). DataFusion casts the columns of a step to these types, and nothing
-//! tells such a cast from one of the statement. The latter becomes the argument of a function here,
-//! so that `rules::recursion` refuses the former alone.
+//! distinguishes such a cast from one in the text. So casts in the text become the argument of a
+//! function here, and `rules::recursion` refuses only DataFusion's.
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr};
 
@@ -21,7 +21,7 @@ pub(super) fn rewrite(query: &mut Query) {
     }
 }
 
-/// Of so many columns the names are given.
+/// Widens the columns of the first rows; the first `named` columns have names from the WITH clause.
 fn widen(first: &mut SetExpr, named: usize) {
     match first {
         SetExpr::Select(select) => {
@@ -29,7 +29,7 @@ fn widen(first: &mut SetExpr, named: usize) {
                 widen_item(item, at < named);
             }
         }
-        // Several rows have a common type, and NULL has that.
+        // Several rows have a common type, which NULL takes, too.
         SetExpr::Values(values) if values.rows.len() == 1 => {
             values.rows.iter_mut().flat_map(|row| &mut row.content).for_each(widen_value);
         }

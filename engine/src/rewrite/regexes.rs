@@ -1,4 +1,4 @@
-//! What does a regular expression match?
+//! Regular expressions with PostgreSQL's syntax.
 //!
 //! In PostgreSQL a `.` matches each character, also the end of a line, and a replacement has `\1`
 //! and `\&` for what was matched. The crate that DataFusion uses has `(?s)`, `${1}` and `${0}`.
@@ -9,10 +9,10 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::{bare, is_null, text, text_of};
 
-/// Lets a `.` match ends of lines, too.
+/// The flag by which `.` also matches the end of a line.
 const ALL_CHARACTERS: &str = "(?s)";
 
-/// Functions whose second argument is a regular expression, with the place of its flags.
+/// Functions whose second argument is a regular expression, and the position of their flags.
 const FUNCTIONS: [(&str, usize); 5] = [
     ("regexp_like", 2),
     ("regexp_match", 2),
@@ -21,7 +21,7 @@ const FUNCTIONS: [(&str, usize); 5] = [
     ("regexp_instr", 4),
 ];
 
-/// Writes regular expressions and replacements of PostgreSQL as those of DataFusion.
+/// Translates regular expressions and replacements from PostgreSQL's syntax to DataFusion's.
 pub(super) fn rewrite(expression: &mut Expr) {
     match expression {
         Expr::BinaryOp {
@@ -59,7 +59,7 @@ fn of_function(function: &mut Function) {
     }
 }
 
-/// Whether constant flags say that a `.` does not match ends of lines: `n`, or `m`, which is the
+/// Whether constant flags say that `.` does not match the end of a line: `n`, or `m`, which is the
 /// one that DataFusion has.
 fn by_line(flags: &mut Expr) -> bool {
     let Some(constant) = text_of(flags) else { return false };
@@ -77,7 +77,7 @@ fn match_all_characters(pattern: &mut Expr) {
     *pattern = match text_of(pattern) {
         Some(constant) if constant.starts_with(ALL_CHARACTERS) || !has_dot(constant) => return,
         Some(constant) => text(format!("{ALL_CHARACTERS}{constant}")),
-        // Unlike `concat`, it is NULL of NULL.
+        // Unlike `concat`, `||` is NULL if an operand is NULL.
         None => Expr::Nested(Box::new(Expr::BinaryOp {
             left: Box::new(text(ALL_CHARACTERS.to_owned())),
             op: BinaryOperator::StringConcat,
@@ -120,7 +120,8 @@ fn with_groups(replacement: &str) -> String {
                 if next == Some('\\') {
                     characters.next();
                 }
-                // DataFusion takes a digit after it for a group. No group has this name.
+                // DataFusion takes a digit after a backslash for a group. A reference to a group
+                // that does not exist separates the two.
                 if characters.peek().is_some_and(char::is_ascii_digit) {
                     written.push_str("${none}");
                 }

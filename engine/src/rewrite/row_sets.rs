@@ -1,13 +1,13 @@
-//! How is a row compared with the rows of a subquery?
+//! Compares a row with the rows of a subquery.
 //!
-//! DataFusion compares single columns alone. Rows are compared one by one, with EXISTS:
+//! DataFusion compares only single columns. Rows are compared one by one, with EXISTS:
 //!
 //! ```text
 //! (a, b) IN (q)    CASE WHEN EXISTS (q where a = c0 AND b = c1) THEN true
 //!                       WHEN EXISTS (q where (a = c0 AND b = c1) IS NULL) THEN NULL ELSE false END
 //! ```
 //!
-//! Where NULL is as good as false the first EXISTS is enough.
+//! Where NULL and false have the same effect, the first EXISTS is enough.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, CaseWhen, Expr, Ident, Query, SetExpr, TableAliasColumnDef, TableFactor, Value,
@@ -18,13 +18,13 @@ use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
 use super::{bare, refuse, rows::compared};
 use crate::{error::EngineError, limits::SUBQUERY_COPIES_MAX};
 
-/// How the names of subqueries begin.
+/// The prefix of the subqueries' table names.
 const NAME: &str = "__row_set_";
 
 type Rewritten = Result<Option<Expr>, Box<EngineError>>;
 
-/// Writes the comparisons of rows with subqueries in a condition of WHERE, HAVING or ON: NULL is as
-/// good as false there. `sets` counts subqueries.
+/// Rewrites comparisons of rows with subqueries in a condition of WHERE, HAVING or ON, where NULL
+/// and false have the same effect. `sets` counts subqueries.
 pub(super) fn rewrite_condition(condition: &mut Expr, sets: &mut usize) -> Result<(), Box<EngineError>> {
     match condition {
         Expr::Nested(inner) => rewrite_condition(inner, sets),
@@ -43,10 +43,10 @@ pub(super) fn rewrite_condition(condition: &mut Expr, sets: &mut usize) -> Resul
     }
 }
 
-/// Writes a comparison of a row with a subquery, if it is one.
+/// Rewrites a comparison of a row with a subquery, if the expression is one.
 pub(super) fn rewrite(expression: &Expr, sets: &mut usize) -> Rewritten {
     let Some(set) = RowSet::of(expression)? else { return Ok(None) };
-    // The subquery is written twice, and those within it as often as they are in it.
+    // The subquery is written twice, and the row sets nested in it are copied with it.
     let copies = set.query.to_string().matches(NAME).count();
     if copies > SUBQUERY_COPIES_MAX {
         let found = format!("comparing rows with subqueries that compare rows {copies} times");
@@ -67,14 +67,14 @@ pub(super) fn rewrite(expression: &Expr, sets: &mut usize) -> Rewritten {
     }))
 }
 
-/// A row beside a subquery.
+/// A comparison of a row with a subquery.
 struct RowSet<'e> {
     row: &'e [Expr],
     query: &'e Query,
     negated: bool,
 }
 
-/// The names of a subquery's table and columns.
+/// The table and column names of a subquery.
 struct Alias {
     table: Ident,
     columns: Vec<Ident>,
@@ -107,7 +107,7 @@ impl<'e> RowSet<'e> {
         Ok(Some(Self { row, query, negated }))
     }
 
-    /// New names, and whether the row equals those that have them.
+    /// New names for the subquery, and the condition that the row equals a row with those names.
     fn equal(&self, sets: &mut usize) -> Result<(Alias, Expr), Box<EngineError>> {
         *sets += 1;
         let table = Ident::with_quote('"', format!("{NAME}{sets}"));
@@ -118,7 +118,7 @@ impl<'e> RowSet<'e> {
         Ok((Alias { table, columns }, condition))
     }
 
-    /// Whether a row of the subquery, with these names, is so.
+    /// EXISTS over the subquery, with these names and this condition.
     fn exists(&self, (alias, condition): (Alias, Expr)) -> Expr {
         let parsed = Parser::new(&PostgreSqlDialect {})
             .try_with_sql("SELECT 1 FROM (SELECT 1) AS t (c) WHERE true")

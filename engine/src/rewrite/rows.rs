@@ -1,7 +1,7 @@
-//! How are rows compared?
+//! Compares rows, such as `(a, b) = (1, 2)`.
 //!
-//! Column by column, with the rules of SQL for NULL: DataFusion makes structs of rows, and a struct
-//! with a NULL in it compares as a value.
+//! Rows are compared column by column, with SQL's rules for NULL: DataFusion makes structs of rows,
+//! and a struct with a NULL in it compares as a value.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{bare, refuse};
 use crate::error::EngineError;
 
-/// Takes `ROW (a, b)` for `(a, b)`.
+/// Replaces `ROW (a, b)` by `(a, b)`.
 pub(super) fn as_tuple(expression: &mut Expr) {
     let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = &*expression else {
         return;
@@ -27,7 +27,7 @@ pub(super) fn as_tuple(expression: &mut Expr) {
     }
 }
 
-/// Writes a comparison of rows as comparisons of their columns.
+/// Replaces a comparison of rows by comparisons of their columns.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let rewritten = match &*expression {
         Expr::BinaryOp { left, op, right } => match (bare(left), bare(right)) {
@@ -72,7 +72,7 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
             }
             _ => None,
         },
-        // Of a row with a NULL and another value, neither is true.
+        // For a row with a NULL and another value, neither IS NULL nor IS NOT NULL is true.
         Expr::IsNull(row) => each_of(row, Expr::IsNull),
         Expr::IsNotNull(row) => each_of(row, Expr::IsNotNull),
         Expr::Case { operand: Some(operand), .. } if matches!(bare(operand), Expr::Tuple(_)) => {
@@ -102,7 +102,7 @@ fn beside_a_row(other: &Expr) -> Box<EngineError> {
     refuse(&format!("comparing a row with {other}"), "compare it with a row of as many columns")
 }
 
-/// Columns of two rows, compared one by one.
+/// Compares the columns of two rows one by one.
 pub(super) fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Result<Expr, Box<EngineError>> {
     let equal = |(left, right): (&Expr, &Expr)| binary(left.clone(), BinaryOperator::Eq, right.clone());
     let pairs = pairs(left, right)?;
@@ -169,7 +169,7 @@ fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {
     nested(Expr::BinaryOp { left: Box::new(left), op, right: Box::new(right) })
 }
 
-/// All of these, or any; there is at least one.
+/// The parts joined by the operator; there is at least one.
 fn joined(parts: Vec<Expr>, op: &BinaryOperator) -> Expr {
     let joined = parts.into_iter().reduce(|left, right| binary(left, op.clone(), right));
     joined.unwrap_or_else(|| unreachable!("rows have columns, and lists have rows"))

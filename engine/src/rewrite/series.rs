@@ -1,6 +1,7 @@
-//! What is the column of `generate_series()` in FROM called?
+//! Names the column of `generate_series()` in FROM.
 //!
-//! As the function, or as its alias, as in PostgreSQL. DataFusion 55.2 calls it `value`.
+//! It has the name of the function, or of its alias, as in PostgreSQL. DataFusion 55.2 calls it
+//! `value`.
 
 use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFactor};
 

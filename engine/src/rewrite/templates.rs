@@ -1,7 +1,7 @@
-//! What does the pattern of `to_char` say?
+//! Translates patterns of `to_char`.
 //!
-//! What it says in PostgreSQL: `YYYY-MM-DD`. DataFusion has those of strftime, `%Y-%m-%d`, and
-//! gives back a pattern without `%` as it is. Patterns with a `%` stay.
+//! Patterns mean what they mean in PostgreSQL: `YYYY-MM-DD`. DataFusion has those of strftime,
+//! `%Y-%m-%d`, and returns a pattern without `%` as it is. Patterns with a `%` stay.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -10,13 +10,13 @@ use datafusion::sql::sqlparser::ast::{
 use super::{call, is_null, number, refuse, text, text_of};
 use crate::error::EngineError;
 
-/// What becomes of a field that is formatted.
+/// How a formatted field is adjusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Plain,
     Upper,
     Lower,
-    /// With blanks behind it, up to the length of the longest name.
+    /// Padded with blanks to the length of the longest name.
     Padded,
     UpperPadded,
     LowerPadded,
@@ -24,11 +24,11 @@ enum Shape {
 
 use Shape::{Lower, LowerPadded, Padded, Plain, Upper, UpperPadded};
 
-/// The characters of the longest name of a month or a day.
+/// The length of the longest name of a month or a day, in characters.
 const NAME_CHARACTERS: &str = "9";
 
-/// PostgreSQL's fields, those that begin with others first, with strftime's. The third is
-/// strftime's without zeros at its begin, after `FM`, if there is one.
+/// PostgreSQL's fields and strftime's. A field that begins with another one comes before it. The
+/// third value is strftime's field without leading zeros, for `FM`, if there is one.
 const FIELDS: [(&str, &str, Option<&str>, Shape); 34] = [
     ("YYYY", "%Y", Some("%-Y"), Plain),
     ("IYYY", "%G", Some("%-G"), Plain),
@@ -66,10 +66,10 @@ const FIELDS: [(&str, &str, Option<&str>, Shape); 34] = [
     ("pm", "%P", Some("%P"), Plain),
 ];
 
-/// Letters that make another field of one that is in [`FIELDS`]: `DDth`, and `SSSS` of `SS`.
+/// Letters that make another field of one in [`FIELDS`]: `DDth`, and `SSSS` from `SS`.
 const SUFFIXES: [&str; 4] = ["TH", "th", "SS", "ss"];
 
-/// Writes constant patterns of `to_char`, `to_date` and `to_timestamp` as DataFusion has them.
+/// Translates constant patterns of `to_char`, `to_date` and `to_timestamp` to DataFusion's.
 pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     let Expr::Function(function) = &mut *expression else { return Ok(()) };
     let name = function.name.to_string().to_ascii_lowercase();
@@ -88,13 +88,13 @@ pub(super) fn rewrite(expression: &mut Expr) -> Result<(), Box<EngineError>> {
         if let Some(pieces) = pieces_of(&name, pattern)? {
             let read: String = pieces.into_iter().map(|(piece, _)| piece).collect();
             if (read.contains("%H") || read.contains("%I")) && !read.contains("%M") {
-                // The hours would be left out.
+                // DataFusion would ignore the hours.
                 return Err(refuse(
                     &format!("{name} with hours and no minutes"),
                     "add MI to the pattern and text",
                 ));
             }
-            // Fractions are read with as many digits as there are.
+            // Fractions are read with as many digits as the text has.
             *pattern = text(read.replace(".%3f", "%.f").replace(".%6f", "%.f"));
         }
     }
@@ -112,7 +112,7 @@ fn arguments(function: &mut Function) -> Option<Vec<&mut Expr>> {
 
 type Pieces = Vec<(String, Shape)>;
 
-/// The pieces of a pattern, unless it is NULL or one of strftime.
+/// The pieces of a pattern; `None` if it is NULL or a pattern of strftime.
 fn pieces_of(function: &str, pattern: &Expr) -> Result<Option<Pieces>, Box<EngineError>> {
     match text_of(pattern) {
         Some(pattern) if pattern.contains('%') => Ok(None),
@@ -125,7 +125,7 @@ fn pieces_of(function: &str, pattern: &Expr) -> Result<Option<Pieces>, Box<Engin
     }
 }
 
-/// The pieces of a pattern of PostgreSQL, each as one of strftime.
+/// The pieces of PostgreSQL's pattern, each as a piece of strftime.
 fn pieces(function: &str, pattern: &str) -> Result<Pieces, Box<EngineError>> {
     let unknown = |what: &str| {
         let what = format!("{what} in the pattern {pattern} of {function}");
@@ -155,7 +155,8 @@ fn pieces(function: &str, pattern: &str) -> Result<Pieces, Box<EngineError>> {
     Ok(pieces)
 }
 
-/// The field that a pattern begins with, as strftime has it, and what follows; or what is none.
+/// The field at the beginning of the pattern in strftime's form, its shape, and the rest of the
+/// pattern. The error is the text that is not a field.
 fn field(pattern: &str) -> Result<(&'static str, Shape, &str), &str> {
     let without_mode = pattern.strip_prefix("FM").or_else(|| pattern.strip_prefix("fm"));
     let Some((length, with_zeros, without_zeros, shape)) = field_at(without_mode.unwrap_or(pattern)) else {
@@ -179,14 +180,15 @@ fn field(pattern: &str) -> Result<(&'static str, Shape, &str), &str> {
     }
 }
 
-/// Whether a pattern has the digits of one of numbers, and nothing that is none of it.
+/// Whether a pattern is one for numbers: it has digits and nothing else than what number patterns
+/// have.
 fn is_of_numbers(pattern: &str) -> bool {
     let of_numbers = |character: char| "09.,FMDGSLVPRTHEIB$+- ".contains(character.to_ascii_uppercase());
     pattern.contains(['0', '9']) && pattern.chars().all(of_numbers)
 }
 
-/// The field that a pattern begins with: its length, strftime's of it, and its shape. Except for
-/// names, its letters are all large or all small.
+/// The field at the beginning of the pattern: its length, strftime's field, the one without leading
+/// zeros, and its shape. Except for names, the letters of a field are all upper or all lower case.
 fn field_at(pattern: &str) -> Option<(usize, &'static str, Option<&'static str>, Shape)> {
     let is_at = |field: &str, shape: Shape| {
         let small = field.to_ascii_lowercase();
@@ -199,8 +201,7 @@ fn field_at(pattern: &str) -> Option<(usize, &'static str, Option<&'static str>,
     Some((field.len(), with_zeros, *without_zeros, *shape))
 }
 
-/// The text up to the closing quote, in which a backslash stands before what is meant as it is, and
-/// what follows.
+/// The text up to the closing quote, with backslash escapes resolved, and what follows.
 fn quoted_text(quoted: &str) -> (String, &str) {
     let mut literal = String::new();
     let mut characters = quoted.char_indices();
@@ -244,7 +245,7 @@ impl Shape {
     }
 }
 
-/// The pieces of a value one after the other.
+/// The concatenation of a value's pieces.
 fn formatted(value: &Expr, pieces: &[(String, Shape)]) -> Expr {
     let piece = |(piece, shape): &(String, Shape)| {
         shape.of(call("to_char", vec![value.clone(), text(piece.clone())]))
@@ -257,7 +258,7 @@ fn formatted(value: &Expr, pieces: &[(String, Shape)]) -> Expr {
     match joined {
         Some(joined) if pieces.len() == 1 => joined,
         Some(joined) => Expr::Nested(Box::new(joined)),
-        // Of an empty pattern it is NULL.
+        // For an empty pattern the result is NULL.
         None => {
             let empty = text(String::new());
             call("nullif", vec![call("to_char", vec![value.clone(), empty.clone()]), empty])

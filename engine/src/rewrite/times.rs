@@ -1,18 +1,18 @@
-//! How fine is a TIMESTAMP, and how is an INTERVAL written?
+//! The precision of TIMESTAMP, and the notation of INTERVAL.
 //!
-//! Timestamps have microseconds, as in PostgreSQL. DataFusion's have nanoseconds, in which only the
-//! years 1677 to 2262 fit. It knows no intervals such as `1 day 02:03:04`.
+//! Timestamps have microseconds, as in PostgreSQL. DataFusion's have nanoseconds, which only hold
+//! the years 1677 to 2262. It does not know intervals such as `1 day 02:03:04`.
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Interval, TypedString};
 
 use super::{text, text_of};
 use crate::time_texts;
 
-/// The digits of microseconds.
+/// The number of digits of microseconds.
 const MICROSECONDS: u64 = 6;
 
-/// Makes microseconds of timestamps that do not say how fine they are, and hours, minutes and
-/// seconds of times in intervals.
+/// Gives timestamps without a precision microseconds, and splits times in intervals into hours,
+/// minutes and seconds.
 pub(super) fn rewrite(expression: &mut Expr) {
     if let Expr::Interval(Interval { value, leading_field: None, .. }) = expression
         && let Some(written) = text_of(value).and_then(time_texts::interval)

@@ -1,16 +1,16 @@
-//! How many times are the rows of a chain of UNIONs compared?
+//! Removes duplicates once for a chain of UNIONs.
 //!
-//! Once: `a UNION b UNION c` is `a UNION ALL b UNION c`. DataFusion 55.2 would group the rows at
+//! `a UNION b UNION c` becomes `a UNION ALL b UNION c`. DataFusion 55.2 would group the rows at
 //! each link of the chain.
 
 use datafusion::sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier};
 
-/// Leaves out every comparison of rows that are compared afterwards.
+/// Makes a UNION a UNION ALL if its rows are compared afterwards anyway.
 pub(super) fn rewrite(body: &mut SetExpr) {
     leave_out(body, false);
 }
 
-/// The same of a part of the chain. Long chains are balanced trees by now, and others are short.
+/// The same for a part of the chain. Long chains are balanced trees by now, and others are short.
 fn leave_out(part: &mut SetExpr, is_compared: bool) {
     let SetExpr::SetOperation { op: SetOperator::Union, set_quantifier, left, right } = part else { return };
     let is_distinct = match set_quantifier {

@@ -1,14 +1,13 @@
-//! Which columns has a join with USING?
+//! The columns of a join with USING.
 //!
-//! The columns that are named come out once, first, with the value of the side that has one; then
-//! the others of both sides (SQL:2016 7.10). DataFusion 55.2 keeps the columns of both sides and
-//! takes the left one for both. Here each such join becomes the last one of a nested join with a
-//! mark, which [`MergedColumns`](crate::rules::MergedColumns) plans.
+//! The named columns come once, first, with the value of the side that has one; then the other
+//! columns of both sides (SQL:2016 7.10). DataFusion 55.2 keeps the columns of both sides and takes
+//! the left one for both. Here each such join becomes the last one of a nested join with a mark,
+//! which [`MergedColumns`](crate::rules::MergedColumns) plans.
 //!
 //! ```text
-//! a LEFT JOIN b USING (id)        -> (a LEFT JOIN b USING (id)) AS mark     columns: a.id, the
-//! rest of a, the rest of b b.id, which is another value    -> "id of b", a column that the mark
-//! asks for and `*` does not show
+//! a LEFT JOIN b USING (id)   -> (a LEFT JOIN b USING (id)) AS mark   columns: a.id, the rest of a, the rest of b
+//! b.id, which is another value -> "id of b", a column that the mark asks for and `*` does not show
 //! ```
 
 use crate::visitors::visit_mut;
@@ -23,11 +22,11 @@ use datafusion::sql::sqlparser::ast::{
 use super::refuse;
 use crate::error::EngineError;
 
-/// The alias of a nested join whose last join merges columns. Its columns are those that are wanted
-/// besides.
+/// The alias of a nested join whose last join merges columns. The alias's columns are the
+/// additional columns that are wanted.
 pub(crate) const MARK: &str = "join that merges columns";
 
-/// The name of a column of a table that is not merged into the one that stands for it.
+/// The name of a table's own column, where a merged column has taken its place.
 pub(crate) fn own_column(table: &str, column: &str) -> String {
     format!("{column} of {table}")
 }
@@ -59,8 +58,8 @@ pub(super) fn rewrite(select: &mut Select, order_by: Option<&mut OrderBy>) -> Re
     Ok(())
 }
 
-/// DataFusion's own joins, where they give the right values: `t.*` has the table's columns, merged
-/// or not.
+/// Keeps DataFusion's own joins where they give the right values: `t.*` has the table's columns,
+/// merged or not.
 fn keep_for_wildcards(select: &Select) -> Result<(), Box<EngineError>> {
     let has_all = select.projection.iter().any(|item| matches!(item, SelectItem::Wildcard(_)));
     let joins = select.from.iter().flat_map(|table| &table.joins);
@@ -73,7 +72,7 @@ fn keep_for_wildcards(select: &Select) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// Whether the left column is the merged one.
+/// Whether the merged column is the left one.
 fn keeps_left(join: &Join) -> bool {
     match kind(&join.join_operator) {
         Some(Kind::Left | Kind::Inner) | None => true,
@@ -108,7 +107,7 @@ fn kind(operator: &JoinOperator) -> Option<Kind> {
     })
 }
 
-/// What a join is by, if it merges columns.
+/// The constraint of a join that merges columns.
 fn constraint(join: &Join) -> Option<&JoinConstraint> {
     let (JoinOperator::Join(constraint)
     | JoinOperator::Inner(constraint)
@@ -140,7 +139,7 @@ fn nothing() -> TableWithJoins {
     TableWithJoins { relation, joins: Vec::new() }
 }
 
-/// Makes each join that merges columns the last of a nested join, within a nested join too.
+/// Makes each join that merges columns the last one of a nested join, also inside nested joins.
 fn marked(table: TableWithJoins, own: &mut OwnColumns) -> (TableWithJoins, BTreeSet<String>) {
     let (relation, mut tables) = within(table.relation, own);
     let mut nested = TableWithJoins { relation, joins: Vec::new() };
@@ -152,7 +151,7 @@ fn marked(table: TableWithJoins, own: &mut OwnColumns) -> (TableWithJoins, BTree
             own.merge(by, kind(&join.join_operator), &tables, &right);
         }
         tables.extend(right);
-        // DataFusion plans those with what they see of the tables before them, and takes the left
+        // DataFusion plans lateral joins together with the tables before them, and takes the left
         // column.
         let is_kept = is_lateral(&join.relation) && keeps_left(&join);
         let is_merging = constraint(&join).is_some() && !is_kept;
@@ -171,8 +170,7 @@ fn marked(table: TableWithJoins, own: &mut OwnColumns) -> (TableWithJoins, BTree
     (nested, tables)
 }
 
-/// A table, in which joins are marked if it is a nested join, and the names by which its columns
-/// are qualified.
+/// A table, with marked joins if it is a nested join, and the names that qualify its columns.
 fn within(factor: TableFactor, own: &mut OwnColumns) -> (TableFactor, BTreeSet<String>) {
     match factor {
         TableFactor::NestedJoin { table_with_joins, alias: None } => {
@@ -180,7 +178,7 @@ fn within(factor: TableFactor, own: &mut OwnColumns) -> (TableFactor, BTreeSet<S
             (TableFactor::NestedJoin { table_with_joins: Box::new(nested), alias: None }, tables)
         }
         TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } => {
-            // From outside only the alias is seen.
+            // From outside only the alias is visible.
             let (nested, _) = marked(*table_with_joins, &mut OwnColumns::default());
             let tables = BTreeSet::from([normal(&alias.name)]);
             (TableFactor::NestedJoin { table_with_joins: Box::new(nested), alias: Some(alias) }, tables)
@@ -192,7 +190,7 @@ fn within(factor: TableFactor, own: &mut OwnColumns) -> (TableFactor, BTreeSet<S
     }
 }
 
-/// Says to all marked joins which columns are wanted besides.
+/// Tells all marked joins which additional columns are wanted.
 fn ask_for(table: &mut TableWithJoins, wanted: &BTreeSet<String>) {
     let joined = table.joins.iter_mut().map(|join| &mut join.relation);
     for factor in std::iter::once(&mut table.relation).chain(joined) {
@@ -212,7 +210,7 @@ fn column_of(name: &str) -> TableAliasColumnDef {
     TableAliasColumnDef { name: Ident::with_quote('"', name), data_type: None }
 }
 
-/// Leaves columns that are wanted besides out of `*`.
+/// Leaves additional columns out of `*`.
 fn leave_out(item: &mut SelectItem, wanted: &BTreeSet<String>) {
     let SelectItem::Wildcard(options) = item else { return };
     let mut names = wanted.iter().map(|name| Ident::with_quote('"', name));
@@ -231,7 +229,7 @@ fn leave_out(item: &mut SelectItem, wanted: &BTreeSet<String>) {
     }
 }
 
-/// The name by which columns of a table are qualified.
+/// The name that qualifies the columns of a table.
 fn name_of(table: &TableFactor) -> Option<String> {
     match table {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
@@ -242,27 +240,27 @@ fn name_of(table: &TableFactor) -> Option<String> {
     }
 }
 
-/// As DataFusion has it: letters that are not quoted are small ones.
+/// The form in which DataFusion looks it up: lower case unless it is quoted.
 fn normal(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
-/// Columns of tables for which a merged one stands that may have another value.
+/// Columns of tables that a merged column stands for, although they may have another value.
 #[derive(Default)]
 pub(super) struct OwnColumns {
-    /// Table and column.
+    /// The merged columns: table and column.
     merged: BTreeSet<(String, String)>,
-    /// Tables whose columns may be merged, whatever their names.
+    /// Tables of NATURAL joins: any of their columns may be merged.
     natural: BTreeSet<String>,
-    /// The names of those that the statement names.
+    /// The names of those own columns that the statement uses.
     wanted: BTreeSet<String>,
-    /// Of each query within the SELECT that we are in, the tables that it has itself.
+    /// For each query nested in the SELECT that is being visited: the tables of its own.
     within: Vec<BTreeSet<String>>,
 }
 
 impl OwnColumns {
-    /// Notes what a join merges. Which columns NATURAL merges is not known here: all of its tables'
-    /// are asked for.
+    /// Notes which columns a join merges. For NATURAL they are not known here, so all columns of
+    /// its tables are noted.
     fn merge(
         &mut self,
         by: &JoinConstraint,
@@ -292,7 +290,7 @@ impl OwnColumns {
         }
     }
 
-    /// In the condition of a join, which sees what was merged before.
+    /// Renames own columns in the condition of a join, which sees the columns merged before it.
     fn rename_here(&mut self, operator: &mut JoinOperator) {
         let renamed: ControlFlow<Box<EngineError>> = visit_mut(operator, self);
         debug_assert!(renamed.is_continue(), "renaming refuses nothing");
@@ -344,7 +342,7 @@ impl VisitorMut for OwnColumns {
 }
 
 impl OwnColumns {
-    /// The table and name of a column for which a merged one may stand.
+    /// The table and name of a column that a merged column may stand for.
     fn merged_column(&self, expression: &Expr) -> Option<(String, String)> {
         let Expr::CompoundIdentifier(parts) = expression else { return None };
         let [.., table, column] = parts.as_slice() else { return None };

@@ -1,6 +1,5 @@
-//! What are VALUES with a subquery in them?
-//!
-//! `SELECT ... UNION ALL SELECT ...`: DataFusion has an internal error for VALUES.
+//! VALUES with subqueries become `SELECT ... UNION ALL SELECT ...`: DataFusion has an internal
+//! error for them.
 
 use crate::visitors::visit;
 use std::ops::ControlFlow;
@@ -13,10 +12,10 @@ use datafusion::sql::sqlparser::ast::{
 use super::refuse;
 use crate::error::EngineError;
 
-/// The rows that are written as SELECT; each is one level deeper.
+/// The maximum rows that are written as SELECT; each is one level deeper.
 const ROWS_MAX: usize = 100;
 
-/// Writes the VALUES of a query as SELECT if they have a subquery.
+/// Replaces the VALUES of a query by SELECTs if they have a subquery.
 pub(super) fn rewrite(body: &mut SetExpr) -> Result<(), Box<EngineError>> {
     if let SetExpr::SetOperation { left, right, .. } = body {
         rewrite(left)?;
@@ -45,7 +44,7 @@ pub(super) fn rewrite(body: &mut SetExpr) -> Result<(), Box<EngineError>> {
     Ok(())
 }
 
-/// Finds a query.
+/// Finds out whether there is a query.
 struct Subqueries;
 
 impl Visitor for Subqueries {
@@ -56,7 +55,7 @@ impl Visitor for Subqueries {
     }
 }
 
-/// A row with the names that columns of VALUES have.
+/// A row as a SELECT, with the column names of VALUES.
 fn select(row: &[Expr]) -> Select {
     let column = |(at, expr): (usize, &Expr)| SelectItem::ExprWithAlias {
         expr: expr.clone(),

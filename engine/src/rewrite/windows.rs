@@ -1,7 +1,7 @@
-//! Which window is `OVER (w ORDER BY x)`?
+//! Windows that extend a named window, such as `OVER (w ORDER BY x)`.
 //!
-//! The one that WINDOW defines as w, with what is written besides (PostgreSQL's rules, which are
-//! those of SQL:2016 7.15). DataFusion leaves out the name within the parentheses.
+//! The window is the one that WINDOW defines as w, with the additional clauses (PostgreSQL's rules,
+//! which are those of SQL:2016 7.15). DataFusion ignores the name within the parentheses.
 
 use crate::visitors::visit_mut;
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::{Flow, normal, own_expressions};
 use crate::error::EngineError;
 
-/// Writes the windows of a query's SELECTs, but not of queries within them, where they are used.
+/// Completes the windows of a query's SELECTs, but not those of nested queries.
 pub(super) fn rewrite(body: &mut SetExpr, order_by: Option<&mut OrderBy>) -> Result<(), Box<EngineError>> {
     match body {
         SetExpr::Select(select) => of_select(select, order_by),
@@ -40,7 +40,7 @@ fn of_select(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<(), 
     }
 }
 
-/// Refuses windows where rows are chosen or grouped: they are computed after that.
+/// Refuses windows where rows are filtered or grouped: windows are computed after that.
 pub(super) fn check_places(select: &Select) -> Result<(), Box<EngineError>> {
     let within = |clause: &str, found: bool| {
         let message =
@@ -59,12 +59,12 @@ pub(super) fn check_places(select: &Select) -> Result<(), Box<EngineError>> {
 #[derive(Default)]
 struct Resolver {
     windows: Vec<(String, WindowSpec)>,
-    /// How many queries within the SELECT are being visited.
+    /// How many nested queries are being visited.
     depth: usize,
 }
 
 impl Resolver {
-    /// One window may use those that are defined before it.
+    /// A window may use those that are defined before it.
     fn define(&mut self, name: &Ident, window: NamedWindowExpr) -> Result<(), Box<EngineError>> {
         if self.windows.iter().any(|(defined, _)| *defined == normal(name)) {
             return Err(wrong(&format!("window {name} is defined more than once")));
@@ -88,7 +88,7 @@ impl Resolver {
         })
     }
 
-    /// Gives a window what it takes from the one that it names.
+    /// Adds to a window what it inherits from the window that it names.
     fn complete(&self, window: &mut WindowSpec) -> Result<(), Box<EngineError>> {
         let Some(name) = window.window_name.take() else { return Ok(()) };
         let named = self.named(&name)?;

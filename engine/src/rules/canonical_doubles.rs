@@ -1,10 +1,11 @@
-//! Where do NaN with a sign come from, and who tells the two zeros apart?
+//! Keeps one NaN and, where it matters, one zero among doubles.
 //!
-//! - Arithmetic, functions and casts of texts make NaN: these keep one. What is stored has one.
+//! - Arithmetic, functions and casts of texts make NaN with and without a sign: they get one NaN.
+//!   Stored values have one already.
 //! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits:
-//!   they get one zero, too.
+//!   they also get one zero.
 //!
-//! Names of columns that come out stay as the user wrote them.
+//! Names of result columns stay as the user wrote them.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use datafusion::{
 
 use crate::functions::{ONE_NAN, canonical, of_double, one_nan};
 
-/// Makes doubles canonical.
+/// The rule that makes doubles canonical.
 #[derive(Debug)]
 pub(crate) struct CanonicalDoubles {
     one_nan: Arc<ScalarUDF>,
@@ -71,7 +72,7 @@ impl CanonicalDoubles {
     fn rewritten(&self, expression: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         expression.transform_down(|expression| {
             Ok(match expression {
-                // What is within needs no more: a NaN stays one.
+                // The expression inside needs no function of its own: a NaN stays one.
                 made if makes_doubles(&made, schema) => {
                     let (data_type, one_nan) =
                         (made.get_type(schema)?, of_double(&self.one_nan, made.clone(), schema));
@@ -110,20 +111,20 @@ impl CanonicalDoubles {
         })
     }
 
-    /// Rows with equal zeros are in the order of the keys that follow.
+    /// Rows with equal zeros are ordered by the keys that follow.
     fn sorted(&self, mut sort: Sort) -> Transformed<LogicalPlan> {
         let changed = self.keys(&mut sort.expr, sort.input.schema());
         Transformed::new_transformed(LogicalPlan::Sort(sort), changed)
     }
 
-    /// Likewise of `DISTINCT ON`, which keeps the first of them.
+    /// The same for `DISTINCT ON`, which keeps the first of them.
     fn first_of(&self, mut distinct: DistinctOn) -> Transformed<LogicalPlan> {
         let schema = Arc::clone(distinct.input.schema());
         let changed = distinct.sort_expr.as_mut().is_some_and(|keys| self.keys(keys, &schema));
         Transformed::new_transformed(LogicalPlan::Distinct(Distinct::On(distinct)), changed)
     }
 
-    /// All keys but the last, behind which nothing follows.
+    /// Makes all keys canonical except the last one, which no key follows.
     fn keys(&self, keys: &mut [SortExpr], schema: &DFSchema) -> bool {
         let (mut changed, last) = (false, keys.len().saturating_sub(1));
         for key in &mut keys[..last] {
@@ -159,7 +160,7 @@ impl CanonicalDoubles {
     }
 }
 
-/// Whether a NaN with a sign may come out of this, or whatever the rule has not seen yet.
+/// Whether the result may be a NaN with a sign, or anything that the rule has not visited yet.
 fn makes_doubles(expression: &Expr, schema: &DFSchema) -> bool {
     let is_double = || expression.get_type(schema).is_ok_and(|found| found.is_floating());
     match expression {

@@ -1,9 +1,9 @@
-//! Where are integers computed with?
+//! Makes overflow of integer arithmetic an error.
 //!
-//! There a function of ours takes the place of DataFusion's operator, which wraps. Integers without
-//! a sign, such as `row_number()`, become bigint before: their differences may be negative.
+//! A function of ours takes the place of DataFusion's operators, which wrap. Unsigned integers,
+//! such as `row_number()`, become bigint before: their differences may be negative.
 //!
-//! Names of columns that come out stay as the user wrote them.
+//! Names of result columns stay as the user wrote them.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use datafusion::{
 use super::expressions::rewritten;
 use crate::functions::{Checked, checked_functions};
 
-/// How deep arithmetic may be within CASE and functions: some seconds.
+/// How deep arithmetic may nest in CASE and functions: that takes some seconds.
 const NESTING_MAX: usize = 22;
 const CASE_WEIGHT: usize = 2;
 const FUNCTION_WEIGHT: usize = 3;
 
-/// Checks arithmetic of integers.
+/// The rule that checks arithmetic of integers.
 #[derive(Debug)]
 pub(crate) struct CheckedIntegers {
     functions: [(Checked, Arc<ScalarUDF>); 4],
@@ -89,8 +89,8 @@ impl CheckedIntegers {
     }
 }
 
-/// DataFusion asks for the type of a function's arguments twice at each level at which it is within
-/// CASE or another function: refuses what would take minutes.
+/// Refuses nesting whose planning would take minutes: DataFusion asks for the type of a function's
+/// arguments twice at each level of CASE or another function.
 fn check_nesting(expression: &Expr) -> Result<()> {
     match nesting(expression, false)? {
         Some(weight) if weight > NESTING_MAX => plan_err!(
@@ -102,8 +102,8 @@ fn check_nesting(expression: &Expr) -> Result<()> {
     }
 }
 
-/// The weight of CASE and functions that arithmetic is within; `None` without arithmetic. Of those
-/// right within each other one counts.
+/// How deep arithmetic nests in CASE and functions; `None` without arithmetic. Directly nested ones
+/// count once.
 fn nesting(expression: &Expr, is_within: bool) -> Result<Option<usize>> {
     let is_arithmetic = match expression {
         Expr::BinaryExpr(binary) => Checked::of(binary.op).is_some(),
@@ -127,7 +127,7 @@ fn nesting(expression: &Expr, is_within: bool) -> Result<Option<usize>> {
     })
 }
 
-/// The type of what two integers become; `None` of other operands.
+/// The result type of an operation on two integers; `None` for other operands.
 fn integers(left: &Expr, right: &Expr, op: Operator, schema: &DFSchema) -> Option<DataType> {
     let (left, right) = (left.get_type(schema).ok()?, right.get_type(schema).ok()?);
     // The difference of two dates is an integer, too.
@@ -135,7 +135,7 @@ fn integers(left: &Expr, right: &Expr, op: Operator, schema: &DFSchema) -> Optio
         return None;
     }
     let result = if left.is_unsigned_integer() || right.is_unsigned_integer() {
-        // With a bigint they would become a decimal.
+        // Together with a bigint DataFusion would make it a decimal.
         DataType::UInt64
     } else {
         BinaryTypeCoercer::new(&left, &op, &right).get_result_type().ok()?
@@ -143,7 +143,7 @@ fn integers(left: &Expr, right: &Expr, op: Operator, schema: &DFSchema) -> Optio
     result.is_integer().then_some(result)
 }
 
-/// The operand as a bigint, if integers without a sign are computed with.
+/// The operand as a bigint, if the operation is on unsigned integers.
 fn signed(operand: Expr, result: &DataType) -> Expr {
     if result.is_unsigned_integer() {
         Expr::Cast(Cast::new(Box::new(operand), DataType::Int64))

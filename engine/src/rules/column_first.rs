@@ -1,9 +1,9 @@
-//! On which side of an equation of a filter does a column stand?
+//! Puts the column of an equation in a filter on the left side.
 //!
-//! On the left. `DataFusion` 55.2 takes the left side of a filter's equation for the name of both:
-//! with `f(x) = x` it calls `x` `f(x)`, that again `f(f(x))`, and no longer sees that rows it has
-//! sorted by `x` are. It refused such plans where a scan had taken a projection in, because nothing
-//! but the filter then stands below the sort.
+//! `DataFusion` 55.2 takes the left side of a filter's equation for the name of both: with
+//! `f(x) = x` it calls `x` `f(x)`, that again `f(f(x))`, and no longer sees that rows sorted by `x`
+//! are sorted by it. It refused such plans where a scan had taken a projection in, because then
+//! only the filter is below the sort.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{
@@ -16,7 +16,7 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 
-/// Turns `f(x) = y` round in filters.
+/// The rule that turns `f(x) = y` around in filters.
 #[derive(Debug)]
 pub(crate) struct ColumnFirst;
 

@@ -1,4 +1,4 @@
-//! Which parts of a plan are computed once and read several times?
+//! Computes parts of a plan once that the plan reads several times.
 //!
 //! ```text
 //! JoinExec                                 JoinExec
@@ -10,14 +10,14 @@
 //! ```
 //!
 //! A view or a common table expression that a statement names twice is planned twice. Where it
-//! groups rows, little comes out of much: it is computed once, and kept. So are rows that might be
-//! others the second time ([`SharedRowsExec`]).
+//! groups rows, its result is much smaller than its input: it is computed once, and kept. So are
+//! rows that might differ the second time ([`SharedRowsExec`]).
 //!
 //! Invariants
-//! - Two parts are the same only if every operator of them is one that is known here and equals the
-//!   other's in all that it does.
+//! - Two parts are the same only if this rule knows every operator of them, and each does exactly
+//!   what its counterpart does.
 //! - Nothing that a join or a top-k narrows is shared, and no volatile function.
-//! - The rule is the last: operators above and below are as they will run.
+//! - The rule runs last: operators above and below are as they will run.
 
 use crate::exec::{ScanExec, SharedExec, SharedRowsExec};
 use crate::visitors::Tree;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 const ANEW: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
 
-/// Has equal aggregations computed once.
+/// The rule by which equal aggregations are computed once.
 #[derive(Debug)]
 pub(crate) struct CommonAggregateRule;
 
@@ -75,14 +75,14 @@ impl PhysicalOptimizerRule for CommonAggregateRule {
 }
 
 struct Sharing {
-    /// Those of the whole plan that may be shared.
+    /// The aggregations of the whole plan that may be shared.
     aggregates: Vec<Arc<dyn ExecutionPlan>>,
-    /// Each part that is shared, as it was, and a reader of its result.
+    /// Each shared part in its original form, and a reader of its result.
     results: Vec<(Arc<dyn ExecutionPlan>, SharedExec)>,
 }
 
 impl Sharing {
-    /// The plan with readers in place of what is shared.
+    /// The plan with readers in place of shared parts.
     fn share(&mut self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|plan| {
             let rows = plan.downcast_ref::<SharedRowsExec>();
@@ -110,7 +110,7 @@ impl Sharing {
         .data()
     }
 
-    /// An aggregation whose own parts are not shared again, but for rows that have to be.
+    /// An aggregation whose own parts are not shared, except rows that must be.
     fn with_shared_children(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         plan.apply(|part| {
             self.aggregates.retain(|aggregate| !is_same(aggregate, part) || is_same(aggregate, plan));
@@ -122,7 +122,7 @@ impl Sharing {
     }
 }
 
-/// Whether both give the same rows for certain.
+/// Whether both certainly return the same rows.
 fn is_same(one: &Arc<dyn ExecutionPlan>, two: &Arc<dyn ExecutionPlan>) -> bool {
     if let Some((one, two)) = both::<SharedRowsExec>(one.as_ref(), two.as_ref()) {
         return one.number() == two.number();
@@ -152,7 +152,7 @@ fn is_same_operator(one: &dyn ExecutionPlan, two: &dyn ExecutionPlan) -> bool {
     }
 }
 
-/// Both as `T`, or neither.
+/// Both as `T`, or `None` if one is not.
 fn both<'p, T: ExecutionPlan>(
     one: &'p dyn ExecutionPlan,
     two: &'p dyn ExecutionPlan,
@@ -161,7 +161,7 @@ fn both<'p, T: ExecutionPlan>(
 }
 
 fn is_same_aggregate(one: &AggregateExec, two: &AggregateExec) -> bool {
-    // Equality of `AggregateFunctionExpr` leaves these out.
+    // The equality of `AggregateFunctionExpr` does not compare these.
     let rest = |function: &AggregateFunctionExpr| (function.is_distinct(), function.ignore_nulls());
     let is_plain = |aggregate: &AggregateExec| {
         let arguments = aggregate.aggr_expr().iter().flat_map(|function| function.expressions());

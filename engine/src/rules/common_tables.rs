@@ -1,7 +1,7 @@
-//! How often is a query of WITH computed that a statement uses several times?
+//! Decides how often a WITH query is computed that a statement uses several times.
 //!
-//! Once where it might give other rows the second time (LIMIT, windows, sums of doubles,
-//! `random()`); else at each use, which then reads only what it needs.
+//! It is computed once if it might return other rows the second time (LIMIT, windows, sums of
+//! doubles, `random()`). Otherwise it is computed at each use, which then reads only what it needs.
 
 use crate::visitors::PlanTree;
 use std::{collections::HashMap, sync::Arc};
@@ -18,7 +18,7 @@ use datafusion::{
 
 use super::{decorrelate::is_always_same, shared_rows::SharedRows};
 
-/// Has queries of WITH computed once.
+/// The rule by which WITH queries are computed once where they must be.
 #[derive(Debug)]
 pub(crate) struct CommonTables;
 
@@ -57,7 +57,7 @@ impl AnalyzerRule for CommonTables {
     }
 }
 
-/// Which plan it is: the planner gives each use of a query of WITH the same one.
+/// Identifies a plan: the planner gives each use of a WITH query the same one.
 fn address(plan: &Arc<LogicalPlan>) -> usize {
     Arc::as_ptr(plan).addr()
 }
@@ -74,7 +74,7 @@ struct Named {
 }
 
 impl Uses {
-    /// Counts the uses of named plans, within each of them once.
+    /// Counts the uses of named plans. Each named plan is visited once.
     fn visit(&mut self, plan: &LogicalPlan) -> Result<()> {
         if let LogicalPlan::SubqueryAlias(alias) = plan {
             if let Some(named) = self.named.get_mut(&address(&alias.input)) {

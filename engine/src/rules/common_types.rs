@@ -1,13 +1,12 @@
-//! Of which type are values of different types compared, and which type has what is one of them?
+//! The common type of values of different types, where they are compared or one of them is chosen.
 //!
-//! - A double and a decimal are doubles. Constants such as `1.5` are decimals here (so that `0.06 +
-//!   0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of both:
-//!   1e20 would fail the query, and no zone map could help.
+//! - A double and a decimal are doubles. Constants such as `1.5` are decimals here (so that
+//!   `0.06 + 0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of
+//!   both: 1e20 would fail the query, and zone maps could not be used.
 //! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would
-//!   go through nanoseconds, in which only the years 1677 to 2262 fit. A constant text needs no
-//!   seconds.
+//!   use nanoseconds, which only hold the years 1677 to 2262. A constant text needs no seconds.
 //!
-//! An expression whose type cannot be told yet is left to DataFusion.
+//! An expression whose type is not known yet is left to DataFusion.
 
 use crate::visitors::PlanTree;
 use datafusion::{
@@ -34,10 +33,10 @@ use crate::{
 use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
-/// Functions whose value is one of their arguments.
+/// Functions whose result is one of their arguments.
 pub(super) const CHOICES: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
 
-/// Gives values of different types a common one.
+/// The rule that gives values of different types a common one.
 #[derive(Debug)]
 pub(crate) struct CommonTypes;
 
@@ -51,7 +50,7 @@ impl AnalyzerRule for CommonTypes {
         if !unified.transformed {
             return Ok(unified.data);
         }
-        // Those above see the types that came of it.
+        // The operators above see the new types.
         let above = |plan: LogicalPlan| plan.recompute_schema().map(Transformed::yes);
         unified.data.transform_queries_up(above).data()
     }
@@ -109,14 +108,14 @@ pub(super) fn is_comparison(op: Operator) -> bool {
     )
 }
 
-/// Whether numbers of different types get one. Functions see to that themselves.
+/// Whether numbers of different types get a common type. Functions do that themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbers {
     Unified,
     AsTheyAre,
 }
 
-/// As [`unify`], of values of which one is taken: text constants get the type of one beside them.
+/// As [`unify`], for values of which one is chosen: text constants take the type of another value.
 fn choose(mut values: Vec<&mut Expr>, numbers: Numbers, schema: &DFSchema) -> bool {
     let types = |values: &[&mut Expr]| -> Vec<DataType> {
         let values = values.iter().filter(|value| !is_text_constant(value));
@@ -148,8 +147,8 @@ fn choose(mut values: Vec<&mut Expr>, numbers: Numbers, schema: &DFSchema) -> bo
     unify(values, schema) || changed
 }
 
-/// The type of numbers of these types. DataFusion has decimals of 15 digits before the point for
-/// doubles beside decimals.
+/// The common type of numbers of these types. Beside decimals, DataFusion makes doubles decimals of
+/// 15 digits before the point.
 pub(super) fn common_number(types: &[DataType]) -> Option<DataType> {
     let is_mixed = types.iter().any(DataType::is_floating) && !types.iter().all(DataType::is_floating);
     if is_mixed { Some(DataType::Float64) } else { type_union_resolution(types) }
@@ -171,7 +170,8 @@ fn cast_value(value: Expr, to: &DataType) -> Expr {
     }
 }
 
-/// Gives expressions their common type, where that is ours to say; whether that changes one.
+/// Casts expressions to their common type, where this rule defines one. Returns whether that
+/// changes any of them.
 fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
     let mut parts: Vec<(&mut Expr, DataType)> = parts
         .into_iter()
@@ -185,7 +185,7 @@ fn unify<'a>(parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -
     } else if any(&is_time) {
         TIMESTAMP
     } else {
-        // DataFusion compares no text with these.
+        // DataFusion does not compare texts with these.
         let is_never_text = |found: &&DataType| {
             found.is_binary()
                 || matches!(
@@ -249,7 +249,8 @@ fn unified(union: Union) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
 }
 
-/// The type of a column that has text constants (`None`) in some inputs, and no texts in others.
+/// The type of a column that has text constants (`None`) in some inputs, and no texts in the
+/// others.
 fn beside_constants(types: &[Option<DataType>]) -> Option<DataType> {
     let told: Vec<DataType> = types.iter().flatten().cloned().collect();
     if told.len() == types.len() || told.is_empty() || told.iter().any(is_text) {
@@ -258,7 +259,7 @@ fn beside_constants(types: &[Option<DataType>]) -> Option<DataType> {
     type_union_resolution(&told)
 }
 
-/// The type of values of these types, where that is ours to say. Others are left as they are.
+/// The common type of values of these types, where this rule defines one. Others are left alone.
 fn common_type(types: &[DataType]) -> Option<DataType> {
     let any = |wanted: &dyn Fn(&DataType) -> bool| types.iter().any(wanted);
     if any(&DataType::is_floating) && any(&|data_type| data_type.is_decimal()) {
@@ -270,7 +271,7 @@ fn common_type(types: &[DataType]) -> Option<DataType> {
         .then_some(TIMESTAMP)
 }
 
-/// Writes a constant text so that arrow parses it as a time; whether that changes it.
+/// Rewrites a constant text so that arrow parses it as a time. Returns whether that changes it.
 fn complete(constant: &mut Expr, to: &DataType) -> bool {
     let Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) = constant else {
         return false;

@@ -1,7 +1,7 @@
-//! How many digits has a quotient of decimals?
+//! Quotients of decimals: twenty digits after the point, rounded.
 //!
-//! Twenty after the point, rounded. DataFusion's has four more than the dividend, and cuts: `2.0 /
-//! 3` was 0.66666. PostgreSQL has at least sixteen that count.
+//! DataFusion's have four more digits than the dividend and are truncated: `2.0 / 3` was 0.66666.
+//! PostgreSQL has at least sixteen significant digits.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType},
@@ -17,7 +17,7 @@ use datafusion::{
 /// Digits after the point of a quotient.
 const QUOTIENT_SCALE: i8 = 20;
 
-/// Plans `/` of decimals.
+/// The rule that plans `/` of decimals.
 #[derive(Debug)]
 pub(crate) struct DecimalDivision;
 
@@ -39,9 +39,10 @@ impl ExprPlanner for DecimalDivision {
         let wide = |operand: Expr, scale| {
             Expr::Cast(Cast::new(Box::new(operand), DataType::Decimal256(DECIMAL256_MAX_PRECISION, scale)))
         };
-        // With four digits more, cut; the last cast rounds.
+        // DataFusion's quotient has four more digits and is truncated; the last cast rounds it.
         let quotient = binary_expr(wide(binary.left, scale), Operator::Divide, wide(binary.right, of_right));
-        // A quotient may be as large as the dividend with the divisor's digits after the point.
+        // A quotient may need the digits of the dividend before the point and of the divisor after
+        // it.
         let room = i32::from(DECIMAL128_MAX_PRECISION) - i32::from(scale);
         let is_narrow = whole_digits(&left) + i32::from(of_right) <= room;
         let found = if is_narrow {

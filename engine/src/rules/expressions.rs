@@ -1,4 +1,4 @@
-//! How does a rule change the expressions of a whole plan?
+//! Rewrites the expressions of a whole plan.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{
@@ -10,8 +10,8 @@ use datafusion::{
     logical_expr::{Expr, LogicalPlan, expr_rewriter::NamePreserver, utils::merge_schema},
 };
 
-/// The plan with each expression and each part of one, innermost first, as `rewrite` makes it of
-/// the columns that it is over. Columns that come out keep their names.
+/// Applies `rewrite` to every expression of the plan and every part of one, innermost first, with
+/// the schema of its input. Names of output columns are kept.
 pub(super) fn rewritten(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Result<Transformed<Expr>>,
@@ -24,7 +24,7 @@ pub(super) fn rewritten(
             let rewritten = expression.transform_up(|expression| rewrite(expression, &schema))?;
             Ok(rewritten.update_data(|expression| name.restore(expression)))
         })?;
-        // Those above see the types that came of it.
+        // The operators above see the new types.
         if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     })
     .data()

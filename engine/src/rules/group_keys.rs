@@ -1,9 +1,9 @@
-//! Which columns does DataFusion 55.2 wrongly take for a key of groups?
+//! Corrects the columns that DataFusion 55.2 wrongly takes for a key of groups.
 //!
-//! Those that are a key of one side of a join: grouped by more columns than these, their values
-//! come several times. It leaves out DISTINCT, and columns to group by, that it has no need for
-//! then. It knows columns by their names, so that grouping by the same values under other names
-//! is safe.
+//! These are columns that are a key of one side of a join: grouped by more columns than these,
+//! their values come several times. DataFusion then leaves out DISTINCT and group columns that it
+//! thinks it does not need. It knows columns by their names, so grouping by the same values under
+//! other names is safe.
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 
-/// Groups rows of joins by columns that have names of their own.
+/// The rule that groups rows of joins by columns with names of their own.
 #[derive(Debug)]
 pub(crate) struct GroupKeys;
 
@@ -43,7 +43,7 @@ impl AnalyzerRule for GroupKeys {
     }
 }
 
-/// Whether a key of a part of the rows is among more columns to group by.
+/// Whether a key of one join side is among more group columns.
 fn has_wrong_key(aggregate: &Aggregate) -> bool {
     let input = aggregate.input.schema();
     let names = input.field_names();
@@ -56,7 +56,7 @@ fn has_wrong_key(aggregate: &Aggregate) -> bool {
     })
 }
 
-/// The aggregation by columns of other names, and its columns as they were.
+/// The aggregation by renamed columns, and its output columns under their former names.
 fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
     if !has_wrong_key(&aggregate) {
         return Ok(LogicalPlan::Aggregate(aggregate));

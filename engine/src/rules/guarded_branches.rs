@@ -1,8 +1,7 @@
-//! Which branch of a CASE is computed?
+//! Computes only the branch of a CASE that is taken.
 //!
-//! Only the one that is taken. DataFusion writes a CASE of booleans with AND and OR, whose sides
-//! are computed for all rows: `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays
-//! one.
+//! DataFusion writes a CASE of booleans with AND and OR, whose sides are computed for all rows:
+//! `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays one.
 
 use crate::visitors::Tree;
 use datafusion::{
@@ -15,7 +14,7 @@ use datafusion::{
 
 use super::expressions::rewritten;
 
-/// Keeps branches apart.
+/// The rule that keeps the branches of a CASE apart.
 #[derive(Debug)]
 pub(crate) struct GuardedBranches;
 
@@ -42,7 +41,7 @@ fn is_boolean(case: &Case, schema: &DFSchema) -> bool {
     types.any(|data_type| data_type == DataType::Boolean)
 }
 
-/// Whether some value can make a branch or a condition fail.
+/// Whether a branch or a condition fails for some values.
 fn may_fail(case: &Case) -> Result<bool> {
     let mut parts = case.when_then_expr.iter().flat_map(|(when, then)| [when, then]).chain(&case.else_expr);
     parts.try_fold(false, |found, part| Ok(found || part.exists(|part| Ok(is_fallible(part)))?))
@@ -61,7 +60,7 @@ fn is_fallible(part: &Expr) -> bool {
     }
 }
 
-/// The same over 1, 0 and NULL.
+/// The same CASE over 1, 0 and NULL.
 fn of_integers(mut case: Case) -> Expr {
     let branches = case.when_then_expr.iter_mut().map(|(_, then)| then).chain(&mut case.else_expr);
     for branch in branches {

@@ -1,8 +1,9 @@
-//! When is `x IN (subquery)` NULL?
+//! NULL in `x IN (subquery)`.
 //!
-//! When no row of the subquery equals x, and x or one of them is NULL; of an empty subquery it is
-//! false. DataFusion 55.2 knows this only of `x NOT IN` of a column x and an uncorrelated subquery,
-//! as a conjunct of a filter. Everywhere else this rule writes it with EXISTS, which is never NULL:
+//! The result is NULL when no row of the subquery equals x, and x or one of the rows is NULL; of an
+//! empty subquery it is false. DataFusion 55.2 does this right only for `x NOT IN` of a column x
+//! and an uncorrelated subquery, as a conjunct of a filter. Everywhere else this rule writes it
+//! with EXISTS, which is never NULL:
 //!
 //! ```text
 //! x IN q       CASE WHEN EXISTS (q where c = x) THEN true
@@ -34,7 +35,7 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 
-/// Writes IN of subqueries with EXISTS where DataFusion would take NULL for false.
+/// The rule that writes IN with EXISTS where DataFusion would take NULL for false.
 #[derive(Debug)]
 pub(crate) struct InSubqueries;
 
@@ -67,7 +68,7 @@ impl AnalyzerRule for InSubqueries {
     }
 }
 
-/// Whether a subquery is compared with something in this expression.
+/// Whether the expression compares something with a subquery.
 fn has_in(expression: &Expr) -> bool {
     let is_in = |part: &Expr| match part {
         Expr::InSubquery(_) | Expr::SetComparison(_) => true,
@@ -77,7 +78,7 @@ fn has_in(expression: &Expr) -> bool {
     expression.exists(|part| Ok(is_in(part))).unwrap_or(true)
 }
 
-/// A comparison with a subquery that is IN, however it was written.
+/// The comparison as IN, if it is equivalent to IN, however it was written.
 pub(super) fn as_in(expression: Expr) -> Result<Expr> {
     Ok(match expression {
         Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => match (op, quantifier) {
@@ -103,14 +104,14 @@ pub(super) fn as_in(expression: Expr) -> Result<Expr> {
 }
 
 struct Scope<'s> {
-    /// Of the rows that are filtered.
+    /// The schema of the rows that are filtered.
     schema: &'s DFSchema,
     names: &'s Cell<usize>,
 }
 
 impl Scope<'_> {
-    /// The condition, or its negation, where NULL is as good as false. A conjunct of a filter may
-    /// stay for DataFusion.
+    /// The condition, or its negation, in a place where NULL and false have the same effect. A
+    /// conjunct of a filter may be left to DataFusion.
     fn known(&self, condition: Expr, negated: bool, is_conjunct: bool) -> Result<Expr> {
         match as_in(condition)? {
             Expr::Not(inner) if has_in(&inner) => self.known(*inner, !negated, is_conjunct),
@@ -154,8 +155,8 @@ impl Scope<'_> {
         }
     }
 
-    /// With subqueries that count instead of EXISTS and IN, where rows come out and none are left
-    /// out: DataFusion knows those only in filters.
+    /// The expression with counting subqueries instead of EXISTS and IN, for places other than
+    /// filters: DataFusion knows EXISTS and IN only in filters.
     fn counted(&self, expression: Expr) -> Result<Transformed<Expr>> {
         let exact = expression.transform_up(|part| match as_in(part)? {
             Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
@@ -231,8 +232,8 @@ impl Scope<'_> {
         self.exists(subquery, |_| None, true)
     }
 
-    /// EXISTS of the subquery's rows of which this is true. One row is enough of those that are the
-    /// same for all rows outside.
+    /// EXISTS over the rows of the subquery for which the condition is true. Where those are the
+    /// same for all outer rows, one row is enough.
     fn exists(
         &self,
         subquery: &Subquery,
@@ -244,8 +245,7 @@ impl Scope<'_> {
         let [column] = columns.as_slice() else {
             return plan_err!("IN of a subquery of {} columns, expected one", columns.len());
         };
-        // A name that is no other column's: DataFusion renames columns of subqueries by their
-        // names.
+        // A unique name: DataFusion renames columns of subqueries by their names.
         self.names.set(self.names.get() + 1);
         if self.names.get() > SUBQUERY_COPIES_MAX {
             return plan_err!(
@@ -268,7 +268,7 @@ impl Scope<'_> {
         Ok(Expr::Exists(Exists { subquery, negated: false }))
     }
 
-    /// The value as the subquery sees it.
+    /// The value as an expression inside the subquery.
     fn outer(&self, value: &Expr) -> Result<Expr> {
         let is_odd = |part: &Expr| {
             matches!(

@@ -1,4 +1,4 @@
-//! How are intervals compared, what is a date plus an interval, and what are parts of times?
+//! Comparisons of intervals, dates plus intervals, and parts of times.
 //!
 //! - Intervals and differences of times are compared, and sorted, by their length.
 //! - A date plus an interval with a time of day is a timestamp. DataFusion keeps a date, and loses
@@ -26,7 +26,7 @@ use datafusion::{
 use super::{common_types, expressions::rewritten};
 use crate::functions::{date_part, interval_length};
 
-/// Compares intervals by their length.
+/// The rule that compares intervals by their length.
 #[derive(Debug)]
 pub(crate) struct Intervals {
     length: Arc<ScalarUDF>,
@@ -80,7 +80,7 @@ impl Intervals {
         if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
     }
 
-    /// Takes the lengths of what is compared; whether there is an interval.
+    /// Replaces compared values by their lengths. Returns whether there is an interval among them.
     fn measured<'a>(&self, parts: impl IntoIterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
         let parts: Vec<&mut Expr> = parts.into_iter().collect();
         let types: Vec<Option<DataType>> = parts.iter().map(|part| part.get_type(schema).ok()).collect();
@@ -111,7 +111,7 @@ impl Intervals {
     }
 }
 
-/// Makes a timestamp of a date to which a time of day may be added; whether it is one.
+/// Casts a date to a timestamp if a time of day may be added to it. Returns whether it did.
 fn with_time(date: &mut Expr, interval: &Expr, schema: &DFSchema) -> bool {
     let types = (date.get_type(schema), interval.get_type(schema));
     let (Ok(DataType::Date32), Ok(DataType::Interval(_))) = types else { return false };
@@ -123,7 +123,7 @@ fn with_time(date: &mut Expr, interval: &Expr, schema: &DFSchema) -> bool {
     true
 }
 
-/// Whether it is a constant without a time of day.
+/// Whether the interval is a constant without a time of day.
 fn is_of_days(interval: &Expr) -> bool {
     match interval {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _) => interval.nanoseconds == 0,

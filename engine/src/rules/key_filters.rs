@@ -1,4 +1,5 @@
-//! Whose keys and thresholds do the dynamic filters stand for that reached scans?
+//! Connects the dynamic filters that reached scans with the joins and top-k operators they come
+//! from.
 //!
 //! ```text
 //! HashJoinExec                     HashJoinExec
@@ -11,12 +12,12 @@
 //!
 //! Invariants
 //! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns
-//!   that its operator compares (`lineage`). Of a join of several keys whose filter reached none,
-//!   because they are of several tables, each key narrows the scan that it comes from.
+//!   that its operator compares (`lineage`). If the filter of a join of several keys reached no
+//!   scan, because the keys are of several tables, each key narrows the scan that it comes from.
 //! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
 //! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table,
-//!   or of any if the build side is of small tables alone. Such a build side ends soon: scans wait
-//!   for its keys, so that one small table narrows the next.
+//!   or of any table if the build side has small tables only. Such a build side ends soon: scans
+//!   wait for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};
 use crate::visitors::Tree;
@@ -39,14 +40,14 @@ use datafusion::{
 use rackscan_format::ids::ColumnId;
 use std::sync::Arc;
 
-/// Puts taps below hash joins, and tells scans whose filters are meant for them.
+/// The rule that puts taps below hash joins, and tells scans which filters are meant for them.
 #[derive(Debug)]
 pub(crate) struct KeyFilterRule {
     rows_min: u64,
 }
 
 impl KeyFilterRule {
-    /// Narrows scans of tables of at least `rows_min` rows.
+    /// Narrows scans of tables with at least `rows_min` rows.
     pub(crate) fn new(rows_min: u64) -> Self {
         Self { rows_min }
     }
@@ -69,7 +70,7 @@ impl KeyFilterRule {
         Ok(Transformed::no(plan))
     }
 
-    /// The scans whose own columns `filter`, over the rows of `plan`, is about.
+    /// The scans for whose own columns `filter`, over the rows of `plan`, is meant.
     fn meant<'p>(
         &self,
         plan: &'p Arc<dyn ExecutionPlan>,
@@ -122,11 +123,11 @@ impl KeyFilterRule {
     }
 }
 
-/// Where the keys of a join come from, each by itself, with its position: the columns of scans that
-/// are worth narrowing. `DataFusion` makes one filter of all keys, which reaches no scan if they
-/// are of several tables.
+/// The scan columns from which the keys of a join come, each key by itself with its position; only
+/// scans that are worth narrowing. `DataFusion` makes one filter of all keys, which reaches no scan
+/// if they are of several tables.
 fn key_columns(join: &HashJoinExec, rows_min: u64) -> Vec<(usize, &ScanExec, ColumnId)> {
-    // Rows of the right side without a partner come out of no other joins than these.
+    // Only these joins drop rows of the right side without a partner.
     let throws_away = matches!(join.join_type(), JoinType::Inner | JoinType::LeftSemi | JoinType::RightSemi);
     if !throws_away || join.on().len() < 2 {
         return Vec::new();

@@ -1,13 +1,14 @@
-//! Which columns of which scans is a column of a plan?
+//! Traces a column of a plan to the scan columns it comes from.
 //!
 //! DataFusion passes dynamic filters from node to node by the names of columns, and above a join
-//! two columns may have one name. Here the way down is followed by positions, through nodes whose
-//! columns are known; a filter that arrived at another column is not used.
+//! two columns may have one name. Here columns are traced by position, through nodes whose columns
+//! are known; a filter that arrived at another column is not used.
 //!
 //! Invariants
 //! - Every value of a traced column is a value of the scan's column in a row that became this one;
 //!   in a semi join, also of the column that it equals.
-//! - No node on the way takes only the first rows: others would come in their place.
+//! - No node between them keeps only the first rows: narrowing would let other rows take their
+//!   place.
 
 use crate::{exec::ScanExec, runtime_filter::KeyTapExec};
 use datafusion::{
@@ -27,15 +28,15 @@ use datafusion::{
 };
 use std::sync::Arc;
 
-/// A column that a scan puts out.
+/// An output column of a scan: the scan and the position.
 pub(super) type Origin<'p> = (&'p ScanExec, usize);
 
-/// The position of a column, if the expression is nothing else.
+/// The position of the column that the expression is, if it is just a column.
 pub(super) fn position(expression: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     expression.downcast_ref::<Column>().map(Column::index)
 }
 
-/// The columns of scans that the column at `index` of `plan` is.
+/// The scan columns that the column at `index` of `plan` is.
 pub(super) fn origins(plan: &Arc<dyn ExecutionPlan>, index: usize) -> Vec<Origin<'_>> {
     if let Some(scan) = plan.downcast_ref::<ScanExec>() {
         return vec![(scan, index)];

@@ -1,6 +1,7 @@
-//! How many rows is a LIMIT or an OFFSET that is an expression?
+//! LIMIT and OFFSET by an expression.
 //!
-//! The nearest integer of its value, which is computed here: DataFusion 55.2 has integers alone.
+//! The number of rows is the nearest integer of its value, which is computed here: DataFusion 55.2
+//! takes only integers.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{
@@ -16,7 +17,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-/// Computes the number of rows.
+/// The rule that computes numbers of rows.
 #[derive(Debug)]
 pub(crate) struct LiteralLimits;
 

@@ -1,9 +1,9 @@
-//! How is a join with USING or NATURAL planned?
+//! Plans joins with USING or NATURAL.
 //!
-//! As one by an equation, and a projection in which each merged column comes once, from the side
-//! whose rows always come out. The merged column keeps that side's qualifier, or has one of its own
-//! where either side's rows come out: DataFusion takes columns without one for ambiguous beside
-//! others of their name. [`crate::rewrite`] marks the joins.
+//! Such a join becomes one with an equation, and a projection in which each merged column comes
+//! once, from the side whose rows always come out. The merged column keeps that side's qualifier,
+//! or gets one of its own where either side's rows come out: DataFusion takes columns without a
+//! qualifier for ambiguous beside others of their name. [`crate::rewrite`] marks the joins.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use datafusion::{
 
 use crate::rewrite::{MARK, own_column};
 
-/// The qualifier of columns that are merged of two sides: no table has the name.
+/// The qualifier of columns that are merged from both sides. No table has this name.
 const MERGED: &str = "merged columns";
 
-/// Plans marked joins.
+/// The rule that plans marked joins.
 #[derive(Debug)]
 pub(crate) struct MergedColumns;
 
@@ -80,7 +80,7 @@ fn planned(
         columns.filter(|column| !merged.contains(column)).map(Expr::Column).collect::<Vec<_>>()
     };
     let mut columns: Vec<Expr> = merged.chain(rest(&left, &of_left)).chain(rest(&right, &of_right)).collect();
-    // A column that was wanted of an earlier join is there already.
+    // A column that an earlier join already added is not added again.
     let has = |columns: &[Expr], name: &str| {
         columns.iter().any(|column| matches!(column, Expr::Column(column) if column.name == name))
     };
@@ -93,7 +93,7 @@ fn planned(
     }
     let on = of_left.into_iter().zip(of_right);
     let on = on.map(|(left, right)| (Expr::Column(left), Expr::Column(right))).collect::<Vec<_>>();
-    // NATURAL of tables that share no column: every row with every row.
+    // NATURAL between tables without a common column joins every row with every row.
     let filter = on.is_empty().then(|| lit(true));
     let joined = Join::try_new(
         Arc::new(left),
@@ -108,7 +108,7 @@ fn planned(
     LogicalPlanBuilder::from(LogicalPlan::Join(joined)).project(columns)?.build()
 }
 
-/// The columns that are merged, in their order.
+/// The merged columns, in order.
 fn names(
     by: JoinConstraint,
     left: &LogicalPlan,

@@ -1,4 +1,4 @@
-//! Which window functions return values without a fixed size? Their memory is counted.
+//! Wraps window functions that return values without a fixed size, so that their memory is counted.
 
 use datafusion::{
     common::{config::ConfigOptions, tree_node::Transformed},
@@ -13,7 +13,7 @@ use datafusion::{
 use super::expressions::rewritten;
 use crate::functions::metered;
 
-/// Puts such functions into ones that reserve memory for what they return.
+/// The rule that wraps such functions in ones that reserve memory for their values.
 #[derive(Debug)]
 pub(crate) struct MeteredFunctions;
 
@@ -38,7 +38,7 @@ impl AnalyzerRule for MeteredFunctions {
     }
 }
 
-/// Whether an aggregate has one value for all rows of a partition: DataFusion makes it once.
+/// Whether an aggregate has one value for all rows of a partition, which DataFusion makes once.
 fn is_constant(window: &WindowFunction) -> bool {
     let WindowFrame { units, start_bound, end_bound, .. } = &window.params.window_frame;
     let all_peers = *units == WindowFrameUnits::Range && window.params.order_by.is_empty();

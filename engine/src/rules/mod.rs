@@ -1,4 +1,4 @@
-//! Which rewrites of a plan are ours?
+//! Our own analyzer and optimizer rules, beside DataFusion's.
 
 mod canonical_doubles;
 mod checked_integers;

@@ -1,8 +1,9 @@
-//! Which values cannot be compared, chosen between, or cast, as their types have nothing in common?
+//! Refuses values that are compared, chosen between or cast although their types have nothing in
+//! common.
 //!
 //! DataFusion compares a date with an integer by its days, a text with a number by casting each
-//! text, and makes texts of both branches of a CASE. PostgreSQL refuses them, and so does this
-//! rule. Text constants and NULL have the type of what stands beside them.
+//! text, and makes texts of both branches of a CASE. PostgreSQL refuses all of these, and so does
+//! this rule. Text constants and NULL take the type of the other operand.
 //!
 //! It runs before all rules that add casts and comparisons of their own.
 
@@ -27,11 +28,11 @@ use crate::{
     functions::{BYTEA, FIRST_ROWS, NAMED_CAST},
 };
 
-/// Refuses operands whose types have nothing in common.
+/// The rule that refuses operands whose types have nothing in common.
 #[derive(Debug)]
 pub(crate) struct OperandTypes;
 
-/// Functions that know bytes, beside [`CHOICES`].
+/// Functions that take bytes, beside [`CHOICES`].
 const TAKE_BYTES: [&str; 6] = [BYTEA, FIRST_ROWS, NAMED_CAST, "character_length", "encode", "length"];
 
 /// Types whose values can be compared with each other.
@@ -48,7 +49,7 @@ enum Family {
     Bytes,
 }
 
-/// A value's type, or nothing if the value takes the type of others.
+/// A value's type; `None` if the value takes the type of the others.
 type Type = Option<DataType>;
 
 impl AnalyzerRule for OperandTypes {
@@ -148,7 +149,7 @@ fn check(expression: &Expr, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// DataFusion's functions take bytes for texts.
+/// Refuses bytes where DataFusion's functions would take them for texts.
 fn no_bytes(function: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     let mut types = arguments.iter().filter_map(|argument| type_of(argument, schema));
     if types.any(|found| found.is_binary()) {
@@ -169,7 +170,7 @@ fn check_case(Case { expr, when_then_expr, else_expr }: &Case, schema: &DFSchema
     one_family("CASE", values.map(|value| type_of(value, schema)))
 }
 
-/// Only numbers and times have a distance from each other.
+/// Only numbers and times can have a distance (RANGE frames).
 fn check_frame(window: &WindowFunctionParams, schema: &DFSchema) -> Result<()> {
     let frame = &window.window_frame;
     let has_distance = [&frame.start_bound, &frame.end_bound].into_iter().any(|bound| match bound {
@@ -212,7 +213,7 @@ fn one_family(of: &str, types: impl Iterator<Item = Type>) -> Result<()> {
     }
 }
 
-/// Types of no family are left to DataFusion.
+/// Types without a family are left to DataFusion.
 fn have_one_family(left: &DataType, right: &DataType) -> bool {
     match (family(left), family(right)) {
         (Some(left), Some(right)) => left == right,
@@ -220,7 +221,7 @@ fn have_one_family(left: &DataType, right: &DataType) -> bool {
     }
 }
 
-/// As PostgreSQL's explicit casts. Of booleans and numbers only integers are cast to each other.
+/// As PostgreSQL's explicit casts. Between booleans and numbers, only integers can be cast.
 fn castable(from: &Type, to: &DataType) -> Result<()> {
     let Some(from) = from else { return Ok(()) };
     let (Some(of), Some(into)) = (family(from), family(to)) else { return Ok(()) };
@@ -236,18 +237,18 @@ fn castable(from: &Type, to: &DataType) -> Result<()> {
     if is_allowed { Ok(()) } else { plan_err!("cannot cast type {from} to {to}") }
 }
 
-/// Whether a column of a type may be set to values of another.
+/// Whether a column of type `to` may be set to values of type `from`.
 pub(crate) fn is_assignable(from: &DataType, to: &DataType) -> bool {
     matches!(family(to), Some(Family::Text)) || have_one_family(from, to)
 }
 
-/// The error where [`is_assignable`] says no.
+/// The error where [`is_assignable`] is false.
 pub(crate) fn cannot_be_assigned(column: &str, to: &DataType, found: &DataType) -> EngineError {
     let message = format!("column {column:?} is of type {to}, and its new value of type {found}; cast it");
     EngineError::invalid("42804", in_words_of_users(&message))
 }
 
-/// Whether the rows of an INSERT may become rows of its table. Values in VALUES are cast already.
+/// Whether the rows of an INSERT may become rows of its table. Values in VALUES are already cast.
 ///
 /// # Errors
 /// A column with another kind of type.
@@ -287,7 +288,7 @@ fn type_of(expression: &Expr, schema: &DFSchema) -> Type {
     match expression {
         Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_), _) => None,
         Expr::Alias(alias) => type_of(&alias.expr, schema),
-        // DataFusion would look at all that is within, at each level again.
+        // DataFusion would visit everything inside it again at each level.
         Expr::BinaryExpr(BinaryExpr { op, .. })
             if is_comparison(*op) || matches!(op, Operator::And | Operator::Or) =>
         {
@@ -305,7 +306,7 @@ fn type_below(expression: &Expr, plan: &LogicalPlan) -> Type {
     }
 }
 
-/// Nothing for a column of text constants.
+/// `None` for a column of text constants.
 pub(super) fn type_of_column(plan: &LogicalPlan, column: usize) -> Type {
     match plan {
         LogicalPlan::Projection(projection) => match &projection.expr[column] {

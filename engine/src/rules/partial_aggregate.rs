@@ -1,4 +1,4 @@
-//! Can an aggregation run inside the scan below it?
+//! Moves a partial aggregation into the scan below it.
 //!
 //! ```text
 //! AggregateExec(Final)                      AggregateExec(Final)
@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Invariants
-//! - The scan's schema is the partial aggregate's own, state columns included, so nothing above
-//!   notices.
+//! - The scan's schema is the partial aggregate's own, state columns included, so the operators
+//!   above are unchanged.
 //! - All of it is translated, or none: a key or an argument that a scan cannot compute leaves the
-//!   plan as it was.
+//!   plan unchanged.
 //! - DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets stay with DataFusion.
 
 use crate::visitors::Tree;
@@ -38,16 +38,16 @@ use datafusion::{
 use rackscan_format::program::{Aggregate, AggregateFunction, NodeIndex, Output};
 use std::sync::Arc;
 
-/// Rows per group below which grouping inside the scan does not pay: most rows would travel as
+/// With fewer rows per group, grouping inside the scan does not pay: most rows would travel as
 /// groups of their own, wider than they were, and be hashed twice.
 const ROWS_PER_GROUP_MIN: f64 = 16.0;
-/// Groups of one segment above which the scan's table of groups does not stay in a core's caches.
+/// With more groups in a segment, the scan's table of groups does not stay in a core's caches.
 const GROUPS_MAX: f64 = 65_536.0;
 
 /// When aggregations run inside scans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AggregatePushdown {
-    /// When zone maps promise many rows per group.
+    /// When zone maps suggest many rows per group.
     #[default]
     WhenSmall,
     /// Whenever it is possible, for tests and measurements.
@@ -56,7 +56,7 @@ pub enum AggregatePushdown {
     Never,
 }
 
-/// Replaces partial aggregates right above scans.
+/// The rule that replaces partial aggregates directly above scans.
 #[derive(Debug)]
 pub(crate) struct PartialAggregateRule {
     when: AggregatePushdown,
@@ -93,7 +93,7 @@ impl PartialAggregateRule {
         }
     }
 
-    /// The scan that yields what `aggregate`, a partial one, yields.
+    /// The scan that returns what `aggregate`, a partial one, returns.
     fn scan_of_groups(&self, aggregate: &AggregateExec) -> Result<Option<ScanExec>> {
         let mut projections = Vec::new();
         let Some(scan) = scan_below(aggregate.input(), &mut projections) else { return Ok(None) };
@@ -151,7 +151,7 @@ impl PhysicalOptimizerRule for PartialAggregateRule {
     }
 }
 
-/// Whether the aggregate is of the kind that scans compute at all.
+/// Whether scans can compute this kind of aggregate.
 fn is_plain(aggregate: &AggregateExec) -> bool {
     let group_by = aggregate.group_expr();
     group_by.is_single()
@@ -176,7 +176,7 @@ fn as_partial(aggregate: &AggregateExec) -> Result<Option<AggregateExec>> {
     Ok(Some(partial))
 }
 
-/// The scan below `plan`, with the projections on the way down, topmost first.
+/// The scan below `plan`, with the projections between them, topmost first.
 fn scan_below<'a>(
     plan: &'a Arc<dyn ExecutionPlan>,
     projections: &mut Vec<&'a ProjectionExec>,
@@ -229,7 +229,7 @@ fn states(
         _ => return None,
     };
     let fields = function.state_fields().ok()?;
-    // One column of state per aggregate, or this is another version of the function.
+    // There is one state column per aggregate; otherwise this is another version of the function.
     (fields.len() == states.len()).then_some(states)
 }
 

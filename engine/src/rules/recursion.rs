@@ -1,8 +1,9 @@
-//! Which type have the rows of WITH RECURSIVE?
+//! The types of the rows of WITH RECURSIVE.
 //!
-//! That of the first ones. DataFusion casts the rows of later steps to it without a word: `n + 0.5`
-//! of an integer was rounded. A step whose values such a cast may change is refused here, as in
-//! PostgreSQL, unless it has a cast of its own, which the statement's rewrite marks (`rewrite`).
+//! They are those of the first rows. DataFusion silently casts the rows of later steps to them:
+//! `n + 0.5` of an integer was rounded. A step whose values such a cast may change is refused here,
+//! as in PostgreSQL, unless the text has that cast, which the statement's rewrite marks
+//! (`rewrite`).
 
 use crate::visitors::PlanTree;
 use datafusion::{
@@ -13,7 +14,7 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 
-/// Refuses such steps. It is the first rule: it looks at casts of DataFusion's.
+/// The rule that refuses such steps. It is the first rule, because it looks at DataFusion's casts.
 #[derive(Debug)]
 pub(crate) struct Recursion;
 
@@ -33,7 +34,7 @@ impl AnalyzerRule for Recursion {
     }
 }
 
-/// The type that a column of a step has before DataFusion's cast, if it has one.
+/// The type of a step's column before DataFusion's cast, if there is such a cast.
 fn planned_type(column: &Expr, input: &LogicalPlan) -> Result<Option<DataType>> {
     match column {
         Expr::Cast(Cast { expr, .. }) if !is_constant_text(expr) => expr.get_type(input.schema()).map(Some),
@@ -41,13 +42,13 @@ fn planned_type(column: &Expr, input: &LogicalPlan) -> Result<Option<DataType>> 
     }
 }
 
-/// A text in a statement has the type that it is needed with.
+/// A text constant takes the type that is needed.
 fn is_constant_text(value: &Expr) -> bool {
     matches!(value, Expr::Literal(text, _) if text.data_type().is_string() || text.is_null())
 }
 
-/// Checks the columns of a step again when their types are final: that of a date and an interval is
-/// not when it is planned.
+/// Checks the columns of a step again when their types are final: the type of a date plus an
+/// interval is not final when it is planned.
 pub(super) fn check_final_types(query: &RecursiveQuery) -> Result<()> {
     check(query, |column, input| column.get_type(input.schema()).map(Some))
 }
@@ -77,7 +78,7 @@ fn check(
     Ok(())
 }
 
-/// Whether each value of a type is the same one of another, or fails to become one.
+/// Whether every value of type `from` stays the same in type `to`, or fails to be cast.
 fn keeps_values(from: &DataType, to: &DataType) -> bool {
     let scale = |of: &DataType| match of {
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => Some(*scale),

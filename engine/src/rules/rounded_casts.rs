@@ -1,7 +1,6 @@
-//! What integer is a number with a fraction?
+//! Rounds numbers that are cast to integers.
 //!
-//! The nearest: of two, a decimal becomes the one that is farther from zero, a double the even one.
-//! DataFusion cuts the fraction.
+//! Ties: a decimal is rounded away from zero, a double to the even integer. DataFusion truncates.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use datafusion::{
 use super::expressions::rewritten;
 use crate::functions::rounded;
 
-/// Rounds numbers that become integers.
+/// The rule that rounds numbers which become integers.
 #[derive(Debug)]
 pub(crate) struct RoundedCasts {
     rounded: Arc<ScalarUDF>,
@@ -49,7 +48,7 @@ impl AnalyzerRule for RoundedCasts {
 }
 
 impl RoundedCasts {
-    /// Makes a whole number of one with a fraction; whether it is one.
+    /// Rounds a number if it may have a fraction. Returns whether it did.
     fn round(&self, number: &mut Expr, schema: &DFSchema) -> bool {
         let whole = match number.get_type(schema) {
             Ok(DataType::Decimal128(_, scale)) if scale > 0 => {

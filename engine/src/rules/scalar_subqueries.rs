@@ -1,7 +1,6 @@
-//! What is a scalar subquery without a row?
+//! Makes a scalar subquery without a row NULL, whatever it selects.
 //!
-//! NULL, whatever is selected: DataFusion takes a constant in a select list for one that is never
-//! NULL.
+//! DataFusion takes a constant in the select list for a value that is never NULL.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use datafusion::{
 
 use crate::functions::nullable;
 
-/// Plans scalar subqueries so that they are NULL where they have to be.
+/// The rule that makes scalar subqueries NULL where they have no row.
 #[derive(Debug)]
 pub(crate) struct ScalarSubqueries {
     nullable: Arc<ScalarUDF>,
@@ -54,7 +53,7 @@ impl ScalarSubqueries {
         })
     }
 
-    /// The subquery with a column that may be NULL, if it has none.
+    /// The subquery with a column that may be NULL, unless it already has one.
     fn with_null(&self, subquery: &Subquery) -> Result<Option<Subquery>> {
         let plan = &subquery.subquery;
         let (qualifier, field) = plan.schema().qualified_field(0);
@@ -68,7 +67,7 @@ impl ScalarSubqueries {
     }
 }
 
-/// Whether there is one row of all rows in any case.
+/// Whether the plan always has a row.
 fn is_total(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => is_total(&projection.input),

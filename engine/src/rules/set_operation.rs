@@ -1,8 +1,9 @@
-//! How many times does a row come out of INTERSECT ALL and EXCEPT ALL?
+//! Counts rows in INTERSECT ALL and EXCEPT ALL.
 //!
-//! As often as it is in both, and as often as it is in the left more than in the right. DataFusion
-//! 55.2 plans a semi join and an anti join, out of which it comes as often as it is in the left, or
-//! not at all. Equal rows get numbers on both sides here, by which they are joined, too.
+//! A row comes out of INTERSECT ALL as often as it is in both sides, and out of EXCEPT ALL as often
+//! as it is in the left side more than in the right. DataFusion 55.2 plans a semi join and an anti
+//! join, out of which it comes as often as it is in the left side, or not at all. Here equal rows
+//! are numbered on both sides, and the numbers are part of the join condition.
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use datafusion::{
 
 use crate::functions::{canonical, of_double};
 
-/// Numbers the rows of both sides.
+/// The rule that numbers the rows of both sides.
 #[derive(Debug)]
 pub(crate) struct SetOperation {
     canonical: Arc<ScalarUDF>,
@@ -51,8 +52,7 @@ impl AnalyzerRule for SetOperation {
     }
 }
 
-/// Only set operations take NULL for a value that is equal to itself. Of DISTINCT ones the left
-/// side has each row once.
+/// Only in set operations NULL equals NULL. In DISTINCT ones the left side has each row once.
 fn is_set_operation(join: &Join) -> bool {
     join.null_equality == NullEquality::NullEqualsNull
         && matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
@@ -79,7 +79,7 @@ impl SetOperation {
         LogicalPlanBuilder::from(LogicalPlan::Join(joined)).project(columns)?.build()
     }
 
-    /// The rows with a number among those that are equal.
+    /// The rows, each with its number among equal rows.
     fn numbered(&self, rows: &LogicalPlan, name: &str) -> Result<(LogicalPlan, Expr)> {
         let columns: Vec<Expr> = rows.schema().columns().into_iter().map(Expr::Column).collect();
         let key = |column: &Expr| {

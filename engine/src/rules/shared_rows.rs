@@ -1,8 +1,8 @@
-//! How are rows planned that a statement reads twice, and that might be others the second time?
+//! Marks rows that a statement reads twice and that might differ the second time.
 //!
-//! The rows of a window function, or of LIMIT, may be others whenever they are computed. Where a
-//! rule reads such rows twice it marks both with one number, and the last rule has them computed
-//! once ([`crate::rules::CommonAggregateRule`]).
+//! The rows of a window function, or of LIMIT, may differ each time they are computed. Where a rule
+//! reads such rows twice it marks both with one number, and the last rule has them computed once
+//! ([`crate::rules::CommonAggregateRule`]).
 
 use std::{
     fmt,
@@ -28,11 +28,12 @@ use datafusion::{
 
 use crate::exec::SharedRowsExec;
 
-/// The next number of rows that come of shared ones. No statement has so many of its own.
+/// The next number of rows that are derived from shared ones. It starts above the numbers that a
+/// statement gives.
 static NEXT: AtomicUsize = AtomicUsize::new(1 << 32);
 
-/// Rows that are computed once for all who have this number. Nothing is moved into them or out of
-/// them: they would differ.
+/// Rows that are computed once for all readers of this number. Nothing may be pushed into them or
+/// pulled out of them, as that would change them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Hash)]
 pub(crate) struct SharedRows {
     number: usize,
@@ -40,7 +41,7 @@ pub(crate) struct SharedRows {
 }
 
 impl SharedRows {
-    /// What `input` gives, under this number.
+    /// The rows of `input`, under this number.
     pub(crate) fn plan(number: usize, input: LogicalPlan) -> LogicalPlan {
         LogicalPlan::Extension(Extension { node: Arc::new(Self { number, input }) })
     }
@@ -50,7 +51,7 @@ impl SharedRows {
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The number and the input of an operator that is one.
+    /// The number and the input, if the operator is one of shared rows.
     pub(crate) fn of(plan: &Extension) -> Option<(usize, &LogicalPlan)> {
         plan.node.as_any().downcast_ref::<Self>().map(|rows| (rows.number, &rows.input))
     }
@@ -77,7 +78,7 @@ impl UserDefinedLogicalNodeCore for SharedRows {
         write!(formatter, "SharedRows: {}", self.number)
     }
 
-    /// DataFusion moves conditions without columns into the rows, FALSE above all. They are other
+    /// DataFusion pushes conditions without columns, such as FALSE, into the rows. They are other
     /// rows then, with a number of their own.
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> Result<Self> {
         match inputs.pop() {
@@ -91,7 +92,7 @@ impl UserDefinedLogicalNodeCore for SharedRows {
     }
 }
 
-/// DataFusion's planner of operators, which knows these rows, too.
+/// DataFusion's planner of physical operators, extended by shared rows.
 #[derive(Debug)]
 pub(crate) struct Planner;
 

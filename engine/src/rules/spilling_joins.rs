@@ -1,6 +1,6 @@
-//! Which joins can write to disk what does not fit into memory?
+//! Replaces hash joins by joins that can write to disk what does not fit into memory.
 //!
-//! DataFusion's hash join holds one side in memory. A query that fails for want of memory is
+//! DataFusion's hash join holds one side in memory. A query that fails for lack of memory is
 //! planned again with joins that sort both sides and merge them: sorts write to disk (decision
 //! 0056). Joins by doubles, and by types that a merge does not compare, stay as they are.
 
@@ -26,20 +26,20 @@ use datafusion::{
     },
 };
 
-/// Bytes of a value whose type does not say.
+/// Assumed bytes of a value whose type does not tell its size.
 const TEXT_BYTES: usize = 32;
 
-/// Makes merges of hash joins.
+/// The rule that replaces hash joins by merge joins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpillingJoins {
-    /// Sides of at most so many bytes, by estimate, are still held in memory.
+    /// Sides of at most this many bytes, by estimate, are still held in memory.
     pub(crate) held_bytes_max: usize,
 }
 
 impl SpillingJoins {
     fn rewritten(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         let Some(join) = plan.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(plan)) };
-        // A merge does not know that NOT IN of a NULL is NULL.
+        // A merge join does not know that NOT IN with a NULL is NULL.
         let is_bound_to_hash = join.null_aware || join.contains_projection() || !can_merge(join)?;
         if is_bound_to_hash || [join.left(), join.right()].into_iter().any(|side| self.is_small(side)) {
             return Ok(Transformed::no(plan));
@@ -68,8 +68,8 @@ impl SpillingJoins {
     }
 }
 
-/// Whether keys are in the order in which DataFusion's merge compares them: of doubles the zeros
-/// and NaN are not, and some types it does not compare.
+/// Whether the keys are in the order in which DataFusion's merge compares them. Doubles are not,
+/// because of zeros and NaN, and some types it does not compare.
 fn can_merge(join: &HashJoinExec) -> Result<bool> {
     let schema = join.left().schema();
     let types = join.on().iter().map(|(left, _)| left.data_type(&schema)).collect::<Result<Vec<_>>>()?;
@@ -80,8 +80,8 @@ fn can_merge(join: &HashJoinExec) -> Result<bool> {
     }))
 }
 
-/// The condition over columns that may be NULL: DataFusion's merge computes it for rows without a
-/// partner, too.
+/// The condition over columns that may be NULL: DataFusion's merge also computes it for rows
+/// without a partner.
 fn nullable(filter: &JoinFilter) -> JoinFilter {
     let fields = filter.schema().fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

@@ -1,7 +1,7 @@
-//! Which value is a text constant beside another value, and what is an interval times a number?
+//! Types text constants by the other operand, and multiplies intervals by numbers.
 //!
-//! A text constant is one of the other operand's type, as in PostgreSQL: `5 - '3'` is 2, and
-//! `flag = 't'` is true. DataFusion 55.2 refuses it. It has no product of an interval and a number.
+//! A text constant has the other operand's type, as in PostgreSQL: `5 - '3'` is 2, and `flag = 't'`
+//! is true. DataFusion 55.2 refuses it. It has no product of an interval and a number.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit},
@@ -20,7 +20,7 @@ use crate::functions::{INTERVAL, interval_of_difference, interval_product, inter
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
-/// Gives text constants the type of the value beside them, and intervals a product.
+/// The rule that gives text constants the type of the other operand, and intervals a product.
 #[derive(Debug)]
 pub(crate) struct TextOperands {
     product: Arc<ScalarUDF>,
@@ -56,7 +56,7 @@ impl ExprPlanner for TextOperands {
             (binary.left, binary.right) = (text(binary.left), text(binary.right));
         }
         if binary.op == BinaryOperator::Minus {
-            // As nanoseconds, which DataFusion makes of both, few years fit.
+            // DataFusion would make nanoseconds of both, which hold few years.
             let is = |operand: &Expr, date: bool| match operand.get_type(schema) {
                 Ok(DataType::Timestamp(_, None)) => !date,
                 Ok(DataType::Date32) => date,
@@ -95,7 +95,7 @@ impl ExprPlanner for TextOperands {
 }
 
 impl TextOperands {
-    /// A difference of times is computed with as an interval of days.
+    /// A difference of times takes part in arithmetic as an interval of days.
     fn as_interval(&self, operand: Expr, schema: &DFSchema) -> Expr {
         match operand.get_type(schema) {
             Ok(DataType::Duration(_)) => self.difference.call(vec![operand]),
@@ -108,7 +108,7 @@ fn is_interval(operand: &Expr, schema: &DFSchema) -> bool {
     matches!(operand.get_type(schema), Ok(DataType::Interval(_)))
 }
 
-/// The value that an operand is if it is a text constant.
+/// The value of an operand that is a text constant.
 fn value(operand: &Expr, op: &BinaryOperator, other: &Expr, schema: &DFSchema) -> Option<Expr> {
     use BinaryOperator::{Divide, Eq, Gt, GtEq, Lt, LtEq, Minus, Modulo, Multiply, NotEq, Plus};
 

@@ -1,8 +1,8 @@
-//! What text do other values become?
+//! Converts values of other types to texts, as PostgreSQL does.
 //!
-//! PostgreSQL's (`functions/text.rs`): timestamps and doubles look otherwise in DataFusion. In
-//! `||` and `concat` values of other types become texts, too. A chain of `||` becomes one call of a
-//! function that looks at the lengths of its operands before (`functions/text_concat.rs`).
+//! DataFusion writes timestamps and doubles differently (`functions/text.rs`). In `||` and `concat`
+//! values of other types become texts, too. A chain of `||` becomes one call of a function that
+//! checks the lengths of its operands first (`functions/text_concat.rs`).
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use datafusion::{
 use super::{expressions::rewritten, recursion::check_final_types};
 use crate::functions::{bytea_length, bytea_text, short_text, text, text_concat};
 
-/// Writes values as PostgreSQL does.
+/// The rule that writes values as PostgreSQL does.
 #[derive(Debug)]
 pub(crate) struct Texts {
     text: Arc<ScalarUDF>,
-    /// Of booleans one letter.
+    /// The function that writes booleans as one letter.
     short: Arc<ScalarUDF>,
     concat: Arc<ScalarUDF>,
     bytea: Arc<ScalarUDF>,
@@ -106,7 +106,7 @@ impl AnalyzerRule for Texts {
     }
 }
 
-/// The rows of a step of WITH RECURSIVE have the type of its first ones.
+/// Casts the rows of a step of WITH RECURSIVE to the types of the first rows.
 fn recursion_of_one_type(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::RecursiveQuery(mut query) => {
@@ -120,7 +120,8 @@ fn recursion_of_one_type(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> 
 }
 
 impl Texts {
-    /// One call for two operands of `||` of which one is a text; operands of operands are its own.
+    /// One call for the two operands of `||` if one of them is a text. Operands of nested `||`
+    /// become operands of the call.
     fn concat_of(&self, left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> Result<Option<Expr>> {
         let [of_left, of_right] = [&*left, &*right].map(|operand| match operand {
             Expr::ScalarFunction(call) if call.func == self.concat => Some(DataType::Utf8View),
@@ -143,7 +144,7 @@ impl Texts {
         Ok(Some(self.concat.call(operands)))
     }
 
-    /// The texts that an operand of `||` is made of.
+    /// The texts of an operand of `||`.
     fn operands(&self, operand: &mut Expr, found: &DataType) -> Vec<Expr> {
         match std::mem::take(operand) {
             Expr::ScalarFunction(ScalarFunction { func, args }) if func == self.concat => args,
@@ -157,7 +158,7 @@ fn is_binary(value: &Expr, schema: &DFSchema) -> bool {
     value.get_type(schema).is_ok_and(|found| found.is_binary())
 }
 
-/// Makes a text of a value that DataFusion would write in another way; whether it would.
+/// Converts a value to a text if DataFusion would write it differently. Returns whether it did.
 fn written(value: &mut Expr, text: &ScalarUDF, is_short: bool, schema: &DFSchema) -> bool {
     let is_ours = match value.get_type(schema) {
         Ok(DataType::Boolean) => is_short,

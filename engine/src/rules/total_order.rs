@@ -1,9 +1,9 @@
-//! By what does a top-k order doubles?
+//! Orders doubles in a top-k.
 //!
-//! By numbers that lie in the order in which a sort puts doubles, IEEE 754's total order: -0.0
-//! comes before 0.0. DataFusion 55.2 orders a top-k's rows like that, too, but rules rows out by a
-//! comparison for which both zeros are equal: it loses rows with 0.0 once the last row that it
-//! keeps has -0.0. There is but one order among integers.
+//! They are replaced by integers in the order in which a sort puts doubles, IEEE 754's total order:
+//! -0.0 comes before 0.0. DataFusion 55.2 orders a top-k's rows like that, too, but rules rows out
+//! by a comparison for which both zeros are equal: it loses rows with 0.0 once the last row that it
+//! keeps has -0.0. Integers have only one order.
 //!
 //! A sort without a limit rules nothing out and stays as it is.
 
@@ -19,7 +19,7 @@ use datafusion::{
 };
 use std::sync::Arc;
 
-/// Orders rows of which few are wanted by the places of doubles, not by doubles.
+/// The rule that orders a top-k by the positions of doubles instead of the doubles.
 #[derive(Debug)]
 pub(crate) struct TotalOrderRule {
     place: Arc<ScalarUDF>,
@@ -64,7 +64,7 @@ impl OptimizerRule for TotalOrderRule {
     }
 }
 
-/// The place of a double among all doubles.
+/// The function that returns the position of a double among all doubles.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Place {
     signature: Signature,
@@ -90,7 +90,7 @@ impl ScalarUDFImpl for Place {
     }
 }
 
-/// As in `f64::total_cmp`.
+/// The same order as `f64::total_cmp`.
 fn place(value: f64) -> i64 {
     let bits = value.to_bits().cast_signed();
     bits ^ ((bits >> 63).cast_unsigned() >> 1).cast_signed()

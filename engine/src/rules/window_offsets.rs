@@ -1,7 +1,7 @@
-//! Which row does a window function look at?
+//! Offsets of window functions such as `lag` and `nth_value`.
 //!
 //! An offset of NULL, and a row before the first, are refused: DataFusion takes them for another
-//! one. And which type has the value where there is no such row?
+//! offset. The rule also types the value that stands for a missing row.
 
 use datafusion::{
     arrow::datatypes::DataType,
@@ -14,7 +14,7 @@ use datafusion::{
 
 use super::{common_types::common_number, expressions::rewritten};
 
-/// Refuses offsets that say nothing.
+/// The rule that refuses invalid offsets.
 #[derive(Debug)]
 pub(crate) struct WindowOffsets;
 
@@ -35,8 +35,8 @@ impl AnalyzerRule for WindowOffsets {
     }
 }
 
-/// Gives the values of `lag()` and `lead()` the type that they have in common with the default:
-/// DataFusion would cut the default. Whether that changes them.
+/// Casts the values of `lag()` and `lead()` to the common type with the default, because DataFusion
+/// would truncate the default. Returns whether it did.
 fn unify_default(window: &mut WindowFunction, schema: &DFSchema) -> Result<bool> {
     if !matches!(window.fun.name(), "lag" | "lead") {
         return Ok(false);

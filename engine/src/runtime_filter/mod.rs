@@ -1,4 +1,4 @@
-//! Which rows of a scan would the operators above throw away, as far as they know by now?
+//! Narrows the scan of a running query by what the operators above it already know they would drop.
 //!
 //! ```text
 //! HashJoinExec --- KeyTapExec: keys of the build side --> KeySketch --+
@@ -6,18 +6,18 @@
 //! SortExec(TopK): threshold so far ---------------------------------> Narrowing --> the program of the next segment
 //! ```
 //!
-//! DataFusion's dynamic filters say which operator wants what of which column of a scan, through
-//! projections, other joins and aggregations. What a top-k wants is read off its filter; what a
-//! join wants comes from a sketch of its keys, because DataFusion's own hash tables can neither
-//! travel nor be asked about pages.
+//! DataFusion's dynamic filters say which operator filters which column of a scan, through
+//! projections, other joins and aggregations. The condition of a top-k is read from its filter. The
+//! condition of a join comes from a sketch of its keys, because DataFusion's own hash tables can
+//! neither be sent to nodes nor be compared with zone maps.
 //!
 //! Invariants
 //! - A narrowed program keeps every row that the operators above would keep: it is the scan's own
 //!   filter and conjuncts of theirs.
-//! - A segment is scanned by one program from its beginning to its end, wherever it is scanned.
-//! - What cannot be translated narrows nothing, and neither does a filter that nobody armed:
+//! - A segment is scanned by one program from its beginning to its end, under any placement.
+//! - What cannot be translated narrows nothing. Neither does a filter that was not armed:
 //!   DataFusion passes filters down by the names of columns, and only `rules/key_filters` knows
-//!   whether they arrived where they were meant.
+//!   whether a filter arrived at the right column.
 
 mod sketch;
 mod tap;
@@ -56,38 +56,38 @@ use std::{
     time::Instant,
 };
 
-/// A dynamic filter that reached a scan, over all columns of its table; or one of several tables'
-/// columns, which reaches none, but says something of one of this table's.
+/// A dynamic filter over columns of the scanned table that reached the scan. Or a filter over
+/// columns of several tables, which reaches no scan, but restricts one column of this table.
 #[derive(Clone, Debug)]
 struct Pushed {
-    /// `None` if it is of several tables' columns.
+    /// `None` if the filter is over columns of several tables.
     filter: Option<Arc<DynamicFilterPhysicalExpr>>,
-    /// The columns behind the filter's children, in their order; `None` for expressions and for
-    /// columns of other tables.
+    /// The columns of the filter's children, in order; `None` for expressions and for columns of
+    /// other tables.
     columns: Vec<Option<ColumnId>>,
-    /// Set once it is known that the filter is about these columns.
+    /// Set once it is known that the filter is meant for these columns.
     armed: Arc<OnceLock<Source>>,
 }
 
-/// Where a filter's content comes from.
+/// Where the content of a filter comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// The keys of a join's build side; whether those come so soon that a scan waits for them.
+    /// The keys of a join's build side.
     Join {
         /// The keys.
         sketch: Arc<KeySketch>,
-        /// See above.
+        /// Whether the build side ends so soon that a scan waits for the keys.
         is_quick: bool,
     },
-    /// What a top-k still takes: the filter itself.
+    /// The threshold of a top-k: the filter itself.
     Threshold,
 }
 
-/// A program and how it is offered to nodes.
+/// A program, and the form in which it is offered to nodes.
 #[derive(Debug)]
 pub(crate) struct Narrowed {
     pub(crate) program: Arc<VerifiedProgram>,
-    /// Conjuncts that are not the scan's own.
+    /// How many conjuncts are not the scan's own.
     conjuncts: usize,
     offered: OnceLock<Arc<OfferedProgram>>,
     estimator: OnceLock<Estimator>,
@@ -98,20 +98,20 @@ impl Narrowed {
         Arc::new(Self { program, conjuncts, offered: OnceLock::new(), estimator: OnceLock::new() })
     }
 
-    /// What a scan of the segment would read and put out.
+    /// What a scan of the segment would read and return.
     pub(crate) fn estimate(&self, directory: &SegmentDirectory) -> ScanEstimate {
         self.estimator.get_or_init(|| Estimator::new(&self.program)).estimate(directory)
     }
 }
 
-/// What narrows one scan, and the program that follows from it.
+/// The filters of one scan, and the program that follows from them.
 #[derive(Debug)]
 pub(crate) struct RuntimeFilter {
     plain: Arc<Narrowed>,
     pushed: Vec<Pushed>,
-    /// What [`Self::tell`] added.
+    /// The filters that [`Self::tell`] added.
     told: Arc<Mutex<Vec<Pushed>>>,
-    /// The last program that was made, and of what.
+    /// The last program, and the generations of the filters it was made from.
     last: Mutex<Option<(Vec<u64>, Arc<Narrowed>)>>,
     keys_tested: AtomicU64,
     keys_kept: AtomicU64,
@@ -121,7 +121,7 @@ pub(crate) struct RuntimeFilter {
 }
 
 impl RuntimeFilter {
-    /// Of a scan by `program` that nothing narrows.
+    /// For a scan by `program` without filters.
     pub(crate) fn none(program: Arc<VerifiedProgram>) -> Self {
         Self::by(program, Vec::new())
     }
@@ -139,13 +139,13 @@ impl RuntimeFilter {
         }
     }
 
-    /// The same filters for a scan by another program over the same rows.
+    /// The same filters, for a scan by another program over the same rows.
     pub(crate) fn of_program(&self, program: Arc<VerifiedProgram>) -> Self {
         Self { told: Arc::clone(&self.told), ..Self::by(program, self.pushed.clone()) }
     }
 
-    /// The same and another filter, over what the scan puts out; `None` when it is no filter for
-    /// it.
+    /// The same filters and another one over the output of the scan; `None` if it is not a filter
+    /// for this scan.
     pub(crate) fn with(
         &self,
         filter: &Arc<dyn PhysicalExpr>,
@@ -153,7 +153,7 @@ impl RuntimeFilter {
         snapshot: &TableSnapshot,
     ) -> Option<Self> {
         let filter = downcast(Arc::clone(filter))?;
-        // Which rows come first would change.
+        // A filter would change which rows come first.
         if program.limit_rows.is_some() {
             return None;
         }
@@ -171,7 +171,7 @@ impl RuntimeFilter {
         Some(Self { told: Arc::clone(&self.told), ..Self::by(Arc::clone(&self.plain.program), pushed) })
     }
 
-    /// Whether anything may narrow it.
+    /// Whether there is any filter.
     pub(crate) fn is_any(&self) -> bool {
         !self.pushed.is_empty() || !self.told().is_empty()
     }
@@ -181,8 +181,8 @@ impl RuntimeFilter {
         self.pushed.iter().filter_map(|pushed| pushed.filter.clone().map(|filter| filter as _))
     }
 
-    /// Whether a filter of that id is here, and about these columns: one for each of its children,
-    /// out of those that it may be.
+    /// Whether the filter of this id is here and is over these columns. Each child of the filter
+    /// must be one of the given candidates.
     pub(crate) fn is_about(&self, id: u64, columns: &[Vec<ColumnId>]) -> bool {
         let same = |pushed: &Pushed| {
             let each = || pushed.columns.iter().zip(columns);
@@ -192,14 +192,14 @@ impl RuntimeFilter {
         self.of_id(id).any(same)
     }
 
-    /// The filter of that id is used from now on; with the keys of a sketch, if it is a join's.
+    /// From now on the filter of this id is used; with the keys of a sketch, if it is a join's.
     pub(crate) fn arm(&self, id: u64, source: &Source) {
         for pushed in self.of_id(id) {
             pushed.armed.get_or_init(|| source.clone());
         }
     }
 
-    /// A join of several keys throws away rows whose `column` is none of the values of its key at
+    /// Adds that a join of several keys drops rows whose `column` is not among its keys at
     /// `position`.
     pub(crate) fn tell(&self, column: ColumnId, position: usize, source: Source) {
         let columns = (0..=position).map(|at| (at == position).then_some(column)).collect();
@@ -211,8 +211,8 @@ impl RuntimeFilter {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the keys of joins whose build sides end soon, but not long: a scan is right
-    /// without them.
+    /// Waits for the keys of joins whose build sides end soon, for a limited time: the scan is
+    /// correct without them.
     pub(crate) async fn awaited(&self) {
         let deadline = *self.await_until.get_or_init(|| Instant::now() + KEYS_AWAITED_MAX);
         let told = self.told().clone();
@@ -257,8 +257,8 @@ impl RuntimeFilter {
         narrowed
     }
 
-    /// The same as nodes are asked for it. One whose filters find no room in the memory that nodes
-    /// can read goes there as the scan's own.
+    /// The form in which nodes are asked to run it. If its filters do not fit into the memory that
+    /// nodes can read, the scan's own program is used.
     pub(crate) fn offered(&self, narrowed: &Arc<Narrowed>, cluster: &Cluster) -> Arc<OfferedProgram> {
         let plain = || {
             let plain = || Arc::new(OfferedProgram::plain(Arc::clone(&self.plain.program)));
@@ -276,20 +276,20 @@ impl RuntimeFilter {
         }
     }
 
-    /// So many rows were looked up in key filters, and so many kept.
+    /// Adds how many rows were tested by key filters, and how many those kept.
     pub(crate) fn searched(&self, tested: u64, kept: u64) {
         self.keys_tested.fetch_add(tested, Ordering::Relaxed);
         self.keys_kept.fetch_add(kept, Ordering::Relaxed);
     }
 
-    /// Whether key filters keep so much that looking into them does not pay.
+    /// Whether key filters keep so many rows that testing them does not pay.
     fn keys_given_up(&self) -> bool {
         let (tested, kept) =
             (self.keys_tested.load(Ordering::Relaxed), self.keys_kept.load(Ordering::Relaxed));
         tested >= KEYS_JUDGED && kept / KEYS_KEPT_MAX.0 > tested / KEYS_KEPT_MAX.1
     }
 
-    /// What the program follows from, as numbers that change when it would.
+    /// Numbers that change whenever the program would.
     fn generations(&self) -> Vec<u64> {
         let of = |pushed: &Pushed| match pushed.armed.get() {
             Some(Source::Join { sketch, .. }) => u64::from(sketch.keys().is_some()),
@@ -346,7 +346,7 @@ impl RuntimeFilter {
         }
     }
 
-    /// What EXPLAIN shows.
+    /// What EXPLAIN shows of the filters.
     pub(crate) fn report(&self, snapshot: &TableSnapshot) -> Report {
         let name = |column: &Option<ColumnId>| {
             let column = column.and_then(|column| snapshot.definition.columns.get(column.index()));
@@ -373,15 +373,15 @@ impl RuntimeFilter {
     }
 }
 
-/// What narrowed a scan.
+/// How a scan was narrowed.
 pub(crate) struct Report {
-    /// Where filters come from.
+    /// The operators and columns from which filters come.
     pub(crate) sources: Vec<String>,
     /// The last program, and how many conjuncts at the end of its filter are not the scan's own.
     pub(crate) last: Option<(Arc<VerifiedProgram>, usize)>,
     /// Segments that were scanned by narrowed programs.
     pub(crate) segments: u64,
-    /// Whether looking up keys was given up.
+    /// Whether key filters were given up.
     pub(crate) keys_given_up: bool,
 }
 
@@ -389,7 +389,7 @@ fn downcast(expression: Arc<dyn PhysicalExpr>) -> Option<Arc<DynamicFilterPhysic
     Arc::downcast(expression as Arc<dyn Any + Send + Sync>).ok()
 }
 
-/// The conjuncts of a filter as it is now; those that a scan cannot compute are left to the
+/// Adds the present conjuncts of a filter. Those that a scan cannot compute are left to the
 /// operator.
 fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
     let Some(Ok(current)) = pushed.filter.as_ref().map(|filter| filter.current()) else { return };
@@ -404,8 +404,8 @@ fn add_current(builder: &mut ProgramBuilder<'_>, pushed: &Pushed) {
     }
 }
 
-/// An expression over what a program puts out as one over the columns of its table; `None` when it
-/// is about something computed.
+/// An expression over the output of a program as one over the columns of its table; `None` if it
+/// uses a computed column.
 fn over_table(
     expression: &Arc<dyn PhysicalExpr>,
     program: &ScanProgram,

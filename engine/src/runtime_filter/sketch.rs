@@ -1,13 +1,14 @@
-//! Which keys has the build side of a join?
+//! A summary of the keys on the build side of a join.
 //!
 //! Each partition of the build side collects its keys without a lock and hands them in when it
-//! ends. When the last one has, the keys of each column become a small set, a Bloom filter, or
-//! bounds alone.
+//! ends. When the last one has, the keys of each column become a small set, a Bloom filter, or just
+//! bounds.
 //!
 //! Invariants
-//! - Nothing is said before every partition has ended: a filter of half the keys would lose rows.
-//! - A sketch holds at most `SKETCH_KEYS_MAX` keys of a column; with more of them it knows their
-//!   bounds only.
+//! - Nothing is reported before every partition has ended: a filter of half the keys would lose
+//!   rows.
+//! - A sketch holds at most `SKETCH_KEYS_MAX` keys of a column; with more of them it keeps only
+//!   their bounds.
 
 use crate::limits::{SKETCH_KEYS_MAX, SKETCH_SET_MAX};
 use datafusion::arrow::{
@@ -24,17 +25,17 @@ use tokio::sync::Notify;
 /// The keys of one column of a build side, as scans store them.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
-    /// There are none: no row of the other side has a partner.
+    /// There are no keys: no row of the other side has a partner.
     None,
-    /// These, ascending.
+    /// All keys, ascending.
     Few(Vec<i64>),
-    /// Those of the filter, between its bounds.
+    /// The keys of the filter, which are between its bounds.
     Many(Arc<KeyFilter>),
-    /// Too many to say more than where they lie, bounds included.
+    /// Too many keys for a filter: only the bounds, both included.
     Between(i64, i64),
 }
 
-/// What one partition has seen of a column.
+/// The keys that one partition has seen in a column.
 #[derive(Debug)]
 struct Collected {
     keys: Vec<i64>,
@@ -64,17 +65,17 @@ struct State {
 }
 
 impl KeySketch {
-    /// A sketch of columns of these types, from so many partitions; columns that are not stored as
-    /// integers stay unknown.
+    /// A sketch of columns of these types, from this many partitions. Columns that are not stored
+    /// as integers stay unknown.
     pub(crate) fn new(types: &[DataType], partitions: usize) -> Self {
         let columns = types.iter().map(|found| is_integer(found).then(Collected::default)).collect();
         let state = Mutex::new(State { partitions_left: partitions, columns });
         Self { state, keys: OnceLock::new(), ended: Notify::new() }
     }
 
-    /// Waits until all partitions have ended; for ever, if one of them was dropped before.
+    /// Waits until all partitions have ended; forever, if one of them was dropped before.
     pub(crate) async fn ended(&self) {
-        // Made before the look, so that no end between the two is missed.
+        // Made before the check, so that an end between the two is not missed.
         let ended = self.ended.notified();
         if self.keys.get().is_none() {
             ended.await;
@@ -88,8 +89,8 @@ impl KeySketch {
         Collector { columns: columns.collect(), sketch: Arc::clone(self) }
     }
 
-    /// The keys of each column, if all partitions have ended; `None` for a column of which nothing
-    /// is known.
+    /// The keys of each column, if all partitions have ended; `None` for a column whose keys are
+    /// unknown.
     pub(crate) fn keys(&self) -> Option<&[Option<Keys>]> {
         self.keys.get().map(Vec::as_slice)
     }
@@ -109,7 +110,7 @@ impl KeySketch {
             std::mem::take(&mut state.columns)
         };
         let keys = columns.into_iter().map(|column| column.map(Collected::finish)).collect();
-        // The last partition hands in once.
+        // Only the last partition sets them, once.
         let _ = self.keys.set(keys);
         self.ended.notify_waiters();
     }
@@ -129,7 +130,7 @@ impl Collected {
         }
     }
 
-    /// A key beyond 64 bits equals nothing that is stored.
+    /// A key beyond 64 bits equals no stored value.
     fn extend<T: ArrowPrimitiveType<Native: TryInto<i64>>>(&mut self, column: &PrimitiveArray<T>) {
         let before = self.keys.len();
         if column.null_count() == 0 {
@@ -166,7 +167,7 @@ impl Collected {
         if self.too_many {
             return Keys::Between(self.low, self.high);
         }
-        // Most keys are numbers given out in a row: those need not be sorted.
+        // Most keys are consecutive numbers, for which a bitmap needs no sort.
         if let Some(bitmap) = KeyFilter::bitmap_of(&self.keys) {
             let few = bitmap.name().keys as usize <= SKETCH_SET_MAX;
             let keys = bitmap.keys().filter(|_| few).map(Iterator::collect);
@@ -181,7 +182,7 @@ impl Collected {
     }
 }
 
-/// The keys of one partition; a partition that is dropped before its end hands in nothing.
+/// Collects the keys of one partition. One that is dropped before its end hands in nothing.
 #[derive(Debug)]
 pub(crate) struct Collector {
     columns: Vec<Option<Collected>>,
@@ -189,7 +190,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Takes the keys of a batch, one array for each column.
+    /// Adds the keys of a batch, one array for each column.
     pub(crate) fn take(&mut self, keys: &[ArrayRef]) {
         for (column, keys) in self.columns.iter_mut().zip(keys) {
             if let Some(column) = column {
@@ -198,7 +199,7 @@ impl Collector {
         }
     }
 
-    /// The partition has ended.
+    /// Hands in the keys at the end of the partition.
     pub(crate) fn finish(self) {
         self.sketch.hand_in(self.columns);
     }

@@ -1,7 +1,7 @@
-//! How do the keys of a join's build side get into its sketch?
+//! Collects the keys of a join's build side for its sketch.
 //!
-//! `KeyTapExec` stands between a hash join and its build side. Batches go through it as they are;
-//! the values of the join's keys are noted on the way.
+//! `KeyTapExec` is between a hash join and its build side. It passes batches on unchanged and notes
+//! the values of the join's keys.
 
 use super::sketch::{Collector, KeySketch};
 use datafusion::{
@@ -18,7 +18,7 @@ use datafusion::{
 use futures::{StreamExt, stream};
 use std::{fmt, sync::Arc};
 
-/// Notes the keys of what goes through.
+/// Collects the keys of the rows that pass.
 #[derive(Debug)]
 pub(crate) struct KeyTapExec {
     input: Arc<dyn ExecutionPlan>,
@@ -27,10 +27,10 @@ pub(crate) struct KeyTapExec {
 }
 
 impl KeyTapExec {
-    /// A tap on `input`, a join's build side, and what it will know of `keys`.
+    /// A tap on `input`, the build side of a join, and the sketch that it fills from `keys`.
     ///
     /// # Errors
-    /// When a key has no type.
+    /// A key has no type.
     pub(crate) fn new(
         input: Arc<dyn ExecutionPlan>,
         keys: Vec<Arc<dyn PhysicalExpr>>,

@@ -1,7 +1,7 @@
-//! Which table is sealed in the background, and when?
+//! Chooses which table is flushed in the background, and when.
 //!
-//! The one that has most changed rows, as soon as those are enough and somebody looks; one at a
-//! time.
+//! It is the table with the most changed rows, as soon as those are enough. That is checked when a
+//! statement runs; one table is flushed at a time.
 
 use super::Sealer;
 use crate::{catalog::Known, limits::SEAL_RETRY_TIME};
@@ -16,13 +16,13 @@ use tokio::{runtime::Handle, task::JoinHandle};
 #[derive(Debug, Default)]
 pub(super) struct Background {
     task: Option<JoinHandle<()>>,
-    /// Tables that could not be sealed, and when.
+    /// Tables whose flush failed, and when.
     failed: BTreeMap<TableId, Instant>,
 }
 
 impl Sealer {
-    /// Seals the table in the background that has most changed rows, if those are at least so many
-    /// and none is being sealed here.
+    /// Flushes in the background the table with the most changed rows, if those are at least
+    /// `rows_min` and this engine is not flushing one already.
     pub(crate) fn seal_if_due(&self, rows_min: u64) {
         // Only programs with a runtime have a background.
         let Ok(runtime) = Handle::try_current() else { return };
@@ -53,11 +53,11 @@ impl Sealer {
         background.task.as_ref().is_some_and(|task| !task.is_finished())
     }
 
-    /// Waits until nothing is being sealed in the background.
+    /// Waits until no flush runs in the background.
     pub(crate) async fn rest(&self) {
         let task = self.background().task.take();
         if let Some(task) = task {
-            // A sealing that panicked has said so.
+            // A flush that panicked has already reported it.
             let _ = task.await;
         }
     }

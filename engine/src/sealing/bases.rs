@@ -1,12 +1,12 @@
-//! What do the segments of a new version add up to, for each of its views?
+//! Computes the sums of a new table version, for each of its views.
 //!
-//! What the rows of the table added up to when it was closed: what its view had then, or for a new
-//! view a query over all of them.
+//! They are what the rows of the table added up to when it was closed: the contents of its view at
+//! that time, or for a new view a query over all rows.
 //!
 //! Invariants
 //! - A base is published before the new version that names it, while nobody can write to the table.
-//!   So it is exact: rows are either in it or written under the new version's id.
-//! - A base whose new version never came is dropped as soon as the table before is gone
+//!   So it is exact: a row is either in it or is written under the new version's id.
+//! - A base whose new version was never published is dropped as soon as the table before is gone
 //!   ([`crate::deriving::BaseName`]).
 
 use super::{Replacement, Sealer, work::Work};
@@ -31,7 +31,7 @@ use rackscan_format::{
 };
 use std::sync::Arc;
 
-/// This definition, with new bases.
+/// The definition, with new bases for its sums.
 pub(super) fn chosen(mut definition: TableDefinition) -> Result<TableDefinition, EngineError> {
     for derived in &mut definition.derived {
         if let DerivedKind::Sum(sum) = &mut derived.kind {
@@ -54,10 +54,10 @@ impl Sealer {
         Ok(())
     }
 
-    /// The bases that a new version names, of what its table has now.
+    /// The bases that a new version names, with the present sums of its table.
     ///
     /// # Errors
-    /// What is added up is too large or too much for a base; not all changed rows could be heard.
+    /// The sums are too large or too many for a base; not all changed rows could be read.
     pub(super) async fn bases(
         &self,
         replacement: &Replacement<'_>,
@@ -72,7 +72,7 @@ impl Sealer {
             return Ok(bases);
         }
         let before = replacement.table.definition();
-        // Tables know all that was heard, and so do sums.
+        // Brings tables up to date, and sums with them.
         self.changes.catch_up(&self.tables).await?;
         let (moment, changes) = self.changes.sums(&self.tables, None).await?;
         let table = moment.view.get(&before.name).map(Known::whole).transpose()?;
@@ -101,8 +101,8 @@ impl Sealer {
         collect(plan, self.reading.task_ctx()).await.map_err(failed)
     }
 
-    /// Drops bases and indexes that nobody will ask for any more, and forgets those that were only
-    /// prepared.
+    /// Drops bases and indexes that are no longer needed, and those that were prepared but never
+    /// published.
     pub(super) async fn drop_orphans(&self) -> Result<(), EngineError> {
         let moment = self.tables.moment();
         for orphan in moment.orphans() {
@@ -113,7 +113,7 @@ impl Sealer {
         if prepared.is_empty() {
             return Ok(());
         }
-        // Of a catalog from before it was prepared nobody can tell whether it is about to be
+        // A catalog that was read before the preparation cannot tell whether it is about to be
         // published.
         self.changes.renew(&self.tables).await?;
         let moment = self.tables.moment();
@@ -122,8 +122,7 @@ impl Sealer {
     }
 }
 
-/// What is known of a sum that the table before derived, too: its base, and what rows beside
-/// segments change.
+/// The base of a sum that the table before derived, too, and what changed rows add to it.
 fn known<'m>(
     before: &TableDefinition,
     view: &str,
@@ -139,7 +138,7 @@ fn known<'m>(
     Some((base, changed))
 }
 
-/// The statement by which a view of the table before was created.
+/// The statement that created a view of the table before.
 fn source_of(before: &TableDefinition, view: &str, moment: &Moment) -> Option<String> {
     let derived = before.derived.iter().find(|derived| derived.name == view)?;
     let DerivedKind::Sum(sum) = &derived.kind else { return None };

@@ -1,15 +1,15 @@
-//! Which segments does a sealing write anew, and which does the new version do without?
+//! Chooses the segments whose rows a flush writes again, and those that the new version leaves out.
 //!
 //! ```text
-//! many segments of a node with little in them  -> their rows go with those that have changed, into new segments; nothing is left in the old ones
-//! nothing was left already                     -> the new version does not have it, and its pages are free
+//! many segments of a node with few rows left  -> their rows go into new segments together with the changed rows; all rows of the old ones are withheld
+//! no rows left already                        -> the new version leaves the segment out, and its pages are free
 //! ```
 //!
 //! Invariants
-//! - A segment is left out only if its table had nothing of it left: scans of that table do not
-//!   read it. So a query goes on that began at any moment of it.
-//! - What is written anew by one sealing is bounded in rows, and at least halves the number of
-//!   segments that it is in.
+//! - A segment is left out only if its table had no rows of it left: scans of that table do not
+//!   read it. So a query that began at any earlier time can go on.
+//! - What one flush writes again is bounded in rows, and at least halves the number of the segments
+//!   it comes from.
 
 use crate::{
     changes::encoded,
@@ -42,13 +42,13 @@ use std::{
     sync::Arc,
 };
 
-/// Segments of which the new version has nothing any more.
+/// Segments of which the new version has no rows.
 pub(super) fn emptied(table: &TableSnapshot) -> BTreeSet<SegmentId> {
     let segments = table.stored().map(|(_, directory)| directory.segment);
     segments.filter(|segment| table.rows_left(*segment) == 0).collect()
 }
 
-/// Segments whose rows are worth to be written anew.
+/// Segments whose rows are worth writing again.
 pub(super) fn worn(table: &TableSnapshot) -> BTreeSet<SegmentId> {
     let rows_max = table.definition.segment_rows / 2;
     let mut by_node: BTreeMap<NodeId, Vec<(u32, SegmentId)>> = BTreeMap::new();
@@ -62,9 +62,9 @@ pub(super) fn worn(table: &TableSnapshot) -> BTreeSet<SegmentId> {
     by_node.into_values().flat_map(|segments| put_together(segments, of_node)).collect()
 }
 
-/// Of segments of one node, with the rows that are left, those that become one: the smallest, as
-/// long as none has many more rows than all before it together. Otherwise a large one would be
-/// written anew with every few small ones.
+/// Chooses among segments of one node, given with their remaining rows, those that are merged: the
+/// smallest, as long as none has many more rows than all smaller ones together. Otherwise a large
+/// segment would be written again with every few small ones.
 fn put_together(mut segments: Vec<(u32, SegmentId)>, rows_max: u64) -> Vec<SegmentId> {
     segments.sort_unstable();
     let (mut rows, mut chosen) = (0, Vec::new());
@@ -79,10 +79,10 @@ fn put_together(mut segments: Vec<(u32, SegmentId)>, rows_max: u64) -> Vec<Segme
     if chosen.len() >= COMPACTED_SEGMENTS_MIN { chosen } else { Vec::new() }
 }
 
-/// The rows of some segments of a table as nodes have it, as if they had just been written.
+/// The rows of some segments of a table, as if they had just been written.
 ///
 /// # Errors
-/// What a query meets.
+/// Those of a query.
 pub(super) async fn rows_of(
     reading: &SessionState,
     table: &Table,

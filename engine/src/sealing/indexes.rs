@@ -1,9 +1,10 @@
-//! Which segments do a table's indexes not know yet?
+//! Adds new segments to the indexes of a table.
 //!
-//! Those that a sealing has just written. They are added to an index as parts of their own, with
-//! its small parts as soon as there are many; when most of it is of segments that are gone, it is
-//! made anew. All that happens after the table is published, while everybody goes on: an index that
-//! is behind says less, and nothing wrong ([`crate::indexing`]).
+//! The segments that a flush has just written are added to an index as a part of their own,
+//! together with its small parts as soon as there are many. When most of an index is about segments
+//! that are gone, it is built anew. All of that happens after the table is published, while others
+//! read and write: an index that is behind knows fewer rows, never wrong ones
+//! ([`crate::indexing`]).
 
 use super::Sealer;
 use crate::{
@@ -26,10 +27,10 @@ use rackscan_format::{
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Sealer {
-    /// Lets the indexes of a table know all of its segments.
+    /// Brings the indexes of a table up to date with all of its segments.
     ///
     /// # Errors
-    /// A node that is away or has no room: then they know what they knew.
+    /// A node is unavailable or has no room. Then the indexes stay as they were.
     pub(crate) async fn tend_indexes(&self, name: &str) -> Result<(), EngineError> {
         let moment = self.tables.moment();
         let Some(Known::Whole(table)) = moment.stored(name) else { return Ok(()) };
@@ -45,14 +46,15 @@ impl Sealer {
             }
             let to_be = definition(table.definition(), &derived.name, column, wanted);
             let there = moment.hidden(&to_be.name).map(|there| there.definition());
-            // Of another column, and about to be dropped: it cannot be succeeded.
+            // An index table of another column or on other nodes is about to be dropped; the new
+            // one does not replace it.
             let there = there.filter(|there| there.columns == to_be.columns && there.nodes == to_be.nodes);
             let there = there.map(|there| there.id);
             let known = known.filter(|index| !is_stale(index, table));
             match self.lay_index(table, column, (known, there), to_be).await {
-                // Somebody else was faster, or the table has another new version by now.
+                // Another engine was faster, or the table has another new version by now.
                 Err(EngineError::Catalog(error)) if error.is_overtaken() => {
-                    tracing::info!(index = derived.name, %error, "somebody else has made an index, or sealed its table");
+                    tracing::info!(index = derived.name, %error, "another engine has made the index, or sealed its table");
                 }
                 done => first = first.and(done),
             }
@@ -64,8 +66,8 @@ impl Sealer {
         first
     }
 
-    /// Makes an index, or adds to a known one what it does not know. Its small parts go along.
-    /// `there` has its place.
+    /// Builds an index, or adds segments to one, merging its small parts. `there` is the table that
+    /// it replaces.
     async fn lay_index(
         &self,
         table: &Table,
@@ -116,7 +118,7 @@ impl Sealer {
     }
 }
 
-/// Whether most of what an index says is of segments that are gone: it is made anew.
+/// Whether most of an index is about segments that are gone, so that it is built anew.
 fn is_stale(index: &TableIndex, table: &Table) -> bool {
     index.table.snapshot.rows() > INDEX_STALE_TIMES * table.snapshot.rows()
 }

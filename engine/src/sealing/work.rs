@@ -1,8 +1,8 @@
-//! How does a new version come about, segment by segment?
+//! Writes a new table version, segment by segment.
 //!
 //! Invariants
-//! - Nothing of it can be read before it is published; given up, it is forgotten.
-//! - Segments on their way are bounded in number.
+//! - Nothing of it can be read before it is published; if it is given up, its segments are dropped.
+//! - The number of segments in flight is bounded.
 
 use crate::{
     error::EngineError,
@@ -24,16 +24,16 @@ use rackscan_format::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// A table that is being written.
+/// A table version that is being written.
 pub(crate) struct Work {
     pub(super) load: LoadSession,
     sealing: Sealing,
     pub(super) written: Written,
-    /// New segments, from which rows may have to be withheld before they are published.
+    /// New segments. Rows of them may have to be withheld before publication.
     appended: Vec<(NodeId, Arc<SegmentDirectory>)>,
 }
 
-/// What was written of it.
+/// What was written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Written {
     pub(super) rows: u64,
@@ -43,7 +43,7 @@ pub(super) struct Written {
 }
 
 impl Work {
-    /// The new version of a table, with this definition but for its id.
+    /// Begins a new version of a table with this definition, which gets a new id.
     pub(super) async fn succeeding(
         cluster: &Cluster,
         table: &Table,
@@ -57,7 +57,7 @@ impl Work {
         Ok(Self { load, sealing, written: Written::default(), appended: Vec::new() })
     }
 
-    /// A table of its own, with these rows, published.
+    /// Writes and publishes a new table with these rows.
     pub(crate) async fn whole(
         cluster: &Cluster,
         definition: TableDefinition,
@@ -70,14 +70,14 @@ impl Work {
         work.store(Arc::new(rows), all).await?.publish().await.map(drop)
     }
 
-    /// Lays out rows and has them stored.
+    /// Lays out rows as segments and has nodes store them.
     pub(super) async fn store(
         self,
         rows: Arc<TableRows>,
         changed: Vec<RowIdentity>,
     ) -> Result<Self, EngineError> {
         let Self { load, mut sealing, mut written, mut appended } = self;
-        // Encoding takes a processor for a while.
+        // Encoding takes a processor for some time.
         let laid_out = tokio::task::spawn_blocking(move || {
             let segments = sealing.take(&rows, changed);
             (sealing, segments)
@@ -105,8 +105,8 @@ impl Work {
         Ok(Self { load, sealing, written, appended })
     }
 
-    /// Keeps all segments of the predecessor but these, and says which rows are not there any more,
-    /// of new ones too.
+    /// Carries over all segments of the table before except `emptied`, and tells nodes which rows
+    /// are withheld, in new segments too.
     pub(super) async fn keep(&self, table: &Table, emptied: &BTreeSet<SegmentId>) -> Result<(), EngineError> {
         let withheld = |directory: &SegmentDirectory| -> Result<Arc<WithheldRows>, EngineError> {
             let fault = |error: WithheldError| EngineError::Changes(error.to_string());
@@ -137,13 +137,13 @@ impl Work {
         told.try_collect().await.map_err(EngineError::Catalog)
     }
 
-    /// Lets it take its place.
+    /// Publishes the version in place of the table before.
     pub(super) async fn publish(self) -> Result<Written, EngineError> {
         self.load.publish().await.map_err(EngineError::Catalog)?;
         Ok(self.written)
     }
 
-    /// Forgets it.
+    /// Drops the unpublished version.
     pub(super) async fn give_up(self) -> Result<(), EngineError> {
         self.load.abort().await.map_err(EngineError::Catalog)
     }

@@ -1,5 +1,5 @@
-//! How is something answered that no scan has put out? As rows, too: an explanation, a number of
-//! rows, what became of a transaction.
+//! Answers that do not come from a scan, as rows: explanations, numbers of changed rows, outcomes
+//! of transactions.
 
 use super::QueryOutcome;
 use crate::{changes::Verb, error::EngineError, explain::Explanation, report::QueryReport};
@@ -12,7 +12,7 @@ use datafusion::{
 };
 use std::{sync::Arc, time::Instant};
 
-/// The text of an explanation in the form that the statement asks for.
+/// The text of an explanation in the format that the statement asks for.
 pub(super) fn formatted(explanation: &Explanation, format: &ExplainFormat) -> Result<String, EngineError> {
     match format {
         ExplainFormat::Indent => Ok(explanation.to_string()),
@@ -33,13 +33,13 @@ pub(super) fn lines(text: &str, started: Instant) -> QueryOutcome {
     one_column(Field::new("plan", DataType::Utf8, false), Arc::new(rows), started)
 }
 
-/// An answer of one number.
+/// An answer with one number.
 pub(super) fn counted(verb: Verb, rows: u64, started: Instant) -> QueryOutcome {
     let rows = UInt64Array::from(vec![rows]);
     one_column(Field::new(verb.done(), DataType::UInt64, false), Arc::new(rows), started)
 }
 
-/// An answer of one text about the transaction.
+/// An answer with one text about the transaction.
 pub(super) fn said(text: &str, started: Instant) -> QueryOutcome {
     let rows = StringArray::from(vec![text]);
     one_column(Field::new("transaction", DataType::Utf8, false), Arc::new(rows), started)
@@ -47,8 +47,8 @@ pub(super) fn said(text: &str, started: Instant) -> QueryOutcome {
 
 fn one_column(field: Field, rows: ArrayRef, started: Instant) -> QueryOutcome {
     let schema = Arc::new(Schema::new(vec![field]));
-    // One column of the schema's only type and length: this cannot fail, and an empty answer would
-    // be visible.
+    // The column has the type and length of the schema, so this cannot fail. If it did, the answer
+    // would be empty, which shows.
     let batches = RecordBatch::try_new(Arc::clone(&schema), vec![rows]).into_iter().collect();
     let report = QueryReport { elapsed: started.elapsed(), ..QueryReport::default() };
     QueryOutcome { schema, batches, report, plan: None }

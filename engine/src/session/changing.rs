@@ -1,14 +1,15 @@
-//! How do statements change rows, one by one or together?
+//! Runs the statements that change rows, alone or in a transaction.
 //!
 //! ```text
-//! BEGIN                   a transaction sees this moment
+//! BEGIN                   the transaction sees this point in time
 //! INSERT, UPDATE, DELETE  rows with their new values -> the transaction; alone, one of its own
 //! COMMIT                  all of them are written, or none
 //! ```
 //!
 //! Invariants
-//! - A statement that fails has changed nothing, in no transaction.
-//! - An UPDATE or DELETE changes each row once; whoever joins a row with several others is told.
+//! - A statement that fails has changed nothing, also within a transaction.
+//! - An UPDATE or DELETE changes each row once; a statement that joins a row with several others is
+//!   refused.
 
 use super::{
     Engine, QueryOutcome, Seen,
@@ -45,8 +46,8 @@ use std::{
     time::Instant,
 };
 
-/// Statements one after the other, among which there may be a transaction. Dropping it gives up a
-/// transaction that is open.
+/// A sequence of statements, which may open a transaction. Dropping it rolls back an open
+/// transaction.
 #[derive(Debug, Default)]
 pub struct SqlSession {
     open: Option<Transaction>,
@@ -54,26 +55,26 @@ pub struct SqlSession {
 }
 
 impl SqlSession {
-    /// One whose transactions are kept apart so.
+    /// A session whose transactions have this isolation.
     #[must_use]
     pub fn with_isolation(isolation: Isolation) -> Self {
         Self { open: None, isolation }
     }
 
-    /// Whether a transaction has begun that is neither committed nor given up.
+    /// Whether a transaction is open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 }
 
-/// One statement of a text that may have several.
+/// One statement from a text that may have several.
 #[derive(Clone, Debug)]
 pub struct OneStatement(Statement);
 
 impl Engine {
-    /// A transaction of this moment. Its tables are held, so that flushes take nothing from it that
-    /// it may read; if they are replaced all the time it goes without.
+    /// A transaction that begins now. Its tables are held, so that flushes do not take away what it
+    /// may read. If the tables are replaced all the time, it goes on without a hold.
     async fn begin(&self, isolation: Isolation) -> Result<Transaction, EngineError> {
         self.now().await?;
         for attempt in 0.. {
@@ -88,10 +89,10 @@ impl Engine {
         unreachable!("the last attempt returns")
     }
 
-    /// The statements of a text, in order. None of them has been done.
+    /// The statements of a text, in order. None of them has been run.
     ///
     /// # Errors
-    /// When it is not SQL.
+    /// The text is not SQL.
     pub fn statements(&self, text: &str) -> Result<Vec<OneStatement>, EngineError> {
         let parsed = parse(text)?;
         if parsed.is_empty() {
@@ -103,15 +104,15 @@ impl Engine {
     /// Whether a text is one statement that only reads, so that it may be run again.
     ///
     /// # Errors
-    /// When it is no statement that is answered.
+    /// It is not a supported statement.
     pub fn only_reads(&self, sql: &str) -> Result<bool, EngineError> {
         Ok(matches!(self.statement(sql)?, Parsed::Query(_) | Parsed::Explain(..)))
     }
 
-    /// As [`Engine::answer`], of a text.
+    /// As [`Engine::answer`], from a text.
     ///
     /// # Errors
-    /// Likewise, and when the text is not one statement.
+    /// The same, and if the text is not one statement.
     pub fn sql_in<'a>(
         &'a self,
         session: &'a mut SqlSession,
@@ -126,9 +127,9 @@ impl Engine {
     /// with the transaction's timestamp.
     ///
     /// # Errors
-    /// As [`Engine::sql`]. A transaction that is open stays so, without what the statement would
-    /// have changed; after a COMMIT that failed there is none, and the error says what became of
-    /// it.
+    /// As [`Engine::sql`]. An open transaction stays open, without the changes of the failed
+    /// statement. After a COMMIT that failed there is no transaction, and the error says what
+    /// became of it.
     pub fn answer<'a>(
         &'a self,
         session: &'a mut SqlSession,
@@ -169,7 +170,7 @@ impl Engine {
         })
     }
 
-    /// The rows of a table that have one of these keys in a column of integers, by key.
+    /// The rows of a table that have one of these keys in an integer column, by key.
     ///
     /// # Errors
     /// As [`Engine::sql`].
@@ -217,7 +218,7 @@ impl Engine {
             keys.join(", ")
         );
         if let (Some(first), Some(last)) = (first, last) {
-            // Zone maps know bounds.
+            // Zone maps can use bounds.
             text.push_str(&format!(" AND {column} BETWEEN {first} AND {last}"));
         }
         let outcome = self.collect(Self::parse(&text)?, Instant::now(), seen).await?;
@@ -234,10 +235,10 @@ impl Engine {
         Ok(found)
     }
 
-    /// A way to write rows of the tables that there are now, beside all others.
+    /// A writer of rows of the present tables, with connections of its own.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// A failure of the operating system.
     pub fn row_writer<'a>(&'a self) -> BoxFuture<'a, Result<RowWriter, EngineError>> {
         Box::pin(async move {
             self.seal_what_is_due();
@@ -246,8 +247,7 @@ impl Engine {
         })
     }
 
-    /// Lets a writer go on that was told [`EngineError::Sealed`]: waits for the new versions of its
-    /// tables.
+    /// Lets a writer go on after [`EngineError::Sealed`]: waits for the new versions of its tables.
     ///
     /// # Errors
     /// As [`Engine::seal`].
@@ -264,7 +264,7 @@ impl Engine {
         })
     }
 
-    /// What the next statement sees.
+    /// The tables that the next statement sees.
     pub(super) async fn seen(&self, session: &mut SqlSession) -> Result<Seen, EngineError> {
         match &mut session.open {
             Some(open) => Ok(seen_by(open)),
@@ -272,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Does what a statement says, in a transaction of its own.
+    /// Runs a change in a transaction of its own.
     async fn change_alone(
         &self,
         change: &ChangeStatement,
@@ -282,15 +282,15 @@ impl Engine {
         let (mut flushes, mut conflicts) = (0, 0);
         while flushes < SEALED_ATTEMPTS_MAX {
             if !self.now().await?.view.contains_key(&change.table) {
-                // It may have been loaded since the catalog was read.
+                // The table may have been loaded since the catalog was read.
                 self.refresh().await?;
             }
-            // Those that it does not refer to would be added up for nobody.
+            // Only the sums of views that it refers to are computed.
             let relations = change.relations();
             let guards = if change.inserts_what_it_reads() { self.changes.guards() } else { BTreeMap::new() };
             let care = Care { isolation, outlives_flushes: false, guards };
             let (moment, sums) = self.changes.sums(&self.tables, Some(relations)).await?;
-            // As `Attempts` does.
+            // Holds tables from the second attempt on, as `Attempts` does.
             let hold = if flushes > 0 { held(&self.cluster, &moment.definitions()).await } else { None };
             let mut alone = Transaction::at(Arc::clone(&moment), sums, care).holding(hold);
             let outcome = match self.change(&mut alone, change, started).await {
@@ -301,13 +301,13 @@ impl Engine {
                 outcome => outcome?,
             };
             match self.commit(&Arc::new(alone)).await {
-                // What the statement says is done again over the new version: its rows have other
+                // The statement runs again over the new version, in which its rows have other
                 // identities.
                 Err(EngineError::Sealed) => {
                     flushes += 1;
                     self.sealer.wait_for_new_version(&change.table, moment.id(&change.table)).await?;
                 }
-                // Over what is there now.
+                // The statement runs again over the present rows.
                 Err(EngineError::Conflict { .. }) if conflicts < CONFLICT_ATTEMPTS_MAX => {
                     conflicts += 1;
                     pause_after(conflicts).await;
@@ -321,7 +321,7 @@ impl Engine {
         Err(EngineError::Sealed)
     }
 
-    /// Does what a statement says, in a transaction that goes on.
+    /// Runs a change in an open transaction.
     async fn change(
         &self,
         transaction: &mut Transaction,
@@ -354,13 +354,13 @@ impl Engine {
     }
 }
 
-/// What a statement of a transaction sees.
+/// The tables that a statement of a transaction sees.
 fn seen_by(transaction: &mut Transaction) -> Seen {
     let (sums, written) = (Some(Arc::clone(transaction.sums())), transaction.tables());
     Seen { is_fixed: true, time: transaction.time(), sums, written, ..Seen::of(transaction.view()) }
 }
 
-/// What becomes of the rows that a statement's query has found.
+/// The changes of the rows that a statement's query has found.
 fn rows_of(
     verb: Verb,
     table: &Table,
@@ -388,7 +388,7 @@ fn rows_of(
                         "a row of {name} would be updated twice by one statement: join it with one row of each other table"
                     )));
                 }
-                // It is deleted once, with however many rows of other tables it was joined.
+                // The row is deleted once, with however many rows of other tables it was joined.
                 continue;
             }
             let version = place.and_then(|place| table.version(RowPlace::of_number(place)));
@@ -398,8 +398,8 @@ fn rows_of(
     Ok(rows)
 }
 
-/// The rows of a batch of which the columns of a table begin at `first`; nothing of any row if they
-/// are not there.
+/// The encoded rows of a batch, in which the columns of the table begin at `first`; `None` for each
+/// row if the columns are not there.
 fn values_of(
     table: &Table,
     batch: &RecordBatch,

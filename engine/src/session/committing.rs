@@ -1,11 +1,10 @@
-//! How does a transaction commit while others change its rows, or flush, replace and drop its
-//! tables?
+//! Commits a transaction while others change its rows, or flush, replace and drop its tables.
 //!
 //! ```text
 //! PREPARE -> committed
-//!        \-> closed: flushed  -> the same writes, to where the rows lie now -> PREPARE
+//!        \-> closed: flushed  -> the same writes, to the new places of the rows -> PREPARE
 //!        |           replaced, dropped -> refused
-//!        \-> conflict -> refused; a statement alone is done again
+//!        \-> conflict -> refused; a statement outside of a transaction runs again
 //! ```
 //!
 //! Invariant: a transaction that is refused has written nothing.
@@ -26,7 +25,7 @@ use std::{
 };
 
 impl Engine {
-    /// Writes what a transaction has; says as which one.
+    /// Writes the changes of a transaction. Returns its timestamp as text.
     pub(super) async fn commit(&self, transaction: &Arc<Transaction>) -> Result<String, EngineError> {
         if transaction.is_empty() {
             return Ok("committed; nothing was written".to_owned());
@@ -36,7 +35,8 @@ impl Engine {
         Ok(format!("committed by {}", written.timestamp))
     }
 
-    /// The same for the transaction of a session: its writes follow its rows through flushes.
+    /// The same for a session's transaction: its writes are moved along with its rows through
+    /// flushes.
     pub(super) async fn commit_through_flushes(&self, open: Transaction) -> Result<String, EngineError> {
         let mut open = Arc::new(open);
         let (mut moves, mut last_moved) = (0, Instant::now());
@@ -52,8 +52,8 @@ impl Engine {
             } else if is_conflict || last_moved.elapsed() > UNHEARD_CLOSING_WAIT {
                 return Err(of_table(error, &open));
             } else {
-                // Participants refuse from the PREPARE of a closing on, which nobody hears of
-                // before it is committed.
+                // Participants refuse writes from the PREPARE of a close on, which is not visible
+                // to others before it is committed.
                 tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
             }
             if moves >= SEALED_ATTEMPTS_MAX {
@@ -63,8 +63,8 @@ impl Engine {
         }
     }
 
-    /// Lets a transaction write to what has come by flushes of the tables that it has written to;
-    /// whether there is any such.
+    /// Moves the writes of a transaction to the tables that came by flushes from those it has
+    /// written to. Returns whether there are any.
     async fn follow_flushes(&self, open: &mut Transaction) -> Result<bool, EngineError> {
         let mut has_moved = false;
         for (name, id) in open.named() {
@@ -83,7 +83,7 @@ impl Engine {
             }
             match self.sealer.rows_since(&before, now).await {
                 Ok(rows) => open.follow(id, now, &rows)?,
-                // It was flushed again meanwhile.
+                // The table was flushed again meanwhile.
                 Err(error) if error.may_be_of_another_time() => {}
                 Err(error) => return Err(error),
             }
@@ -92,21 +92,22 @@ impl Engine {
         Ok(has_moved)
     }
 
-    /// Why a table that was there is not, under any id; `None` if it is, or has only been flushed.
+    /// Why a table of the transaction is gone; `None` if it is still there, or has only been
+    /// flushed.
     fn is_gone(&self, name: &str, id: TableId) -> Option<EngineError> {
         let (moment, table) = (self.tables.moment(), name.to_owned());
         match moment.stored(name) {
             Some(Known::Whole(now) | Known::Unreadable(now, _)) => {
                 (!self.changes.descends(now.definition(), id)).then_some(EngineError::Replaced { table })
             }
-            // Nobody knows until its nodes are back.
+            // That is not known until its nodes are back.
             Some(Known::Broken(_)) => None,
             Some(Known::View(_)) => Some(EngineError::Replaced { table }),
             None => Some(EngineError::Dropped { table }),
         }
     }
 
-    /// Why a query of a transaction cannot be answered any more over the tables that it sees.
+    /// Why a query of a transaction can no longer be answered over the tables that it sees.
     pub(super) fn why_not(&self, statement: &Statement, seen: &View) -> EngineError {
         let references =
             with_stack_for(statement, |statement| self.state.resolve_table_references(statement))
@@ -120,7 +121,7 @@ impl Engine {
     }
 }
 
-/// A conflict, with the name of the table that it is about, if there is only one.
+/// A conflict error with the name of its table, if the transaction has written to only one.
 fn of_table(error: EngineError, open: &Transaction) -> EngineError {
     match (error, open.named().as_slice()) {
         (EngineError::Conflict { .. }, [(table, _)]) => EngineError::Conflict { table: table.clone() },
@@ -128,10 +129,11 @@ fn of_table(error: EngineError, open: &Transaction) -> EngineError {
     }
 }
 
-/// A pause that grows with the number of conflicts and is drawn, so that two do not meet again.
+/// Pauses for a random time that grows with the number of conflicts, so that two statements do not
+/// collide again.
 pub(super) async fn pause_after(conflicts: u32) {
     let longest = CONFLICT_PAUSE_MAX.min(Duration::from_millis(1 << conflicts.min(16)));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The clock's last digits are as good as any, and differ from process to process.
+    // The last digits of the clock are random enough, and differ between processes.
     tokio::time::sleep(longest * (now.subsec_nanos() / 64 % 1024) / 1024).await;
 }

@@ -1,15 +1,15 @@
-//! How do statements create and drop what tables derive?
+//! Runs the statements that create and drop indexes, foreign keys and views.
 //!
-//! A table is succeeded by one that derives something else ([`crate::sealing`]): from then on
-//! everybody who writes to it writes that, too, and nobody wrote to it without. A foreign key has
-//! two sides, in two tables, one after the other: the key's table first. Whoever is interrupted
-//! between them says it again; what is there stays.
+//! A new version of the table takes its place, with another definition ([`crate::sealing`]): from
+//! then on every write to the table includes the new entries, and no write went to it without them.
+//! A foreign key has two sides, in two tables, which are changed one after the other, the key's
+//! table first. If that is interrupted, running the statement again completes it.
 //!
 //! Invariants
-//! - Names of indexes, foreign keys and views are found in all tables; a name that is taken is
+//! - Names of indexes, foreign keys and views are unique among all tables; a name that is in use is
 //!   refused.
-//! - What a statement says is held against the table as it is when it is succeeded: if that has
-//!   become another one meanwhile, again.
+//! - A statement is checked against the table as it is when it is replaced: if the table has
+//!   changed meanwhile, the check runs again.
 
 use super::{Engine, QueryOutcome, answers::said};
 use crate::{
@@ -35,11 +35,11 @@ use rackscan_format::{
 };
 use std::{collections::BTreeMap, time::Instant};
 
-/// What becomes of a table's derivations; `None`: they are as they should be.
+/// The new derived definitions of a table; `None` if they need no change.
 type Change<'c> = dyn Fn(&TableDefinition) -> Result<Option<Vec<DerivedDefinition>>, EngineError> + Sync + 'c;
 
 impl Engine {
-    /// Does what a statement says about what tables derive. `text` is its own.
+    /// Runs a statement about what tables derive. `text` is its text.
     pub(super) async fn derive(
         &self,
         (statement, text): &(DerivationStatement, String),
@@ -83,7 +83,7 @@ impl Engine {
             }
             DerivationStatement::DropConstraint { name, table, if_exists } => {
                 self.tables.moment().stored(table).ok_or_else(|| self.unknown_table(table))?;
-                // Both sides, or the one that is there.
+                // Both sides, or the one that exists.
                 let is_side = |of: &str, kind: &DerivedKind| match kind {
                     DerivedKind::Parent { child: other, .. } | DerivedKind::Child { parent: other, .. } => {
                         of == table || other == table
@@ -96,7 +96,8 @@ impl Engine {
         Ok(said(if done { "done" } else { "nothing to do" }, started))
     }
 
-    /// Lets a table be succeeded by one with other derivations; false if it has them.
+    /// Replaces a table by a version with other derived definitions. Returns false if it has them
+    /// already.
     async fn redefine(
         &self,
         table: &str,
@@ -152,7 +153,7 @@ impl Engine {
         self.redefine(&aggregate.table, &add, BTreeMap::from([(name.to_owned(), text.to_owned())])).await
     }
 
-    /// A constant as a value that columns of a type store as an integer.
+    /// A constant as the integer that columns of this type store for it.
     async fn constant(&self, constant: &Expr, column_type: ColumnType) -> Result<i64, EngineError> {
         let sql = match column_type {
             ColumnType::Boolean => "BOOLEAN".to_owned(),
@@ -163,7 +164,8 @@ impl Engine {
             _ => "BIGINT".to_owned(),
         };
         let typed = format!("CAST(({constant}) AS {sql})");
-        // A value that the type cannot have would be another bound.
+        // A value that the type cannot hold exactly would be another bound, so it is compared with
+        // the cast one.
         let text = format!("SELECT {typed}, CAST({typed} = ({constant}) AS INT)");
         let outcome = self.collect(Self::parse(&text)?, Instant::now(), self.now().await?).await?;
         let batch = outcome.batches.iter().find(|batch| batch.num_rows() == 1);
@@ -211,7 +213,7 @@ impl Engine {
             let (key, _) = column_of(definition, key)?;
             added_side(definition, name, DerivedKind::Child { key, parent: parent.to_owned() })
         };
-        // What cannot be is found out before one of the two is another table.
+        // Errors are found before one of the two tables is replaced.
         let moment = self.tables.moment();
         let mut sides = 0;
         for (table, change) in [(parent, &parents as &Change<'_>), (child, &children)] {
@@ -264,7 +266,7 @@ impl Engine {
         }
     }
 
-    /// The table that derives something of that name.
+    /// The table that has a derived definition of this name.
     fn holder(&self, name: &str) -> Option<String> {
         let moment = self.tables.moment();
         let mut tables = moment.view.iter().filter_map(|(table, known)| match known {
@@ -277,7 +279,7 @@ impl Engine {
     }
 }
 
-/// A table that derives this instead.
+/// The definition of the table with these derived definitions, verified.
 fn verified(
     table: &TableDefinition,
     derived: Vec<DerivedDefinition>,
@@ -287,7 +289,7 @@ fn verified(
     Ok(definition)
 }
 
-/// Whether the tables that belong to it can have names.
+/// Whether the name is short enough for the names of the tables that store it.
 fn fits(what: &str, name: &str, bytes_max: usize) -> Result<(), EngineError> {
     if name.len() > bytes_max {
         let found = name.len();
@@ -326,7 +328,7 @@ fn added(
     Ok(Some(derived))
 }
 
-/// The same for one side of a foreign key, which may be there already.
+/// The new derived definitions for one side of a foreign key; `None` if it is there already.
 fn added_side(
     definition: &TableDefinition,
     name: &str,

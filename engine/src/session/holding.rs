@@ -1,17 +1,16 @@
-//! How does a query keep what it reads, though its tables are flushed, replaced or dropped
-//! meanwhile?
+//! Keeps the tables of a running query readable when they are flushed, replaced or dropped
+//! meanwhile.
 //!
 //! Decision 0052: a transaction holds all tables from its beginning, another query holds its own
-//! tables when it has run for a while. Most queries are over before that, and ask nodes for nothing
-//! more.
+//! tables when it has run for a while. Most queries end before that, and send no extra requests to
+//! nodes.
 
 use crate::limits::HOLD_AFTER;
 use rackscan_client::{Cluster, TablesHold};
 use rackscan_format::schema::TableDefinition;
 use std::sync::Arc;
 
-/// A hold of these tables; `None` if there is none, because one of them was replaced or a node has
-/// no room for it.
+/// A hold of these tables; `None` if one of them was replaced or a node has no room for it.
 pub(super) async fn held(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> Option<TablesHold> {
     match cluster.hold_tables(tables).await {
         Ok(hold) => hold,
@@ -22,21 +21,21 @@ pub(super) async fn held(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> 
     }
 }
 
-/// The hold of a query. Dropping it lets the tables go.
+/// The hold of a query. Dropping it releases the tables.
 pub(super) enum QueryHold {
-    /// From the beginning; the tables that were replaced before are not held.
+    /// A hold from the beginning. `None` if tables were already replaced.
     Now(#[expect(dead_code, reason = "it is there to be dropped")] Option<TablesHold>),
-    /// When the query has run for a while.
+    /// A hold that begins when the query has run for a while.
     Later(tokio::task::JoinHandle<()>),
 }
 
 impl QueryHold {
-    /// Before anything is read.
+    /// Holds tables before anything is read.
     pub(super) async fn now(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> Self {
         Self::Now(held(cluster, tables).await)
     }
 
-    /// From [`HOLD_AFTER`] on.
+    /// Holds tables from [`HOLD_AFTER`] on.
     pub(super) fn later(cluster: &Cluster, tables: Vec<Arc<TableDefinition>>) -> Self {
         let cluster = cluster.clone();
         Self::Later(tokio::spawn(async move {

@@ -1,8 +1,8 @@
-//! How is a query run, and what if its tables are replaced while it reads them?
+//! Runs a query, again if its tables are replaced while it reads them.
 //!
 //! Invariants
-//! - A query whose tables were replaced is run again over those that are published then, before
-//!   anybody has seen one of its rows.
+//! - A query whose tables were replaced is run again over the tables published then, if none of its
+//!   rows was returned yet.
 //! - In a transaction it is refused, and the error says what became of the table.
 
 use super::{Engine, ExplainMode, Explanation, QueryOutcome, Seen, SqlSession};
@@ -11,13 +11,13 @@ use datafusion::sql::parser::Statement;
 use futures::{FutureExt, future::BoxFuture};
 use std::{sync::Arc, time::Instant};
 
-/// How often a query was run again because tables were replaced that it read.
+/// How often a query was run again because tables that it reads were replaced.
 #[derive(Default)]
 pub(super) struct Attempts(usize);
 
 impl Attempts {
-    /// From the second time on its tables are held before it reads them: others may replace them
-    /// faster than it reads.
+    /// From the second attempt on the tables are held before they are read, because others may
+    /// replace them faster than the query reads.
     pub(super) fn holding(&self, seen: Seen) -> Seen {
         Seen { is_held: self.0 > 0, ..seen }
     }
@@ -35,7 +35,7 @@ impl Engine {
         self.read(session, &statement, read).await
     }
 
-    /// Says how a query would run, or runs it and says how it did.
+    /// Explains how a query would run, or runs it and explains how it ran.
     pub(super) async fn explained(
         &self,
         session: &mut SqlSession,
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Whether a query failed because a table was replaced that it read, and is run again.
+    /// Whether a query failed because a table that it reads was replaced, and can be run again.
     pub(super) async fn begins_again(
         &self,
         error: &EngineError,
@@ -85,7 +85,7 @@ impl Engine {
         true
     }
 
-    /// What a query sees. Nodes are asked for changes only if it refers to a table.
+    /// The tables that a query sees. Nodes are asked for changes only if it refers to a table.
     async fn seen_by_query(&self, session: &mut SqlSession, query: &Statement) -> Result<Seen, EngineError> {
         let tables = with_stack_for(query, |query| self.state.resolve_table_references(query));
         if !session.is_open() && tables.is_ok_and(|tables| tables.is_empty()) {
@@ -94,7 +94,7 @@ impl Engine {
         self.seen(session).await
     }
 
-    /// Whether a table is another one by now.
+    /// Whether a table has been replaced since.
     pub(super) async fn has_moved(&self, before: &View) -> bool {
         let is_known = self.refresh().await.is_ok();
         let moment = self.tables.moment();

@@ -1,18 +1,17 @@
-//! When are the changed rows of an engine's tables sealed, and by whom?
-//!
-//! By hand, table by table; or in the background, as soon as enough has changed and somebody looks.
+//! Flushes changed rows: a table by request, or in the background as soon as enough rows have
+//! changed.
 
 use super::Engine;
 use crate::{error::EngineError, sealing::SealOutcome};
 use futures::future::BoxFuture;
 
 impl Engine {
-    /// Makes segments of a table's changed rows, while others read and write; for a moment writers
-    /// of the table wait.
+    /// Flushes a table: writes its changed rows into segments while others read and write. Writers
+    /// of the table wait for a short time.
     ///
     /// # Errors
-    /// A node that is away or has no room: then nothing has changed, or the table takes no writes
-    /// until it is sealed.
+    /// A node is unavailable or has no room. Then nothing has changed, or the table takes no writes
+    /// until it is flushed.
     pub fn seal<'a>(&'a self, table: &'a str) -> BoxFuture<'a, Result<SealOutcome, EngineError>> {
         Box::pin(async move {
             if !self.now().await?.view.contains_key(table) {
@@ -25,16 +24,17 @@ impl Engine {
         })
     }
 
-    /// Lets homes forget changed rows of tables that were dropped or loaded anew; of how many.
+    /// Makes participants drop the changed rows of tables that were dropped or loaded anew. Returns
+    /// the number of tables.
     ///
     /// # Errors
-    /// A node that is away.
+    /// A node is unavailable.
     pub fn sweep<'a>(&'a self) -> BoxFuture<'a, Result<usize, EngineError>> {
         Box::pin(async move { self.sealer.sweep().await })
     }
 
-    /// Learns what has changed, and begins to seal the table in the background that has most
-    /// changed rows, if those are enough.
+    /// Reads the changed rows, and begins to flush the table with the most of them in the
+    /// background, if they are enough.
     ///
     /// # Errors
     /// As [`Engine::sql`].
@@ -52,13 +52,13 @@ impl Engine {
         }
     }
 
-    /// Whether a table is being sealed in the background.
+    /// Whether a table is being flushed in the background.
     #[must_use]
     pub fn is_sealing(&self) -> bool {
         self.sealer.is_at_work()
     }
 
-    /// Waits until nothing is being sealed in the background.
+    /// Waits until no flush runs in the background.
     pub fn rest<'a>(&'a self) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             self.sealer.rest().await;

@@ -1,7 +1,7 @@
-//! Which tables, of which moment, does a statement see?
+//! The tables that a statement sees, and their point in time.
 //!
-//! Invariant: views are of the moment of the tables that are seen with them, or are not seen at
-//! all.
+//! Invariant: views are of the same point in time as the tables that are seen with them, or are not
+//! seen at all.
 
 use super::{CATALOG, SCHEMA};
 use crate::{
@@ -15,26 +15,26 @@ use datafusion::{common::TableReference, execution::SessionState};
 use rackscan_format::ids::TableId;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Which tables a statement sees.
+/// The tables that a statement sees.
 pub(super) struct Seen {
     pub(super) view: Arc<View>,
-    /// The table whose rows' places it asks for.
+    /// The table whose rows' places the statement asks for.
     pub(super) placed: Option<String>,
-    /// Whether it sees these and no newer ones: they are those of a transaction.
+    /// Whether it sees these tables and no newer ones, because they belong to a transaction.
     pub(super) is_fixed: bool,
-    /// Whether nodes keep its tables before it reads them, and not only if it runs for long.
+    /// Whether its tables are held before it reads them, rather than only if it runs for long.
     pub(super) is_held: bool,
-    /// Its time: that of the transaction, if it is in one.
+    /// The time of the statement, or of its transaction.
     pub(super) time: DateTime<Utc>,
-    /// What changed rows add to views, at the moment of the view; of a statement in no transaction
-    /// it is asked for when it is known to need it.
+    /// What changed rows add to views, at the time of the view. Outside of a transaction it is
+    /// computed only for statements that need it.
     pub(super) sums: Option<Arc<Sums>>,
-    /// Tables that its transaction has written to: their views do not know that.
+    /// Tables that the transaction has written to: their views do not include that.
     pub(super) written: BTreeSet<TableId>,
 }
 
 impl Seen {
-    /// Tables as they are.
+    /// A statement that sees the present tables.
     pub(super) fn of(view: Arc<View>) -> Self {
         Self {
             view,
@@ -51,7 +51,7 @@ impl Seen {
 /// The materialised views that are referred to.
 ///
 /// # Errors
-/// One of a table that the transaction has changed.
+/// A view of a table that the transaction has changed.
 pub(super) fn views_among(
     references: &[TableReference],
     seen: &Seen,
@@ -70,7 +70,8 @@ pub(super) fn views_among(
     Ok(views)
 }
 
-/// Whether that is one of our tables, and is not there; functions in FROM are none.
+/// Whether the reference is to a table of the cluster that does not exist. Functions in FROM are
+/// not tables.
 pub(super) fn is_missing(reference: &TableReference, view: &View, state: &SessionState) -> bool {
     let ours = reference.schema().is_none_or(|schema| schema == SCHEMA)
         && reference.catalog().is_none_or(|catalog| catalog == CATALOG);

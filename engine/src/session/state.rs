@@ -1,4 +1,4 @@
-//! How is DataFusion set up?
+//! Sets up DataFusion for a session.
 //!
 //! Invariants
 //! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have
@@ -30,10 +30,11 @@ use std::sync::Arc;
 
 /// Rows of a batch between operators.
 const BATCH_ROWS: usize = 8192;
-/// Scans have no smaller ones: texts of a part of a batch would be counted as those of the whole.
+/// Batches of scans are not smaller: the texts of a slice would be counted as those of the whole
+/// batch.
 const BATCH_ROWS_MIN: usize = rackscan_scan::BATCH_ROWS_MIN;
 
-/// DataFusion as an engine with these options uses it, in this memory; each statement brings its
+/// The DataFusion state of an engine with these options and this memory. Each statement adds its
 /// own tables.
 pub(crate) fn session_state(
     options: &EngineOptions,
@@ -48,20 +49,21 @@ pub(crate) fn session_state(
     let sql = &mut config.options_mut().sql_parser;
     // `0.06 + 0.01` must be 0.07, or Q6 misses every row with that discount.
     sql.parse_float_as_decimal = true;
-    // A LIMIT outside takes the first rows of a subquery with ORDER BY in FROM.
+    // A LIMIT outside takes the first rows of a subquery with ORDER BY in FROM, so its sort must
+    // stay.
     sql.enable_subquery_sort_elimination = false;
-    // DataFusion 55.2 narrows by MIN and MAX of columns also where another aggregate of the same
-    // list is about an expression.
+    // DataFusion 55.2 also filters by MIN and MAX of columns where another aggregate of the same
+    // list is over an expression.
     config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    // Keys come from taps (`runtime_filter`); lists of them in DataFusion's own filters would be
-    // made for nobody.
+    // Keys come from taps (`runtime_filter`); the lists of keys in DataFusion's own filters would
+    // not be used.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = 0;
     if let Some(bytes) = options.memory_bytes {
         let execution = &mut config.options_mut().execution;
-        // Each sort takes that before its first row, and cannot give it back.
+        // Each sort reserves this before its first row, and cannot give it back.
         let merged = bytes / SORT_MERGE_SHARE;
         execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(merged);
-        // Every operator holds a batch at least.
+        // Every operator holds at least one batch.
         config = config.with_batch_size((bytes / BATCH_ROW_SHARE).clamp(BATCH_ROWS_MIN, BATCH_ROWS));
     }
     let builder = SessionStateBuilder::new()
@@ -78,8 +80,8 @@ pub(crate) fn session_state(
     with_answers(builder)
 }
 
-/// DataFusion that answers plans as PostgreSQL does (decision 0054), whatever tables it has.
-/// Statements are rewritten before.
+/// DataFusion set up to answer plans as PostgreSQL does (decision 0054), for any tables. Statements
+/// must be rewritten before.
 ///
 /// # Errors
 /// Functions that cannot be registered.
@@ -123,7 +125,7 @@ pub fn with_answers(builder: SessionStateBuilder) -> Result<SessionState, Engine
     Ok(state)
 }
 
-/// What scans know that are of no query of a user's.
+/// The context of scans that belong to no query of a user.
 pub(super) fn context(
     cluster: &Cluster,
     devices: &LocalDevices,

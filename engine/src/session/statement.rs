@@ -1,4 +1,4 @@
-//! Which kind of statement is this?
+//! Classifies statements.
 
 use crate::{
     changes::ChangeStatement, deriving::DerivationStatement, error::EngineError, explain::ExplainMode,
@@ -9,7 +9,7 @@ use datafusion::{
     sql::{parser::Statement, sqlparser::ast::Statement as SqlStatement},
 };
 
-/// A statement of a kind that is answered.
+/// A statement of a supported kind.
 pub(super) enum Parsed {
     Query(Box<Statement>),
     Explain(Box<Statement>, ExplainMode, ExplainFormat),
@@ -21,10 +21,10 @@ pub(super) enum Parsed {
     Rollback,
 }
 
-/// Says which kind of statement it is.
+/// Classifies a statement.
 ///
 /// # Errors
-/// One that is not answered, with what to do instead.
+/// A kind that is not supported, with what to do instead.
 pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
     if let Some(change) = ChangeStatement::of(&statement)? {
         return Ok(Parsed::Change(Box::new(change)));

@@ -1,4 +1,4 @@
-//! How does a planned query run, and how do its rows come?
+//! Runs a planned query and streams its rows.
 
 use super::holding::QueryHold;
 use crate::{
@@ -31,7 +31,7 @@ use std::{
 };
 use tracing::Instrument;
 
-/// A query that could be started.
+/// A query that is ready to be started.
 pub(super) struct Planned {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) state: SessionState,
@@ -76,8 +76,8 @@ fn started_in(
     batch_rows: &Arc<BatchRows>,
 ) -> Result<SendableRecordBatchStream, EngineError> {
     // DataFusion's hash joins would wait until all partitions have the keys of their build sides,
-    // to fill filters that nobody reads (`runtime_filter`). Where an operator above needs but some
-    // of the partitions they would wait for ever (55.2).
+    // to fill filters that are not used (`runtime_filter`). Where an operator above needs only some
+    // of the partitions they would wait forever (55.2).
     let mut config = state.config().clone().with_extension(Arc::clone(batch_rows));
     config.options_mut().optimizer.enable_join_dynamic_filter_pushdown = false;
     let context =
@@ -85,15 +85,16 @@ fn started_in(
     execute_stream(Arc::clone(plan), Arc::new(context)).map_err(EngineError::from_datafusion)
 }
 
-/// How a query is planned again whose joins do not fit into memory, or whose rows are long
+/// What is needed to plan a query again whose joins do not fit into memory, or whose rows are long
 /// (decision 0056).
 pub(super) struct Again {
     logical: LogicalPlan,
     state: SessionState,
     is_deep: bool,
-    /// Bytes of the sides of joins that are still held, of this plan and of the one after it.
+    /// Bytes of join sides that may still be held in memory, for the next plan and the one after
+    /// it; the last one comes first.
     held_bytes: Vec<usize>,
-    /// The joins of this plan.
+    /// The rule for the joins of this plan.
     spilling: Option<SpillingJoins>,
 }
 
@@ -108,8 +109,8 @@ impl Again {
         Self { logical, state: state.clone(), is_deep, held_bytes, spilling: None }
     }
 
-    /// The next plan, with so many rows in a batch, or with more joins that write to disk; `None`
-    /// after the last one.
+    /// The next plan, with `rows` rows in a batch or with more joins that spill; `None` if there is
+    /// no other plan.
     async fn plan(&mut self, rows: Option<usize>) -> Option<Result<Arc<dyn ExecutionPlan>, EngineError>> {
         if let Some(rows) = rows {
             *self.state.config_mut() = self.state.config().clone().with_batch_size(rows);
@@ -134,7 +135,7 @@ impl Again {
 /// A query's answer, batch by batch. Dropping it ends the query.
 pub struct QueryStream {
     schema: SchemaRef,
-    /// Whether columns have other names in the plan.
+    /// Whether columns have other names in the plan than in the answer.
     is_renamed: bool,
     stream: SendableRecordBatchStream,
     pub(super) plan: Arc<dyn ExecutionPlan>,
@@ -143,7 +144,7 @@ pub struct QueryStream {
     planning: Duration,
     pub(super) memory: QueryMemory,
     batch_rows: Arc<BatchRows>,
-    /// `None` once rows have come out.
+    /// `None` once rows have been returned.
     again: Option<Again>,
     /// How often the query was planned.
     plans: u32,
@@ -161,7 +162,7 @@ impl QueryStream {
     /// The next rows; `None` at the end.
     ///
     /// # Errors
-    /// When the query fails; it is over then.
+    /// The query fails; it has ended then.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, EngineError> {
         let next = loop {
             let span = self.span.clone();
@@ -186,28 +187,29 @@ impl QueryStream {
         }
     }
 
-    /// Gives back what the plan holds.
+    /// Drops the plan and what it holds.
     fn end(&mut self) {
         let schema = self.plan.schema();
         self.stream = Box::pin(EmptyRecordBatchStream::new(Arc::clone(&schema)));
         self.plan = Arc::new(EmptyExec::new(schema));
     }
 
-    /// Whether the query begins anew after an error.
+    /// Whether the query starts again after an error.
     async fn is_again(&mut self, error: &DataFusionError) -> Result<bool, EngineError> {
         let rows = self.batch_rows.asked_for().or_else(|| self.fewer_rows(error));
         Ok((rows.is_some() || is_out_of_memory(error)) && self.plan_again(rows).await?)
     }
 
-    /// With how many rows in a batch its texts are not too long, if that is the error.
+    /// The rows in a batch for which its texts are short enough, if the error is that they are too
+    /// long.
     fn fewer_rows(&self, error: &DataFusionError) -> Option<usize> {
         let rows = usize::try_from(inner_error::<LongBatch>(error)?.fewer_rows()).ok()?;
         let planned = self.again.as_ref()?.state.config().batch_size();
         (1..planned).contains(&rows).then_some(rows)
     }
 
-    /// Begins anew with so many rows in a batch, or with joins that need less memory; whether there
-    /// are such.
+    /// Starts again with `rows` rows in a batch, or with joins that need less memory. Returns
+    /// whether there is such a plan.
     async fn plan_again(&mut self, rows: Option<usize>) -> Result<bool, EngineError> {
         if self.again.is_none() {
             return Ok(false);
@@ -216,7 +218,7 @@ impl QueryStream {
         self.memory.given_back().await;
         let Some(again) = &mut self.again else { return Ok(false) };
         let planned = contained(again.plan(rows).instrument(self.span.clone())).await?;
-        // Who cannot be planned in another way failed for want of memory.
+        // A query that cannot be planned in another way fails for lack of memory.
         let Some(Ok(plan)) = planned else { return Ok(false) };
         self.plan = plan;
         self.plans += 1;
@@ -227,7 +229,7 @@ impl QueryStream {
         Ok(true)
     }
 
-    /// What the scans have done so far.
+    /// The figures so far.
     #[must_use]
     pub fn report(&self) -> QueryReport {
         QueryReport {
@@ -245,13 +247,13 @@ impl QueryStream {
     }
 }
 
-/// What planning or reading returns, or an error if it panics: a fault in an operator of DataFusion
-/// ends the query, and not the process with its open transactions.
+/// The result of planning or reading, or an error if it panics: a fault in an operator of
+/// DataFusion must end the query, not the process with its open transactions.
 pub(super) async fn contained<T>(work: impl Future<Output = T>) -> Result<T, EngineError> {
     AssertUnwindSafe(work).catch_unwind().await.map_err(|panic| EngineError::of_panic(panic.as_ref()))
 }
 
-/// The schema with the names that people see.
+/// The schema with the column names that users see.
 fn shown_schema(schema: &SchemaRef) -> SchemaRef {
     if schema.fields().iter().all(|field| shown(field.name()) == field.name()) {
         return Arc::clone(schema);

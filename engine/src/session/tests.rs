@@ -1,9 +1,9 @@
-//! Do rows that are withheld from a table's snapshot stay out of every answer, wherever its
-//! segments are scanned?
+//! Tests that rows withheld from a table's snapshot stay out of every answer, wherever its segments
+//! are scanned.
 //!
 //! Method: storage nodes in this process with a part of TPC-H. Each row's place is learnt by a
 //! scan, rows are withheld by their places, and statements are answered by the engine under every
-//! policy and by DataFusion alone, over the rows that are left.
+//! policy and by DataFusion alone, over the remaining rows.
 
 use super::*;
 use crate::{
@@ -111,8 +111,8 @@ fn start_node(node: u16, data: &Path, sockets: &Path) -> Outcome<NodeHandle> {
     Ok(Node::start(config)?)
 }
 
-/// All rows of a table as the snapshot has them, with the number of each row's place behind its
-/// columns, by place.
+/// All rows of a table as the snapshot has them, each with its place as the last column, sorted by
+/// place.
 async fn placed_rows(engine: &Engine, snapshot: &Arc<TableSnapshot>, policy: Policy) -> Outcome<RecordBatch> {
     let state = engine.state_for(policy, chrono::Utc::now(), &tracing::Span::none(), Bounds::Told);
     let query = state.config().get_extension::<QueryContext>().ok_or("a query")?;
@@ -143,8 +143,8 @@ fn places_of(rows: &RecordBatch) -> Vec<i64> {
     rows.column(rows.num_columns() - 1).as_primitive::<Int64Type>().values().to_vec()
 }
 
-/// One segment wholly, of others every third row, a run that ends within a block, single rows, and
-/// none.
+/// One segment as a whole; of others every third row, a run that ends within a block, single rows,
+/// and none.
 fn withheld_of(snapshot: &TableSnapshot) -> Outcome<BTreeMap<SegmentId, Arc<WithheldRows>>> {
     let mut withheld = BTreeMap::new();
     for (index, (segment, (_, directory))) in snapshot.segments.iter().enumerate() {
@@ -161,7 +161,7 @@ fn withheld_of(snapshot: &TableSnapshot) -> Outcome<BTreeMap<SegmentId, Arc<With
     Ok(withheld)
 }
 
-/// Withholds rows of a table from an engine, and gives DataFusion those that are left.
+/// Withholds rows of a table from an engine, and gives DataFusion the others.
 async fn withhold(engine: &Engine, table: &str, alone: &SessionContext) -> Outcome<Arc<TableSnapshot>> {
     let whole = engine.tables.snapshot(table).ok_or("the table")?;
     let withheld = withheld_of(&whole)?;

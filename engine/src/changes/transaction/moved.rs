@@ -1,16 +1,16 @@
-//! Where do the rows lie that a transaction has read, after their tables were flushed?
+//! Finds the rows that a transaction has read, after their tables were flushed.
 //!
 //! ```text
-//! in a segment that the new version has, and nobody changed it  -> where it lay
+//! in a segment that the new version still has, and unchanged    -> at the same place
 //! else                                                        -> in a segment that was written since, by its values
 //! ```
 //!
-//! A row that nobody has changed since has the values that the transaction has read. Rows with the
-//! same values are all the same to a statement, so any of them will do, each once.
+//! A row that was not changed since still has the values that the transaction read. Rows with the
+//! same values are interchangeable for a statement, so any of them will do, each once.
 //!
 //! Invariants
 //! - A row that another transaction has changed or deleted since is not found: that is a conflict.
-//! - What is found is written on the condition that nobody has changed it where it lies now.
+//! - A row that is found is written on the condition that it has not changed at its new place.
 
 use super::{PENDING, Read, Transaction, Written};
 use crate::{changes::has_sums, error::EngineError, snapshot::TableSnapshot, table::Table};
@@ -19,7 +19,8 @@ use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::timestamp::Timestamp;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Segments that a table has and did not have before. Numbers alone may have been given twice.
+/// The segments of `now` that `before` did not have. They are compared with their table ids, as
+/// segment numbers alone may repeat.
 pub(crate) fn new_segments(before: &TableSnapshot, now: &TableSnapshot) -> BTreeSet<SegmentId> {
     let old: BTreeSet<(TableId, SegmentId)> =
         before.stored().map(|(_, directory)| (directory.table, directory.segment)).collect();
@@ -28,8 +29,8 @@ pub(crate) fn new_segments(before: &TableSnapshot, now: &TableSnapshot) -> BTree
 }
 
 impl Transaction {
-    /// The table `id` as it was when the transaction began, or when its writes followed its rows
-    /// there.
+    /// The table `id` as the transaction sees it: as it was at the beginning, or the newer version
+    /// to which its writes were moved.
     pub(crate) fn seen(&self, id: TableId) -> Option<&Table> {
         if let Some(table) = self.followed.get(&id) {
             return Some(table);
@@ -38,15 +39,15 @@ impl Transaction {
         known.whole().ok().map(|table| &**table)
     }
 
-    /// Writes to `now` what was written to the table `id`, of which it has come by flushes. `rows`
-    /// are those of its new segments that nobody has changed.
+    /// Moves the writes from the table `id` to `now`, which came from it by flushes. `rows` are the
+    /// unchanged rows of its new segments.
     ///
     /// # Errors
     /// [`EngineError::Conflict`].
     pub(crate) fn follow(&mut self, id: TableId, now: &Table, rows: &TableRows) -> Result<(), EngineError> {
         let Some(written) = self.written.get(&id) else { return Ok(()) };
         let conflict = || EngineError::Conflict { table: now.definition().name.clone() };
-        // What was inserted under this condition before the flush is not known any more.
+        // What other transactions inserted before the flush can no longer be told.
         if written.guard.is_some() {
             return Err(conflict());
         }
@@ -85,8 +86,8 @@ impl Transaction {
     }
 }
 
-/// Whether a row lies where it lay: in a segment, as nobody has changed it. Who writes without
-/// conditions takes it also if it has changed beside the segments.
+/// Whether a row is still at its place: in a segment, and unchanged. Without conditions a changed
+/// row counts, too.
 fn stays(
     row: RowIdentity,
     read: &Read,

@@ -1,9 +1,8 @@
-//! For which values of outer columns is a subquery computed?
+//! The domain of a correlated subquery: the values of outer columns for which it is computed.
 //!
-//! For all that the rows outside have, each combination once: the domain of the subquery (`D` in
-//! Neumann and Kemper, "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has a row
-//! of its own for each row of the domain for which the subquery has it, and the domain's columns
-//! beside its own.
+//! These are all combinations that the outer rows have, each once (`D` in Neumann and Kemper,
+//! "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has the subquery's rows for
+//! each row of the domain, and the domain's columns beside its own.
 
 use crate::visitors::{PlanTree, Tree};
 use std::{
@@ -27,31 +26,31 @@ use datafusion::{
 use super::outer::OuterColumns;
 use crate::{limits::DOMAIN_OPERATORS_MAX, rules::shared_rows::SharedRows};
 
-/// Names that no user's column has.
+/// Makes names that no user's column has.
 #[derive(Debug, Default)]
 pub(super) struct Names(Cell<usize>);
 
 impl Names {
-    /// A number that was not given out before.
+    /// A number that was not returned before.
     pub(super) fn number(&self) -> usize {
         self.0.set(self.0.get() + 1);
         self.0.get()
     }
 
-    /// A name that was not given out before.
+    /// A name that was not returned before.
     pub(super) fn next(&self, what: &str) -> String {
         format!("__{what}_{}", self.number())
     }
 }
 
-/// The values of outer columns that rows have.
+/// The domain of a subquery: the values that the outer rows have in its outer columns.
 #[derive(Debug)]
 pub(super) struct Domain<'n> {
     columns: Vec<Column>,
-    /// These columns, each combination once.
+    /// A plan of these columns, each combination once.
     plan: LogicalPlan,
     names: &'n Names,
-    /// Shared rows that have the domain's columns by now, by their numbers of before.
+    /// Shared rows that already have the domain's columns, by their numbers before that.
     shared: RefCell<Vec<(usize, WithDomain)>>,
 }
 
@@ -59,12 +58,12 @@ pub(super) struct Domain<'n> {
 #[derive(Clone, Debug)]
 pub(super) struct WithDomain {
     pub(super) plan: LogicalPlan,
-    /// The domain's columns, in its order, as `plan` calls them.
+    /// The domain's columns, in its order, under their names in `plan`.
     pub(super) columns: Vec<Column>,
 }
 
 impl<'n> Domain<'n> {
-    /// The values that rows of `outside` have in these columns.
+    /// The domain of the values that the rows of `outside` have in these columns.
     pub(super) fn new(columns: Vec<Column>, outside: &LogicalPlan, names: &'n Names) -> Result<Self> {
         if columns.is_empty() {
             let plan = LogicalPlanBuilder::empty(true).build()?;
@@ -72,7 +71,7 @@ impl<'n> Domain<'n> {
         }
         let selected = columns.iter().cloned().map(Expr::Column);
         let plan = LogicalPlanBuilder::from(outside.clone()).project(selected)?.distinct()?.build()?;
-        // Several parts of the subquery read it.
+        // Several parts of the subquery read it, so it is shared.
         let plan = SharedRows::plan(names.number(), plan);
         Ok(Self { columns, plan, names, shared: RefCell::default() })
     }
@@ -85,7 +84,7 @@ impl<'n> Domain<'n> {
         self.names
     }
 
-    /// The domain itself, with columns that no other copy has.
+    /// The domain as a plan, with column names that no other copy has.
     pub(super) fn copy(&self) -> Result<WithDomain> {
         let name = self.names.next("outer");
         let renamed =
@@ -97,8 +96,8 @@ impl<'n> Domain<'n> {
         Ok(WithDomain { plan, columns })
     }
 
-    /// Shared rows with the domain, made once for all who read them; with columns of the domain
-    /// that no other reader has.
+    /// Shared rows with the domain, made once for all readers, with domain columns whose names no
+    /// other reader has.
     pub(super) fn shared(
         &self,
         number: usize,
@@ -135,7 +134,7 @@ impl<'n> Domain<'n> {
         self.is_among(&OuterColumns::of(plan)?)
     }
 
-    /// Whether the right side of a join does.
+    /// Whether the right side of a join uses a column of the domain.
     pub(super) fn is_used_right(&self, join: &Join) -> Result<bool> {
         self.is_among(&OuterColumns::of_right(join)?)
     }
@@ -151,7 +150,8 @@ impl<'n> Domain<'n> {
         }
     }
 
-    /// The expression with the domain's columns, called so, in place of outer columns.
+    /// The expression with outer columns replaced by the domain's columns, which have the names
+    /// `columns`.
     pub(super) fn replaced(&self, expression: Expr, columns: &[Column]) -> Result<Expr> {
         let replaced = expression.transform_up(|part| match part {
             Expr::OuterReferenceColumn(field, column) => {
@@ -165,7 +165,7 @@ impl<'n> Domain<'n> {
         replaced.data()
     }
 
-    /// The same, with the name of before.
+    /// As [`Self::replaced`], with the expression's name kept.
     pub(super) fn replaced_by_name(&self, expression: Expr, columns: &[Column]) -> Result<Expr> {
         let (qualifier, name) = expression.qualified_name();
         let replaced = self.replaced(expression, columns)?;
@@ -176,15 +176,15 @@ impl<'n> Domain<'n> {
     }
 }
 
-/// Rows of both sides of which the condition is true and the domain's columns are the same, NULL
-/// as well.
+/// Joins rows of both sides for which the condition is true and the domain's columns are equal;
+/// NULL equals NULL in them.
 pub(super) fn join_by_domain(
     left: LogicalPlan,
     right: LogicalPlan,
     by: &[(Column, Column)],
     of: JoinOf,
 ) -> Result<LogicalPlan> {
-    // DataFusion takes equations out of the filter for keys, which NULL equals NULL in.
+    // DataFusion makes join keys of equations in the filter, and NULL equals NULL in those.
     let mut filter =
         of.filter.and_then(|filter| conjunction(split_conjunction_owned(filter).into_iter().map(strict)));
     let mut add = |condition: Expr| {
@@ -215,7 +215,7 @@ pub(super) fn join_by_domain(
     Ok(LogicalPlan::Join(join))
 }
 
-/// The condition, which is not true of NULL also where NULL equals NULL.
+/// The condition made false or NULL for NULLs, also where NULL equals NULL.
 fn strict(condition: Expr) -> Expr {
     match &condition {
         Expr::BinaryExpr(binary) if binary.op == Operator::Eq => {
@@ -226,7 +226,7 @@ fn strict(condition: Expr) -> Expr {
     }
 }
 
-/// What a join was before a domain came into it.
+/// The properties of a join before a domain was added.
 #[derive(Debug)]
 pub(super) struct JoinOf {
     pub(super) join_type: JoinType,
@@ -242,15 +242,14 @@ impl JoinOf {
     }
 }
 
-/// Whether keys are of one side each: domain columns that took the place of outer ones may be of
-/// the other.
+/// Whether each key is of one side: domain columns in place of outer ones may be of the other side.
 fn is_side(left: &Expr, right: &Expr, by: &[(Column, Column)]) -> bool {
     let (of_left, of_right) = (left.column_refs(), right.column_refs());
     !by.iter().any(|(left, right)| of_right.contains(left) || of_left.contains(right))
 }
 
-/// The rows outside, which are computed twice, for the domain and for themselves: once for both
-/// where they might be others, or are of correlated subqueries themselves.
+/// The outer rows, which are computed twice: for the domain and for themselves. They are shared
+/// where they might differ the second time, or have correlated subqueries themselves.
 ///
 /// # Errors
 /// Too many operators.
@@ -259,7 +258,7 @@ pub(super) fn repeatable(rows: LogicalPlan, names: &Names) -> Result<LogicalPlan
     Ok(if is_always_same(&rows)? { rows } else { SharedRows::plan(names.number(), rows) })
 }
 
-/// Whether a plan gives the same rows whenever it is computed, in whatever order.
+/// Whether a plan gives the same rows each time it is computed, in any order.
 pub(in crate::rules) fn is_always_same(plan: &LogicalPlan) -> Result<bool> {
     let mut is_same = true;
     plan.apply_queries(|plan| {
@@ -269,7 +268,7 @@ pub(in crate::rules) fn is_always_same(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_same)
 }
 
-/// Refuses plans that have become too large: domains within domains double them.
+/// Refuses plans that have become too large: nested domains double them.
 pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
     let mut operators = 0;
     plan.apply_queries(|_| {
@@ -279,14 +278,14 @@ pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
     })?;
     if operators > DOMAIN_OPERATORS_MAX {
         return not_impl_err!(
-            "correlated subqueries that become more than {DOMAIN_OPERATORS_MAX} operators; join with them \
-             instead"
+            "a plan of more than {DOMAIN_OPERATORS_MAX} operators for correlated subqueries; write them as joins"
         );
     }
     Ok(())
 }
 
-/// Refuses subqueries that are to be computed for each row outside, not for each of their values.
+/// Refuses volatile subqueries: they would have to be computed for each outer row, not for each
+/// distinct value.
 pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
     let mut is_volatile = false;
     subquery.apply_queries(|plan| {
@@ -303,7 +302,7 @@ pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// Whether an operator gives the same rows whenever it has the same input, in whatever order.
+/// Whether an operator gives the same rows each time it has the same input, in any order.
 fn is_repeatable(plan: &LogicalPlan) -> Result<bool> {
     let is_same = match plan {
         LogicalPlan::Limit(_) | LogicalPlan::Window(_) | LogicalPlan::Distinct(Distinct::On(_)) => false,

@@ -1,4 +1,4 @@
-//! How does the value of a subquery become a column of the rows outside?
+//! Joins the value of a subquery to the outer rows, as a column.
 
 use crate::visitors::Tree;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ use super::{
     supported::{Position, is_supported},
 };
 
-/// Joins subqueries of one statement.
+/// Joins the subqueries of one statement.
 pub(super) struct Joins<'s> {
     pub(super) names: &'s Names,
     pub(super) single_row: &'s Arc<ScalarUDF>,
 }
 
-/// The rows around subqueries.
+/// The outer rows of subqueries.
 pub(super) struct Outside {
-    /// As they were.
+    /// The original rows.
     pub(super) rows: LogicalPlan,
-    /// With a column for each subquery that was turned into a join.
+    /// The rows with a column for each subquery that was turned into a join.
     pub(super) joined: LogicalPlan,
 }
 
@@ -48,7 +48,7 @@ impl Outside {
 }
 
 impl Joins<'_> {
-    /// The expression with columns in place of subqueries.
+    /// The expression with subqueries replaced by columns.
     pub(super) fn replaced(
         &self,
         expression: Expr,
@@ -64,7 +64,7 @@ impl Joins<'_> {
         replaced.data()
     }
 
-    /// What a subquery is, as columns that are joined to the rows outside.
+    /// The replacement of a subquery: columns that are joined to the outer rows.
     fn joined(&self, part: Expr, outside: &mut Outside) -> Result<Expr> {
         match part {
             Expr::ScalarSubquery(subquery) => self.scalar(&subquery.subquery, outside),
@@ -87,7 +87,8 @@ impl Joins<'_> {
         }
     }
 
-    /// The values that rows outside have in the outer columns of a subquery, and in others.
+    /// The domain of a subquery: the values of the outer rows in its outer columns, and in
+    /// `others`.
     pub(super) fn domain(
         &self,
         subquery: &LogicalPlan,
@@ -149,7 +150,7 @@ impl Joins<'_> {
         Ok(ident(found).is_not_null())
     }
 
-    /// `value op ANY (subquery)`: true if it is so for one row; else NULL if it is NULL for one.
+    /// `value op ANY (subquery)`: true if it is true for one row; else NULL if it is NULL for one.
     fn any(&self, value: Expr, op: Operator, subquery: &LogicalPlan, outside: &mut Outside) -> Result<Expr> {
         if value.is_volatile() {
             return not_impl_err!(
@@ -162,7 +163,7 @@ impl Joins<'_> {
             *outside = Outside::new(outside.joined.clone(), self.names)?;
         }
         let domain = self.domain(subquery, &of_value, &outside.rows)?;
-        // Without outer columns of its own the subquery is compared with each value there is.
+        // A subquery without outer columns of its own is compared with each distinct value.
         let compared = with_domain(subquery, &domain)?;
         let WithDomain { plan, columns } = compared;
         let [other] = <[Column; 1]>::try_from(subquery.schema().columns()).or_else(|columns| {
@@ -192,7 +193,7 @@ impl Joins<'_> {
         }))
     }
 
-    /// Joins a subquery with its domain to the rows outside.
+    /// Joins a subquery with its domain to the outer rows.
     fn join(
         &self,
         outside: &mut Outside,
@@ -208,7 +209,7 @@ impl Joins<'_> {
     }
 }
 
-/// Whether the order of rows, or how often they come, is part of the plan's end.
+/// Whether the plan ends with an order of rows or a number of repetitions.
 pub(super) fn has_order(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_order(&projection.input),
@@ -219,7 +220,7 @@ pub(super) fn has_order(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The plan without what does not change whether it has rows.
+/// The plan without operators that do not change whether it has rows.
 pub(super) fn rows_that_exist(plan: &LogicalPlan) -> &LogicalPlan {
     match plan {
         LogicalPlan::Projection(projection) => rows_that_exist(&projection.input),
@@ -231,13 +232,13 @@ pub(super) fn rows_that_exist(plan: &LogicalPlan) -> &LogicalPlan {
     }
 }
 
-/// Whether there is a row after LIMIT if there is one before it.
+/// Whether a LIMIT keeps a row if there is one before it.
 fn keeps_first(limit: &Limit) -> bool {
     let (Ok(skip), Ok(fetch)) = (limit.get_skip_type(), limit.get_fetch_type()) else { return false };
     matches!(skip, SkipType::Literal(0)) && matches!(fetch, FetchType::Literal(fetch) if fetch != Some(0))
 }
 
-/// Whether there is a row of all rows, even of none.
+/// Whether the plan always has a row: an aggregate over all rows, even over none.
 fn has_total(plan: &LogicalPlan) -> bool {
     let LogicalPlan::Aggregate(aggregate) = plan else { return false };
     aggregate.group_expr.iter().all(|group| match group {

@@ -1,4 +1,4 @@
-//! Turns correlated subqueries into joins where DataFusion 55.2 does not, or not rightly.
+//! Turns correlated subqueries into joins where DataFusion 55.2 cannot, or does it wrong.
 //!
 //! ```text
 //! Filter: v < (S of a.k)                 Projection: columns of P
@@ -8,14 +8,15 @@
 //!                                              S for each row of D      D: SELECT DISTINCT k FROM P
 //! ```
 //!
-//! This is "Unnesting Arbitrary Queries" (Neumann and Kemper, BTW 2015): [`domain`] is about D, and
-//! [`push`] about S with D. Subqueries that DataFusion plans right are left to it ([`supported`]).
+//! This is "Unnesting Arbitrary Queries" (Neumann and Kemper, BTW 2015): [`domain`] computes D, and
+//! [`push`] computes S with D. Subqueries that DataFusion plans right are left to it
+//! ([`supported`]).
 //!
 //! Invariants
-//! - Subqueries within others come first: what is left in them uses columns of the next query
-//!   alone.
-//! - A scalar subquery has one row at most for each row outside, or the statement fails.
-//! - Rows outside are computed twice, or once where they might be others the second time.
+//! - Nested subqueries come first: after that, a subquery uses columns only of the query directly
+//!   around it.
+//! - A scalar subquery has at most one row for each outer row, or the statement fails.
+//! - The outer rows are computed twice, or once where they might differ the second time.
 
 mod domain;
 mod joined;
@@ -56,7 +57,7 @@ pub(super) use domain::is_always_same;
 use super::in_subquery::as_in;
 use crate::functions::single_row;
 
-/// Turns correlated subqueries into joins.
+/// The rule that turns correlated subqueries into joins.
 #[derive(Debug)]
 pub(crate) struct Decorrelate {
     single_row: Arc<ScalarUDF>,
@@ -134,7 +135,7 @@ impl Statement<'_> {
         Ok(Transformed::yes(plan))
     }
 
-    /// Operators over one input, beside filters.
+    /// Handles operators with one input, other than filters.
     fn single_input(&self, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         let position = match &plan {
             LogicalPlan::Projection(_) => Position::Projection,
@@ -183,7 +184,8 @@ impl Statement<'_> {
         Ok(Transformed::yes(plan))
     }
 
-    /// Keys with subqueries about columns that are not selected: the rows are sorted before.
+    /// Handles sort keys with subqueries that use columns which are not selected: the rows are
+    /// sorted before the selection.
     fn sort(&self, mut sort: Sort) -> Result<Transformed<LogicalPlan>> {
         let LogicalPlan::Projection(projection) = sort.input.as_ref() else {
             return self.single_input(LogicalPlan::Sort(sort));
@@ -226,8 +228,8 @@ impl Statement<'_> {
         Ok(LogicalPlan::Projection(Projection::try_new(selected, Arc::new(LogicalPlan::Window(computed)))?))
     }
 
-    /// A join whose conditions have subqueries: their values become columns of the side that they
-    /// are about.
+    /// Handles a join whose conditions have subqueries: their values become columns of the side
+    /// that they use.
     fn conditions(&self, mut join: Join) -> Result<Transformed<LogicalPlan>> {
         let Some(filter) = join.filter.clone() else { return Ok(Transformed::no(LogicalPlan::Join(join))) };
         if !has_subquery(&filter) {
@@ -323,8 +325,8 @@ impl Statement<'_> {
     }
 }
 
-/// The expression with a subquery as it is after those within it have gone, and without what does
-/// not change whether it has rows.
+/// The expression with a subquery, after its nested subqueries were replaced, without operators
+/// that do not change whether it has rows.
 fn refreshed(part: Expr) -> Result<Transformed<Expr>> {
     let part = as_in(part)?;
     let Some(subquery) = subquery_of(&part) else { return Ok(Transformed::no(part)) };
@@ -343,7 +345,7 @@ fn refreshed(part: Expr) -> Result<Transformed<Expr>> {
     }))
 }
 
-/// Whether a subquery in it is about a column that a select list leaves out.
+/// Whether a subquery in the expression uses a column that the select list leaves out.
 fn uses_unselected(expression: &Expr, list: &Projection) -> Result<bool> {
     expression.exists(|part| {
         let Some(subquery) = subquery_of(part) else { return Ok(false) };
@@ -357,7 +359,7 @@ fn has_unsupported(expression: &Expr, position: Position, rows: &LogicalPlan) ->
     expression.exists(|part| Ok(!is_supported(part, position, rows.schema())?))
 }
 
-/// Refuses aggregates of outer columns alone: they are of the query around the subquery.
+/// Refuses aggregates of outer columns only: these belong to the query around the subquery.
 fn refuse_outer_aggregates(plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Aggregate(aggregate) = plan else { return Ok(()) };
     match aggregate.aggr_expr.iter().find(|of| of.contains_outer() && !of.any_column_refs()) {
@@ -366,7 +368,8 @@ fn refuse_outer_aggregates(plan: &LogicalPlan) -> Result<()> {
     }
 }
 
-/// The columns of the rows outside that a subquery uses, and what is compared with it.
+/// The columns of the outer rows that a subquery uses, including those of the value compared with
+/// it.
 fn used_columns(part: &Expr) -> Result<Vec<Column>> {
     let mut columns: Vec<_> = part.column_refs().into_iter().cloned().collect();
     if let Some(subquery) = subquery_of(part) {

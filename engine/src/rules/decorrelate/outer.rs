@@ -1,4 +1,4 @@
-//! Which columns of the queries around it does a plan use?
+//! The columns of outer queries that a plan uses.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;
@@ -13,24 +13,25 @@ use datafusion::{
     },
 };
 
-/// Columns of the queries around a plan that it uses.
+/// The columns of outer queries that a plan uses.
 #[derive(Debug, Default)]
 pub(super) struct OuterColumns {
     /// Those that its own operators use.
     pub(super) own: Vec<Column>,
-    /// Those that subqueries within it use, and that no query within it has.
+    /// Those that nested subqueries use, unless a query between has them.
     pub(super) nested: Vec<Column>,
 }
 
 impl OuterColumns {
-    /// The columns that `plan` uses of the queries around it.
+    /// The columns of outer queries that `plan` uses.
     pub(super) fn of(plan: &LogicalPlan) -> Result<Self> {
         let mut found = Self::default();
         found.collect(plan, &mut Scopes::default(), false)?;
         Ok(found)
     }
 
-    /// The same for a join's right side: what LATERAL uses of the left side is no outer column.
+    /// The same for a join's right side: columns of the left side, which LATERAL uses, are not
+    /// outer columns.
     pub(super) fn of_right(join: &Join) -> Result<Self> {
         let mut found = Self::default();
         let mut scopes = Scopes { before: vec![join.left.schema().as_ref().clone()], ..Scopes::default() };
@@ -91,10 +92,10 @@ impl OuterColumns {
     }
 }
 
-/// Columns that are no outer ones.
+/// Schemas whose columns are not outer columns.
 #[derive(Debug, Default)]
 struct Scopes {
-    /// Of the queries between the one asked about and the plan.
+    /// Of the queries between the plan and the subquery being visited.
     between: Vec<DFSchema>,
     /// Of the left sides of joins, which LATERAL on their right sides may use.
     before: Vec<DFSchema>,
@@ -106,7 +107,7 @@ fn add(columns: &mut Vec<Column>, column: Column) {
     }
 }
 
-/// The subquery that this part of an expression is.
+/// The subquery in this part of an expression, if it is one.
 pub(super) fn subquery_of(part: &Expr) -> Option<&Subquery> {
     match part {
         Expr::ScalarSubquery(subquery)
@@ -117,10 +118,10 @@ pub(super) fn subquery_of(part: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// Whether the right side of a join is LATERAL, and uses columns of the left side.
+/// Whether the right side of a join is LATERAL and uses columns of the left side.
 ///
 /// # Errors
-/// Columns of a table of the query around that has the name of one on the left side.
+/// Columns of a table of an outer query that has the same name as one on the left side.
 pub(super) fn is_lateral(join: &Join) -> Result<bool> {
     let is_left = |column: &&Column| join.left.schema().has_column(column);
     let all = OuterColumns::of(&join.right)?;

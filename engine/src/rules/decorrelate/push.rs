@@ -1,8 +1,9 @@
-//! How does a subquery become a plan with its domain?
+//! Turns a subquery into a plan with its domain.
 //!
-//! Each operator is given the domain's columns by its input, and hands them on. What is of all
-//! rows (an aggregate, a window, LIMIT, DISTINCT) is of all rows with the same of these columns
-//! (Neumann and Kemper, section 3). A plan that uses no outer column is multiplied by the domain.
+//! Each operator gets the domain's columns from its input, and passes them on. An operator over all
+//! rows (an aggregate, a window, LIMIT, DISTINCT) becomes one over all rows with equal values in
+//! these columns (Neumann and Kemper, section 3). A plan that uses no outer column is multiplied by
+//! the domain.
 
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ fn columns_of(columns: &[Column]) -> impl Iterator<Item = Expr> {
     columns.iter().cloned().map(Expr::Column)
 }
 
-/// A plan whose columns have its own qualifier, those of the domain as well.
+/// A plan in which all columns, those of the domain too, have a qualifier of its own.
 fn requalified(plan: LogicalPlan, columns: &[Column]) -> WithDomain {
     let schema = plan.schema();
     let start = schema.fields().len();
@@ -125,7 +126,7 @@ fn of_projection(projection: &Projection, domain: &Domain<'_>) -> Result<WithDom
 
 fn of_join(join: &Join, domain: &Domain<'_>) -> Result<WithDomain> {
     let (in_left, in_right) = (domain.is_used(&join.left)?, domain.is_used_right(join)?);
-    // Rows that come out of one side alone have the domain of that side.
+    // A join that returns the rows of one side only needs the domain on that side.
     let (left, right) = match join.join_type {
         JoinType::Inner => (in_left || !in_right, in_right),
         JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => (true, in_right),
@@ -180,7 +181,8 @@ fn of_join(join: &Join, domain: &Domain<'_>) -> Result<WithDomain> {
     if join.join_type != JoinType::Full {
         return Ok(WithDomain { plan, columns: used });
     }
-    // Rows of one side alone have NULL in the columns of the other.
+    // A row of one side alone has NULL in the columns of the other side. So each domain column is
+    // taken from the side that has it.
     let name = domain.names().next("outer");
     let mut expressions: Vec<_> = columns_of(&join.schema.columns()).collect();
     for (index, (left, right)) in by.into_iter().enumerate() {
@@ -193,7 +195,7 @@ fn of_join(join: &Join, domain: &Domain<'_>) -> Result<WithDomain> {
     Ok(WithDomain { plan, columns })
 }
 
-/// An aggregate without groups has a row also of no rows.
+/// An aggregate without groups has a row even for no rows.
 fn of_total(aggregate: &Aggregate, domain: &Domain<'_>) -> Result<WithDomain> {
     let grouped = of_groups(aggregate, domain)?;
     let found = domain.names().next("found");
@@ -223,7 +225,7 @@ fn of_total(aggregate: &Aggregate, domain: &Domain<'_>) -> Result<WithDomain> {
     Ok(WithDomain { plan, columns: copy.columns })
 }
 
-/// What an aggregate is of no rows.
+/// The value of an aggregate over no rows.
 fn of_no_rows(expression: &Expr, kind: &DataType) -> Result<ScalarValue> {
     match expression {
         Expr::Alias(alias) => of_no_rows(&alias.expr, kind),
@@ -263,7 +265,7 @@ fn of_groups(aggregate: &Aggregate, domain: &Domain<'_>) -> Result<WithDomain> {
 fn sets_of(sets: &GroupingSet) -> Vec<Vec<Expr>> {
     match sets {
         GroupingSet::GroupingSets(sets) => sets.clone(),
-        // They have the set of no columns, which is refused.
+        // They include the set of no columns, which is refused.
         GroupingSet::Rollup(_) | GroupingSet::Cube(_) => vec![Vec::new()],
     }
 }
@@ -287,7 +289,7 @@ fn of_window(window: &Window, domain: &Domain<'_>) -> Result<WithDomain> {
     Ok(WithDomain { plan, columns: input.columns })
 }
 
-/// The columns of a window, of one that has other expressions for them.
+/// The output columns of `window`, from a window with other expressions for them.
 pub(super) fn as_in_window(window: &Window, computed: &Window) -> Vec<Expr> {
     let count = window.window_expr.len();
     let (wanted, found) = (window.schema.columns(), computed.schema.columns());
@@ -304,7 +306,7 @@ fn sort_keys(keys: &[SortExpr], domain: &Domain<'_>, columns: &[Column]) -> Resu
     keys.iter().map(key).collect()
 }
 
-/// LIMIT is by the number of a row among those with the same domain.
+/// LIMIT selects by the number of a row among those with the same domain values.
 fn of_limit(limit: &Limit, domain: &Domain<'_>) -> Result<WithDomain> {
     let limited = limited(limit, domain, &domain.names().next("row"))?;
     let mut selected: Vec<_> = columns_of(&limit.input.schema().columns()).collect();
@@ -337,7 +339,7 @@ fn of_count(rows: usize) -> Result<i64> {
     rows.map_or_else(|| plan_err!("LIMIT or OFFSET beyond {} rows", i64::MAX / 2), Ok)
 }
 
-/// The plan with the domain and the rows' numbers, in the order of the sort below.
+/// The plan with the domain and the numbers of the rows, in the order of the sort below.
 fn numbered(plan: &LogicalPlan, domain: &Domain<'_>, number: &str) -> Result<WithDomain> {
     let number_column = || Expr::Column(Column::new_unqualified(number));
     match plan {
@@ -381,7 +383,7 @@ fn numbered(plan: &LogicalPlan, domain: &Domain<'_>, number: &str) -> Result<Wit
     }
 }
 
-/// Whether a sort decides on the order of rows.
+/// Whether a sort determines the order of rows.
 fn is_sorted(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::Distinct(Distinct::On(_)) => true,
@@ -410,7 +412,7 @@ fn of_distinct_on(distinct: &DistinctOn, domain: &Domain<'_>) -> Result<WithDoma
     let on = distinct.on_expr.iter().map(|expression| domain.replaced(expression.clone(), columns));
     let selected =
         distinct.select_expr.iter().map(|expression| domain.replaced_by_name(expression.clone(), columns));
-    // The keys of the sort begin with those of ON.
+    // The sort keys begin with those of ON.
     let of_domain = || columns_of(columns);
     let sorts = distinct.sort_expr.as_ref().map(|keys| -> Result<Vec<_>> {
         let keys = sort_keys(keys, domain, columns)?;
@@ -474,7 +476,7 @@ fn of_values(values: &Values, plan: &LogicalPlan, domain: &Domain<'_>) -> Result
     }
 }
 
-/// Whether a plan has one row at most for each row of its domain.
+/// Whether a plan has at most one row for each row of its domain.
 pub(super) fn has_single_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_single_row(&projection.input),

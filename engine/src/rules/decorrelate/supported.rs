@@ -1,8 +1,7 @@
-//! Which correlated subqueries does DataFusion 55.2 plan right?
+//! Recognises the correlated subqueries that DataFusion 55.2 plans right.
 //!
-//! Its rules take correlated conditions out of filters and make them conditions of a join. That is
-//! right, and the best plan, where nothing lies between the filter and the subquery's rows that the
-//! condition would change.
+//! Its rules move correlated conditions from filters to a join. That is right, and the best plan,
+//! if no operator between the filter and the subquery's rows changes the meaning of the condition.
 
 use crate::visitors::Tree;
 use datafusion::{
@@ -13,12 +12,11 @@ use datafusion::{
 
 use super::outer::{OuterColumns, subquery_of};
 
-/// Where a subquery stands.
+/// Where in a plan a subquery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     Filter,
-    /// Also as a select list's, in which EXISTS and IN become counts
-    /// ([`crate::rules::InSubqueries`]).
+    /// Also for a select list, where EXISTS and IN become counts ([`crate::rules::InSubqueries`]).
     Projection,
     Aggregate,
     Other,
@@ -70,7 +68,7 @@ pub(super) fn is_supported_lateral(join: &Join) -> Result<bool> {
         && (is_filtered(&lateral.subquery, &|_| true)? || !has_condition && is_aggregate(&lateral.subquery)?))
 }
 
-/// Whether outer columns are in filters alone that join conditions can take the place of.
+/// Whether outer columns are only in filters that can become join conditions.
 fn is_filtered(plan: &LogicalPlan, is_allowed: &impl Fn(&Expr) -> bool) -> Result<bool> {
     if OuterColumns::of(plan)?.is_empty() {
         return Ok(true);
@@ -93,8 +91,8 @@ fn is_filtered(plan: &LogicalPlan, is_allowed: &impl Fn(&Expr) -> bool) -> Resul
     }
 }
 
-/// Whether it is an aggregate without groups that is correlated by equations, and NULL of no rows
-/// or a count.
+/// Whether it is an aggregate without groups, correlated by equations, that is NULL for no rows, or
+/// a count.
 fn is_aggregate(plan: &LogicalPlan) -> Result<bool> {
     let LogicalPlan::Projection(projection) = plan else { return Ok(false) };
     let ([value], LogicalPlan::Aggregate(aggregate)) =
@@ -111,7 +109,7 @@ fn is_aggregate(plan: &LogicalPlan) -> Result<bool> {
         && is_filtered(&aggregate.input, &is_equation)?)
 }
 
-/// Whether it is NULL where one of its columns is.
+/// Whether the expression is NULL whenever one of its columns is.
 fn is_strict(expression: &Expr) -> Result<bool> {
     let is_other = |part: &Expr| match part {
         Expr::Column(_) | Expr::Literal(..) | Expr::Cast(_) | Expr::Negative(_) => false,
@@ -124,7 +122,7 @@ fn is_strict(expression: &Expr) -> Result<bool> {
     Ok(!expression.exists(|part| Ok(is_other(part)))?)
 }
 
-/// Whether an aggregate of no row is NULL.
+/// Whether an aggregate is NULL for no rows.
 fn is_null_without_rows(aggregate: &Expr) -> bool {
     match aggregate {
         Expr::Alias(alias) => is_null_without_rows(&alias.expr),
@@ -133,7 +131,7 @@ fn is_null_without_rows(aggregate: &Expr) -> bool {
     }
 }
 
-/// Whether a column equals something of outer columns alone.
+/// Whether a column equals an expression of outer columns only.
 fn is_equation(condition: &Expr) -> bool {
     let Expr::BinaryExpr(binary) = condition else { return false };
     let is_column = |side: &Expr| match side {
@@ -152,7 +150,7 @@ fn has_outer_condition(join: &Join) -> bool {
     conditions.any(Expr::contains_outer)
 }
 
-/// Whether a subquery is part of this expression.
+/// Whether the expression contains a subquery.
 pub(super) fn has_subquery(expression: &Expr) -> bool {
     expression.exists(|part| Ok(subquery_of(part).is_some())).unwrap_or(true)
 }
