@@ -1,4 +1,4 @@
-//! How many random direct reads per second does a device give, through this crate?
+//! Measures how many random direct reads per second a device performs through this crate.
 //!
 //! ```text
 //! cargo run --release -p rackscan-device --example readbench -- PATH [BYTES [DEPTH [SECONDS]]]

@@ -1,17 +1,18 @@
-//! How does a scan worker read many extents at once?
+//! Reads many extents at once, for scan workers.
 //!
-//! [`read_all`] keeps the ring as full as its depth allows until every read has ended.
+//! [`read_all`] keeps as many reads in flight as the depth allows until every read has ended.
 
-use crate::error::{IoFault, ReadAllError};
+use crate::error::ReadAllError;
+use crate::fault::IoFault;
 use crate::io::DeviceIo;
 use crate::request::{Completion, IoMemory, Read, Token, Wait};
 
-/// Performs all reads and returns their memories in the order of the requests. Tokens are
-/// overwritten.
+/// Performs all reads and returns their memories in the order of the requests. The tokens of the
+/// requests are overwritten.
 ///
 /// # Errors
 /// [`ReadAllError::RingBusy`] unless the ring is idle; otherwise the first refused or failed read,
-/// after everything that was submitted has ended (so no memory is lost).
+/// after all submitted reads have ended (so that no memory is lost).
 pub fn read_all(io: &mut dyn DeviceIo, reads: Vec<Read>) -> Result<Vec<IoMemory>, ReadAllError> {
     if io.in_flight() > 0 || io.watches() > 0 {
         return Err(ReadAllError::RingBusy { in_flight: io.in_flight(), watches: io.watches() });
@@ -48,7 +49,7 @@ pub fn read_all(io: &mut dyn DeviceIo, reads: Vec<Read>) -> Result<Vec<IoMemory>
     }
 }
 
-/// Puts the memory of a finished read in its place, or returns the fault.
+/// Stores the memory of a finished read at its index, or returns the fault.
 fn keep(completion: Completion, done: &mut [Option<IoMemory>]) -> Option<(usize, Box<IoFault>)> {
     let Completion::Read { token: Token(token), memory, outcome } = completion else { return None };
     let index = usize::try_from(token).ok()?;

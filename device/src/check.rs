@@ -1,7 +1,7 @@
-//! May this request be given to the device?
+//! Checks requests before they are submitted to the device.
 //!
-//! Pure checks, made before submission, the same for the ring and the simulator: a request that
-//! passes them cannot be refused by the kernel for its shape.
+//! The checks are pure functions and the same for ring, threads and simulator. The kernel cannot
+//! refuse a request that passes them because of its offset, length or alignment.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fault::Operation;
 use crate::limits::IO_BYTES_MAX;
 use crate::request::{DeviceIndex, IoMemory};
 
-/// What the checks need to know of a device.
+/// The properties of a device that the checks need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Geometry {
     pub(crate) bytes: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Geometry {
     pub(crate) alignment: Alignment,
 }
 
-/// The shape of a read or write.
+/// The range of a read or write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) device: DeviceIndex,
@@ -27,7 +27,7 @@ pub(crate) struct Extent {
     pub(crate) length_bytes: u32,
 }
 
-/// What the checks need to know of the device at this place of the list.
+/// The geometry of the device with this index.
 pub(crate) fn geometry(devices: &[Arc<Device>], device: DeviceIndex) -> Result<Geometry, SubmitError> {
     let unknown = SubmitError::UnknownDevice { device, devices: devices.len() };
     let device = devices.get(usize::from(device.0)).ok_or(unknown)?;

@@ -1,12 +1,14 @@
-//! What is a device, and may this process read and write it past the page cache?
+//! Opens devices for direct IO.
 //!
-//! A device is a regular file or a block device opened with O_DIRECT. Invariants
+//! A device is a regular file or a block device opened with O_DIRECT.
+//!
+//! Invariants
 //! - An open `Device` really bypasses the page cache: filesystems that refuse O_DIRECT, and those
 //!   that accept the flag and ignore it, are [`OpenError::DirectIoRefused`]. There is no fallback.
-//! - At most one process holds a device for writing (an exclusive `flock`, and O_EXCL on block
-//!   devices, which also refuses mounted ones). Readers take no lock: what they may read is the
-//!   owner's protocol.
-//! - Size and alignment are those found at open.
+//! - At most one process has a device open for writing (an exclusive `flock`, and O_EXCL on block
+//!   devices, which also refuses mounted ones). Readers take no lock: the owner's protocol defines
+//!   what they may read.
+//! - Size and alignment are determined when the device is opened.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,16 +26,16 @@ use crate::filesystem::{self, DirectIo};
 use crate::limits::{IO_ALIGN_BYTES, LOCK_POLL, LOCK_WAIT_MAX};
 use crate::memory::{Buffer, BufferPool};
 
-/// What the opener will do with the device.
+/// How a process may use a device that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only read; no lock is taken, so the owner may be writing other parts.
+    /// Reads only; no lock is taken, so the owner may be writing other parts.
     ReadOnly,
-    /// Read and write; no other process may hold it for writing.
+    /// Reads and writes; no other process may have it open for writing.
     ReadWrite,
 }
 
-/// What direct IO on a device must be multiples of, in bytes; powers of two, at most 4 KiB.
+/// The alignment that direct IO on a device needs, in bytes; powers of two, at most 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alignment {
     /// Memory addresses.
@@ -56,8 +58,8 @@ impl Device {
     /// Opens an existing file or block device.
     ///
     /// # Errors
-    /// [`OpenError`]: direct IO refused, in use, not a device, empty, odd alignment, or what the
-    /// system said.
+    /// [`OpenError`]: direct IO refused, in use, not a device, empty, unsupported alignment, or an
+    /// error of the system.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self, OpenError> {
         let path = path.as_ref();
         check_kind(path)?;
@@ -69,8 +71,8 @@ impl Device {
         Self::over(path, file, bytes, access)
     }
 
-    /// Makes a file of `bytes` bytes whose blocks are reserved (reading them gives zeroes), and
-    /// opens it for writing. Nothing is left behind on failure.
+    /// Creates a file of `bytes` bytes whose blocks are reserved (reading them gives zeroes), and
+    /// opens it for writing. On failure the file is removed.
     ///
     /// # Errors
     /// [`OpenError::Exists`], [`OpenError::BadSize`] unless `bytes` is a positive multiple of 4
@@ -79,8 +81,8 @@ impl Device {
         Self::make(path.as_ref(), bytes, reserve)
     }
 
-    /// As [`Device::create`], but blocks are taken from the filesystem as they are written: `bytes`
-    /// is a limit, and a write fails with ENOSPC when the filesystem is full.
+    /// As [`Device::create`], but the filesystem allocates blocks when they are written: `bytes` is
+    /// a limit, and a write fails with ENOSPC when the filesystem is full.
     ///
     /// # Errors
     /// As [`Device::create`]; `NoSpace` only when the filesystem allows no file of that size.
@@ -133,7 +135,7 @@ impl Device {
             Err(errno) => return Err(os(path, "a first read")(errno)),
         }
         if let DirectIo::ToBeMeasured { filesystem } = direct_io {
-            let measured = filesystem::passes_the_page_cache(&file, read_first_block);
+            let measured = filesystem::reads_through_page_cache(&file, read_first_block);
             if measured.map_err(os(path, "looking for its first page in the page cache"))? {
                 return Err(OpenError::DirectIoRefused { path: path.to_owned(), filesystem });
             }
@@ -147,11 +149,11 @@ impl Device {
         self.bytes
     }
 
-    /// Tells the filesystem that a range holds nothing: its blocks become free and it reads as
-    /// zeroes. Block devices, and filesystems that cannot, keep what they have.
+    /// Tells the filesystem that a range is unused: its blocks are freed and it reads as zeroes. On
+    /// block devices, and on filesystems that do not support it, nothing changes.
     ///
     /// # Errors
-    /// The system's, if it tried and failed.
+    /// The system's error, if the filesystem supports it and failed.
     pub fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), Errno> {
         if FileType::from_raw_mode(fstat(&self.file)?.st_mode) != FileType::RegularFile {
             return Ok(());
@@ -169,13 +171,13 @@ impl Device {
         &self.path
     }
 
-    /// What it was opened for.
+    /// The access it was opened with.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// What requests must be multiples of.
+    /// The alignment that requests need.
     #[must_use]
     pub fn alignment(&self) -> Alignment {
         self.alignment
@@ -185,9 +187,9 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.access == Access::ReadWrite {
-            // Closing is not enough: the kernel may hold the open file, and with it the lock, until
-            // it has taken down a ring where the file was registered. If unlocking fails, that
-            // later moment unlocks it.
+            // Closing is not enough: the kernel may keep the open file, and with it the lock, until
+            // it has taken down a ring in which the file was registered. If unlocking fails, the
+            // lock is released then.
             let _unlocked = flock(&self.file, FlockOperation::Unlock);
         }
     }
@@ -203,7 +205,8 @@ fn os(path: &Path, action: &'static str) -> impl FnOnce(Errno) -> OpenError {
     move |source| OpenError::Os { path: path.to_owned(), action, source }
 }
 
-/// Refuses what is neither a file nor a block device before opening it: opening a FIFO would block.
+/// Refuses anything that is neither a file nor a block device, before opening it: opening a FIFO
+/// would block.
 fn check_kind(path: &Path) -> Result<(), OpenError> {
     let status = rustix::fs::stat(path).map_err(os(path, "looking it up"))?;
     let found = match FileType::from_raw_mode(status.st_mode) {
@@ -229,7 +232,7 @@ fn open_direct(path: &Path, access: Access) -> Result<OwnedFd, OpenError> {
         // Without O_CREAT this asks for exclusive use of a block device and fails if it is mounted.
         flags |= OFlags::EXCL;
     }
-    // Only exclusive opening of a block device answers "busy".
+    // Only opening a block device exclusively can fail with EBUSY.
     match once_free(Errno::BUSY, || open(path, flags, Mode::empty())) {
         Ok(file) => Ok(file),
         Err(Errno::INVAL) => Err(refused(path)),
@@ -250,7 +253,7 @@ fn lock(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
     }
 }
 
-/// Tries until the answer is not `taken`, at most [`LOCK_WAIT_MAX`].
+/// Repeats `attempt` until it does not fail with `taken`, for at most [`LOCK_WAIT_MAX`].
 fn once_free<T>(taken: Errno, mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let give_up = Instant::now() + LOCK_WAIT_MAX;
     loop {
@@ -262,7 +265,8 @@ fn once_free<T>(taken: Errno, mut attempt: impl FnMut() -> Result<T, Errno>) -> 
 }
 
 fn size_of(path: &Path, file: &OwnedFd) -> Result<u64, OpenError> {
-    // A block device has no length in its inode, but it can be seeked to its end; so can a file.
+    // A block device has no length in its inode, but seeking to the end works for block devices and
+    // files.
     seek(file, SeekFrom::End(0)).map_err(os(path, "finding its end"))
 }
 
@@ -270,7 +274,7 @@ fn reserve(path: &Path, file: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
     let free_bytes = || fstatvfs(file).map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
     let no_space =
         || OpenError::NoSpace { path: path.to_owned(), needed_bytes: bytes, free_bytes: free_bytes() };
-    // Asked first: some filesystems take minutes to find out that a file does not fit.
+    // Checked first, because some filesystems take minutes to find out that a file does not fit.
     if bytes > free_bytes() {
         return Err(no_space());
     }
@@ -312,8 +316,8 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
         }
         Alignment { memory_bytes: status.stx_dio_mem_align.max(1), offset_bytes: status.stx_dio_offset_align }
     } else {
-        // Filesystems that do not report it need at most their block size; pool buffers are 4 KiB
-        // aligned anyway.
+        // Filesystems that do not report an alignment need at most their block size; pool buffers
+        // are always aligned to 4 KiB.
         let kind = FileType::from_raw_mode(fstat(file).map_err(os(path, "fstat"))?.st_mode);
         let block_bytes = match kind {
             FileType::BlockDevice => ioctl_blksszget(file).map_err(os(path, "asking its block size"))?,
@@ -332,9 +336,9 @@ fn alignment_of(path: &Path, file: &OwnedFd) -> Result<Alignment, OpenError> {
     Ok(alignment)
 }
 
-/// Writes zeroes to the first 4 KiB of a new file: blocks that were only reserved are not in the
-/// page cache even where everything else is, so [`filesystem::passes_the_page_cache`] needs a real
-/// one to look at.
+/// Writes zeroes to the first 4 KiB of a new file. Blocks that were only reserved are never in the
+/// page cache, even on filesystems that ignore O_DIRECT, so
+/// [`filesystem::reads_through_page_cache`] needs a written block to measure.
 fn write_first_block(path: &Path, file: &OwnedFd) -> Result<(), OpenError> {
     let mut buffer = one_block().map_err(os(path, "taking memory for a first write"))?;
     buffer.fill(0);

@@ -1,23 +1,24 @@
-//! What can go wrong at each boundary of this crate, and what should the reader of the message do?
+//! The errors of this crate: what failed, and what the reader of the message can do.
 //!
-//! One type per boundary: opening a device, making or taking buffers, making a ring, submitting,
-//! reaping, and the fault of a single operation. Every message names the thing, what was found and
-//! what was expected.
+//! There is one type per boundary: opening a device, making a ring, submitting, reaping, batch
+//! reads, measuring the page cache, pinning threads. Errors of buffers are in `memory`, the fault
+//! of a single operation is in `fault`. Every message names the thing, what was found and what was
+//! expected.
 
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use crate::fault::{Operation, Verdict};
+use crate::fault::IoFault;
 use crate::limits;
-use crate::request::{DeviceIndex, IoMemory};
+use crate::request::DeviceIndex;
 
 /// Why a device could not be opened or created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The filesystem refuses O_DIRECT for this file, or accepts it and passes the page cache all
-    /// the same.
+    /// The filesystem refuses O_DIRECT for this file, or accepts it and uses the page cache all the
+    /// same.
     #[error(
         "{path}: {filesystem} does not do direct IO (O_DIRECT) here, and there is no fallback to the page cache; \
          put the data folder on ext4, xfs or btrfs, or name a block device (for example `--data DIR`)",
@@ -29,7 +30,7 @@ pub enum OpenError {
         /// Name of its filesystem.
         filesystem: String,
     },
-    /// Another process holds the device for writing, or it is mounted.
+    /// Another process has the device open for writing, or the device is mounted.
     #[error(
         "{path}: in use: another process has it open for writing, or it is a mounted block device; stop that process or \
          name another file",
@@ -39,13 +40,13 @@ pub enum OpenError {
         /// The file or device.
         path: PathBuf,
     },
-    /// `create` found something at the path.
+    /// `create` found an existing file at the path.
     #[error("{path}: exists already; open it, or remove it first", path = path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// Not enough room for a new device file.
+    /// The filesystem has not enough space for a new device file.
     #[error(
         "{path}: no space for a device file of {needed_bytes} bytes, the filesystem has {free_bytes} bytes free; \
          free some space or ask for a smaller file",
@@ -59,7 +60,7 @@ pub enum OpenError {
         /// What the filesystem reports as available to this user.
         free_bytes: u64,
     },
-    /// A size that cannot be a device's.
+    /// The size is not valid for a device.
     #[error(
         "{path}: a device of {bytes} bytes is not possible; expected a positive multiple of {align} bytes",
         path = path.display(),
@@ -76,10 +77,10 @@ pub enum OpenError {
     NotADevice {
         /// The path.
         path: PathBuf,
-        /// What it is.
+        /// The kind of file found.
         found: &'static str,
     },
-    /// The device wants larger or odder alignment than this crate gives.
+    /// The device needs an alignment that this crate does not support.
     #[error(
         "{path}: wants direct IO aligned to {memory_bytes} bytes in memory and {offset_bytes} bytes on the device; \
          at most {max} bytes and powers of two are supported",
@@ -99,65 +100,10 @@ pub enum OpenError {
     Os {
         /// The file or device.
         path: PathBuf,
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
         /// The kernel's answer.
         source: Errno,
-    },
-}
-
-/// Why a buffer pool could not be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// Sizes that do not fit together.
-    #[error(
-        "a pool of {total_bytes} bytes with buffers of up to {largest_bytes} bytes is not possible; expected a largest \
-         buffer that is a power of two from {align} to {max} bytes and a total that is a positive multiple of it",
-        align = limits::IO_ALIGN_BYTES,
-        max = limits::BUFFER_BYTES_MAX
-    )]
-    BadSizes {
-        /// Bytes of the slab asked for.
-        total_bytes: usize,
-        /// Bytes of the largest buffer asked for.
-        largest_bytes: usize,
-    },
-    /// The system does not have the memory.
-    #[error("taking {total_bytes} bytes of memory for IO buffers failed: {source}; lower the memory budget")]
-    NoMemory {
-        /// Bytes of the slab.
-        total_bytes: usize,
-        /// The kernel's answer.
-        source: Errno,
-    },
-}
-
-/// Why a pool did not hand out a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TakeError {
-    /// More than the pool's largest buffer, or nothing at all.
-    #[error(
-        "a buffer of {wanted_bytes} bytes was asked for; this pool's buffers have 1 to {largest_bytes} bytes"
-    )]
-    BadLength {
-        /// Bytes asked for.
-        wanted_bytes: usize,
-        /// Largest buffer of the pool.
-        largest_bytes: usize,
-    },
-    /// All in use at the moment (or too scattered); buffers come back when their owners drop them.
-    #[error(
-        "no buffer of {wanted_bytes} bytes is free: {free_bytes} of {total_bytes} bytes are free in the pool"
-    )]
-    Exhausted {
-        /// Bytes asked for.
-        wanted_bytes: usize,
-        /// Bytes free, possibly not in one piece.
-        free_bytes: usize,
-        /// Bytes of the slab.
-        total_bytes: usize,
     },
 }
 
@@ -174,24 +120,24 @@ pub enum RingError {
         /// The kernel's answer.
         source: Errno,
     },
-    /// The system refuses something else that is needed.
+    /// The system refuses another resource that is needed.
     #[error("could not {action}: {source}")]
     Os {
-        /// What was attempted.
+        /// The action that failed.
         action: &'static str,
         /// The system's answer.
         source: Errno,
     },
-    /// A number of threads outside the limits.
+    /// The number of threads is outside the limits.
     #[error("{threads} threads to read devices are not possible; expected 1 to {max}", max = limits::IO_THREADS_MAX)]
     BadThreads {
         /// Threads asked for.
         threads: usize,
     },
-    /// A core that a thread was to be pinned to.
+    /// A thread could not be pinned to its core.
     #[error(transparent)]
     Pin(#[from] PinError),
-    /// A depth outside the limits.
+    /// The depth is outside the limits.
     #[error("a ring of depth {depth} is not possible; expected 1 to {max}", max = limits::RING_DEPTH_MAX)]
     BadDepth {
         /// Depth asked for.
@@ -230,16 +176,16 @@ pub enum SubmitError {
     UnknownDevice {
         /// Index asked for.
         device: DeviceIndex,
-        /// How many devices there are.
+        /// The number of devices.
         devices: usize,
     },
-    /// A write or fsync on a device opened for reading.
+    /// The request is a write or fsync on a device that was opened for reading.
     #[error("device index {device} was opened read-only; a write or fsync is not possible")]
     ReadOnlyDevice {
         /// Index of the device.
         device: DeviceIndex,
     },
-    /// Offset or length is not a multiple of what the device needs.
+    /// Offset or length is not a multiple of the device's alignment.
     #[error(
         "offset {offset_bytes} and length {length_bytes} must be multiples of {align_bytes} bytes for direct IO"
     )]
@@ -248,20 +194,20 @@ pub enum SubmitError {
         offset_bytes: u64,
         /// Length of the request.
         length_bytes: u32,
-        /// What both must be multiples of.
+        /// Both must be multiples of this.
         align_bytes: u32,
     },
-    /// External memory does not begin where the device can transfer to.
+    /// The memory of the transfer is not aligned as the device needs.
     #[error(
         "memory for direct IO must begin at a multiple of {align_bytes} bytes; this begins {excess_bytes} bytes after one"
     )]
     MisalignedMemory {
         /// Address modulo the alignment.
         excess_bytes: usize,
-        /// What the address must be a multiple of.
+        /// The address must be a multiple of this.
         align_bytes: u32,
     },
-    /// Zero, or more than one request may move.
+    /// The length is zero, or more than one request may move.
     #[error("a transfer of {length_bytes} bytes is not possible; expected 1 to {max} bytes", max = limits::IO_BYTES_MAX)]
     BadLength {
         /// Length of the request.
@@ -275,7 +221,7 @@ pub enum SubmitError {
         /// Length of the memory.
         memory_bytes: usize,
     },
-    /// The range passes the device's end.
+    /// The range exceeds the device's end.
     #[error("bytes {offset_bytes}..+{length_bytes} pass the end of a device of {device_bytes} bytes")]
     OutOfRange {
         /// Offset of the request.
@@ -293,7 +239,7 @@ pub enum SubmitError {
     },
 }
 
-/// A request that was not accepted, given back whole with the reason.
+/// A request that was not accepted, returned with its memory and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused<R: std::fmt::Debug> {
@@ -311,64 +257,11 @@ pub struct ReapError {
     pub source: Errno,
 }
 
-/// Why one accepted operation did not succeed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum IoFault {
-    /// The kernel or the device reported an error.
-    #[error(
-        "{operation} of {length_bytes} bytes at byte {offset_bytes} of {device} failed: {source}: {reason}",
-        reason = verdict.reason
-    )]
-    Os {
-        /// What was done.
-        operation: Operation,
-        /// Name of the device.
-        device: String,
-        /// Where.
-        offset_bytes: u64,
-        /// How much.
-        length_bytes: u32,
-        /// The errno.
-        source: Errno,
-        /// What it means: see [`crate::fault::verdict`].
-        verdict: Verdict,
-    },
-    /// The device ended early, for example because its file was truncated by somebody.
-    #[error(
-        "{operation} of {length_bytes} bytes at byte {offset_bytes} of {device} moved only {moved_bytes} bytes: \
-         the device became shorter than it was when it was opened"
-    )]
-    Short {
-        /// What was done.
-        operation: Operation,
-        /// Name of the device.
-        device: String,
-        /// Where.
-        offset_bytes: u64,
-        /// How much was asked for.
-        length_bytes: u32,
-        /// How much was moved.
-        moved_bytes: u32,
-    },
-}
-
-impl IoFault {
-    /// True if the process that owns the device must stop (see [`crate::fault::verdict`]).
-    #[must_use]
-    pub fn must_stop(&self) -> bool {
-        match self {
-            Self::Os { verdict, .. } => verdict.disposition == crate::fault::Disposition::StopNode,
-            Self::Short { .. } => false,
-        }
-    }
-}
-
 /// Why [`crate::read_all`] did not read everything.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadAllError {
-    /// The ring has requests or watches of somebody else, whose completions would be lost.
+    /// The ring has other requests or watches, whose completions would be lost.
     #[error("a batch read needs a ring of its own; {in_flight} requests and {watches} watches are in flight")]
     RingBusy {
         /// Requests in flight.
@@ -379,15 +272,15 @@ pub enum ReadAllError {
     /// A request was not accepted.
     #[error("read number {index} of the batch was refused: {reason}")]
     Refused {
-        /// Place in the batch.
+        /// Index in the batch.
         index: usize,
         /// Why.
         reason: SubmitError,
     },
-    /// A read failed; the others were waited for.
+    /// A read failed; all other reads have ended.
     #[error("read number {index} of the batch: {fault}")]
     Fault {
-        /// Place in the batch.
+        /// Index in the batch.
         index: usize,
         /// Why.
         fault: Box<IoFault>,
@@ -397,18 +290,13 @@ pub enum ReadAllError {
     Reap(#[from] ReapError),
 }
 
-/// Memory that a failed conversion gives back.
-#[derive(Debug, thiserror::Error)]
-#[error("this memory is not a pool buffer")]
-pub struct NotABuffer(pub IoMemory);
-
 /// Why residency could not be measured.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: measuring how much is in the page cache: {action} failed: {source}", path = path.display())]
 pub struct ResidencyError {
     /// The file.
     pub path: PathBuf,
-    /// What was being done.
+    /// The action that failed.
     pub action: &'static str,
     /// The kernel's answer.
     pub source: Errno,

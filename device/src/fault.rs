@@ -1,6 +1,7 @@
-//! What does an errno of the device mean: try again, fail the request, or stop the node?
+//! Faults of IO operations, and the decision what an errno means: retry, fail the request, or stop
+//! the node.
 //!
-//! [`verdict`] is the only place that decides. Invariant: a flush that failed is never retried,
+//! [`verdict`] is the only function that decides. Invariant: a flush that failed is never retried,
 //! because after a failed flush nobody knows which of the earlier writes are on the medium.
 
 use std::fmt;
@@ -10,11 +11,11 @@ use rustix::io::Errno;
 /// The three kinds of transfer, used in errors and in [`verdict`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Bytes from the device into memory.
+    /// Reads bytes from the device into memory.
     Read,
-    /// Bytes from memory to the device.
+    /// Writes bytes from memory to the device.
     Write,
-    /// Make completed writes durable.
+    /// Makes completed writes durable.
     Fsync,
 }
 
@@ -31,11 +32,12 @@ impl fmt::Display for Operation {
 /// What to do about a failed operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Give the same request to the kernel again, at most [`crate::limits::RETRIES_MAX`] times.
+    /// Submit the same request to the kernel again, at most [`crate::limits::RETRIES_MAX`] times.
     Retry,
-    /// The request fails; the device and other requests go on.
+    /// Fail the request; the device and other requests are not affected.
     FailRequest,
-    /// State is unknown or the program is wrong: the process that owns the device must stop.
+    /// Stop the process that owns the device: the state of the device is unknown, or the program
+    /// has a bug.
     StopNode,
 }
 
@@ -70,8 +72,8 @@ pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
         (Operation::Write, Errno::NOSPC) => decided(FailRequest, "the filesystem or thin device is full"),
         (Operation::Write, Errno::DQUOT) => decided(FailRequest, "the disk quota is used up"),
         (Operation::Write, Errno::FBIG) => decided(FailRequest, "the write passes the largest file size"),
-        // The blocks are unpublished until a later flush succeeds, so a failed write only fails its
-        // request.
+        // The blocks are not published before a later flush succeeds, so a failed write fails only
+        // its request.
         (Operation::Write, Errno::IO | Errno::TIMEDOUT) => {
             decided(FailRequest, "the medium did not take these blocks")
         }
@@ -84,6 +86,59 @@ pub fn verdict(operation: Operation, errno: Errno) -> Verdict {
             decided(StopNode, "the device refuses a request that passed our alignment checks")
         }
         _ => decided(FailRequest, "no rule for this errno; failing only the request loses nothing"),
+    }
+}
+
+/// Why one accepted operation did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IoFault {
+    /// The kernel or the device reported an error.
+    #[error(
+        "{operation} of {length_bytes} bytes at byte {offset_bytes} of {device} failed: {source}: {reason}",
+        reason = verdict.reason
+    )]
+    Os {
+        /// The operation.
+        operation: Operation,
+        /// Name of the device.
+        device: String,
+        /// The offset on the device.
+        offset_bytes: u64,
+        /// The number of bytes.
+        length_bytes: u32,
+        /// The errno.
+        source: Errno,
+        /// Its meaning: see [`verdict`].
+        verdict: Verdict,
+    },
+    /// The device ended early, for example because its file was truncated.
+    #[error(
+        "{operation} of {length_bytes} bytes at byte {offset_bytes} of {device} moved only {moved_bytes} bytes: \
+         the device became shorter than it was when it was opened"
+    )]
+    Short {
+        /// The operation.
+        operation: Operation,
+        /// Name of the device.
+        device: String,
+        /// The offset on the device.
+        offset_bytes: u64,
+        /// The number of bytes of the request.
+        length_bytes: u32,
+        /// The number of bytes moved.
+        moved_bytes: u32,
+    },
+}
+
+impl IoFault {
+    /// True if the process that owns the device must stop (see [`verdict`]).
+    #[must_use]
+    pub fn must_stop(&self) -> bool {
+        match self {
+            Self::Os { verdict, .. } => verdict.disposition == Disposition::StopNode,
+            Self::Short { .. } => false,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
-//! What filesystem is a file on, and does it honour O_DIRECT?
+//! Determines the filesystem of a file and whether it honours O_DIRECT.
 //!
 //! tmpfs and ramfs keep data only in the page cache. Since Linux 6.6 tmpfs accepts O_DIRECT and
 //! ignores it, and so does an overlayfs above it. So asking the kernel is not enough: filesystems
-//! in memory are known by type, and all but a few known honest ones are measured after a direct
-//! read.
+//! in memory are recognized by type, and all others except a few known ones are tested with a
+//! direct read.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::residency::first_page_is_resident;
 
-/// Magic numbers of statfs(2) with the names people know.
+/// Magic numbers of statfs(2), with the common names of the filesystems.
 const NAMES: [(u32, &str); 12] = [
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -29,28 +29,28 @@ const NAMES: [(u32, &str); 12] = [
     (0x7371_7368, "squashfs"),
 ];
 
-/// Filesystems whose files live in the page cache and nowhere else.
+/// Filesystems whose files exist only in the page cache.
 const MEMORY_ONLY: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// Filesystems known to read past the page cache when they accept O_DIRECT.
+/// Filesystems known to bypass the page cache when they accept O_DIRECT.
 const HONEST: [&str; 4] = ["ext4", "xfs", "btrfs", "f2fs"];
 
-/// What the type of a file's filesystem says about O_DIRECT.
+/// Whether a filesystem honours O_DIRECT, as far as its type shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DirectIo {
-    /// Accepted means done.
+    /// The filesystem honours O_DIRECT whenever it accepts it.
     Honoured,
-    /// Accepted and ignored.
+    /// The filesystem accepts O_DIRECT and ignores it.
     Ignored { filesystem: String },
-    /// Not known from the type: see [`passes_the_page_cache`].
+    /// The type does not show it: see [`reads_through_page_cache`].
     ToBeMeasured { filesystem: String },
 }
 
-/// Looks up what is known of the filesystem of an open file.
+/// Determines from its type whether the filesystem of an open file honours O_DIRECT.
 pub(crate) fn direct_io(file: impl AsFd) -> Result<DirectIo, Errno> {
     let kind = FileType::from_raw_mode(fstat(&file)?.st_mode);
     if kind == FileType::BlockDevice {
-        // The node of a block device lives on devtmpfs (a tmpfs), its bytes do not.
+        // The inode of a block device is on devtmpfs (a tmpfs), but its bytes are not.
         return Ok(DirectIo::Honoured);
     }
     let filesystem = name_of(fstatfs(file)?.f_type);
@@ -63,18 +63,18 @@ pub(crate) fn direct_io(file: impl AsFd) -> Result<DirectIo, Errno> {
 
 /// Whether `read_first_block`, a direct read of the file's first block, leaves that block in the
 /// page cache.
-pub(crate) fn passes_the_page_cache(
+pub(crate) fn reads_through_page_cache(
     file: impl AsFd,
     read_first_block: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<bool, Errno> {
-    // What somebody else has read through the cache is dropped first, as far as the filesystem lets
-    // us.
+    // Pages that another process has read into the cache are dropped first, as far as the
+    // filesystem allows.
     let _dropped = fadvise(&file, 0, None, Advice::DontNeed);
     read_first_block()?;
     first_page_is_resident(&file)
 }
 
-/// Name of the filesystem at `path`, for messages.
+/// The name of the filesystem at `path`, for messages.
 pub(crate) fn name_at(path: &Path) -> String {
     statfs(path).map_or_else(|_| "its filesystem".to_owned(), |status| name_of(status.f_type))
 }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(direct_io(&file), Ok(DirectIo::Ignored { filesystem: "tmpfs".to_owned() }));
         rustix::io::write(&file, &[1; 4096]).unwrap();
         let read = || rustix::io::pread(&file, &mut [0_u8; 4096][..], 0).map(drop);
-        assert_eq!(passes_the_page_cache(&file, read), Ok(true));
+        assert_eq!(reads_through_page_cache(&file, read), Ok(true));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! How are bytes read from and written to a device, past the page cache?
+//! Reads and writes devices, bypassing the page cache.
 //!
 //! ```text
-//!   Device (O_DIRECT file or block device)      BufferPool (one slab, taken at start)
-//!            \                                      |  take -> Buffer (ours)
+//!   Device (O_DIRECT file or block device)      BufferPool (one slab, allocated at start)
+//!            \                                      |  take -> Buffer (owned by the caller)
 //!             \                                     v
 //!              Ring::submit_read(Read { device, offset, length, into, token })
 //!                   |  buffer belongs to the ring; queue full is an error with numbers
@@ -10,7 +10,7 @@
 //!              Ring::reap(Wait, |completion| ...)   one syscall submits, waits for devices AND watched
 //!                   |                               descriptors (connections, an eventfd)
 //!                   v
-//!              Completion::Read { token, memory, outcome }   buffer is ours again
+//!              Completion::Read { token, memory, outcome }   buffer belongs to the caller again
 //! ```
 //!
 //! [`PreadPool`] and [`ThreadPerRequest`] keep the same promises with threads that read and wait,
@@ -19,8 +19,22 @@
 //! The crate knows nothing of pages, tables, wires or SQL. Users: a storage node's reactors and
 //! scan workers, and the engine's `local` placement.
 //!
+//! | file | holds |
+//! |---|---|
+//! | `device`, `filesystem` | opens devices; tells whether a filesystem honours O_DIRECT |
+//! | `io` | the trait [`DeviceIo`], which the next four implement |
+//! | `ring/` | [`Ring`]: io_uring |
+//! | `threads/` | [`PreadPool`] and [`ThreadPerRequest`]: threads that block in system calls |
+//! | `sim/` | [`sim::SimIo`]: seeded simulation of devices, with faults and crashes |
+//! | `batch` | [`read_all`]: a batch of reads over any [`DeviceIo`] |
+//! | `request`, `transfer` | requests and completions; a request while it is in flight |
+//! | `check`, `settle`, `fault` | checks before submission; meaning of results; meaning of errnos |
+//! | `memory/` | [`BufferPool`] and memory that other crates mapped |
+//! | `residency`, `pin` | measures the page cache; pins threads to cores |
+//! | `limits`, `error` | all bounds; one error type per boundary |
+//!
 //! Invariants
-//! - Data never passes the page cache: a file that cannot be read directly is not opened
+//! - Data never goes through the page cache: a file that cannot be read directly is not opened
 //!   ([`OpenError`]).
 //! - Memory in flight belongs to the ring; dropping a ring waits for what is in flight.
 //! - Every queue has a fixed depth; offsets, lengths and alignments are checked before the kernel
@@ -52,16 +66,15 @@ mod transfer;
 pub use batch::read_all;
 pub use device::{Access, Alignment, Device};
 pub use error::{
-    IoFault, NotABuffer, OpenError, PinError, PoolError, ReadAllError, ReapError, Refused, ResidencyError,
-    RingError, SubmitError, TakeError,
+    OpenError, PinError, ReadAllError, ReapError, Refused, ResidencyError, RingError, SubmitError,
 };
-pub use fault::Operation;
+pub use fault::{IoFault, Operation};
 pub use io::DeviceIo;
-pub use memory::{Buffer, BufferPool, ExternalMemory};
+pub use memory::{Buffer, BufferPool, ExternalMemory, PoolError, TakeError};
 pub use pin::{allowed_cores, pin_current_thread};
 pub use request::{
-    Completion, DeviceIndex, Fsync, Interest, IoMemory, Read, Readiness, Repeat, Token, Wait, Watch, WatchId,
-    Write,
+    Completion, DeviceIndex, Fsync, Interest, IoMemory, NotABuffer, Read, Readiness, Repeat, Token, Wait,
+    Watch, WatchId, Write,
 };
 pub use residency::resident_bytes;
 pub use ring::{BufferRegistration, HandOver, Ring, RingConfig, RingReport};

@@ -1,7 +1,7 @@
-//! How large may anything in this crate become?
+//! All bounds of this crate.
 //!
-//! Every bound of the crate stands here, with its reason, and the relations between bounds are
-//! asserted at compile time.
+//! Each bound is stated with its reason, and the relations between bounds are asserted at compile
+//! time.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// 4 KiB is the memory page of x86-64 and the largest logical block of NVMe devices in use.
 pub const IO_ALIGN_BYTES: usize = 4096;
 
-/// Largest single read or write, in bytes. Longer transfers are split by the caller, which keeps
-/// one request from holding a device for more than a few milliseconds.
+/// Maximum bytes of a single read or write. Callers split longer transfers, so that no request
+/// occupies a device for more than a few milliseconds.
 pub const IO_BYTES_MAX: usize = 16 << 20;
 
 /// Largest buffer a pool hands out, in bytes: a buffer never needs to exceed one transfer.
@@ -21,44 +21,47 @@ pub const BUFFER_BYTES_MAX: usize = IO_BYTES_MAX;
 /// Largest slab of one pool, in bytes. Pool pages are numbered by `u32`.
 pub const POOL_BYTES_MAX: usize = 1 << 40;
 
-/// Deepest ring. Above this the completion ring alone takes megabytes and no device gains.
+/// Maximum depth of a ring. Beyond this the completion ring alone takes megabytes and no device
+/// becomes faster.
 pub const RING_DEPTH_MAX: u32 = 4096;
 
-/// Most devices one ring addresses; the registered file table has this many places.
+/// Maximum number of devices of one ring; the registered file table has this many entries.
 pub const DEVICES_PER_RING_MAX: u16 = 64;
 
-/// Most file descriptors one ring watches: connections of one reactor, and a few event descriptors.
+/// Maximum number of file descriptors that one ring watches: connections of one reactor, and a few
+/// event descriptors.
 pub const WATCHES_PER_RING_MAX: u32 = 4096;
 
-/// Most threads that read devices for one [`crate::PreadPool`].
+/// Maximum number of threads of one [`crate::PreadPool`].
 pub const IO_THREADS_MAX: usize = 512;
 
-/// Stack of a thread that reads devices: it makes one system call, and on a fault the text of an
-/// error.
+/// Stack size of a thread that reads devices: it makes one system call, and on a fault it formats
+/// an error.
 pub const IO_THREAD_STACK_BYTES: usize = 128 << 10;
 
-/// How often one request is given to the kernel again after a transient refusal before it fails.
+/// How often one request is submitted again after a transient refusal before it fails.
 pub const RETRIES_MAX: u8 = 8;
 
-/// Largest registered buffer in bytes. The kernel refuses more than 1 GiB per entry, so a slab is
+/// Size of a registered buffer in bytes. The kernel refuses more than 1 GiB per entry, so a slab is
 /// registered in pieces of this size.
 pub const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 
-/// Most registered pieces, which bounds the registered part of a slab; the index travels as `u16`.
+/// Maximum number of registered pieces, which bounds the registered part of a slab; the index is a
+/// `u16`.
 pub const REGISTERED_PIECES_MAX: usize = POOL_BYTES_MAX / REGISTERED_PIECE_BYTES;
 
-/// How long opening for writing waits for the lock. A killed process may leave it taken for some
-/// milliseconds, until the kernel has taken down its rings; a restart must not fail because of
+/// How long opening for writing waits for the lock. The lock of a killed process may stay taken for
+/// some milliseconds, until the kernel has taken down its rings; a restart must not fail because of
 /// that.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// How often the lock is tried meanwhile.
+/// Time between attempts to take the lock.
 pub const LOCK_POLL: Duration = Duration::from_millis(10);
 
 const _: () = assert!(LOCK_POLL.as_nanos() < LOCK_WAIT_MAX.as_nanos());
 const _: () = assert!(IO_ALIGN_BYTES.is_power_of_two());
 const _: () = assert!(BUFFER_BYTES_MAX.is_power_of_two() && BUFFER_BYTES_MAX.is_multiple_of(IO_ALIGN_BYTES));
-// The kernel cuts transfers at 2 GiB less one page; ours must never be cut there.
+// The kernel cuts transfers at 2 GiB minus one page; transfers of this crate must be shorter.
 const _: () = assert!(IO_BYTES_MAX < (1 << 31) - 4096);
 // No buffer may straddle two registered pieces: pool blocks are aligned to at most the largest
 // buffer.

@@ -1,4 +1,4 @@
-//! On which core does this thread run?
+//! Pins threads to cores.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

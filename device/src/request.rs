@@ -1,9 +1,9 @@
-//! What does one IO request say, and what comes back?
+//! IO requests and their completions.
 //!
 //! Invariants
-//! - The memory of a request moves into the ring with it and comes back in its [`Completion`]:
-//!   while the kernel may touch the bytes nobody else owns them, so using a buffer in flight does
-//!   not compile:
+//! - The memory of a request moves into the ring with the request and returns in its
+//!   [`Completion`]. While the kernel may access the bytes, nobody else owns them, so code that
+//!   uses a buffer in flight does not compile:
 //!
 //! ```compile_fail,E0382
 //! # fn f(io: &mut dyn rackscan_device::DeviceIo, buffer: rackscan_device::Buffer) {
@@ -21,10 +21,10 @@
 use std::fmt;
 use std::time::Instant;
 
-use crate::error::{IoFault, NotABuffer};
+use crate::fault::IoFault;
 use crate::memory::{Buffer, ExternalMemory};
 
-/// Place of a device in the list of its ring (or simulator).
+/// The position of a device in the list of its ring (or simulator).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceIndex(pub u16);
 
@@ -34,16 +34,16 @@ impl fmt::Display for DeviceIndex {
     }
 }
 
-/// The submitter's name for a request; comes back unchanged in the completion.
+/// The submitter's identifier of a request; it is returned unchanged in the completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// Memory that takes part in a transfer.
+/// The memory of a transfer.
 #[derive(Debug)]
 pub enum IoMemory {
     /// A buffer of a [`crate::BufferPool`].
     Buffer(Buffer),
-    /// Memory that somebody else keeps mapped, for example a fabric region.
+    /// Memory that another owner keeps mapped, for example a fabric region.
     External(ExternalMemory),
 }
 
@@ -71,10 +71,10 @@ impl IoMemory {
         }
     }
 
-    /// The pool buffer in here.
+    /// The pool buffer, if the memory is one.
     ///
     /// # Errors
-    /// [`NotABuffer`] gives external memory back.
+    /// [`NotABuffer`] returns the external memory.
     pub fn into_buffer(self) -> Result<Buffer, NotABuffer> {
         match self {
             Self::Buffer(buffer) => Ok(buffer),
@@ -82,6 +82,11 @@ impl IoMemory {
         }
     }
 }
+
+/// The error of [`IoMemory::into_buffer`], which returns the memory.
+#[derive(Debug, thiserror::Error)]
+#[error("this memory is not a pool buffer")]
+pub struct NotABuffer(pub IoMemory);
 
 impl From<Buffer> for IoMemory {
     fn from(buffer: Buffer) -> Self {
@@ -95,54 +100,54 @@ impl From<ExternalMemory> for IoMemory {
     }
 }
 
-/// Read `length_bytes` at `offset_bytes` into the first bytes of `into`.
+/// Reads `length_bytes` at `offset_bytes` into the first bytes of `into`.
 #[derive(Debug)]
 pub struct Read {
-    /// Which device.
+    /// The device.
     pub device: DeviceIndex,
-    /// Where on the device; a multiple of its alignment.
+    /// The offset on the device, a multiple of its alignment.
     pub offset_bytes: u64,
-    /// How much; a multiple of the device's alignment, at most the length of `into`.
+    /// The number of bytes, a multiple of the device's alignment and at most the length of `into`.
     pub length_bytes: u32,
-    /// Where to.
+    /// The memory to read into.
     pub into: IoMemory,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub token: Token,
 }
 
-/// Write the first `length_bytes` of `from` at `offset_bytes`. Durable only after a later
-/// [`Fsync`].
+/// Writes the first `length_bytes` of `from` at `offset_bytes`. The bytes are durable only after a
+/// later [`Fsync`].
 #[derive(Debug)]
 pub struct Write {
-    /// Which device.
+    /// The device.
     pub device: DeviceIndex,
-    /// Where on the device; a multiple of its alignment.
+    /// The offset on the device, a multiple of its alignment.
     pub offset_bytes: u64,
-    /// How much; a multiple of the device's alignment, at most the length of `from`.
+    /// The number of bytes, a multiple of the device's alignment and at most the length of `from`.
     pub length_bytes: u32,
-    /// Where from.
+    /// The memory to write from.
     pub from: IoMemory,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub token: Token,
 }
 
-/// Make durable every write of the device that had completed when this was submitted.
+/// Makes every write of the device durable that had completed when this request was submitted.
 #[derive(Debug, Clone, Copy)]
 pub struct Fsync {
-    /// Which device.
+    /// The device.
     pub device: DeviceIndex,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub token: Token,
 }
 
 /// How long [`crate::DeviceIo::reap`] may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Not at all: hand new requests to the kernel and take what is there.
+    /// Does not block: submits new requests to the kernel and takes existing completions.
     Now,
-    /// Until there is at least one completion; returns at once if nothing is outstanding.
+    /// Blocks until there is at least one completion; returns at once if nothing is outstanding.
     ForOne,
-    /// Until there is at least one completion or the instant has passed.
+    /// Blocks until there is at least one completion or the instant has passed.
     Until(Instant),
 }
 
@@ -158,27 +163,27 @@ pub enum Interest {
 /// How often a watch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// One report, at once if the descriptor is ready already; then the watch is gone.
+    /// One report, at once if the descriptor is ready already; then the watch ends.
     Once,
-    /// A report for each change until unwatched. Edge-triggered: after a report, read until it
-    /// would block.
+    /// A report for each change until the watch is removed. Edge-triggered: after a report, read
+    /// until the descriptor would block.
     EveryChange,
 }
 
-/// A request to be told when a descriptor becomes ready.
+/// A request for events when a descriptor becomes ready.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch<'fd> {
-    /// The descriptor; the watch keeps the open file alive, the number may be closed.
+    /// The descriptor. The watch keeps the open file alive, so the descriptor may be closed.
     pub fd: std::os::fd::BorrowedFd<'fd>,
-    /// What to wait for.
+    /// The event to wait for.
     pub interest: Interest,
     /// How often to report.
     pub repeat: Repeat,
-    /// Comes back in each [`Completion::Ready`].
+    /// Returned in each [`Completion::Ready`].
     pub token: Token,
 }
 
-/// Names an armed watch.
+/// Identifies an armed watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WatchId {
     pub(crate) index: u32,
@@ -192,13 +197,13 @@ pub struct Readiness {
     pub readable: bool,
     /// It can be written.
     pub writable: bool,
-    /// The other side is gone.
+    /// The other side has closed the connection.
     pub hung_up: bool,
     /// The descriptor is in an error state, or could not be watched.
     pub failed: bool,
 }
 
-/// The end of one request.
+/// The completion of one request, or an event of a watch.
 #[derive(Debug)]
 pub enum Completion {
     /// A read ended; on success the first `length_bytes` of `memory` hold the bytes.
@@ -207,7 +212,7 @@ pub enum Completion {
         token: Token,
         /// The memory of the request.
         memory: IoMemory,
-        /// All bytes, or why not.
+        /// Success if all bytes were transferred, or the fault.
         outcome: Result<(), Box<IoFault>>,
     },
     /// A write ended.
@@ -216,14 +221,14 @@ pub enum Completion {
         token: Token,
         /// The memory of the request.
         memory: IoMemory,
-        /// All bytes, or why not.
+        /// Success if all bytes were transferred, or the fault.
         outcome: Result<(), Box<IoFault>>,
     },
     /// An fsync ended.
     Fsync {
         /// From the request.
         token: Token,
-        /// Durable, or not.
+        /// Success if the writes are durable, or the fault.
         outcome: Result<(), Box<IoFault>>,
     },
     /// A watched descriptor is ready.

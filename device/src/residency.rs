@@ -1,7 +1,8 @@
-//! How much of a file is in the page cache?
+//! Measures how much of a file is in the page cache.
 //!
-//! The promise "a scan leaves nothing of the data files in the page cache" is checked with this.
-//! The kernel answers mincore(2) per page of a mapping; mapping a file does not load it.
+//! It checks the promise that a scan leaves nothing of the data files in the page cache, and
+//! whether a filesystem honours O_DIRECT. It asks mincore(2), which answers per page of a mapping;
+//! mapping a file does not load it.
 #![expect(unsafe_code, reason = "maps a file to ask mincore(2) about it")]
 
 use std::ffi::c_void;
@@ -14,7 +15,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::ResidencyError;
 
-/// Bytes asked about at a time: bounds the mapping and the answer (one byte per page).
+/// Bytes measured at a time, which bounds the mapping and the answer (one byte per page).
 const WINDOW_BYTES: u64 = 1 << 30;
 
 /// Bytes of the file at `path` that are in the page cache, in whole memory pages (so it may exceed
@@ -35,7 +36,8 @@ pub fn resident_bytes(path: impl AsRef<Path>) -> Result<u64, ResidencyError> {
     let mut resident_pages = 0;
     let mut offset_bytes = 0;
     while offset_bytes < file_bytes {
-        let window_bytes = usize::try_from(WINDOW_BYTES.min(file_bytes - offset_bytes)).unwrap_or(page_bytes);
+        let window_bytes = WINDOW_BYTES.min(file_bytes - offset_bytes);
+        let window_bytes = usize::try_from(window_bytes).expect("a window: at most 1 GiB");
         let mapping = Mapping::of(&file, offset_bytes, window_bytes).map_err(failed("mapping it"))?;
         resident_pages += mapping.resident_pages(page_bytes).map_err(failed("mincore"))?;
         offset_bytes += window_bytes as u64;
@@ -50,7 +52,7 @@ pub(crate) fn first_page_is_resident(file: impl AsFd) -> Result<bool, Errno> {
     Ok(mapping.resident_pages(page_bytes)? > 0)
 }
 
-/// A read-only shared mapping of a part of a file; its bytes are never looked at.
+/// A read-only shared mapping of a part of a file; its bytes are never read.
 struct Mapping {
     start: *mut c_void,
     len_bytes: usize,

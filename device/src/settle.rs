@@ -1,54 +1,54 @@
-//! What does the kernel's result for a transfer mean, whether it came from a ring or from a system
-//! call?
+//! Interprets the kernel's result for a transfer, which comes from a ring or from a system call.
 //!
-//! Pure: done, once more (a transient refusal, or the rest of a short transfer), or a fault.
-//! Invariant: a transfer goes on only if it made progress or has retries left, so it ends.
+//! A pure function decides between done, again (after a transient refusal, or for the rest of a
+//! short transfer), and fault.
+//!
+//! Invariant: a transfer continues only if it made progress or has retries left, so it always ends.
 
 use rustix::io::Errno;
 
-use crate::error::IoFault;
-use crate::fault::{Disposition, Operation, verdict};
+use crate::fault::{Disposition, IoFault, Operation, verdict};
 use crate::limits::RETRIES_MAX;
 use crate::transfer::Transfer;
 
-/// What to do with a transfer whose completion has come.
+/// What to do with a transfer after a result of the kernel.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum NextAction {
     /// Everything was moved.
     Done,
-    /// Submit again with these counters.
+    /// Submit it again with these counters.
     Again { done_bytes: u32, retries: u8 },
     /// It failed.
     Fault(Box<IoFault>),
 }
 
-/// Decides from `result` (bytes moved, or a negated errno). `align_bytes` is the device's offset
-/// alignment.
+/// Decides from `result`, which is the number of bytes moved or a negated errno. `align_bytes` is
+/// the device's offset alignment.
 pub(crate) fn settle(
     transfer: &Transfer,
     result: i32,
     align_bytes: u32,
     device: &dyn Fn() -> String,
-) -> Step {
+) -> NextAction {
     let Transfer { operation, offset_bytes, length_bytes, done_bytes, retries, .. } = *transfer;
     let Ok(moved_bytes) = u32::try_from(result) else {
         let source = Errno::from_raw_os_error(result.saturating_neg());
         let verdict = verdict(operation, source);
         if verdict.disposition == Disposition::Retry && retries < RETRIES_MAX {
-            return Step::Again { done_bytes, retries: retries + 1 };
+            return NextAction::Again { done_bytes, retries: retries + 1 };
         }
-        return Step::Fault(Box::new(transfer.os_fault(device(), source)));
+        return NextAction::Fault(Box::new(transfer.os_fault(device(), source)));
     };
     let total_bytes = done_bytes.saturating_add(moved_bytes);
     if operation == Operation::Fsync || total_bytes >= length_bytes {
-        return Step::Done;
+        return NextAction::Done;
     }
-    // The rest must begin aligned again: a few bytes may be moved twice.
+    // The rest must begin aligned, so a few bytes may be transferred twice.
     let resume_at = total_bytes - total_bytes % align_bytes;
     if resume_at > done_bytes {
-        return Step::Again { done_bytes: resume_at, retries };
+        return NextAction::Again { done_bytes: resume_at, retries };
     }
-    Step::Fault(Box::new(IoFault::Short {
+    NextAction::Fault(Box::new(IoFault::Short {
         operation,
         device: device(),
         offset_bytes,
@@ -75,34 +75,34 @@ mod tests {
         }
     }
 
-    fn check(transfer: &Transfer, result: i32) -> Step {
+    fn check(transfer: &Transfer, result: i32) -> NextAction {
         settle(transfer, result, 512, &|| "disk".to_owned())
     }
 
     #[test]
     fn a_short_transfer_goes_on_where_it_stopped_aligned() {
-        assert_eq!(check(&read(0, 0), 8192), Step::Done);
-        assert_eq!(check(&read(0, 0), 1024), Step::Again { done_bytes: 1024, retries: 0 });
-        assert_eq!(check(&read(1024, 0), 700), Step::Again { done_bytes: 1536, retries: 0 });
-        assert_eq!(check(&read(4096, 0), 4096), Step::Done);
+        assert_eq!(check(&read(0, 0), 8192), NextAction::Done);
+        assert_eq!(check(&read(0, 0), 1024), NextAction::Again { done_bytes: 1024, retries: 0 });
+        assert_eq!(check(&read(1024, 0), 700), NextAction::Again { done_bytes: 1536, retries: 0 });
+        assert_eq!(check(&read(4096, 0), 4096), NextAction::Done);
     }
 
     #[test]
     fn a_transfer_without_progress_is_a_fault_with_the_bytes_moved() {
-        let Step::Fault(fault) = check(&read(1024, 0), 0) else { panic!("no progress must end") };
+        let NextAction::Fault(fault) = check(&read(1024, 0), 0) else { panic!("no progress must end") };
         assert!(matches!(*fault, IoFault::Short { moved_bytes: 1024, length_bytes: 8192, .. }), "{fault}");
     }
 
     #[test]
     fn transient_errors_are_retried_a_bounded_number_of_times() {
         let again = -Errno::AGAIN.raw_os_error();
-        assert_eq!(check(&read(512, 0), again), Step::Again { done_bytes: 512, retries: 1 });
-        assert!(matches!(check(&read(512, RETRIES_MAX), again), Step::Fault(_)));
+        assert_eq!(check(&read(512, 0), again), NextAction::Again { done_bytes: 512, retries: 1 });
+        assert!(matches!(check(&read(512, RETRIES_MAX), again), NextAction::Fault(_)));
     }
 
     #[test]
     fn an_error_names_the_device_the_place_and_the_errno() {
-        let Step::Fault(fault) = check(&read(0, 0), -Errno::IO.raw_os_error()) else {
+        let NextAction::Fault(fault) = check(&read(0, 0), -Errno::IO.raw_os_error()) else {
             panic!("EIO is a fault")
         };
         let message = fault.to_string();

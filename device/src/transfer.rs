@@ -1,17 +1,15 @@
-//! What is known of a request between its submission and its completion?
+//! A request between its submission and its completion.
 //!
 //! Invariants
-//! - A transfer owns the memory that it moves, so whoever holds the transfer keeps the memory from
-//!   being used otherwise.
+//! - A transfer owns its memory, so nothing else can use the memory while the transfer exists.
 
 use rustix::io::Errno;
 
 use crate::check::Extent;
-use crate::error::IoFault;
-use crate::fault::{Operation, verdict};
+use crate::fault::{IoFault, Operation, verdict};
 use crate::request::{Completion, DeviceIndex, IoMemory, Token};
 
-/// A read, write or flush on its way.
+/// A read, write or flush in flight.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     pub(crate) operation: Operation,
@@ -27,13 +25,13 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// One of which nothing has been moved yet.
+    /// A transfer of which nothing has been moved yet.
     pub(crate) fn new(operation: Operation, extent: Extent, memory: Option<IoMemory>, token: Token) -> Self {
         let Extent { device, offset_bytes, length_bytes } = extent;
         Self { operation, device, offset_bytes, length_bytes, done_bytes: 0, retries: 0, memory, token }
     }
 
-    /// Its end, as the submitter learns of it.
+    /// The completion to deliver to the submitter.
     pub(crate) fn into_completion(self, outcome: Result<(), Box<IoFault>>) -> Completion {
         let token = self.token;
         match (self.operation, self.memory) {
@@ -43,7 +41,7 @@ impl Transfer {
         }
     }
 
-    /// The system refused it.
+    /// The fault of a transfer that failed with an errno.
     pub(crate) fn os_fault(&self, device: String, source: Errno) -> IoFault {
         IoFault::Os {
             operation: self.operation,

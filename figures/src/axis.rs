@@ -1,16 +1,15 @@
-//! Where on an axis does a value stand, and which values get a tick?
+//! Computes the range of an axis, the positions of values on it, and its ticks.
 //!
 //! Invariants
-//! - The range encloses all values and is never empty, even of one value or of none.
-//! - Ticks lie inside the range, in ascending order, and there are at most [`TICKS_MAX`] with a
-//!   label.
+//! - The range encloses all values and is never empty, even for one value or none.
+//! - Ticks are inside the range and ascend; at most [`TICKS_MAX`] + 1 of them have a label.
 
 use crate::chart::{Axis, Scale, Ticks};
 
-/// The most labelled ticks of an axis.
+/// The maximum number of labelled ticks of an axis.
 const TICKS_MAX: usize = 12;
 
-/// Into about how many parts the ticks of a linear axis divide it.
+/// The approximate number of parts into which ticks divide a linear axis.
 const PARTS: f64 = 6.0;
 
 /// The range of an axis.
@@ -21,31 +20,34 @@ pub(crate) struct Range {
     high: f64,
 }
 
-/// A value with a line across the picture; one without a label is a finer line.
+/// A value with a line across the picture. A tick without a label is a finer line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) value: f64,
     pub(crate) label: Option<String>,
 }
 
-/// Whether a linear range starts at zero, as heights must, or where its values start.
+/// Where a linear range begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum RangeStart {
+    /// At zero, as heights must.
     Zero,
+    /// At the smallest value.
     Values,
 }
 
 impl Range {
-    /// The range that encloses `values`, rounded outwards to where a tick may stand.
-    pub(crate) fn around(scale: Scale, from: From, values: impl Iterator<Item = f64>) -> Self {
+    /// The range that encloses `values`, rounded outwards to possible ticks.
+    pub(crate) fn around(scale: Scale, start: RangeStart, values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = if low <= high { (low, high) } else { (1.0, 1.0) };
         match scale {
-            Scale::Linear => Self::linear(low, high, from),
+            Scale::Linear => Self::linear(low, high, start),
             Scale::Log2 => Self::logarithmic(scale, low.log2().floor(), high.log2().ceil(), 2.0),
             Scale::Log10 => {
-                // A range within one decade keeps to it; values of one decade need no second one.
+                // Rounded to 1, 2 or 5 times a power of ten, so a range within one decade does not
+                // extend to whole decades.
                 let (first, last) = (round_down_1_2_5(low), round_up_1_2_5(high));
                 if first < last {
                     Self { scale, low: first, high: last }
@@ -56,16 +58,17 @@ impl Range {
         }
     }
 
-    fn linear(low: f64, high: f64, from: From) -> Self {
-        let (mut low, mut high) = match from {
-            From::Zero => (low.min(0.0), high.max(0.0)),
-            From::Values => (low, high),
+    fn linear(low: f64, high: f64, start: RangeStart) -> Self {
+        let (mut low, mut high) = match start {
+            RangeStart::Zero => (low.min(0.0), high.max(0.0)),
+            RangeStart::Values => (low, high),
         };
         if low == high {
             let room = if low == 0.0 { 1.0 } else { low.abs() / 2.0 };
-            (low, high) = if from == From::Zero { (low, low + room) } else { (low - room, high + room) };
+            (low, high) =
+                if start == RangeStart::Zero { (low, low + room) } else { (low - room, high + room) };
         }
-        let step = nice_step(high - low, PARTS);
+        let step = round_step(high - low, PARTS);
         Self { scale: Scale::Linear, low: (low / step).floor() * step, high: (high / step).ceil() * step }
     }
 
@@ -78,20 +81,20 @@ impl Range {
         Self { scale, low: base.powf(low), high: base.powf(high) }
     }
 
-    /// Where `value` stands between the range's ends: 0 to 1.
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    /// The position of `value` between the ends of the range: 0 to 1.
+    pub(crate) fn position(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
             Scale::Log2 | Scale::Log10 => (value / self.low).ln() / (self.high / self.low).ln(),
         }
     }
 
-    /// Where bars begin: zero, or the lower end of a logarithmic axis.
-    pub(crate) fn foot(&self) -> f64 {
-        if self.scale == Scale::Linear { self.place(0.0).clamp(0.0, 1.0) } else { 0.0 }
+    /// The position at which bars begin: that of zero, or the lower end of a logarithmic axis.
+    pub(crate) fn baseline(&self) -> f64 {
+        if self.scale == Scale::Linear { self.position(0.0).clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// The ticks, with the words that `axis` wants.
+    /// The ticks, with labels in the format of `axis`.
     pub(crate) fn ticks(&self, axis: &Axis) -> Vec<Tick> {
         let values = match self.scale {
             Scale::Linear => self.linear_ticks(axis.ticks),
@@ -111,7 +114,7 @@ impl Range {
     fn linear_ticks(&self, ticks: Ticks) -> Vec<(f64, bool)> {
         let span = self.high - self.low;
         let step = match ticks {
-            Ticks::Numbers => nice_step(span, PARTS),
+            Ticks::Numbers => round_step(span, PARTS),
             Ticks::Bytes => (span / PARTS).log2().ceil().exp2(),
         };
         let first = (self.low / step).ceil();
@@ -126,8 +129,8 @@ impl Range {
         places.take_while(|exponent| *exponent <= last).map(|exponent| (exponent.exp2(), true)).collect()
     }
 
-    /// Decades, and 2 and 5 where there are few decades; the other digits are lines without a
-    /// label.
+    /// Ticks at decades, and at 2 and 5 where there are few decades; ticks at the other digits have
+    /// no label.
     fn decimal_ticks(&self) -> Vec<(f64, bool)> {
         let (first, last) = (self.low.log10().floor(), self.high.log10().ceil());
         let decades = last - first;
@@ -150,7 +153,7 @@ impl Range {
 }
 
 /// A step of 1, 2 or 5 times a power of ten that divides `span` into about `parts`.
-fn nice_step(span: f64, parts: f64) -> f64 {
+fn round_step(span: f64, parts: f64) -> f64 {
     round_up_1_2_5(span / parts)
 }
 
@@ -176,7 +179,7 @@ fn number(value: f64) -> String {
     }
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     let (unit, suffix) = units.into_iter().find(|(unit, _)| magnitude >= *unit).unwrap_or((1.0, ""));
-    format!("{}{suffix}", trimmed(value / unit))
+    format!("{}{suffix}", trim_zeros(value / unit))
 }
 
 /// 512 B, 4 KiB, 1 MiB.
@@ -184,10 +187,10 @@ fn bytes(value: f64) -> String {
     let kib = 1024.0_f64;
     let units = [(kib.powi(4), "TiB"), (kib.powi(3), "GiB"), (kib.powi(2), "MiB"), (kib, "KiB")];
     let (unit, suffix) = units.into_iter().find(|(unit, _)| value.abs() >= *unit).unwrap_or((1.0, "B"));
-    format!("{} {suffix}", trimmed(value / unit))
+    format!("{} {suffix}", trim_zeros(value / unit))
 }
 
-fn trimmed(value: f64) -> String {
+fn trim_zeros(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
@@ -201,7 +204,7 @@ mod tests {
 
     fn labels(scale: Scale, ticks: Ticks, values: &[f64]) -> Vec<String> {
         let axis = Axis { label: String::new(), scale, ticks };
-        let range = Range::around(scale, From::Zero, values.iter().copied());
+        let range = Range::around(scale, RangeStart::Zero, values.iter().copied());
         range.ticks(&axis).into_iter().filter_map(|tick| tick.label).collect()
     }
 
@@ -240,16 +243,16 @@ mod tests {
         fn every_value_stands_inside_its_range_and_ticks_are_few_and_ascend(
             values in prop::collection::vec(1e-6_f64..1e12, 0..20),
             scale in prop::sample::select(vec![Scale::Linear, Scale::Log2, Scale::Log10]),
-            from in prop::sample::select(vec![From::Zero, From::Values]),
+            start in prop::sample::select(vec![RangeStart::Zero, RangeStart::Values]),
         ) {
-            let range = Range::around(scale, from, values.iter().copied());
+            let range = Range::around(scale, start, values.iter().copied());
             for value in &values {
-                let place = range.place(*value);
+                let place = range.position(*value);
                 prop_assert!((-1e-9..=1.0 + 1e-9).contains(&place), "{value} at {place} of {range:?}");
             }
             let ticks = range.ticks(&Axis::new("", scale));
             prop_assert!(ticks.windows(2).all(|pair| pair[0].value < pair[1].value));
-            prop_assert!(ticks.iter().all(|tick| (-1e-6..=1.0 + 1e-6).contains(&range.place(tick.value))));
+            prop_assert!(ticks.iter().all(|tick| (-1e-6..=1.0 + 1e-6).contains(&range.position(tick.value))));
             let labelled = ticks.iter().filter(|tick| tick.label.is_some()).count();
             prop_assert!((1..=TICKS_MAX + 1).contains(&labelled), "{labelled} labels on {range:?}");
         }

@@ -1,13 +1,12 @@
-//! What is a chart, and can it be drawn?
+//! The chart as data, and the check whether it can be drawn.
 
 use crate::error::FigureError;
 use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
-use crate::{draw, png, svg};
 
-/// A picture of some series of points.
+/// A chart of some series of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What it shows.
+    /// The title of the picture.
     pub title: String,
     /// How points become marks.
     pub kind: Kind,
@@ -15,16 +14,16 @@ pub struct Chart {
     pub x: Axis,
     /// The axis at the left.
     pub y: Axis,
-    /// What is drawn; the order decides colours and shapes.
+    /// The series; their order determines colours and shapes.
     pub series: Vec<Series>,
 }
 
 /// How points become marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// Points, joined in the order in which they are given.
+    /// Points, joined by lines in the given order.
     Lines,
-    /// Points alone.
+    /// Points without lines.
     Scatter,
     /// A bar for each point. Its `x` is the index of one of these groups.
     Bars(Vec<String>),
@@ -33,29 +32,29 @@ pub enum Kind {
 /// One axis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// What it measures, with the unit.
+    /// The measured quantity, with its unit.
     pub label: String,
-    /// How values become places.
+    /// How values map to positions.
     pub scale: Scale,
-    /// How its ticks are written.
+    /// How its ticks are labelled.
     pub ticks: Ticks,
 }
 
 impl Axis {
-    /// An axis whose ticks are plain numbers.
+    /// An axis whose ticks are labelled with plain numbers.
     #[must_use]
     pub fn new(label: impl Into<String>, scale: Scale) -> Self {
         Self { label: label.into(), scale, ticks: Ticks::Numbers }
     }
 
-    /// An axis of sizes: its ticks are written as 512 B, 4 KiB, 1 MiB.
+    /// An axis of sizes, whose ticks are labelled 512 B, 4 KiB, 1 MiB.
     #[must_use]
     pub fn of_bytes(label: impl Into<String>, scale: Scale) -> Self {
         Self { label: label.into(), scale, ticks: Ticks::Bytes }
     }
 }
 
-/// How values become places on an axis.
+/// How values map to positions on an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scale {
     /// Equal differences are equally far apart.
@@ -66,7 +65,7 @@ pub enum Scale {
     Log10,
 }
 
-/// How the ticks of an axis are written.
+/// How the ticks of an axis are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ticks {
     /// 0.5, 20, 1.5k, 3M.
@@ -75,10 +74,10 @@ pub enum Ticks {
     Bytes,
 }
 
-/// Points that belong together.
+/// A named list of points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: String,
     /// Its points.
     pub points: Vec<Point>,
@@ -96,34 +95,17 @@ impl Series {
 /// One point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Its place on the axis at the bottom.
+    /// The value on the axis at the bottom.
     pub x: f64,
-    /// Its place on the axis at the left.
+    /// The value on the axis at the left.
     pub y: f64,
     /// The lower and upper end of its error bar.
     pub bar: Option<(f64, f64)>,
 }
 
 impl Chart {
-    /// The picture as SVG text.
-    ///
-    /// # Errors
-    /// A value has no place on its axis, or there is more than fits.
-    pub fn svg(&self) -> Result<String, FigureError> {
-        self.check()?;
-        Ok(svg::written(&self.title, &draw::shapes(self)))
-    }
-
-    /// The same picture as the bytes of a PNG file.
-    ///
-    /// # Errors
-    /// As [`Chart::svg`], or the picture could not be drawn.
-    pub fn png(&self) -> Result<Vec<u8>, FigureError> {
-        self.check()?;
-        png::painted(&self.title, &draw::shapes(self))
-    }
-
-    fn check(&self) -> Result<(), FigureError> {
+    /// Checks that every value has a place on its axis and that nothing exceeds the limits.
+    pub(crate) fn check(&self) -> Result<(), FigureError> {
         let chart = || self.title.clone();
         if self.series.len() > SERIES_MAX {
             return Err(FigureError::TooManySeries { chart: chart(), found: self.series.len() });

@@ -1,4 +1,4 @@
-//! Where does everything in a picture stand?
+//! Lays out a chart as a list of shapes.
 //!
 //! ```text
 //! +--------------------------------------------+
@@ -12,11 +12,11 @@
 //! +--------------------------------------------+
 //! ```
 //!
-//! Text is set in a monospaced font, so that its width is known without asking a font.
+//! Text is set in a monospaced font, so its width is known without reading a font.
 
-use crate::axis::{From, Range, Tick};
+use crate::axis::{Range, RangeStart, Tick};
 use crate::chart::{Axis, Chart, Kind, Point, Scale, Series};
-use crate::escape::shortened;
+use crate::escape::shorten;
 use crate::limits::{
     HEIGHT_PX, LEGEND_LINE_PX, MARKED_POINTS_MAX, NAME_CHARACTERS_MAX, TITLE_CHARACTERS_MAX, WIDTH_PX,
 };
@@ -39,7 +39,7 @@ struct Plot {
     bottom: f64,
 }
 
-/// The picture's parts that every mark needs.
+/// The plot area with its two axes, which map values to pixels.
 struct Frame {
     plot: Plot,
     x: Range,
@@ -47,26 +47,26 @@ struct Frame {
 }
 
 impl Frame {
-    fn across(&self, value: f64) -> f64 {
-        self.plot.left + self.x.place(value) * (self.plot.right - self.plot.left)
+    fn x_px(&self, value: f64) -> f64 {
+        self.plot.left + self.x.position(value) * (self.plot.right - self.plot.left)
     }
 
-    fn up(&self, value: f64) -> f64 {
-        self.plot.bottom - self.y.place(value) * (self.plot.bottom - self.plot.top)
+    fn y_px(&self, value: f64) -> f64 {
+        self.plot.bottom - self.y.position(value) * (self.plot.bottom - self.plot.top)
     }
 
-    fn at(&self, point: &Point) -> (f64, f64) {
-        (self.across(point.x), self.up(point.y))
+    fn position(&self, point: &Point) -> (f64, f64) {
+        (self.x_px(point.x), self.y_px(point.y))
     }
 }
 
-/// The shapes of a chart that has been checked, those behind first.
+/// The shapes of a checked chart, from back to front.
 pub(crate) fn shapes(chart: &Chart) -> Vec<Shape> {
     let y = y_range(chart);
     let y_ticks = y.ticks(&chart.y);
     let frame = Frame { plot: plot_of(chart, &y_ticks), x: x_range(chart), y };
     let mut out = vec![Shape::Rectangle { corner: (0.0, 0.0), size: (WIDTH_PX, HEIGHT_PX), fill: PAPER }];
-    let title = shortened(&chart.title, TITLE_CHARACTERS_MAX);
+    let title = shorten(&chart.title, TITLE_CHARACTERS_MAX);
     out.push(text((WIDTH_PX / 2.0, 26.0), 14.0, Anchor::Middle, title));
     grid_of_y(&mut out, &frame, &y_ticks);
     match &chart.kind {
@@ -92,7 +92,7 @@ fn text(at: (f64, f64), size: f64, anchor: Anchor, words: String) -> Shape {
     Shape::Text(Text { at, size, anchor, upwards: false, words })
 }
 
-fn straight(from: (f64, f64), to: (f64, f64), colour: &'static str) -> Shape {
+fn straight_line(from: (f64, f64), to: (f64, f64), colour: &'static str) -> Shape {
     Shape::Line { points: vec![from, to], stroke: Stroke::solid(colour, 1.0) }
 }
 
@@ -102,10 +102,10 @@ fn points(chart: &Chart) -> impl Iterator<Item = &Point> {
 
 fn x_range(chart: &Chart) -> Range {
     match &chart.kind {
-        // Groups have places of their own, side by side.
-        Kind::Bars(_) => Range::around(Scale::Linear, From::Zero, std::iter::empty()),
+        // Groups stand side by side; their positions do not depend on a range.
+        Kind::Bars(_) => Range::around(Scale::Linear, RangeStart::Zero, std::iter::empty()),
         Kind::Lines | Kind::Scatter => {
-            Range::around(chart.x.scale, From::Values, points(chart).map(|point| point.x))
+            Range::around(chart.x.scale, RangeStart::Values, points(chart).map(|point| point.x))
         }
     }
 }
@@ -115,10 +115,11 @@ fn y_range(chart: &Chart) -> Range {
         let (low, high) = point.bar.unwrap_or((point.y, point.y));
         [low, high]
     });
-    Range::around(chart.y.scale, From::Zero, ends)
+    Range::around(chart.y.scale, RangeStart::Zero, ends)
 }
 
-/// Room for the ticks at the left and the legend at the right; the plot takes the rest.
+/// Reserves space for the labels of ticks at the left and the legend at the right; the plot gets
+/// the rest.
 fn plot_of(chart: &Chart, y_ticks: &[Tick]) -> Plot {
     let widest = y_ticks.iter().filter_map(|tick| tick.label.as_deref()).map(|label| label.chars().count());
     let ticks_px = widest.max().unwrap_or(0) as f64 * FONT_PX * CHARACTER;
@@ -133,23 +134,23 @@ fn plot_of(chart: &Chart, y_ticks: &[Tick]) -> Plot {
 fn grid_of_y(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
     let plot = frame.plot;
     for tick in ticks {
-        let y = frame.up(tick.value);
+        let y = frame.y_px(tick.value);
         let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
-        out.push(straight((plot.left, y), (plot.right, y), colour));
+        out.push(straight_line((plot.left, y), (plot.right, y), colour));
         if let Some(label) = &tick.label {
             out.push(text((plot.left - 6.0, y + 4.0), FONT_PX, Anchor::End, label.clone()));
         }
     }
 }
 
-/// Labels that would touch their neighbour are left out; their lines stay.
+/// Labels that would touch their neighbour are omitted; the grid lines remain.
 fn grid_of_x(out: &mut Vec<Shape>, frame: &Frame, ticks: &[Tick]) {
     let plot = frame.plot;
     let mut free_from = f64::NEG_INFINITY;
     for tick in ticks {
-        let x = frame.across(tick.value);
+        let x = frame.x_px(tick.value);
         let colour = if tick.label.is_some() { GRID } else { FINE_GRID };
-        out.push(straight((x, plot.top), (x, plot.bottom), colour));
+        out.push(straight_line((x, plot.top), (x, plot.bottom), colour));
         let Some(label) = &tick.label else { continue };
         let half = label.chars().count() as f64 * FONT_PX * CHARACTER / 2.0;
         if x - half >= free_from {
@@ -163,7 +164,7 @@ fn group_width(frame: &Frame, groups: usize) -> f64 {
     (frame.plot.right - frame.plot.left) / groups.max(1) as f64
 }
 
-/// Every second name stands a line lower where names are too long for one line.
+/// If names are too long for one line, every second name is one line lower.
 fn group_names(out: &mut Vec<Shape>, frame: &Frame, groups: &[String]) {
     let width = group_width(frame, groups.len());
     let longest = groups.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
@@ -173,15 +174,15 @@ fn group_names(out: &mut Vec<Shape>, frame: &Frame, groups: &[String]) {
     for (at, name) in groups.iter().enumerate() {
         let x = frame.plot.left + (at as f64 + 0.5) * width;
         let y = frame.plot.bottom + 18.0 + if lines > 1.0 && at % 2 == 1 { 14.0 } else { 0.0 };
-        out.push(text((x, y), FONT_PX, Anchor::Middle, shortened(name, characters)));
+        out.push(text((x, y), FONT_PX, Anchor::Middle, shorten(name, characters)));
     }
 }
 
 fn axis_labels(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
     let Plot { left, top, right, bottom } = frame.plot;
-    out.push(straight((left, bottom), (right, bottom), INK));
-    out.push(straight((left, top), (left, bottom), INK));
-    let words = |axis: &Axis| shortened(&axis.label, TITLE_CHARACTERS_MAX);
+    out.push(straight_line((left, bottom), (right, bottom), INK));
+    out.push(straight_line((left, top), (left, bottom), INK));
+    let words = |axis: &Axis| shorten(&axis.label, TITLE_CHARACTERS_MAX);
     out.push(text(((left + right) / 2.0, HEIGHT_PX - 14.0), 13.0, Anchor::Middle, words(&chart.x)));
     out.push(Shape::Text(Text {
         at: (20.0, (top + bottom) / 2.0),
@@ -199,7 +200,7 @@ fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (
         Kind::Lines => {
             if series.points.len() > 1 {
                 let stroke = Stroke { colour: mark.colour, width: LINE_PX, dashes: mark.dashes };
-                out.push(Shape::Line { points: places(frame, series), stroke });
+                out.push(Shape::Line { points: positions(frame, series), stroke });
             }
             dots(out, frame, (mark, true), series);
         }
@@ -207,25 +208,26 @@ fn series_of(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart, (at, series): (
     }
 }
 
-fn places(frame: &Frame, series: &Series) -> Vec<(f64, f64)> {
-    series.points.iter().map(|point| frame.at(point)).collect()
+fn positions(frame: &Frame, series: &Series) -> Vec<(f64, f64)> {
+    series.points.iter().map(|point| frame.position(point)).collect()
 }
 
-/// A mark for each point; of many points only dots, where no line joins them.
+/// Draws a mark for each point. A series of many points gets small dots instead, or only its line
+/// if it has one.
 fn dots(out: &mut Vec<Shape>, frame: &Frame, (mark, joined): (Mark, bool), series: &Series) {
     for point in &series.points {
-        out.extend(error_bar(Stroke::solid(mark.colour, 1.0), frame.across(point.x), frame, point));
+        out.extend(error_bar(Stroke::solid(mark.colour, 1.0), frame.x_px(point.x), frame, point));
     }
     if series.points.len() <= MARKED_POINTS_MAX {
-        out.extend(series.points.iter().flat_map(|point| marks::shapes_of(mark, frame.at(point))));
+        out.extend(series.points.iter().flat_map(|point| marks::shapes_of(mark, frame.position(point))));
     } else if !joined {
-        out.push(Shape::Dots { points: places(frame, series), colour: mark.colour });
+        out.push(Shape::Dots { points: positions(frame, series), colour: mark.colour });
     }
 }
 
 fn error_bar(stroke: Stroke, x: f64, frame: &Frame, point: &Point) -> Option<Shape> {
     let (low, high) = point.bar?;
-    Some(Shape::Bar { x, ends: (frame.up(low), frame.up(high)), stroke })
+    Some(Shape::Bar { x, ends: (frame.y_px(low), frame.y_px(high)), stroke })
 }
 
 fn bars(
@@ -237,15 +239,15 @@ fn bars(
     let group = group_width(frame, groups);
     let width = group * 0.8 / series_count as f64;
     let plot = frame.plot;
-    let foot = plot.bottom - frame.y.foot() * (plot.bottom - plot.top);
+    let foot = plot.bottom - frame.y.baseline() * (plot.bottom - plot.top);
     let mark = marks::mark_of(at);
     for point in &series.points {
         let x = plot.left + (point.x + 0.1) * group + at as f64 * width;
-        let top = frame.up(point.y);
-        // A hair of paper between neighbours, so that they can be told apart in grey.
+        let top = frame.y_px(point.y);
+        // A thin gap between neighbours, so that they can be distinguished in grey.
         let (corner, size) = ((x + 0.5, top.min(foot)), ((width - 1.0).max(0.5), (foot - top).abs()));
         out.push(Shape::Rectangle { corner, size, fill: mark.colour });
-        // Dark on light and light on dark: a bar of any colour shows it.
+        // A dark line on a light one, so that it is visible on a bar of any colour.
         for stroke in [Stroke::solid(PAPER, 3.5), Stroke::solid(INK, 1.0)] {
             out.extend(error_bar(stroke, x + width / 2.0, frame, point));
         }
@@ -270,7 +272,7 @@ fn legend(out: &mut Vec<Shape>, frame: &Frame, chart: &Chart) {
             }
             Kind::Scatter => out.extend(marks::shapes_of(mark, (x + 13.0, y))),
         }
-        let name = shortened(&series.name, NAME_CHARACTERS_MAX);
+        let name = shorten(&series.name, NAME_CHARACTERS_MAX);
         out.push(text((x + 32.0, y + 4.0), FONT_PX, Anchor::Start, name));
     }
 }

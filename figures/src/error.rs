@@ -1,4 +1,4 @@
-//! What can be wrong with a picture or a report?
+//! The error of drawing a chart or writing a report.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
 /// Why a chart or a report was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// A coordinate is not a number or infinite.
+    /// A coordinate is infinite or not a number.
     #[error(
         "chart \"{chart}\", series \"{series}\": point {point} has {what} {value}, which has no place on an \
          axis: leave the point out or correct it"
@@ -19,9 +19,9 @@ pub enum FigureError {
         series: String,
         /// The index of the point.
         point: usize,
-        /// Which coordinate it is.
+        /// The coordinate.
         what: &'static str,
-        /// What was found.
+        /// The value found.
         value: f64,
     },
     /// A coordinate is zero or less on a logarithmic axis.
@@ -36,12 +36,12 @@ pub enum FigureError {
         series: String,
         /// The index of the point.
         point: usize,
-        /// Which coordinate it is.
+        /// The coordinate.
         what: &'static str,
-        /// What was found.
+        /// The value found.
         value: f64,
     },
-    /// The range of an error bar does not enclose its point.
+    /// An error bar does not enclose its point.
     #[error(
         "chart \"{chart}\", series \"{series}\": point {point} is {value}, outside of its error bar from {low} to {high}"
     )]
@@ -59,7 +59,7 @@ pub enum FigureError {
         /// The upper end.
         high: f64,
     },
-    /// A bar does not stand in one of the chart's groups.
+    /// The `x` of a bar is not the index of a group.
     #[error(
         "chart \"{chart}\", series \"{series}\": point {point} stands at {value}, but its groups are the whole \
          numbers from 0 to {groups} (exclusive)"
@@ -71,9 +71,9 @@ pub enum FigureError {
         series: String,
         /// The index of the point.
         point: usize,
-        /// What was found.
+        /// The value found.
         value: f64,
-        /// How many groups there are.
+        /// The number of groups.
         groups: usize,
     },
     /// A series is too long.
@@ -85,7 +85,7 @@ pub enum FigureError {
         chart: String,
         /// The series' name.
         series: String,
-        /// How many it has.
+        /// The number found.
         found: usize,
     },
     /// There are too many series.
@@ -95,7 +95,7 @@ pub enum FigureError {
     TooManySeries {
         /// The chart's title.
         chart: String,
-        /// How many it has.
+        /// The number found.
         found: usize,
     },
     /// There are too many groups of bars.
@@ -105,18 +105,18 @@ pub enum FigureError {
     TooManyGroups {
         /// The chart's title.
         chart: String,
-        /// How many it has.
+        /// The number found.
         found: usize,
     },
-    /// The picture's text could not be drawn as pixels.
+    /// The picture could not be painted as PNG.
     #[error("chart \"{chart}\" could not be drawn as PNG: {reason}")]
     Raster {
         /// The chart's title.
         chart: String,
-        /// What the library said.
+        /// The error of the library.
         reason: String,
     },
-    /// A figure's name is no file name.
+    /// A figure's name cannot be used as a file name.
     #[error(
         "figure name {name:?} cannot name a file: use 1 to 100 of the characters a-z, 0-9, '-', '_' and '.', \
          the first a letter or a digit"
@@ -138,9 +138,9 @@ pub enum FigureError {
         section: String,
         /// The index of the row.
         row: usize,
-        /// How many cells the row has.
+        /// The number of cells of the row.
         found: usize,
-        /// How many cells the head has.
+        /// The number of cells of the head.
         expected: usize,
     },
     /// A file of the report could not be written.

@@ -1,8 +1,8 @@
-//! How does text from outside stand in SVG and HTML without becoming markup?
+//! Escapes and shortens text for SVG and HTML.
 
-/// The text with everything escaped that means something in markup, in an element as in an
-/// attribute. Characters that XML cannot hold become U+FFFD, line breaks and tabs become spaces.
-pub(crate) fn escaped(text: &str) -> String {
+/// Escapes all characters with a meaning in markup, for use in elements and attributes. Characters
+/// that XML cannot hold become U+FFFD; line breaks and tabs become spaces.
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -19,8 +19,8 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// The text, cut to `characters_max` with dots in place of the rest.
-pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
+/// Cuts the text to `characters_max` characters, the last three of which are dots if it was longer.
+pub(crate) fn shorten(text: &str, characters_max: usize) -> String {
     if text.chars().count() <= characters_max {
         return text.to_owned();
     }
@@ -34,13 +34,13 @@ mod tests {
 
     #[test]
     fn markup_quotes_and_control_characters_lose_their_meaning() {
-        assert_eq!(escaped("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
-        assert_eq!(escaped("a\nb\u{0}\u{ffff}"), "a b\u{fffd}\u{fffd}");
+        assert_eq!(escape("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(escape("a\nb\u{0}\u{ffff}"), "a b\u{fffd}\u{fffd}");
     }
 
     #[test]
     fn long_text_ends_in_dots_at_the_length_that_was_asked_for() {
-        assert_eq!(shortened("abcdef", 6), "abcdef");
-        assert_eq!(shortened("abcdefg", 6), "abc...");
+        assert_eq!(shorten("abcdef", 6), "abcdef");
+        assert_eq!(shorten("abcdefg", 6), "abc...");
     }
 }

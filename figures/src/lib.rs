@@ -1,4 +1,4 @@
-//! How are measurements shown, on paper and in a browser?
+//! Draws charts of measurements and writes reports, for paper and for a browser.
 //!
 //! ```text
 //! Chart    points, axes, kind  -> svg()  one picture as text
@@ -7,10 +7,22 @@
 //!                              -> write() a folder: index.html, figures/*.svg, figures/*.png, points.jsonl
 //! ```
 //!
+//! The crate measures nothing and knows nothing of what the numbers mean.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `chart` | the chart as data, and its checks |
+//! | `picture` | `Chart::svg` and `Chart::png` |
+//! | `axis`, `marks` | ranges and ticks of axes; colours, shapes and dashes of series |
+//! | `draw`, `scene` | lays a chart out as a list of shapes; the shapes |
+//! | `svg`, `png` | writes and paints shapes |
+//! | `report`, `page`, `folder` | the report as data, its HTML page, its folder |
+//! | `escape`, `error`, `limits` | escaping of text; errors; all bounds |
+//!
 //! Invariants
-//! - The same chart gives the same text, on every machine: no clock, no random number and no
-//!   installed font is asked.
-//! - Nothing that a caller names can leave its place: text is escaped, file names are checked.
+//! - The same chart gives the same text on every machine: it depends on no clock, random number or
+//!   installed font.
+//! - No name that a caller gives can escape its context: text is escaped, file names are checked.
 //! - A value that has no place on its axis is refused with its series and its index, never dropped.
 //! - The page needs no network and no script.
 
@@ -21,9 +33,11 @@ mod chart;
 mod draw;
 mod error;
 mod escape;
+mod folder;
 mod limits;
 mod marks;
 mod page;
+mod picture;
 mod png;
 mod report;
 mod scene;

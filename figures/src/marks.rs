@@ -1,19 +1,19 @@
-//! How do series differ in a picture, in colour as in grey?
+//! Colours, shapes and dashes that distinguish the series of a chart, in colour and in grey.
 //!
 //! Invariant: any two series of one chart differ in colour, and also in shape or dashes.
 
 use crate::scene::{Shape, Stroke};
 
-/// How one series looks.
+/// The appearance of one series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Mark {
     pub(crate) colour: &'static str,
-    /// Lengths of dashes and gaps by turns; none for a solid line.
+    /// Alternating lengths of dashes and gaps; empty for a solid line.
     pub(crate) dashes: &'static [f32],
     pub(crate) form: Form,
 }
 
-/// What marks a point.
+/// The shape that marks a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Circle,
@@ -26,8 +26,8 @@ pub(crate) enum Form {
     Ring,
 }
 
-/// Colours that people with any kind of colour vision can tell apart (after Okabe and Ito), ordered
-/// so that neighbours also differ in lightness.
+/// Colours that people with any kind of colour vision can distinguish (after Okabe and Ito),
+/// ordered so that neighbours also differ in lightness.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#882255", "#56b4e9", "#d55e00", "#009e73", "#000000", "#999999"];
 
@@ -44,7 +44,7 @@ const FORMS: [Form; 8] = [
 
 const DASHES: [&[f32]; 4] = [&[], &[7.0, 3.0], &[2.0, 2.0], &[9.0, 3.0, 2.0, 3.0]];
 
-/// How the series at this index looks.
+/// The appearance of the series with this index.
 pub(crate) fn mark_of(series: usize) -> Mark {
     let round = series / COLOURS.len();
     Mark {
@@ -54,7 +54,7 @@ pub(crate) fn mark_of(series: usize) -> Mark {
     }
 }
 
-/// What marks a point at (`x`, `y`).
+/// The shapes of a mark at (`x`, `y`).
 pub(crate) fn shapes_of(mark: Mark, (x, y): (f64, f64)) -> Vec<Shape> {
     let fill = mark.colour;
     let stroke = Stroke::solid(mark.colour, 2.0);

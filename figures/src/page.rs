@@ -1,15 +1,15 @@
-//! What does the page of a report say?
+//! The HTML page of a report.
 //!
-//! Invariant: everything the page shows is in the page: no script, no style, font or picture from
-//! elsewhere.
+//! Invariant: the page is self-contained: it has no script, and loads no style, font or picture
+//! from elsewhere.
 
 use std::fmt::Write as _;
 
-use crate::escape::escaped;
-use crate::report::{Drawn, Report, Section, Table};
+use crate::escape::escape;
+use crate::report::{Figure, Report, Section, Table};
 
-/// Readable by day and by night; pictures keep their white ground, because they are made for paper
-/// too.
+/// The style has a light and a dark scheme; pictures always have a white background, because they
+/// are also made for paper.
 const STYLE: &str = "
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1f2328; --faint: #59636e; --rule: #d1d9e0; --band: #f6f8fa; }
 @media (prefers-color-scheme: dark) {
@@ -30,10 +30,16 @@ figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; border: 1px
 figcaption { color: var(--faint); font-size: .9rem; }
 ";
 
-/// The page of `report`, whose sections have their pictures drawn.
+/// A figure with its drawn picture.
+pub(crate) struct Drawn<'a> {
+    pub(crate) figure: &'a Figure,
+    pub(crate) svg: String,
+}
+
+/// The page of `report`; `sections` are its sections with their drawn pictures.
 pub(crate) fn html(report: &Report, sections: &[(&Section, Vec<Drawn<'_>>)]) -> String {
     let mut out = String::new();
-    let title = escaped(&report.title);
+    let title = escape(&report.title);
     let _ = write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -43,21 +49,21 @@ pub(crate) fn html(report: &Report, sections: &[(&Section, Vec<Drawn<'_>>)]) -> 
     if !report.provenance.is_empty() {
         out.push_str("<dl>\n");
         for (name, value) in &report.provenance {
-            let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(value));
+            let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
         }
         out.push_str("</dl>\n");
     }
     if sections.len() > 2 {
         out.push_str("<nav><ul>\n");
         for (at, (section, _)) in sections.iter().enumerate() {
-            let _ = writeln!(out, "<li><a href=\"#s{at}\">{}</a></li>", escaped(&section.heading));
+            let _ = writeln!(out, "<li><a href=\"#s{at}\">{}</a></li>", escape(&section.heading));
         }
         out.push_str("</ul></nav>\n");
     }
     for (at, (section, figures)) in sections.iter().enumerate() {
-        let _ = writeln!(out, "<section id=\"s{at}\">\n<h2>{}</h2>", escaped(&section.heading));
+        let _ = writeln!(out, "<section id=\"s{at}\">\n<h2>{}</h2>", escape(&section.heading));
         for paragraph in &section.text {
-            let _ = writeln!(out, "<p>{}</p>", escaped(paragraph));
+            let _ = writeln!(out, "<p>{}</p>", escape(paragraph));
         }
         for table in &section.tables {
             table_of(&mut out, table);
@@ -80,11 +86,11 @@ pub(crate) fn html(report: &Report, sections: &[(&Section, Vec<Drawn<'_>>)]) -> 
 
 fn table_of(out: &mut String, table: &Table) {
     let row = |cells: &[String], tag: &str| -> String {
-        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect()
+        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect()
     };
     out.push_str("<div class=\"scroll\"><table>\n");
     if !table.caption.is_empty() {
-        let _ = writeln!(out, "<caption>{}</caption>", escaped(&table.caption));
+        let _ = writeln!(out, "<caption>{}</caption>", escape(&table.caption));
     }
     let _ = writeln!(out, "<thead><tr>{}</tr></thead>\n<tbody>", row(&table.head, "th"));
     for cells in &table.rows {
@@ -94,12 +100,12 @@ fn table_of(out: &mut String, table: &Table) {
 }
 
 fn figure_of(out: &mut String, drawn: &Drawn<'_>) {
-    let name = escaped(&drawn.figure.name);
+    let name = escape(&drawn.figure.name);
     let _ = writeln!(
         out,
         "<figure>\n{}<figcaption>{} (<a href=\"figures/{name}.svg\">SVG</a>, \
          <a href=\"figures/{name}.png\">PNG</a>)</figcaption>\n</figure>",
         drawn.svg,
-        escaped(&drawn.figure.caption)
+        escape(&drawn.figure.caption)
     );
 }

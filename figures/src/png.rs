@@ -1,7 +1,6 @@
-//! How are the shapes of a picture painted, the same on every machine?
+//! Paints the shapes of a picture as PNG, the same on every machine.
 //!
-//! Letters are outlines of a font that is part of this program: fonts that happen to be installed
-//! are not asked.
+//! Letters are outlines of a font that is compiled in; installed fonts are not used.
 
 use tiny_skia::{Color, FillRule, LineCap, Paint, Path, PathBuilder, Pixmap, Rect, StrokeDash, Transform};
 use ttf_parser::{Face, OutlineBuilder};
@@ -11,8 +10,8 @@ use crate::limits::{HEIGHT_PX, PNG_SCALE, WIDTH_PX};
 use crate::scene::{Anchor, BAR_HALF_PX, CHARACTER, DOT_PX, Shape, Stroke, Text};
 use crate::svg::INK;
 
-/// The picture of these shapes, called `title` in errors, as the bytes of a PNG file.
-pub(crate) fn painted(title: &str, shapes: &[Shape]) -> Result<Vec<u8>, FigureError> {
+/// The bytes of a PNG file with these shapes; errors contain `title`.
+pub(crate) fn to_bytes(title: &str, shapes: &[Shape]) -> Result<Vec<u8>, FigureError> {
     let failed = |reason: String| FigureError::Raster { chart: title.to_owned(), reason };
     let face =
         Face::parse(epaint_default_fonts::HACK_REGULAR, 0).map_err(|error| failed(error.to_string()))?;
@@ -37,7 +36,7 @@ fn pixels(length: f64) -> u32 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a picture's coordinates need no more than 24 bits")]
-fn narrow(value: f64) -> f32 {
+fn to_f32(value: f64) -> f32 {
     value as f32
 }
 
@@ -51,14 +50,14 @@ impl Painter {
     fn paint(&mut self, shape: &Shape) {
         match shape {
             Shape::Series(_) => {}
-            Shape::Line { points, stroke } => self.stroke(joined(points, false), stroke, LineCap::Butt),
-            Shape::Area { points, fill } => self.fill(joined(points, true), fill, self.scale),
+            Shape::Line { points, stroke } => self.stroke(polyline(points, false), stroke, LineCap::Butt),
+            Shape::Area { points, fill } => self.fill(polyline(points, true), fill, self.scale),
             Shape::Rectangle { corner: (x, y), size: (width, height), fill } => {
-                let rect = Rect::from_xywh(narrow(*x), narrow(*y), narrow(*width), narrow(*height));
+                let rect = Rect::from_xywh(to_f32(*x), to_f32(*y), to_f32(*width), to_f32(*height));
                 self.fill(rect.map(PathBuilder::from_rect), fill, self.scale);
             }
             Shape::Circle { centre: (x, y), radius, fill, stroke } => {
-                let path = PathBuilder::from_circle(narrow(*x), narrow(*y), narrow(*radius));
+                let path = PathBuilder::from_circle(to_f32(*x), to_f32(*y), to_f32(*radius));
                 self.fill(path.clone(), fill, self.scale);
                 if let Some(stroke) = stroke {
                     self.stroke(path, stroke, LineCap::Butt);
@@ -67,7 +66,7 @@ impl Painter {
             Shape::Dots { points, colour } => {
                 let mut path = PathBuilder::new();
                 for (x, y) in points {
-                    path.push_circle(narrow(*x), narrow(*y), narrow(DOT_PX / 2.0));
+                    path.push_circle(to_f32(*x), to_f32(*y), to_f32(DOT_PX / 2.0));
                 }
                 self.fill(path.finish(), colour, self.scale);
             }
@@ -78,7 +77,7 @@ impl Painter {
                     [(*x, *high), (*x, *low)],
                     [(left, *low), (right, *low)],
                 ] {
-                    self.stroke(joined(&points, false), stroke, LineCap::Butt);
+                    self.stroke(polyline(&points, false), stroke, LineCap::Butt);
                 }
             }
             Shape::Text(text) => self.text(text),
@@ -86,7 +85,7 @@ impl Painter {
     }
 
     fn fill(&mut self, path: Option<Path>, colour: &str, transform: Transform) {
-        // An area without extent has no path.
+        // A shape without extent has no path.
         if let Some(path) = path {
             self.sheet.fill_path(&path, &paint(colour), FillRule::Winding, transform, None);
         }
@@ -95,7 +94,7 @@ impl Painter {
     fn stroke(&mut self, path: Option<Path>, stroke: &Stroke, line_cap: LineCap) {
         let Some(path) = path else { return };
         let dash = StrokeDash::new(stroke.dashes.to_vec(), 0.0);
-        let style = tiny_skia::Stroke { width: narrow(stroke.width), line_cap, dash, ..Default::default() };
+        let style = tiny_skia::Stroke { width: to_f32(stroke.width), line_cap, dash, ..Default::default() };
         self.sheet.stroke_path(&path, &paint(stroke.colour), &style, self.scale, None);
     }
 
@@ -108,31 +107,31 @@ impl Painter {
             Anchor::Middle => -width / 2.0,
             Anchor::End => -width,
         };
-        let mut line = self.scale.pre_translate(narrow(*x), narrow(*y));
+        let mut line = self.scale.pre_translate(to_f32(*x), to_f32(*y));
         if *upwards {
             line = line.pre_rotate(-90.0);
         }
-        let em = narrow(*size) / f32::from(self.face.units_per_em());
+        let em = to_f32(*size) / f32::from(self.face.units_per_em());
         for (at, character) in words.chars().enumerate() {
             let Some(glyph) = self.face.glyph_index(character).or_else(|| self.face.glyph_index('?')) else {
                 continue;
             };
             let mut outline = Outline(PathBuilder::new());
             self.face.outline_glyph(glyph, &mut outline);
-            // A font's y goes up, a picture's down.
-            let place = line.pre_translate(narrow(start + at as f64 * advance), 0.0).pre_scale(em, -em);
+            // The y axis of a font points up, that of a picture down.
+            let place = line.pre_translate(to_f32(start + at as f64 * advance), 0.0).pre_scale(em, -em);
             self.fill(outline.0.finish(), INK, place);
         }
     }
 }
 
-fn joined(points: &[(f64, f64)], closed: bool) -> Option<Path> {
+fn polyline(points: &[(f64, f64)], closed: bool) -> Option<Path> {
     let mut path = PathBuilder::new();
     for (at, (x, y)) in points.iter().enumerate() {
         if at == 0 {
-            path.move_to(narrow(*x), narrow(*y));
+            path.move_to(to_f32(*x), to_f32(*y));
         } else {
-            path.line_to(narrow(*x), narrow(*y));
+            path.line_to(to_f32(*x), to_f32(*y));
         }
     }
     if closed {
@@ -141,7 +140,7 @@ fn joined(points: &[(f64, f64)], closed: bool) -> Option<Path> {
     path.finish()
 }
 
-/// A colour as `#rrggbb`.
+/// The paint of a colour `#rrggbb`.
 fn paint(colour: &str) -> Paint<'static> {
     let part = |at: usize| {
         colour.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or_default()
@@ -151,7 +150,7 @@ fn paint(colour: &str) -> Paint<'static> {
     paint
 }
 
-/// A letter's outline on its way from the font to the picture.
+/// Collects the outline of a letter as a path.
 struct Outline(PathBuilder);
 
 impl OutlineBuilder for Outline {

@@ -1,26 +1,27 @@
-//! Of which strokes does a picture consist?
+//! The shapes of a picture.
 //!
 //! A picture is laid out once, as a list of shapes; [`crate::svg`] writes them and [`crate::png`]
 //! paints them.
 
-/// Something that is drawn. Coordinates are pixels from the upper left corner.
+/// A shape. Coordinates are pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
-    /// What follows belongs to the series of this name, until the next one.
+    /// Marks the following shapes, until the next `Series`, as parts of the series with this name;
+    /// an empty name means none.
     Series(String),
-    /// Straight pieces from point to point.
+    /// A line from point to point.
     Line { points: Vec<(f64, f64)>, stroke: Stroke },
-    /// A filled area within straight pieces.
+    /// A filled polygon.
     Area { points: Vec<(f64, f64)>, fill: &'static str },
     /// A filled rectangle.
     Rectangle { corner: (f64, f64), size: (f64, f64), fill: &'static str },
-    /// A disc; with a stroke, a ring.
+    /// A disc; with a stroke it has an outline.
     Circle { centre: (f64, f64), radius: f64, fill: &'static str, stroke: Option<Stroke> },
-    /// Small discs of one colour.
+    /// Small dots of one colour.
     Dots { points: Vec<(f64, f64)>, colour: &'static str },
-    /// An error bar: a line between two levels, with a short dash at either end.
+    /// An error bar: a vertical line between two heights, with a short dash at both ends.
     Bar { x: f64, ends: (f64, f64), stroke: Stroke },
-    /// Words on a line.
+    /// A line of text.
     Text(Text),
 }
 
@@ -29,7 +30,7 @@ pub(crate) enum Shape {
 pub(crate) struct Stroke {
     pub(crate) colour: &'static str,
     pub(crate) width: f64,
-    /// Lengths of dashes and gaps by turns; none for a solid line.
+    /// Alternating lengths of dashes and gaps; empty for a solid line.
     pub(crate) dashes: &'static [f32],
 }
 
@@ -39,19 +40,19 @@ impl Stroke {
     }
 }
 
-/// Words on a line.
+/// A line of text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Text {
-    /// Where the line is anchored.
+    /// The position of the anchor.
     pub(crate) at: (f64, f64),
     pub(crate) size: f64,
     pub(crate) anchor: Anchor,
-    /// Whether it runs upwards.
+    /// Whether the text runs upwards.
     pub(crate) upwards: bool,
     pub(crate) words: String,
 }
 
-/// Which part of the words stands where they are anchored.
+/// Which point of the text is at the anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,
@@ -65,6 +66,6 @@ pub(crate) const DOT_PX: f64 = 3.0;
 /// Half the width of an error bar's dashes.
 pub(crate) const BAR_HALF_PX: f64 = 4.0;
 
-/// The width of a character as a share of its size, in the font of the pictures. It is monospaced,
-/// so that widths are known where pictures are laid out.
+/// The width of a character divided by the font size. The font is monospaced, so the layout knows
+/// the widths of texts.
 pub(crate) const CHARACTER: f64 = 0.602;

@@ -1,23 +1,23 @@
-//! How are the shapes of a picture written?
+//! Writes the shapes of a picture as SVG text.
 
 use std::fmt::Write as _;
 
-use crate::escape::escaped;
+use crate::escape::escape;
 use crate::limits::{HEIGHT_PX, WIDTH_PX};
 use crate::scene::{Anchor, BAR_HALF_PX, DOT_PX, Shape, Stroke, Text};
 
 const FONT: &str = "Hack, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
-/// The colour of words.
+/// The colour of text.
 pub(crate) const INK: &str = "#222222";
 
-/// The picture of these shapes, called `title`, as SVG text.
-pub(crate) fn written(title: &str, shapes: &[Shape]) -> String {
+/// The SVG text of these shapes; `title` is the picture's title.
+pub(crate) fn to_text(title: &str, shapes: &[Shape]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH_PX} {HEIGHT_PX}\" width=\"{WIDTH_PX}\" \
          height=\"{HEIGHT_PX}\" role=\"img\" font-family=\"{FONT}\"><title>{}</title>",
-        escaped(title)
+        escape(title)
     );
     let mut in_series = false;
     for shape in shapes {
@@ -25,7 +25,7 @@ pub(crate) fn written(title: &str, shapes: &[Shape]) -> String {
             out.push_str(if in_series { "</g>\n" } else { "" });
             in_series = !name.is_empty();
             if in_series {
-                let _ = writeln!(out, "<g data-series=\"{}\">", escaped(name));
+                let _ = writeln!(out, "<g data-series=\"{}\">", escape(name));
             }
             continue;
         }
@@ -37,22 +37,22 @@ pub(crate) fn written(title: &str, shapes: &[Shape]) -> String {
 }
 
 fn element(out: &mut String, shape: &Shape) {
-    // Writing into a string cannot fail.
+    // Writing to a string cannot fail.
     let _ = match shape {
         Shape::Series(_) => Ok(()),
         Shape::Line { points, stroke } => {
-            let points = pairs(points);
-            writeln!(out, "<polyline fill=\"none\"{} points=\"{points}\"/>", stroked(stroke))
+            let points = point_list(points);
+            writeln!(out, "<polyline fill=\"none\"{} points=\"{points}\"/>", stroke_attributes(stroke))
         }
         Shape::Area { points, fill } => {
-            writeln!(out, "<polygon fill=\"{fill}\" points=\"{}\"/>", pairs(points))
+            writeln!(out, "<polygon fill=\"{fill}\" points=\"{}\"/>", point_list(points))
         }
         Shape::Rectangle { corner: (x, y), size: (width, height), fill } => writeln!(
             out,
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"/>"
         ),
         Shape::Circle { centre: (x, y), radius, fill, stroke } => {
-            let stroke = stroke.as_ref().map(stroked).unwrap_or_default();
+            let stroke = stroke.as_ref().map(stroke_attributes).unwrap_or_default();
             writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\"{stroke}/>")
         }
         Shape::Dots { points, colour } => {
@@ -67,14 +67,14 @@ fn element(out: &mut String, shape: &Shape) {
             writeln!(
                 out,
                 "<path class=\"bar\" fill=\"none\"{} d=\"M{left:.1} {high:.1}h{whole}m-{half} 0V{low:.1}m-{half} 0h{whole}\"/>",
-                stroked(stroke)
+                stroke_attributes(stroke)
             )
         }
-        Shape::Text(text) => writeln!(out, "{}", words(text)),
+        Shape::Text(text) => writeln!(out, "{}", text_element(text)),
     };
 }
 
-fn words(text: &Text) -> String {
+fn text_element(text: &Text) -> String {
     let Text { at: (x, y), size, anchor, upwards, words } = text;
     let anchor = match anchor {
         Anchor::Start => "start",
@@ -86,11 +86,11 @@ fn words(text: &Text) -> String {
     } else {
         format!("x=\"{x:.1}\" y=\"{y:.1}\"")
     };
-    let words = escaped(words);
+    let words = escape(words);
     format!("<text {place} font-size=\"{size}\" text-anchor=\"{anchor}\" fill=\"{INK}\">{words}</text>")
 }
 
-fn stroked(stroke: &Stroke) -> String {
+fn stroke_attributes(stroke: &Stroke) -> String {
     let Stroke { colour, width, dashes } = stroke;
     let mut text = format!(" stroke=\"{colour}\" stroke-width=\"{width}\"");
     if !dashes.is_empty() {
@@ -100,7 +100,7 @@ fn stroked(stroke: &Stroke) -> String {
     text
 }
 
-fn pairs(points: &[(f64, f64)]) -> String {
+fn point_list(points: &[(f64, f64)]) -> String {
     let mut text = String::with_capacity(points.len() * 12);
     for (at, (x, y)) in points.iter().enumerate() {
         let _ = write!(text, "{}{x:.1},{y:.1}", if at == 0 { "" } else { " " });

@@ -1,4 +1,4 @@
-//! Is a chart drawn whole, and refused when it cannot be?
+//! Tests that a chart is drawn completely, or refused if it cannot be drawn.
 
 use rackscan_figures::{Axis, Chart, FigureError, Kind, POINTS_MAX, Point, SERIES_MAX, Scale, Series};
 
@@ -16,12 +16,12 @@ fn groups(names: &[&str]) -> Kind {
     Kind::Bars(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// How often `part` stands in `text`.
+/// The number of occurrences of `part` in `text`.
 fn count(text: &str, part: &str) -> usize {
     text.matches(part).count()
 }
 
-/// Width and height, as the file's head says.
+/// Width and height according to the file's header.
 fn png_size(png: &[u8]) -> (u32, u32) {
     assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
     let word = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
@@ -42,10 +42,10 @@ fn lines_have_a_title_labels_a_legend_a_polyline_and_a_mark_for_each_point() {
     for words in ["remote reads of 4 KiB", "connections", "IOPS", "reactor", "static", "30k"] {
         assert!(svg.contains(&format!(">{words}</text>")), "no {words} in {svg}");
     }
-    // A dashed line, and one for the second series, each also in the legend; the others are grid
-    // and axes.
+    // A dashed line, and a line for the second series, both also in the legend; the other lines are
+    // grid and axes.
     assert_eq!(count(&svg, "stroke-width=\"1.8\""), 4);
-    // Circles mark the first series: three points and its line in the legend.
+    // Circles mark the first series: three points and its entry in the legend.
     assert_eq!(count(&svg, "<circle"), 4);
 }
 
@@ -77,9 +77,9 @@ fn bars_stand_in_their_groups_and_carry_error_bars() {
     let remote = Series { name: "remote".to_owned(), points: vec![point(0.0, 4.0), point(1.0, 6.0)] };
     let svg = chart(groups(&["512 B", "4 KiB"]), vec![local, remote]).svg().unwrap();
     assert!(svg.contains(">512 B</text>") && svg.contains(">4 KiB</text>"));
-    // The sheet, four bars and two squares of the legend.
+    // The background, four bars and two squares of the legend.
     assert_eq!(count(&svg, "<rect"), 7);
-    // Each with its light edge.
+    // Each error bar also has its light line.
     assert_eq!(count(&svg, "class=\"bar\""), 8);
 }
 

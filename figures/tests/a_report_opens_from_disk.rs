@@ -1,4 +1,4 @@
-//! Is a report a folder that holds all it shows?
+//! Tests that the folder of a report contains everything that the report shows.
 
 use std::fs;
 

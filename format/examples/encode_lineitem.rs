@@ -1,4 +1,4 @@
-//! How small does TPC-H `lineitem` become, and how fast is it packed and unpacked?
+//! Measures the encoded size of TPC-H `lineitem`, and the speed of encoding and decoding it.
 //!
 //!     cargo run --release -p rackscan-format --example encode_lineitem -- --scale 1
 //!
@@ -92,7 +92,7 @@ impl Segment {
     }
 }
 
-/// What was measured about one column.
+/// The measurements of one column.
 #[derive(Clone, Copy, Default)]
 struct Measured {
     pages: u64,

@@ -1,19 +1,19 @@
-//! How is a column of a segment cut into pages?
+//! Cuts a column of a segment into pages.
 //!
-//! An encoder measures the whole chunk first (bounds, divisor, distinct texts, compressed sizes);
-//! then pages take blocks as long as they stay within the page size, and each is written once.
+//! An encoder measures the whole chunk first (bounds, divisor, distinct texts, compressed sizes).
+//! Then each page takes blocks as long as it stays within the page size, and is written once.
 //!
 //! Invariants
 //! - Pages hold whole blocks of rows, in order, without gaps; only the chunk's last block may be
 //!   short.
-//! - A page is stored in at most `page_bytes`, unless it is a single block that is larger, and
-//!   never in more than `PAGE_BYTES_MAX`.
-//! - Nothing of a null row is stored.
+//! - A stored page has at most `page_bytes` bytes, unless it is a single block that is larger, and
+//!   never more than `PAGE_BYTES_MAX`.
+//! - No bytes of a null row's value are stored.
 
 use crate::{
     encoding::{
-        Encoding, FloatChunk, IntegerChunk, TextRoom, choose_text, integer::LANES_ALIGN, text::TextValues,
-        validity::Bitmap,
+        ChunkEncoder, FloatChunk, IntegerChunk, PageSummary, TextScratch, choose_text, integer::LANES_ALIGN,
+        text::TextValues, validity::Bitmap,
     },
     ids::{ColumnId, PageNumber, SegmentId, TableId},
     limits::{BLOCK_ROWS, PAGE_BYTES_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES, SEGMENT_ROWS_MAX},
@@ -24,14 +24,16 @@ use crate::{
 use bytemuck::Zeroable;
 use std::ops::Range;
 
-/// The values of a chunk; those of null rows are ignored.
+pub use crate::encoding::encoder::Effort;
+
+/// The values of a chunk; the values of null rows are ignored.
 #[derive(Clone, Copy, Debug)]
 pub enum Values<'v> {
-    /// Of every type that is stored as an integer.
+    /// Values of a type that is stored as integers.
     Integers(&'v [i64]),
-    /// Of `Float64`.
+    /// Values of `Float64`.
     Floats(&'v [f64]),
-    /// Of `Text`.
+    /// Values of `Text`.
     Text(TextValues<'v>),
 }
 
@@ -58,7 +60,7 @@ pub struct ChunkInput<'v> {
 /// A page ready to be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncodedPage {
-    /// What is stored: header, payload, zeros up to whole sectors.
+    /// The stored bytes: header, payload, zeros up to whole sectors.
     pub bytes: Vec<u8>,
     /// Its first row, counted within the segment.
     pub first_row: u32,
@@ -71,7 +73,7 @@ pub struct EncodedPage {
 /// Why a chunk cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// There are no rows, or too many.
+    /// The chunk has no rows, or too many.
     #[error("column {column}: {found} rows, expected 1 to {SEGMENT_ROWS_MAX}")]
     Rows {
         /// The column.
@@ -79,7 +81,7 @@ pub enum ChunkError {
         /// Rows given.
         found: usize,
     },
-    /// Values of another kind than the column's type is stored as.
+    /// The values are of another kind than the column's type is stored as.
     #[error("column {column}: values are {found}, which a column of type {column_type} does not hold")]
     Type {
         /// The column.
@@ -99,7 +101,7 @@ pub enum ChunkError {
         /// Bytes given.
         found: usize,
     },
-    /// The offsets of texts descend or leave their bytes.
+    /// The offsets of texts descend or exceed the bytes of all texts.
     #[error("column {column}: text of row {row} ends at byte {end}, expected {start} to {bytes}")]
     Offsets {
         /// The column.
@@ -113,7 +115,7 @@ pub enum ChunkError {
         /// Bytes of all texts.
         bytes: usize,
     },
-    /// No such page size.
+    /// The page size is not valid.
     #[error(
         "a page size of {found} bytes, expected a multiple of {SECTOR_BYTES} from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}"
     )]
@@ -136,57 +138,21 @@ pub enum ChunkError {
     },
 }
 
-/// An encoding in the middle of its work: it has measured the chunk, and is now asked for sizes and
-/// pages.
-pub(crate) trait ChunkEncoder {
-    /// The encoding of the pages.
-    fn encoding(&self) -> Encoding;
-
-    /// Begins to measure a new page.
-    fn begin_page(&mut self);
-
-    /// Bytes of the payload (alignment and validity apart) if the page also held `block`, the one
-    /// after its last.
-    fn grow(&mut self, block: usize) -> usize;
-
-    /// Appends the payload of a page, which lacks only the validity bitmap.
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written;
-}
-
-/// What the header and the directory say about a page's content.
-pub(crate) struct Written {
-    pub(crate) sections: [u32; 6],
-    pub(crate) divisor: u64,
-    pub(crate) min: Option<ZoneValue>,
-    pub(crate) max: Option<ZoneValue>,
-}
-
-/// Encodes chunks, one after the other, keeping its room between them; one per thread.
+/// Encodes chunks, one after the other, and reuses its memory between them; one per thread.
 #[derive(Debug, Default)]
 pub struct ChunkWriter {
-    texts: TextRoom,
+    texts: TextScratch,
     effort: Effort,
 }
 
-/// How much is done to make texts small.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effort {
-    /// All that makes them smaller: for what lies on devices.
-    #[default]
-    Full,
-    /// No table of symbols is trained, which takes long for a few texts: for what is in memory for
-    /// a short time.
-    Quick,
-}
-
 impl ChunkWriter {
-    /// A writer without any room yet.
+    /// A writer that has allocated no memory yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, which takes so much effort.
+    /// The same with the given effort.
     #[must_use]
     pub fn with(effort: Effort) -> Self {
         Self { effort, ..Self::default() }
@@ -194,7 +160,7 @@ impl ChunkWriter {
 
     /// Encodes a chunk and hands its pages to `out` in row order, page numbers counting from 0.
     ///
-    /// Stored pages are at most `page_bytes`, but for pages of one block that is larger.
+    /// Stored pages have at most `page_bytes` bytes, except pages of one block that is larger.
     ///
     /// # Errors
     /// When the input is inconsistent or a block is too large; pages before that one have been
@@ -213,7 +179,7 @@ impl ChunkWriter {
             Values::Integers(values) => &mut IntegerChunk::new(values, validity),
             Values::Floats(values) => &mut FloatChunk::new(values, validity),
             Values::Text(texts) => {
-                present = validity.map(|bitmap| without_nulls(&texts, bitmap));
+                present = validity.map(|bitmap| with_empty_nulls(&texts, bitmap));
                 let texts = match &present {
                     Some((bytes, offsets)) => TextValues { bytes, offsets },
                     None => texts,
@@ -251,8 +217,8 @@ fn cut(
         }
         out(page(chunk, PageNumber(number), validity, first..end, encoder));
         first = end;
-        // At most one page per block, and CHUNK_PAGES_MAX of those.
-        number = number.saturating_add(1);
+        // There is at most one page per block, so at most CHUNK_PAGES_MAX pages.
+        number += 1;
     }
     Ok(())
 }
@@ -265,11 +231,11 @@ fn page(
     blocks: Range<usize>,
     encoder: &mut dyn ChunkEncoder,
 ) -> EncodedPage {
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let count = |number: usize| u32::try_from(number).expect("rows or bytes: at most PAGE_BYTES_MAX");
     let rows = blocks.start * BLOCK_ROWS..(blocks.end * BLOCK_ROWS).min(chunk.rows());
     let mut bytes = Vec::with_capacity(chunk.page_bytes as usize);
     bytes.resize(HEADER_BYTES, 0);
-    let Written { sections, divisor, min, max } = encoder.write(blocks, &mut bytes);
+    let PageSummary { sections, divisor, min, max } = encoder.write(blocks, &mut bytes);
     let validity = validity.map(|bitmap| bitmap.slice(rows.start, rows.len()));
     let validity = validity.filter(|bitmap| bitmap.count_valid() < rows.len());
     let nulls = validity.map_or(0, |bitmap| rows.len() - bitmap.count_valid());
@@ -302,7 +268,7 @@ fn page(
     }
 }
 
-/// A bound as the header holds it.
+/// A bound as the header stores it; the header has no text bounds.
 fn bits_of(bound: Option<&ZoneValue>) -> Option<u64> {
     match bound? {
         ZoneValue::Integer(value) => Some(value.cast_unsigned()),
@@ -311,8 +277,8 @@ fn bits_of(bound: Option<&ZoneValue>) -> Option<u64> {
     }
 }
 
-/// Copies texts, null ones as empty ones, so that nothing of them is stored.
-fn without_nulls(texts: &TextValues<'_>, validity: Bitmap<'_>) -> (Vec<u8>, Vec<u32>) {
+/// Copies texts with null ones replaced by empty ones, so that none of their bytes are stored.
+fn with_empty_nulls(texts: &TextValues<'_>, validity: Bitmap<'_>) -> (Vec<u8>, Vec<u32>) {
     let mut bytes = Vec::with_capacity(texts.bytes.len());
     let mut offsets = Vec::with_capacity(texts.offsets.len());
     offsets.push(0);
@@ -320,7 +286,8 @@ fn without_nulls(texts: &TextValues<'_>, validity: Bitmap<'_>) -> (Vec<u8>, Vec<
         if validity.is_valid(row) {
             bytes.extend_from_slice(texts.get(row));
         }
-        offsets.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        let end = u32::try_from(bytes.len()).expect("the end of a text: ends do not exceed given offsets");
+        offsets.push(end);
     }
     (bytes, offsets)
 }

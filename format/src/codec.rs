@@ -1,13 +1,14 @@
-//! How do structures of variable size become bytes, and come back checked?
+//! Encodes structures of variable size as bytes, and decodes them with checks.
 //!
 //! Directories, definitions, programs and messages are encoded by `postcard` (its wire format is
-//! specified and stable: varints, little-endian floats, no field names), behind an envelope of
-//! magic, version, length and CRC-32C. Fixed structures that are read in place (the page header)
-//! have layouts of their own.
+//! specified and stable: varints, little-endian floats, no field names). In files and bulk
+//! transfers they stand in an envelope of magic, version, kind, length and CRC-32C. Fixed
+//! structures that are read in place (the page header) have their own layouts.
 //!
 //! Invariants
 //! - Decoding never allocates more than a small multiple of the bytes it is given.
-//! - Bytes left over after a structure are an error, so two encodings never mean the same thing.
+//! - Bytes left over after a structure are an error, so different bytes do not decode to the same
+//!   structure.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -15,50 +16,51 @@ use serde::{Serialize, de::DeserializeOwned};
 pub const ENVELOPE_BYTES: usize = 16;
 const MAGIC: [u8; 4] = *b"RKS\x01";
 
-/// Which structure an envelope holds; part of the format, never renumbered.
+/// The kind of structure in an envelope. The numbers are part of the format and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Envelope {
-    /// The tables and segments a node keeps, as its metadata file was before tables succeeded one
-    /// another.
+    /// The tables and segments a node keeps: its metadata file before tables had versions that
+    /// replace one another.
     EarlierCatalog = 1,
-    /// A part of the catalog on its way to a client.
+    /// The catalog that a node sends to a client.
     CatalogReply = 2,
-    /// The directory of a segment on its way to a node.
+    /// The directory of a segment that a client sends to a node.
     Segment = 3,
     /// The record of a node's scratch area.
     Scratch = 4,
-    /// Which life of its home of transactions a node is in.
+    /// The number of the current life of a node's participant, which distinguishes its starts.
     HomeLife = 5,
-    /// The tables and segments a node keeps, as its metadata file was before tables said what is
-    /// derived from their rows.
+    /// The tables and segments a node keeps: its metadata file before table definitions listed
+    /// derivations.
     SucceedingCatalog = 6,
-    /// The tables and segments a node keeps, as its metadata file was before tables were protected.
+    /// The tables and segments a node keeps: its metadata file before tables could be protected by
+    /// parity.
     DerivingCatalog = 7,
-    /// The tables and segments a node keeps, as its metadata file.
+    /// The tables and segments a node keeps: its metadata file.
     Catalog = 8,
     /// The map of a protected table.
     Map = 9,
-    /// What a node holds of a load, on its way to whoever loads.
+    /// The segments of a load that a node holds, which it sends to the loading client.
     LoadHeld = 10,
-    /// The newest generation of a log that a node knows, the log's origin included.
+    /// The newest generation of a log that a node knows; the log may be its own.
     LogGeneration = 11,
 }
 
 /// Why bytes are not the structure they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// Fewer bytes than the structure needs.
+    /// There are fewer bytes than the structure needs.
     #[error("{what}: {found} bytes, expected at least {expected}")]
     Short {
         /// The structure.
         what: &'static str,
-        /// Bytes there.
+        /// Bytes given.
         found: usize,
         /// Bytes needed.
         expected: usize,
     },
-    /// Something else altogether, or another version of it.
+    /// The bytes are another structure, or another version of it.
     #[error(
         "{what}: begins with {found:02x?}, expected {expected:02x?}; written by another version of rackscan?"
     )]
@@ -77,7 +79,7 @@ pub enum CodecError {
     Checksum {
         /// The structure.
         what: &'static str,
-        /// Computed over what is there.
+        /// Computed over the bytes found.
         found: u32,
         /// Stored beside it.
         expected: u32,
@@ -87,12 +89,12 @@ pub enum CodecError {
     Malformed {
         /// The structure.
         what: &'static str,
-        /// What the decoder found.
+        /// The error of the decoder.
         reason: String,
     },
 }
 
-/// Encodes a structure without an envelope (messages: the fabric already frames them).
+/// Encodes a structure without an envelope, for messages, which the fabric frames.
 ///
 /// # Errors
 /// When the structure cannot be encoded (a sequence of unknown length; none of ours has one).
@@ -103,7 +105,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
     })
 }
 
-/// As [`encode`], behind what `bytes` holds already.
+/// As [`encode`], appending to `bytes`.
 ///
 /// # Errors
 /// As [`encode`]; then `bytes` is empty.
@@ -149,7 +151,7 @@ pub fn seal<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8>, CodecErr
 /// Decodes a structure from its envelope; bytes after it (padding) are ignored.
 ///
 /// # Errors
-/// Which part of the envelope or the structure is wrong.
+/// The first part of the envelope or of the structure that is wrong.
 pub fn unseal<T: DeserializeOwned>(
     kind: Envelope,
     what: &'static str,
@@ -176,7 +178,7 @@ pub fn unseal<T: DeserializeOwned>(
     decode(what, body)
 }
 
-/// As [`unseal`], where nothing may follow.
+/// As [`unseal`], but no bytes may follow the envelope.
 ///
 /// # Errors
 /// As [`unseal`], and for bytes after the structure.
@@ -195,7 +197,7 @@ pub fn unseal_all<T: DeserializeOwned>(
     unseal(kind, what, bytes)
 }
 
-/// The checksum of bytes that have no envelope: CRC-32C.
+/// The checksum (CRC-32C) of bytes that have no envelope.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)

@@ -1,34 +1,36 @@
-//! Which node is a row's home? A hash of its partition key, the same in every release.
+//! Assigns rows to nodes by a hash of the partition key.
 //!
-//! Loads deal rows by it, and a reader that knows a key may ask its home alone, so the functions
-//! here are part of the format: they never change, and golden values hold them.
+//! A load distributes rows by this hash, and a reader that knows a key reads only from the node of
+//! that key. So the functions here are part of the format: they never change in any release, and
+//! tests compare them with fixed values.
 //!
 //! Invariants
-//! - Equal values of a column have equal hashes: `-0.0` hashes as `0.0`, and all NaNs alike.
+//! - Equal values of a column have equal hashes: `-0.0` hashes as `0.0`, and all NaNs have one
+//!   hash.
 //! - Every integer type hashes as the 64-bit integer it is stored as, so key columns of different
-//!   width agree.
-//! - NULL has a home like any value.
+//!   widths agree.
+//! - NULL has a hash and a node like any value.
 
 /// The hash of a partition key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub u64);
 
-/// What SplitMix64 adds from one number to the next; an arbitrary odd constant here.
+/// The increment of SplitMix64; here an arbitrary odd constant.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 impl KeyHash {
-    /// Of a missing key.
+    /// The hash of NULL.
     pub const NULL: Self = Self(GAMMA);
 
-    /// Of a key stored as an integer. The constant keeps 0 from hashing to 0.
+    /// The hash of a key stored as an integer. Adding the constant keeps 0 from hashing to 0.
     #[must_use]
     pub const fn of_integer(value: i64) -> Self {
         Self(mix(value.cast_unsigned().wrapping_add(GAMMA)))
     }
 
-    /// Of a double.
+    /// The hash of a double.
     #[must_use]
     pub fn of_float(value: f64) -> Self {
         let value = if value == 0.0 { 0.0 } else { value };
@@ -36,8 +38,8 @@ impl KeyHash {
         Self::of_integer(value.to_bits().cast_signed())
     }
 
-    /// Of a text: FNV-1a over its bytes, mixed because FNV-1a leaves the high bits of short texts
-    /// alike.
+    /// The hash of a text: FNV-1a over its bytes, then mixed because FNV-1a leaves the high bits of
+    /// short texts alike.
     #[must_use]
     pub fn of_text(text: &[u8]) -> Self {
         let fnv =
@@ -45,14 +47,13 @@ impl KeyHash {
         Self(mix(fnv))
     }
 
-    /// The key's home: a position below `nodes` in the table's list of nodes (0 if there are none).
-    /// The hash's range is cut into `nodes` parts of equal size, by a multiplication instead of a
-    /// division.
+    /// The position of the key's node in the table's list of `nodes` nodes: below `nodes`, or 0 if
+    /// there are none. The range of hashes is cut into `nodes` parts of equal size, with a
+    /// multiplication instead of a division.
     #[must_use]
     pub fn position(self, nodes: usize) -> usize {
         let position = (u128::from(self.0) * nodes as u128) >> 64;
-        // Below `nodes`, which is a usize.
-        usize::try_from(position).unwrap_or(0)
+        usize::try_from(position).expect("the position: at most `nodes`, which is a usize")
     }
 }
 

@@ -1,7 +1,7 @@
-//! Which thing is meant? Newtypes for everything that is named on disk or on the wire.
+//! Identifiers: newtypes for everything that is named on disk or on the wire.
 //!
 //! Invariants
-//! - An id is opaque: nothing is computed from it but equality, order and its bytes.
+//! - An id is opaque: code uses only its equality, its order and its bytes.
 //! - `TableId`s are drawn at random by the loader and never reused, so a page of a dropped table
 //!   can never be mistaken for a page of its new version.
 
@@ -23,7 +23,7 @@ macro_rules! id {
 }
 
 id! {
-    /// A table, or rather one load of it: loading a table anew gives it a new id.
+    /// One version of a table: each load and each new version has a new id.
     TableId(u32)
 }
 id! {

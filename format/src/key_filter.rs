@@ -1,17 +1,17 @@
-//! Which keys does a join still want? A set of 64-bit keys that may say yes too often, and never
-//! says no wrongly.
+//! Key filters: approximate sets of the 64-bit keys of a join's build side, which a scan of the
+//! probe side filters by.
 //!
 //! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). Where they lie close
-//! together the set is a bitmap from the least to the greatest key, which is exact. Otherwise it is
-//! a split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: a key names one
-//! block of 256 bits by the upper half of its hash, and one bit in each of the block's eight words
-//! by the lower half.
+//! together, the set is a bitmap from the smallest to the largest key, which is exact. Otherwise it
+//! is a split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: a key names
+//! one block of 256 bits by the upper half of its hash, and one bit in each of the block's eight
+//! words by the lower half.
 //!
 //! Invariants
-//! - A key that was inserted is contained; of others none is in a bitmap, and in a Bloom filter
-//!   about one in a hundred at [`KEY_BITS`] bits per key.
-//! - Its digest is worked out from its bytes wherever it arrives, so nobody runs another filter
-//!   than a program names.
+//! - There are no false negatives: an inserted key is always contained. A bitmap has no false
+//!   positives; a Bloom filter has about one in a hundred at [`KEY_BITS`] bits per key.
+//! - The receiver of a filter computes the digest from the bytes, so a program never runs with
+//!   another filter than the one it names.
 
 use crate::{
     codec::CodecError,
@@ -20,10 +20,10 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Bits that each key of a Bloom filter gets while the filter stays within its limit.
+/// Bits per key of a Bloom filter, as long as the filter stays within its size limit.
 pub const KEY_BITS: usize = 10;
-/// Bits for each key that a bitmap may take: more than a Bloom filter, because it is looked into
-/// faster, is built without sorting, and tells whether any key of a page's range is wanted.
+/// Maximum bits per key of a bitmap: more than those of a Bloom filter, because a bitmap is faster
+/// to probe, is built without sorting, and can tell whether it contains any key of a page's range.
 pub const BITMAP_KEY_BITS: u64 = 64;
 /// Words of a block.
 const WORDS: usize = 8;
@@ -33,29 +33,29 @@ const SPLIT_BYTES: usize = WORDS * 4;
 const SALTS: [u32; WORDS] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
-/// How a filter's bytes are to be read.
+/// The representation of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum KeyFilterForm {
-    /// One bit for each key from the least to the greatest one.
+    /// One bit for each integer from the smallest to the largest key.
     Bitmap,
     /// Blocks of a Bloom filter.
     Blocks,
 }
 
-/// A filter that a program names without holding it.
+/// Identifies a filter in a program, which does not contain the filter itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KeyFilterName {
-    /// What its bytes are.
+    /// The representation of its bytes.
     pub form: KeyFilterForm,
-    /// Worked out from its bytes.
+    /// A digest of its bytes.
     pub digest: u64,
-    /// How many there are.
+    /// The number of its bytes.
     pub length_bytes: u32,
-    /// Keys that were inserted, for estimates.
+    /// The number of inserted keys, for estimates.
     pub keys: u32,
-    /// The smallest of them; larger than `high` when there are none.
+    /// The smallest key; larger than `high` when there are no keys.
     pub low: i64,
-    /// The largest.
+    /// The largest key.
     pub high: i64,
 }
 
@@ -86,7 +86,7 @@ impl KeyFilter {
         Self::bitmap_of(keys).unwrap_or_else(|| Self::blocks_of(keys))
     }
 
-    /// The set of `keys` as a bitmap, if they lie close enough together for one.
+    /// The set of `keys` as a bitmap, if they lie close enough together.
     #[must_use]
     pub fn bitmap_of(keys: &[i64]) -> Option<Self> {
         let (low, high) = bounds_of(keys);
@@ -95,8 +95,7 @@ impl KeyFilter {
         let mut words = vec![0_u64; usize::try_from(range.div_ceil(64)).ok()?];
         for &key in keys {
             let bit = key.abs_diff(low);
-            // The key lies in the range, so its word is there, and 64-bit targets are all we build
-            // for.
+            // The key lies in the range, so its word exists; only 64-bit targets are supported.
             words[(bit / 64) as usize] |= 1 << (bit % 64);
         }
         let distinct: u32 = words.iter().map(|word| word.count_ones()).sum();
@@ -111,14 +110,16 @@ impl KeyFilter {
             let block = block_of(hash, blocks.len());
             blocks[block].iter_mut().zip(bits_of(hash)).for_each(|(word, bit)| *word |= bit);
         }
+        // The count is for estimates, so it may saturate.
         let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         Self::named(Members::Blocks(blocks), count, bounds_of(keys))
     }
 
-    /// The filter that bytes from a peer hold, if they are those that `name` means.
+    /// Decodes a filter from the bytes of a peer and checks that it is the one that `name`
+    /// identifies.
     ///
     /// # Errors
-    /// When there are too few or too many bytes, or other ones.
+    /// When the number or the digest of the bytes is wrong.
     pub fn from_bytes(bytes: &[u8], name: &KeyFilterName) -> Result<Self, CodecError> {
         let (members, whole) = match name.form {
             KeyFilterForm::Bitmap => {
@@ -153,13 +154,13 @@ impl KeyFilter {
         }
     }
 
-    /// What programs call it.
+    /// The name by which programs identify it.
     #[must_use]
     pub fn name(&self) -> KeyFilterName {
         self.name
     }
 
-    /// The keys, ascending; `None` if the filter is one that does not know them.
+    /// The keys, ascending; `None` for a Bloom filter, which does not store them.
     pub fn keys(&self) -> Option<impl Iterator<Item = i64> + '_> {
         let Members::Bitmap(words) = &self.members else { return None };
         let set = |bit: &u64| words[(bit / 64) as usize] & (1 << (bit % 64)) != 0;
@@ -220,6 +221,8 @@ impl KeyFilter {
             Members::Bitmap(words) => (KeyFilterForm::Bitmap, words.len() * 8),
             Members::Blocks(blocks) => (KeyFilterForm::Blocks, blocks.len() * SPLIT_BYTES),
         };
+        // Our filters are within KEY_FILTER_BYTES_MAX, and `from_bytes` refuses longer ones of
+        // peers.
         let length_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let with = |digest: u64, word: u64| mix(digest ^ word).wrapping_add(digest.rotate_left(17));
         let start = u64::from(length_bytes);
@@ -270,8 +273,8 @@ impl Kernel for ProbeBlocks<'_> {
     }
 }
 
-/// 1 if the key's bit is there and set. Distances are taken modulo 2^64: a key outside of the
-/// bitmap's range is too far away to have a bit.
+/// 1 if the key's bit exists and is set. The distance from `low` is taken modulo 2^64: a key
+/// outside the bitmap's range is too far away to have a bit.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "what is cast is checked against a length, or one bit")]
 fn in_bitmap(words: &[u64], low: i64, key: i64) -> u8 {
@@ -286,12 +289,12 @@ fn in_blocks(blocks: &[[u32; WORDS]], key: i64) -> bool {
     block.iter().zip(bits_of(hash)).fold(0, |missing, (word, bit)| missing | (bit & !word)) == 0
 }
 
-/// The least and the greatest key; the other way round if there are none.
+/// The smallest and the largest key; `(i64::MAX, i64::MIN)` if there are none.
 fn bounds_of(keys: &[i64]) -> (i64, i64) {
     keys.iter().fold((i64::MAX, i64::MIN), |(low, high), key| (low.min(*key), high.max(*key)))
 }
 
-/// How many integers there are from `low` to `high`; `None` for none, or 2^64.
+/// The number of integers from `low` to `high`; `None` if it is 0 or 2^64.
 fn width_of(low: i64, high: i64) -> Option<u64> {
     if low > high { None } else { high.abs_diff(low).checked_add(1) }
 }

@@ -1,4 +1,4 @@
-//! Whose device is this? The label in its first sectors.
+//! The label in the first sectors of a device, which names the owner of the device.
 //!
 //! ```text
 //! sector 0   the label     magic, version, node, device, cluster, random label, capacity, CRC-32C; then zeroes
@@ -7,13 +7,13 @@
 //! DATA_OFFSET_BYTES        pages
 //! ```
 //!
-//! A node writes the label when it takes a device, and opens no device that carries another. An
-//! engine on the same host reads it to make sure that it opened the device that the node means.
+//! A node writes the label when it takes a device, and refuses to open a device with another label.
+//! An engine on the same host reads the label to make sure that it opened the device that the node
+//! reported.
 //!
 //! Invariants
 //! - The layout is fixed and little-endian; its size is asserted below.
-//! - A sector of zeroes is no label: it is a device that nobody has taken yet
-//!   ([`LabelError::Blank`]).
+//! - A sector of zeroes means that no node has taken the device yet ([`LabelError::Blank`]).
 
 use crate::{
     ids::{DeviceId, NodeId},
@@ -21,7 +21,7 @@ use crate::{
 };
 use bytemuck::{Pod, Zeroable};
 
-/// Where the first page of a device may begin. Behind the labels, and aligned for devices with
+/// The offset from which on a device may hold pages: after the labels, and aligned for devices with
 /// large blocks.
 pub const DATA_OFFSET_BYTES: u64 = 64 * 1024;
 /// Copies of the label: one per sector, from the device's beginning.
@@ -30,7 +30,7 @@ pub const LABEL_COPIES: usize = 2;
 pub const LABEL_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"RKSDEV\r\n";
 
-/// Who owns a device.
+/// The owner of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLabel {
     /// The cluster.
@@ -39,17 +39,16 @@ pub struct DeviceLabel {
     pub node: NodeId,
     /// The device's position in the node's configuration.
     pub device: DeviceId,
-    /// Drawn at random when the device was taken, so that no two devices are ever mistaken for each
-    /// other.
+    /// Drawn at random when the device was taken, so that no device is mistaken for another one.
     pub label: u64,
     /// Bytes of the device when it was taken.
     pub capacity_bytes: u64,
 }
 
-/// Why a sector holds no label.
+/// Why a sector does not hold a valid label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// All zeroes: nobody has taken the device.
+    /// All zeroes: no node has taken the device.
     #[error("the label is blank")]
     Blank,
     /// Something else is stored there.
@@ -69,7 +68,7 @@ pub enum LabelError {
         "the label has checksum {found:08x}, expected {expected:08x}; it has changed since it was written"
     )]
     Checksum {
-        /// Computed over what is there.
+        /// Computed over the bytes found.
         found: u32,
         /// Stored beside it.
         expected: u32,
@@ -129,7 +128,7 @@ impl DeviceLabel {
     /// The label in a sector.
     ///
     /// # Errors
-    /// What the sector holds instead.
+    /// Why the sector does not hold a valid label.
     pub fn from_sector(sector: &[u8]) -> Result<Self, LabelError> {
         let bytes = sector.get(..LAYOUT_BYTES).ok_or(LabelError::Short { found: sector.len() })?;
         if sector.iter().all(|byte| *byte == 0) {

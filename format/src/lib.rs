@@ -1,22 +1,36 @@
-//! What do our bytes mean, on disk and on the wire?
+//! Defines the bytes that Rackscan stores on devices and sends between client and node.
+//!
+//! The crate encodes and decodes these bytes, and checks everything that comes from a device or a
+//! peer before the rest of the project sees it. It does no IO, starts no threads and knows no SQL.
+//! `docs/formats.md` explains why the formats are as they are.
+//!
+//! How a table is divided:
 //!
 //! ```text
-//! table   -- split by a hash of the partition key --> nodes
-//! segment    131,072 rows, wholly on one node, immutable      (segment)
-//!   chunk    one column of it                                 (chunk)
-//!     page   the unit of IO, checksum and zone map: 128 KiB   (page)
-//!       block  1,024 rows, the unit of packing and evaluation (encoding)
-//!
-//! derived    what is written with rows: indexes, keys, sums   (derived)
-//! key filter the keys that a join above a scan still wants    (key_filter)
-//! withheld   the rows of a segment that are not there any more (withheld)
-//! stripe set streams of nodes and the parity over them; map of a table (stripe_set)
-//! program    what a scan computes, sent to where the pages are (program)
-//! message    requests and replies between client and node      (message)
+//! table       rows are distributed to nodes by a hash of the partition key   (schema, home)
+//!   segment   131,072 rows, wholly on one node, immutable                    (segment)
+//!     chunk   one column of a segment                                        (chunk)
+//!       page  the unit of IO, 128 KiB, with a checksum and a zone map        (page, zone)
+//!         block  1,024 rows, the unit of bit-packing and evaluation          (encoding)
 //! ```
 //!
-//! This crate knows no IO, no threads and no SQL. Everything that comes from a disk or a peer is
-//! checked here before the rest of the project sees it. The documents behind it: `docs/formats.md`.
+//! | file | holds |
+//! |---|---|
+//! | `ids`, `limits` | identifiers of all things that are stored or sent; all sizes and counts |
+//! | `codec` | encoding of structures of variable size; the checksummed envelope |
+//! | `schema/` | table definitions and their verification |
+//! | `derived/` | definitions of what is written with rows: indexes, foreign keys, sums |
+//! | `home` | the hash that assigns a row to a node |
+//! | `segment` | the directory of a segment: where its pages lie |
+//! | `chunk`, `page/`, `encoding/`, `zone` | writer of pages, pages, how pages store values, their bounds |
+//! | `withheld` | the rows of a segment that were deleted or updated since it was written |
+//! | `row_key`, `row_place` | key prefixes of changed rows; the number of a row in results |
+//! | `program/` | the scan program: what a scan computes |
+//! | `key_filter` | the set of join keys that a scan program filters by |
+//! | `message/` | requests and replies between client and node |
+//! | `stripe_set` | what parity is computed over, and the map of a protected table |
+//! | `label` | the label in the first sectors of a device |
+//! | `simd` | dispatch of kernels to the vector instructions of the processor |
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,14 @@
-//! What should a scan compute? The scan program: a small, versioned, verified instruction set.
+//! The scan program, which defines what a scan computes: a small, versioned, verified instruction
+//! set.
 //!
-//! A program is a list of expression nodes, each naming only earlier nodes, so it cannot recurse or
-//! loop; filters and outputs name nodes. The engine writes programs, `scan` runs them, at whichever
-//! end.
+//! A program is a list of expression nodes, each of which refers only to earlier nodes, so it
+//! cannot recurse or loop; filters and outputs refer to nodes. The engine writes programs; `scan`
+//! runs them, at the engine or at a storage node.
 //!
-//! Invariants (held by [`ScanProgram::verify`]; nothing runs an unverified program)
-//! - Node `i` names only nodes below `i`; inputs are columns of the table with the types the
+//! Invariants (checked by [`ScanProgram::verify`]; nothing runs an unverified program)
+//! - Node `i` refers only to nodes below `i`; inputs are columns of the table with the types the
 //!   program states.
-//! - Every node has one type, worked out here; comparisons are between equal types.
+//! - Every node has one type, which verification computes; comparisons are between equal types.
 //! - NULL follows SQL: three-valued logic, a filter keeps a row only when it is true.
 //! - Integer arithmetic wraps, as DataFusion's does; decimal arithmetic is exact or an error.
 
@@ -74,12 +75,12 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A constant. Text is compared by code point, floats by IEEE total order of `arrow`'s kernels, but
-/// that comparisons take the two zeros for equal; a set tells them apart. All of this is
-/// DataFusion's way.
+/// A constant. As in DataFusion, text is compared by code point, and floats by the IEEE total order
+/// of `arrow`'s kernels, except that comparisons treat the two zeros as equal; a set distinguishes
+/// them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Literal {
-    /// No value, of a type.
+    /// NULL of a type.
     Null(ValueType),
     /// See [`ValueType::Boolean`].
     Boolean(bool),
@@ -129,7 +130,7 @@ impl Literal {
 /// The position of a node in [`ScanProgram::nodes`].
 pub type NodeIndex = u16;
 
-/// How two values are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
     /// `=`
@@ -146,7 +147,8 @@ pub enum Comparison {
     GreaterOrEqual,
 }
 
-/// How two numbers become one. Division stays above the scan: it can fail, and order matters there.
+/// An arithmetic operator. Division is not pushed down to scans: it can fail, and the order of
+/// evaluation matters there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Arithmetic {
     /// `+`
@@ -157,7 +159,7 @@ pub enum Arithmetic {
     Multiply,
 }
 
-/// A part of a date, as `EXTRACT` names it; an `Int32`.
+/// A part of a date, as in `EXTRACT`; the result is an `Int32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DatePart {
     /// The year of the Gregorian calendar.
@@ -175,24 +177,24 @@ pub enum Node {
     Column(u16),
     /// A constant.
     Literal(Literal),
-    /// Of two values of one type.
+    /// Compares two values of one type.
     Compare {
-        /// How.
+        /// The operator.
         op: Comparison,
         /// The left side.
         left: NodeIndex,
         /// The right side.
         right: NodeIndex,
     },
-    /// All are true; one or more items.
+    /// All items are true; one or more items.
     And(Vec<NodeIndex>),
-    /// One is true; one or more items.
+    /// At least one item is true; one or more items.
     Or(Vec<NodeIndex>),
-    /// Not true.
+    /// Negation of a boolean.
     Not(NodeIndex),
-    /// Has no value. Never null itself.
+    /// Whether the item is null; the result is never null.
     IsNull(NodeIndex),
-    /// Equals one of a set of constants of its own type, none of them null.
+    /// Whether the item equals one of a set of constants of its type, none of which is null.
     InSet {
         /// The value sought.
         item: NodeIndex,
@@ -201,7 +203,7 @@ pub enum Node {
         /// `NOT IN`.
         negated: bool,
     },
-    /// Matches a pattern with `%`, `_` and `\` as the escape.
+    /// Whether a text matches a pattern with `%`, `_` and the escape `\`.
     Like {
         /// The text.
         item: NodeIndex,
@@ -212,10 +214,11 @@ pub enum Node {
         /// `ILIKE`.
         case_insensitive: bool,
     },
-    /// Of two numbers; for decimals the result type is arrow's: add (max integer digits + max
-    /// scale + 1), multiply (p1 + p2 + 1, s1 + s2), capped at 38 digits.
+    /// Arithmetic on two numbers. For decimals the result type is that of arrow, capped at 38
+    /// digits: sums have `max integer digits + max scale + 1` digits, products `p1 + p2 + 1` digits
+    /// with scale `s1 + s2`.
     Arithmetic {
-        /// How.
+        /// The operator.
         op: Arithmetic,
         /// The left side.
         left: NodeIndex,
@@ -224,11 +227,11 @@ pub enum Node {
     },
     /// `-item`
     Negate(NodeIndex),
-    /// Another type; a value that does not fit is an error, as in DataFusion's CAST.
+    /// Converts to another type; a value that does not fit is an error, as in DataFusion's CAST.
     Cast {
         /// The value.
         item: NodeIndex,
-        /// The type wanted.
+        /// The target type.
         to: ValueType,
     },
     /// The first branch whose condition is true, else `otherwise`, else null.
@@ -240,35 +243,36 @@ pub enum Node {
     },
     /// `EXTRACT(part FROM item)` of a date or a timestamp.
     DatePart {
-        /// Which part.
+        /// The part.
         part: DatePart,
         /// The date.
         item: NodeIndex,
     },
-    /// Characters `start ..` (counted from 1) of a text, `length` of them at most.
+    /// The characters of a text from `start` on (counted from 1), at most `length` of them.
     Substring {
         /// The text.
         item: NodeIndex,
         /// The first character, 1 or more.
         start: u32,
-        /// How many, to the end if absent.
+        /// The maximum number of characters; all to the end if absent.
         length: Option<u32>,
     },
-    /// May be among the keys of a filter: false or null only if it is not. A conjunct of the filter
-    /// and nothing else, because what may say yes too often cannot be negated.
+    /// Whether the item may be among the keys of a key filter: false or null only if it is not. It
+    /// may only be a conjunct of the program's filter, because an approximate answer that is true
+    /// too often must not be negated.
     InKeys {
         /// A column that is stored as integers.
         item: NodeIndex,
         /// A position in [`ScanProgram::key_filters`].
         keys: u16,
     },
-    /// Where the row lies, as [`RowPlace::number`](crate::row_place::RowPlace::number) says. An
-    /// output of [`Output::Rows`] and nothing else: no operand, filter or group.
+    /// The position of the row as [`RowPlace::number`](crate::row_place::RowPlace::number). It may
+    /// only be an output of [`Output::Rows`]: no operand, filter or group.
     RowNumber,
 }
 
 impl Node {
-    /// Calls `visit` with each node that this one names.
+    /// Calls `visit` with each node that this one refers to.
     pub fn for_each_operand(&self, visit: &mut impl FnMut(NodeIndex)) {
         match self {
             Self::Column(_) | Self::Literal(_) | Self::RowNumber => {}
@@ -297,15 +301,15 @@ impl Node {
     }
 }
 
-/// How rows of a group become one value.
+/// An aggregate function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AggregateFunction {
-    /// Rows, whatever they hold; takes no argument. `Int64`.
+    /// The number of rows; takes no argument. `Int64`.
     CountRows,
-    /// Rows where the argument has a value. `Int64`.
+    /// The number of rows where the argument is not null. `Int64`.
     Count,
-    /// Their sum, null when no row has a value. `Int64` (wrapping), `Float64`, or decimal with ten
-    /// digits more.
+    /// The sum, null when every row is null. `Int64` (wrapping), `Float64`, or decimal with ten
+    /// more digits.
     Sum,
     /// The smallest value.
     Min,
@@ -316,23 +320,23 @@ pub enum AggregateFunction {
 /// One partial aggregate. AVG is a `Sum` and a `Count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregate {
-    /// What is computed.
+    /// The function.
     pub function: AggregateFunction,
-    /// Of what; absent for `CountRows` only.
+    /// Its argument; absent for `CountRows` only.
     pub argument: Option<NodeIndex>,
 }
 
-/// What comes out.
+/// The output of a scan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
-    /// The rows that pass the filter, as these nodes' values. May be empty: then only the number of
-    /// rows counts.
+    /// The values of these nodes for each row that passes the filter. May be empty: then only the
+    /// number of rows matters.
     Rows(Vec<NodeIndex>),
-    /// One row per group, unique within one batch: the keys, then the aggregates. A scan whose
-    /// table of groups grows beyond its memory puts it out and begins anew, so groups may repeat in
-    /// later batches; whoever asked merges them.
+    /// One row per group: the keys, then the aggregates. A group is unique within one batch. A scan
+    /// whose table of groups exceeds its memory outputs the table and starts with an empty one, so
+    /// groups may repeat in later batches; the requester merges them.
     Groups {
-        /// The keys; none means a single group, which is there even when no row passes the filter.
+        /// The keys; none means a single group, which exists even when no row passes the filter.
         keys: Vec<NodeIndex>,
         /// The aggregates.
         aggregates: Vec<Aggregate>,
@@ -342,46 +346,46 @@ pub enum Output {
 /// A column the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Input {
-    /// Which column of the table.
+    /// The column of the table.
     pub column: ColumnId,
     /// Its type, checked against the table's.
     pub column_type: ColumnType,
 }
 
-/// A whole scan of one table, the same for each of its segments, whichever table they were written
-/// under.
+/// The program of a scan of one table. It is the same for each segment of the table, whichever
+/// version of the table wrote the segment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScanProgram {
-    /// [`PROGRAM_VERSION`] of the writer.
+    /// The writer's [`PROGRAM_VERSION`].
     pub version: u16,
-    /// The table it was written for.
+    /// The table that it was written for.
     pub table: TableId,
     /// The columns it reads, each once.
     pub inputs: Vec<Input>,
     /// The expressions.
     pub nodes: Vec<Node>,
-    /// Boolean nodes; a row passes when all are true. Cheapest or most selective first, in the
-    /// writer's opinion.
+    /// Boolean nodes; a row passes when all are true. The writer puts those first that it estimates
+    /// to be cheap or selective.
     pub filter: Vec<NodeIndex>,
-    /// What comes out of the rows that pass.
+    /// The output for the rows that pass.
     pub output: Output,
-    /// Stop after this many rows of a segment; `Output::Rows` only.
+    /// The scan stops after this many rows of a segment; for `Output::Rows` only.
     pub limit_rows: Option<u32>,
-    /// The filters that [`Node::InKeys`] asks; they travel beside the program.
+    /// The key filters that [`Node::InKeys`] uses; their bytes travel beside the program.
     pub key_filters: Vec<KeyFilterName>,
 }
 
-/// What is wrong with a program.
+/// Why a program is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("scan program: {}{what}: found {found}, expected {expected}", place(*.instruction))]
 pub struct ProgramError {
-    /// The offending node, if one is: its position in [`ScanProgram::nodes`].
+    /// The node at fault, if there is one: its position in [`ScanProgram::nodes`].
     pub instruction: Option<NodeIndex>,
-    /// The part at fault, beginning with what the node does.
+    /// The part at fault, with a description of the node in front.
     pub what: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
-    /// What would be right.
+    /// The valid values.
     pub expected: String,
 }
 
@@ -389,7 +393,7 @@ fn place(instruction: Option<NodeIndex>) -> String {
     instruction.map_or_else(String::new, |node| format!("instruction {node}, "))
 }
 
-/// A program whose every claim was checked, with the type of each node and output.
+/// A verified program, with the type of each node and output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerifiedProgram {
     program: ScanProgram,
@@ -399,10 +403,10 @@ pub struct VerifiedProgram {
 }
 
 impl VerifiedProgram {
-    /// The same program with the filters that it names.
+    /// The same program with the key filters that it names.
     ///
     /// # Errors
-    /// When they are others.
+    /// When they are not the named ones, in order.
     pub fn with_key_filters(self, key_filters: Vec<Arc<KeyFilter>>) -> Result<Self, ProgramError> {
         let found: Vec<KeyFilterName> = key_filters.iter().map(|filter| filter.name()).collect();
         if found != self.program.key_filters {
@@ -413,8 +417,8 @@ impl VerifiedProgram {
         Ok(Self { key_filters, ..self })
     }
 
-    /// The filters that the program names. None before they were given: then [`Node::InKeys`] keeps
-    /// every key.
+    /// The key filters of the program. Empty before [`Self::with_key_filters`]; then
+    /// [`Node::InKeys`] is true for every key.
     #[must_use]
     pub fn key_filters(&self) -> &[Arc<KeyFilter>] {
         &self.key_filters
@@ -432,8 +436,8 @@ impl VerifiedProgram {
         &self.node_types
     }
 
-    /// The type of each column that comes out: of `Rows`' nodes, or of `Groups`' keys and then
-    /// aggregates.
+    /// The type of each output column: the nodes of `Rows`, or the keys and then the aggregates of
+    /// `Groups`.
     #[must_use]
     pub fn output_types(&self) -> &[ValueType] {
         &self.output_types

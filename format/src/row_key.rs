@@ -1,18 +1,17 @@
-//! What do the keys begin with under which homes keep the changed rows of a table?
+//! Prefixes of the keys under which participants store the changed rows of a table.
 //!
-//! Whoever closes a table needs it, and knows nothing else of rows (`delta/identity` has the rest
-//! of such a key).
+//! They are here because code that closes a table needs the prefix and nothing else of the key;
+//! `delta/identity` defines the remainder of the key.
 
 use crate::ids::TableId;
 
-/// What the keys of all rows of tables begin with.
+/// The prefix of the keys of all rows of all tables.
 pub const ROW_PREFIX: &[u8] = b"\0r";
 
-/// Bytes of [`table_prefix`].
+/// The number of bytes of [`table_prefix`].
 pub const TABLE_PREFIX_BYTES: usize = 6;
 
-/// What the keys of a table's rows begin with: the prefix of all rows, and the table's id,
-/// big-endian.
+/// The prefix of the keys of a table's rows: [`ROW_PREFIX`], then the table's id, big-endian.
 #[must_use]
 pub fn table_prefix(table: TableId) -> [u8; TABLE_PREFIX_BYTES] {
     let mut prefix = [0; TABLE_PREFIX_BYTES];

@@ -1,29 +1,29 @@
-//! What names a row of a table's segments? The segment and the row's number in it, as one 64-bit
-//! integer in results of scans.
+//! The identity of a row in a table's segments: the segment and the row's number in it, as one
+//! 64-bit integer in results of scans.
 //!
-//! Invariant: a place is of one load of a table; segments never change, so it names the same row
-//! for as long as the segment is there.
+//! Invariant: a place belongs to one table version. Segments never change, so a place identifies
+//! the same row as long as the segment exists.
 
 use crate::ids::SegmentId;
 
-/// Where a row lies.
+/// The position of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowPlace {
     /// Its segment.
     pub segment: SegmentId,
-    /// Its number there, counted from 0.
+    /// Its number in the segment, counted from 0.
     pub row: u32,
 }
 
 impl RowPlace {
-    /// The place as scans put it out: the segment in the upper half, the row in the lower one.
-    /// Negative for segments whose upper bit is set.
+    /// The place as scans output it: the segment in the upper half, the row in the lower half.
+    /// Negative for segments whose top bit is set.
     #[must_use]
     pub fn number(self) -> i64 {
         i64::from(self.segment.0) << 32 | i64::from(self.row)
     }
 
-    /// The place that has this number.
+    /// The inverse of [`Self::number`].
     #[must_use]
     pub fn of_number(number: i64) -> Self {
         let [r0, r1, r2, r3, s0, s1, s2, s3] = number.to_le_bytes();

@@ -1,4 +1,4 @@
-//! Where do the pages of a segment lie, and what can each of them hold?
+//! The directory of a segment: where its pages are stored, and bounds of the values of each page.
 //!
 //! ```text
 //! segment: 131,072 rows of one table, wholly on one node, immutable once published
@@ -6,10 +6,10 @@
 //!   chunk (column 1): page 0 | ...
 //! ```
 //!
-//! Invariants (held by [`SegmentDirectory::verify`])
+//! Invariants (checked by [`SegmentDirectory::verify`])
 //! - There is one chunk per column of the table, in column order.
-//! - The pages of a chunk cover rows `0..rows` without gap or overlap; every page but the last
-//!   holds whole blocks of 1,024 rows, so block `b` is the same rows in every column.
+//! - The pages of a chunk cover rows `0..rows` without gap or overlap; every page except the last
+//!   holds whole blocks of 1,024 rows, so block `b` has the same rows in every column.
 //! - Pages begin on a sector and take whole sectors.
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
         SEGMENT_ROWS_MAX,
     },
     page::PageIdentity,
+    withheld::WithheldRows,
     zone::Zone,
 };
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 /// A range of bytes on a device of the node that holds the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Extent {
-    /// Which device.
+    /// The device.
     pub device: DeviceId,
     /// Bytes from the device's beginning, a multiple of `SECTOR_BYTES`.
     pub offset_bytes: u64,
@@ -35,7 +36,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The first byte after the extent; `None` when that is beyond 64 bits.
+    /// The offset of the first byte after the extent; `None` when it exceeds 64 bits.
     #[must_use]
     pub fn end_bytes(&self) -> Option<u64> {
         self.offset_bytes.checked_add(u64::from(self.length_bytes))
@@ -62,13 +63,13 @@ pub struct ChunkDirectory {
     pub pages: Vec<PageEntry>,
 }
 
-/// Everything a scan must know of a segment before it reads a page.
+/// Everything that a scan needs to know about a segment before it reads a page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SegmentDirectory {
-    /// The table under which it was written, as its pages say. Tables that succeed that one may
-    /// keep it.
+    /// The table version that wrote the segment, as its pages state. Later versions of the table
+    /// may keep the segment.
     pub table: TableId,
-    /// Its id, unique in each table that has it.
+    /// Its id, unique in each table version that holds it.
     pub segment: SegmentId,
     /// Its rows.
     pub rows: u32,
@@ -76,7 +77,17 @@ pub struct SegmentDirectory {
     pub chunks: Vec<ChunkDirectory>,
 }
 
-/// What is wrong with a segment directory.
+/// A segment as a table version holds it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSegment {
+    /// The segment. `directory.table` is the version that wrote it: this table version or an
+    /// earlier one.
+    pub directory: SegmentDirectory,
+    /// The rows of the segment that do not exist in this table version.
+    pub withheld: WithheldRows,
+}
+
+/// Why a segment directory is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "directory of segment {segment} of table {table}, column {column}: {what} is {found}, expected {expected}"
@@ -86,18 +97,18 @@ pub struct DirectoryError {
     pub table: TableId,
     /// The segment.
     pub segment: SegmentId,
-    /// The column (0 where the fault is the segment's own).
+    /// The column (0 where the fault is not in a column).
     pub column: ColumnId,
     /// The field at fault.
     pub what: &'static str,
-    /// Its value.
+    /// The value found.
     pub found: u64,
-    /// What would be right.
+    /// The valid values.
     pub expected: String,
 }
 
 impl SegmentDirectory {
-    /// How many blocks of 1,024 rows there are; the last may be short.
+    /// The number of blocks of 1,024 rows; the last block may be short.
     #[must_use]
     pub fn blocks(&self) -> usize {
         (self.rows as usize).div_ceil(BLOCK_ROWS)
@@ -115,7 +126,7 @@ impl SegmentDirectory {
         self.chunk(column)?.pages.get(usize::from(page.0))
     }
 
-    /// What the page's own header must say it is.
+    /// The identity that the page's header must state.
     #[must_use]
     pub fn identity(&self, column: ColumnId, page: PageNumber) -> PageIdentity {
         PageIdentity { table: self.table, segment: self.segment, column, page }
@@ -135,7 +146,8 @@ impl SegmentDirectory {
     /// The first field that breaks one.
     pub fn verify(&self, columns: usize, devices: usize) -> Result<(), DirectoryError> {
         let fault = |column: usize, what: &'static str, found: u64, expected: String| {
-            let column = ColumnId(u16::try_from(column).unwrap_or(u16::MAX));
+            let column = u16::try_from(column).expect("a column: at most COLUMNS_MAX, checked first");
+            let column = ColumnId(column);
             Err(DirectoryError { table: self.table, segment: self.segment, column, what, found, expected })
         };
         if self.rows == 0 || self.rows > SEGMENT_ROWS_MAX {

@@ -1,37 +1,38 @@
-//! How does one binary use the vectors of whatever processor it runs on?
+//! Runs kernels with the best vector instructions of the processor that the binary runs on.
 //!
-//! Kernels are plain loops that compilers vectorise. Each is compiled once for every [`Level`] of
-//! instructions, and which of them runs is decided once, when the process begins to scan.
-//! `RACKSCAN_SIMD=plain` (or `v2`, `v3`, `v4`) forces a level; a name that is unknown here, or a
-//! level that the machine lacks, forces nothing. Levels of x86-64 are those of its psABI; on
-//! aarch64 NEON belongs to the base, so `plain` is NEON code there.
+//! Kernels are plain loops that the compiler vectorises. Each is compiled once for every [`Level`]
+//! of instructions; the process chooses one level when it begins to scan. `RACKSCAN_SIMD=plain` (or
+//! `v2`, `v3`, `v4`) forces a level; an unknown name, or a level that the machine lacks, is
+//! ignored. Levels of x86-64 are those of its psABI; on aarch64 NEON is part of the base
+//! instruction set, so `plain` is NEON code there.
 //!
 //! Invariants
 //! - A level changes speed, never a bit of any result: kernels compute with integers, in no order
 //!   that matters.
-//! - Asking for a level that the machine does not have runs the plain code: the dispatcher detects
-//!   for itself.
-//! - What [`Kernel::run`] calls must be `#[inline(always)]`, or it is compiled for the base only.
+//! - A level that the machine lacks runs the plain code: the dispatcher detects the processor's
+//!   features itself.
+//! - Functions that [`Kernel::run`] calls must be `#[inline(always)]`; otherwise they are compiled
+//!   for the base instruction set only.
 
 use multiversion::multiversion;
 use std::{fmt, sync::OnceLock};
 
-/// The variable that forces a level.
+/// The environment variable that forces a level.
 pub const SIMD_VARIABLE: &str = "RACKSCAN_SIMD";
 
-/// A loop over the values of a block, with all it needs.
+/// A loop over the values of a block, with its inputs and outputs.
 pub trait Kernel {
-    /// What comes out.
+    /// The result.
     type Output;
 
-    /// Runs it; implementations are `#[inline(always)]`.
+    /// Runs the loop; implementations are `#[inline(always)]`.
     fn run(self) -> Self::Output;
 }
 
 /// Which instructions kernels may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// What every processor of the architecture has: SSE2, or NEON.
+    /// The base instruction set of the architecture: SSE2, or NEON.
     Plain,
     /// x86-64-v2: up to SSE4.2.
     V2,
@@ -55,7 +56,7 @@ impl fmt::Display for Level {
 impl Level {
     const ALL: [Self; 4] = [Self::Plain, Self::V2, Self::V3, Self::V4];
 
-    /// The levels this machine has, the plainest first.
+    /// The levels this machine has, [`Level::Plain`] first.
     #[must_use]
     pub fn available() -> Vec<Self> {
         Self::ALL.into_iter().filter(|level| detected(*level)).collect()
@@ -124,7 +125,8 @@ fn detected(level: Level) -> bool {
     let fourth = || {
         let base = has!("avx512f") && has!("avx512vl");
         let base = base && has!("avx512bw") && has!("avx512cd") && has!("avx512dq");
-        // `multiversion` wants what Ice Lake has: AVX-512 before it slows the whole processor down.
+        // `multiversion` requires the features of Ice Lake: on earlier processors AVX-512 slows the
+        // whole processor down.
         let vectors = has!("avx512bitalg") && has!("avx512ifma") && has!("avx512vbmi") && has!("avx512vbmi2");
         let more = has!("avx512vnni") && has!("avx512vpopcntdq") && has!("gfni");
         base && vectors && more && has!("vaes") && has!("vpclmulqdq")

@@ -1,23 +1,24 @@
-//! Which bytes of which nodes XOR to nothing, and what does every node know of a protected table?
+//! Stripe sets: which bytes of which nodes parity is computed over. Table maps: what every node
+//! knows of a protected table.
 //!
 //! ```text
-//! stream   what one load wrote on one node: pages of its segments, one behind the other   (NodeStream)
+//! stream   what one load wrote on one node: pages of its segments, one after the other    (NodeStream)
 //! set      the streams of all nodes, cut into cells, and the parity cells over them       (StripeSet)
 //! map      a table's definition, the directories of all nodes, and the sets they lie in   (TableMap)
 //! ```
 //!
-//! Where a cell lies in a stripe is not said here: that is the business of whoever knows the
-//! geometry (`client::protected`).
+//! Which cells form a stripe is not defined here, but in the code that knows the geometry
+//! (`client::protected`).
 //!
-//! Invariants (held by [`TableMap::verify`])
-//! - Each segment of the table lies in exactly one set, on the same node, with the extents that its
-//!   directory says.
-//! - A set has a stream for each node of the table, in the definition's order; its cells are whole
-//!   sectors.
-//! - A stream has a checksum for each of its cells. No node can hold them against what is there
-//!   without reading it; pages have checksums of their own.
-//! - A set may hold segments that the table has no more: what is left of the set cannot be
-//!   reconstructed without their bytes.
+//! Invariants (checked by [`TableMap::verify`])
+//! - Each segment of the table lies in exactly one set, on the same node, with the extents of its
+//!   directory.
+//! - A set has a stream for each node of the table, in the order of the definition; its cells are
+//!   whole sectors.
+//! - A stream has a checksum for each of its cells. Checking them requires reading the cells, so
+//!   verification of a map does not; pages have their own checksums.
+//! - A set may hold segments that the table does not have any more: the other segments of the set
+//!   cannot be reconstructed without their bytes.
 
 use crate::{
     codec::{self, CodecError, Envelope},
@@ -26,9 +27,8 @@ use crate::{
         CELL_BYTES_MAX, CELL_BYTES_MIN, MAP_BYTES_MAX, NODE_DEVICES_MAX, PAGE_BYTES_MAX, SECTOR_BYTES,
         STRIPE_SETS_MAX,
     },
-    message::NodeSegment,
     schema::{DefinitionError, Protection, TableDefinition},
-    segment::{DirectoryError, Extent, SegmentDirectory},
+    segment::{DirectoryError, Extent, NodeSegment, SegmentDirectory},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -36,7 +36,7 @@ use std::{
     fmt,
 };
 
-/// Names a stripe set.
+/// Identifies a stripe set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SetId {
     /// The load that computed its parity.
@@ -51,28 +51,29 @@ impl fmt::Display for SetId {
     }
 }
 
-/// A cell of parity on a device.
+/// A parity cell on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityCell {
-    /// Where it lies.
+    /// Where it is stored.
     pub extent: Extent,
     /// CRC-32C of its bytes.
     pub checksum: u32,
 }
 
-/// A segment as a part of a stream: the pages of its chunks in column order, each in page order.
+/// A segment as part of a stream: the pages of its chunks in column order, the pages of each chunk
+/// in page order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamSegment {
-    /// The table under which it was written.
+    /// The table version that wrote it.
     pub table: TableId,
     /// Its number.
     pub segment: SegmentId,
-    /// Where its pages lie.
+    /// Where its pages are stored.
     pub extents: Vec<Extent>,
 }
 
 impl StreamSegment {
-    /// The segment of this directory.
+    /// The segment that a directory describes.
     #[must_use]
     pub fn of(directory: &SegmentDirectory) -> Self {
         let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
@@ -80,7 +81,7 @@ impl StreamSegment {
         Self { table: directory.table, segment: directory.segment, extents }
     }
 
-    /// Whether it is the segment of this directory, page for page.
+    /// Whether it is the segment that `directory` describes, with the same extents.
     #[must_use]
     pub fn is_of(&self, directory: &SegmentDirectory) -> bool {
         let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
@@ -89,18 +90,17 @@ impl StreamSegment {
     }
 }
 
-/// What one node has of a set.
+/// One node's part of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStream {
     /// The node.
     pub node: NodeId,
-    /// The segments, whose pages are the stream.
+    /// The segments; their pages are the stream.
     pub segments: Vec<StreamSegment>,
-    /// The parity cells that the node keeps, by stripe, then by slot.
+    /// The parity cells that the node keeps, ordered by stripe, then by slot.
     pub parity: Vec<ParityCell>,
-    /// The CRC-32C of each cell of the stream, in order; of the last one as if zeros followed up to
-    /// the cell's end. So what comes back of a lost cell can be checked as a whole, before anybody
-    /// reads pages.
+    /// The CRC-32C of each cell of the stream, in order; the last cell is padded with zeros. So a
+    /// reconstructed cell can be checked as a whole, before any of its pages is read.
     pub cells: Vec<u32>,
 }
 
@@ -116,7 +116,7 @@ impl NodeStream {
         self.extents().map(|extent| u64::from(extent.length_bytes)).sum()
     }
 
-    /// How many cells of this size it is cut into.
+    /// The number of cells of `cell_bytes` bytes that the stream is cut into.
     #[must_use]
     pub fn cells_of(&self, cell_bytes: u32) -> u64 {
         self.bytes().div_ceil(u64::from(cell_bytes.max(1)))
@@ -126,15 +126,15 @@ impl NodeStream {
 /// Streams and the parity over them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripeSet {
-    /// Its name.
+    /// Its id.
     pub id: SetId,
-    /// What protects it.
+    /// The parity that protects it.
     pub protection: Protection,
     /// Bytes of each cell.
     pub cell_bytes: u32,
-    /// How many stripes there are.
+    /// The number of stripes.
     pub stripes: u64,
-    /// What each node has, in the order of the table's nodes.
+    /// The part of each node, in the order of the table's nodes.
     pub streams: Vec<NodeStream>,
 }
 
@@ -147,72 +147,74 @@ impl StripeSet {
     }
 }
 
-/// What one node has of a set, as its own catalog says.
+/// One node's part of a set, as its catalog reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSet {
     /// The set.
     pub id: SetId,
     /// The segments of the node's stream, in order.
     pub segments: Vec<(TableId, SegmentId)>,
-    /// Directories of those of them that the table has no more.
+    /// Directories of those of these segments that the table does not have any more.
     pub beside: Vec<SegmentDirectory>,
     /// The parity cells that the node keeps, in order.
     pub parity: Vec<ParityCell>,
 }
 
-/// The part of a table that one node has.
+/// One node's part of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TablePart {
     /// The node.
     pub node: NodeId,
     /// Its segments, with zone maps and withheld rows.
     pub segments: Vec<NodeSegment>,
-    /// Directories of those that the table has no more, but its stripes have.
+    /// Directories of segments that the table does not have any more but that its stripe sets still
+    /// hold.
     pub beside: Vec<SegmentDirectory>,
 }
 
-/// What every node knows of a protected table, so that others can do without some of them.
+/// What every node of a protected table knows about all of its parts, so that the table survives
+/// the loss of some nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableMap {
     /// The table.
     pub definition: TableDefinition,
-    /// What each of its nodes has, in the definition's order.
+    /// The part of each node, in the order of the definition.
     pub parts: Vec<TablePart>,
     /// The stripe sets in which the segments lie.
     pub sets: Vec<StripeSet>,
 }
 
-/// What is wrong with a map.
+/// Why a map is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// Its bytes.
+    /// The bytes do not decode.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The table's definition.
+    /// The table's definition is not valid.
     #[error(transparent)]
     Definition(#[from] DefinitionError),
-    /// A segment's directory.
+    /// A segment's directory is not valid.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Something else.
+    /// Another field is not valid.
     #[error("map of table {table}: {what} is {found}, expected {expected}")]
     Field {
         /// The table.
         table: TableId,
         /// The field at fault.
         what: &'static str,
-        /// Its value.
+        /// The value found.
         found: String,
-        /// What would be right.
+        /// The valid values.
         expected: String,
     },
 }
 
 impl TableMap {
-    /// The map's bytes, for files and transfers.
+    /// Encodes the map for files and transfers.
     ///
     /// # Errors
-    /// A map that is larger than a map may be.
+    /// When the map exceeds `MAP_BYTES_MAX`.
     pub fn seal(&self) -> Result<Vec<u8>, MapError> {
         let bytes = codec::seal(Envelope::Map, self)?;
         if bytes.len() as u64 > MAP_BYTES_MAX {
@@ -225,10 +227,10 @@ impl TableMap {
         Ok(bytes)
     }
 
-    /// The map in these bytes, which are all of it, verified.
+    /// Decodes and verifies a map; `bytes` must be exactly one map.
     ///
     /// # Errors
-    /// What does not parse or breaks an invariant.
+    /// When the bytes do not parse or the map breaks an invariant.
     pub fn unseal(bytes: &[u8]) -> Result<Self, MapError> {
         let map: Self = codec::unseal_all(Envelope::Map, "the map of a table", bytes)?;
         map.verify()?;
@@ -304,7 +306,7 @@ impl TableMap {
             for segment in &stream.segments {
                 if streamed.insert((segment.table, segment.segment), (stream.node, segment)).is_some() {
                     let found = format!("segment {} of table {} twice", segment.segment, segment.table);
-                    return Err(self.fault("what lies in stripes", found, "each segment once"));
+                    return Err(self.fault("the segments of the stripe sets", found, "each segment once"));
                 }
             }
         }
@@ -326,11 +328,13 @@ impl TableMap {
             }
             rows += u64::from(directory.rows);
             if !is_streamed(part.node, directory) {
-                let found = format!(
-                    "segment {id} of table {} at node {}, which lies in none",
-                    directory.table, part.node
-                );
-                return Err(self.fault("what stripes protect", found, "all segments, where they lie"));
+                let found =
+                    format!("none for segment {id} of table {} at node {}", directory.table, part.node);
+                return Err(self.fault(
+                    "the stripe set of a segment",
+                    found,
+                    "one with the segment's node and extents",
+                ));
             }
         }
         for (part, directory) in self.parts.iter().flat_map(|part| part.beside.iter().map(move |d| (part, d)))
@@ -338,10 +342,14 @@ impl TableMap {
             directory.verify(self.definition.columns.len(), NODE_DEVICES_MAX)?;
             if !is_streamed(part.node, directory) {
                 let found = format!(
-                    "segment {} of table {} at node {}, which lies in no stripe so",
+                    "none for segment {} of table {} at node {}",
                     directory.segment, directory.table, part.node
                 );
-                return Err(self.fault("a segment beside the table's", found, "one of its stripes"));
+                return Err(self.fault(
+                    "the stripe set of a segment that the table has no more",
+                    found,
+                    "one with the segment's node and extents",
+                ));
             }
         }
         if rows != self.definition.rows {
@@ -350,20 +358,21 @@ impl TableMap {
         Ok(())
     }
 
-    /// What a node has, if it has a part of the table.
+    /// The part of a node, if it has one.
     #[must_use]
     pub fn part(&self, node: NodeId) -> Option<&TablePart> {
         self.parts.iter().find(|part| part.node == node)
     }
 
-    /// What a node has of each set.
+    /// A node's stream in each set.
     pub fn streams(&self, node: NodeId) -> impl Iterator<Item = (&StripeSet, &NodeStream)> {
         let of = move |set: &'_ StripeSet| set.streams.iter().position(|stream| stream.node == node);
         self.sets.iter().filter_map(move |set| Some((set, set.streams.get(of(set)?)?)))
     }
 }
 
-/// Whether an extent can be one of some node.
+/// Whether the extent could lie on a device: whole sectors, a valid device number, at most one page
+/// long.
 fn is_possible(extent: &Extent) -> bool {
     let Extent { device: DeviceId(device), offset_bytes, length_bytes } = *extent;
     usize::from(device) < NODE_DEVICES_MAX

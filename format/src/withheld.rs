@@ -1,8 +1,8 @@
-//! Which rows of a segment are not there any more? The numbers of those that were updated or
-//! deleted since it was written.
+//! Withheld rows: the numbers of the rows of a segment that were updated or deleted since it was
+//! written.
 //!
-//! A segment never changes. Whoever scans one is given the rows that do not exist for that scan,
-//! and they do not come out of it.
+//! A segment never changes. A scan of a segment is given its withheld rows and leaves them out of
+//! the result.
 //!
 //! ```text
 //! CRC-32C of the rest: u32 | of each block with such rows, ascending:
@@ -13,9 +13,10 @@
 //! ```
 //!
 //! Invariants
-//! - A set has one encoding; that of the empty set has no bytes. Numbers are little-endian.
-//! - Every row is below `SEGMENT_ROWS_MAX`. Whether a segment has it is for
-//!   [`WithheldRows::verify`].
+//! - Each set has exactly one encoding; the encoding of the empty set has no bytes. Numbers are
+//!   little-endian.
+//! - Every row is below `SEGMENT_ROWS_MAX`. [`WithheldRows::verify`] checks the rows against the
+//!   length of their segment.
 
 use std::fmt;
 
@@ -24,29 +25,31 @@ use serde::{
     de::{self, Visitor},
 };
 
-use crate::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX};
+use crate::limits::{BLOCK_ROWS, SEGMENT_ROWS_MAX, WITHHELD_BYTES_MAX};
 
-/// Words of 64 bits that a block's rows take.
+/// 64-bit words of a bitmap of one block.
 pub const BLOCK_WORDS: usize = BLOCK_ROWS / 64;
-/// The fewest rows of a block that are written as bits: fewer take less as numbers.
+/// The minimum number of rows of a block that are written as a bitmap: fewer rows take less space
+/// as numbers.
 const BITMAP_ROWS_MIN: usize = BLOCK_ROWS / 16;
-/// [`BLOCK_ROWS`], as the rows of a segment are counted.
+/// [`BLOCK_ROWS`] in the type of row numbers.
 const ROWS_PER_BLOCK: u32 = 1 << BLOCK_ROWS.trailing_zeros();
 const CHECKSUM_BYTES: usize = 4;
 const HEAD_BYTES: usize = 4;
 const BITMAP_BYTES: usize = BLOCK_ROWS / 8;
 
 const _: () = assert!(ROWS_PER_BLOCK as usize == BLOCK_ROWS);
+const _: () = assert!(WithheldRows::bytes_max(SEGMENT_ROWS_MAX) == WITHHELD_BYTES_MAX);
 
-/// Why bytes or numbers are no withheld rows, or not those of a segment.
+/// Why bytes or row numbers are not a valid set of withheld rows, or not one of a given segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("withheld rows: {what}: found {found}, expected {expected}")]
 pub struct WithheldError {
     /// The part at fault.
     pub what: &'static str,
-    /// What is there.
+    /// The value found.
     pub found: String,
-    /// What would be right.
+    /// The valid values.
     pub expected: String,
 }
 
@@ -58,7 +61,7 @@ fn fault<T>(
     Err(WithheldError { what, found: found.to_string(), expected: expected.into() })
 }
 
-/// A block with rows that are withheld.
+/// A block that has withheld rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     block: u16,
@@ -67,7 +70,7 @@ struct Block {
     at: u32,
 }
 
-/// A set of rows of one segment. The default is none of them.
+/// A set of rows of one segment. The default is the empty set.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct WithheldRows {
     bytes: Vec<u8>,
@@ -86,10 +89,10 @@ impl WithheldRows {
     /// The empty set.
     pub const NONE: Self = Self { bytes: Vec::new(), blocks: Vec::new(), rows: 0 };
 
-    /// The set of these rows, counted in their segment, in any order; they may repeat.
+    /// The set of the given rows, numbered within their segment, in any order; they may repeat.
     ///
     /// # Errors
-    /// When a row is one that no segment has.
+    /// When a row number is not below `SEGMENT_ROWS_MAX`.
     pub fn of(rows: impl IntoIterator<Item = u32>) -> Result<Self, WithheldError> {
         let mut rows: Vec<u32> = rows.into_iter().collect();
         rows.sort_unstable();
@@ -104,24 +107,25 @@ impl WithheldRows {
         for rows in rows.chunk_by(|one, next| block_of(*one) == block_of(*next)) {
             write_block(rows, &mut bytes);
         }
-        Self::sealed(bytes)
+        Self::with_checksum(bytes)
     }
 
-    /// Of blocks behind room for a checksum.
-    fn sealed(mut bytes: Vec<u8>) -> Result<Self, WithheldError> {
+    /// Writes the checksum of the encoded blocks into the first bytes, which `bytes` reserves for
+    /// it.
+    fn with_checksum(mut bytes: Vec<u8>) -> Result<Self, WithheldError> {
         if bytes.len() == CHECKSUM_BYTES {
             return Ok(Self::default());
         }
         let checksum = crc32c::crc32c(&bytes[CHECKSUM_BYTES..]);
         bytes[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
-        Self::indexed(bytes)
+        Self::parse(bytes)
     }
 
-    /// All of a segment's `segment_rows` rows but these, in any order; they may repeat. Rows that
-    /// the segment does not have are passed over.
+    /// All of a segment's `segment_rows` rows except those in `kept`, which may come in any order
+    /// and repeat. Rows beyond the segment's end are ignored.
     ///
     /// # Errors
-    /// When no segment has so many rows.
+    /// When `segment_rows` exceeds `SEGMENT_ROWS_MAX`.
     pub fn all_but(kept: impl IntoIterator<Item = u32>, segment_rows: u32) -> Result<Self, WithheldError> {
         if segment_rows > SEGMENT_ROWS_MAX {
             return fault("the rows of a segment", segment_rows, format!("at most {SEGMENT_ROWS_MAX}"));
@@ -141,10 +145,10 @@ impl WithheldRows {
                 write_block(&rows, &mut bytes);
             }
         }
-        Self::sealed(bytes)
+        Self::with_checksum(bytes)
     }
 
-    /// The set whose encoding this is.
+    /// Decodes a set.
     ///
     /// # Errors
     /// When the bytes are not exactly an encoding, or have changed since they were written.
@@ -163,11 +167,11 @@ impl WithheldRows {
         if stored != found {
             return fault("their checksum", format!("{found:08x}"), format!("{stored:08x}"));
         }
-        Self::indexed(bytes.to_vec())
+        Self::parse(bytes.to_vec())
     }
 
-    /// Looks into bytes whose checksum is right.
-    fn indexed(bytes: Vec<u8>) -> Result<Self, WithheldError> {
+    /// Parses bytes whose checksum is right.
+    fn parse(bytes: Vec<u8>) -> Result<Self, WithheldError> {
         let (mut blocks, mut rows) = (Vec::<Block>::new(), 0);
         let mut at = CHECKSUM_BYTES;
         while let Some(&[b0, b1, r0, r1]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEAD_BYTES>())
@@ -180,42 +184,43 @@ impl WithheldRows {
                 return fault("a block", block, format!("one after {}", before.block));
             }
             at += HEAD_BYTES;
-            let length = bytes_of(count.into())?;
+            let length = content_bytes(count.into())?;
             let Some(content) = bytes.get(at..at + length) else {
                 return fault("the bytes of a block", bytes.len() - at, length.to_string());
             };
             check_rows(content, count)?;
-            // At most `WITHHELD_BYTES_MAX`, and 1,024 rows of each of at most 4,096 blocks.
-            blocks.push(Block { block, rows: count, at: u32::try_from(at).unwrap_or(u32::MAX) });
+            let start = u32::try_from(at).expect("an offset: at most WITHHELD_BYTES_MAX");
+            blocks.push(Block { block, rows: count, at: start });
+            // At most 1,024 rows of each of 4,096 blocks.
             rows += u32::from(count);
             at += length;
         }
         if blocks.is_empty() || at != bytes.len() {
             return fault(
-                "bytes behind the last block",
+                "bytes after the last block",
                 bytes.len() - at.min(bytes.len()),
-                "none, behind one block at least",
+                "none, after at least one block",
             );
         }
         Ok(Self { bytes, blocks, rows })
     }
 
-    /// The encoding.
+    /// The encoded set.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The most bytes that a set of rows of a segment of so many rows takes.
+    /// The maximum number of encoded bytes of a set of rows of a segment of `segment_rows` rows.
     #[must_use]
     pub const fn bytes_max(segment_rows: u32) -> usize {
         CHECKSUM_BYTES + (segment_rows as usize).div_ceil(BLOCK_ROWS) * (HEAD_BYTES + BITMAP_BYTES)
     }
 
-    /// Checks that a segment of so many rows has all of these.
+    /// Checks that all rows of the set lie within a segment of `segment_rows` rows.
     ///
     /// # Errors
-    /// When it ends before one of them.
+    /// When a row lies beyond the segment's end.
     pub fn verify(&self, segment_rows: u32) -> Result<(), WithheldError> {
         match self.blocks.last().and_then(|block| self.rows_of(block).last()) {
             Some(last) if last >= segment_rows => {
@@ -225,7 +230,7 @@ impl WithheldRows {
         }
     }
 
-    /// Whether all rows of another set are in this one, too.
+    /// Whether this set contains all rows of `other`.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         other.blocks.iter().all(|block| {
@@ -240,13 +245,13 @@ impl WithheldRows {
         size_of::<Self>() + self.bytes.len() + self.blocks.len() * size_of::<Block>()
     }
 
-    /// Whether no row is withheld.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// How many rows are withheld.
+    /// The number of withheld rows.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.rows
@@ -264,8 +269,8 @@ impl WithheldRows {
         words.is_some_and(|words| words[row as usize / 64 % BLOCK_WORDS] >> (row % 64) & 1 == 1)
     }
 
-    /// Those of a block as bits, the first row in the lowest bit of the first word; `None` if all
-    /// of its rows are there.
+    /// The withheld rows of a block as a bitmap, the first row in the lowest bit of the first word;
+    /// `None` if no row of the block is withheld.
     #[must_use]
     #[inline]
     pub fn in_block(&self, block: usize) -> Option<[u64; BLOCK_WORDS]> {
@@ -281,7 +286,7 @@ impl WithheldRows {
 
     fn words_of(&self, block: &Block) -> [u64; BLOCK_WORDS] {
         let mut words = [0; BLOCK_WORDS];
-        // Everything was checked when it was indexed.
+        // `parse` has checked offsets and lengths.
         let rest = self.bytes.get(block.at as usize..).unwrap_or_default();
         match usize::from(block.rows) {
             BLOCK_ROWS => words = [u64::MAX; BLOCK_WORDS],
@@ -299,14 +304,14 @@ impl WithheldRows {
     }
 }
 
-/// As its bytes.
+/// Serialized as the encoded bytes.
 impl Serialize for WithheldRows {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(&self.bytes)
     }
 }
 
-/// Checked as [`WithheldRows::from_bytes`] does.
+/// Deserialized with the checks of [`WithheldRows::from_bytes`].
 impl<'de> Deserialize<'de> for WithheldRows {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Bytes;
@@ -326,12 +331,11 @@ impl<'de> Deserialize<'de> for WithheldRows {
 }
 
 fn block_of(row: u32) -> u16 {
-    // There are at most 4,096 blocks in a segment.
-    u16::try_from(row / ROWS_PER_BLOCK).unwrap_or(u16::MAX)
+    u16::try_from(row / ROWS_PER_BLOCK).expect("a block: a segment has at most 4,096")
 }
 
-/// How many bytes say which rows of a block, if there are so many.
-fn bytes_of(rows: usize) -> Result<usize, WithheldError> {
+/// The encoded bytes of a block with `rows` withheld rows, without its header.
+fn content_bytes(rows: usize) -> Result<usize, WithheldError> {
     match rows {
         0 => fault("the rows of a block", 0, format!("1 to {BLOCK_ROWS}")),
         BLOCK_ROWS => Ok(0),
@@ -341,23 +345,22 @@ fn bytes_of(rows: usize) -> Result<usize, WithheldError> {
     }
 }
 
-/// Appends a block with these rows, at least one, ascending.
+/// Appends a block with these rows, which ascend and are at least one.
 fn write_block(rows: &[u32], bytes: &mut Vec<u8>) {
-    // There are fewer blocks, and fewer rows in each, than 16 bits count.
-    let count = u16::try_from(rows.len()).unwrap_or(u16::MAX);
+    let count = u16::try_from(rows.len()).expect("rows of a block: at most BLOCK_ROWS");
     bytes.extend_from_slice(&block_of(rows[0]).to_le_bytes());
     bytes.extend_from_slice(&count.to_le_bytes());
     write_rows(rows, bytes);
 }
 
-/// Appends which rows of a block these are.
+/// Appends the rows of a block, without the header.
 fn write_rows(rows: &[u32], bytes: &mut Vec<u8>) {
     let in_block = rows.iter().map(|row| row % ROWS_PER_BLOCK);
     if rows.len() == BLOCK_ROWS {
         return;
     }
     if rows.len() < BITMAP_ROWS_MIN {
-        let numbers = in_block.map(|row| u16::try_from(row).unwrap_or(u16::MAX));
+        let numbers = in_block.map(|row| u16::try_from(row).expect("a row of a block: below BLOCK_ROWS"));
         numbers.for_each(|row| bytes.extend_from_slice(&row.to_le_bytes()));
         return;
     }

@@ -1,46 +1,46 @@
-//! Which values can a page hold? The zone map: bounds that let a scan skip a page without reading
-//! it.
+//! Zone maps: bounds of the values of a page, by which a scan skips the page without reading it.
 //!
 //! Invariants
-//! - A missing bound means "unknown", never "empty": pruning may only use bounds that are there.
+//! - A missing bound means "unknown", never "empty": pruning uses only bounds that are present.
 //! - Text bounds are cut to `ZONE_TEXT_BYTES_MAX` bytes: the lower one to a prefix, the upper one
 //!   to a prefix incremented in its last byte (or unknown, when every byte is 0xff), so both still
 //!   bound every value.
-//! - NaN is outside every order, so a page that holds one has no float bounds.
+//! - NaN has no place in the order of numbers, so a page that holds a NaN has no float bounds.
 
 use crate::limits::ZONE_TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
-/// One bound of a zone map, in the stored form of the column.
+/// One bound of a zone map, in the form in which the column is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ZoneValue {
-    /// Of every type that is stored as an integer.
+    /// A bound of a type that is stored as integers.
     Integer(i64),
-    /// Of `Float64`.
+    /// A bound of `Float64`.
     Float(f64),
-    /// Of `Text`, as bytes: UTF-8 keeps the order of code points.
+    /// A bound of `Text`, as bytes: the byte order of UTF-8 is the order of code points.
     Text(Vec<u8>),
 }
 
-/// Bounds of the non-null values of a page, and how many nulls there are.
+/// Bounds of the non-null values of a page, and the number of nulls.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Zone {
-    /// No value is below it.
+    /// A lower bound: no value is below it.
     pub min: Option<ZoneValue>,
-    /// No value is above it.
+    /// An upper bound: no value is above it.
     pub max: Option<ZoneValue>,
     /// Rows without a value.
     pub nulls: u32,
 }
 
 impl ZoneValue {
-    /// The lower bound that `smallest`, a page's smallest text, leaves in a zone map.
+    /// The lower bound for a page whose smallest text is `smallest`.
     #[must_use]
     pub fn text_min(smallest: &[u8]) -> Self {
         Self::Text(smallest[..smallest.len().min(ZONE_TEXT_BYTES_MAX)].to_vec())
     }
 
-    /// The upper bound that `largest`, a page's largest text, leaves in a zone map.
+    /// The upper bound for a page whose largest text is `largest`; `None` if its prefix cannot be
+    /// incremented.
     #[must_use]
     pub fn text_max(largest: &[u8]) -> Option<Self> {
         if largest.len() <= ZONE_TEXT_BYTES_MAX {

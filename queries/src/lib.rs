@@ -1,8 +1,16 @@
-//! Which queries does everybody mean by q01 to q22?
+//! The text of the 22 TPC-H queries, q01 to q22.
 //!
-//! The text of the 22 TPC-H queries, compiled in, so that the command, the benchmarks and the tests
-//! run the same bytes wherever they are installed. Where they come from and how their answers are
-//! checked: `queries/README.md`.
+//! The text is compiled in, so that the command, the benchmarks and the tests run the same bytes
+//! wherever they are installed. The crate does not parse or run SQL. Where the queries come from
+//! and how their answers are checked: `queries/README.md`.
+//!
+//! ```text
+//! src/lib.rs        the queries by number and by name
+//! tpch/q01.sql ...  their text
+//! tpch/answers/     their expected answers, made by make_answers.py
+//! tpch/plans/       their expected plans, compared by the engine's tests
+//! slt/              other SQL in the format of sqllogictest, run by the engine's tests
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,23 +1,23 @@
-//! Which number do these digits mean, exactly?
+//! Exact decimal numbers.
 
-/// A number that is not negative, with the digits behind its point.
+/// A non-negative decimal number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     whole: u64,
-    /// The digits behind the point as a number.
+    /// The digits behind the point, as an integer.
     fraction: u64,
-    /// 10 to the power of how many they are.
+    /// 10 to the power of the number of digits behind the point.
     fraction_scale: u64,
 }
 
-/// Digits behind the point that are kept; further ones are cut.
+/// Digits behind the point that are kept; further digits are dropped.
 const FRACTION_DIGITS_MAX: usize = 18;
 
 impl Decimal {
     /// Parses `digits` or `digits.digits`.
     ///
     /// # Errors
-    /// What was expected instead.
+    /// A description of what was expected.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "a number of digits, with a point if need be";
         let text = text.trim();
@@ -34,17 +34,18 @@ impl Decimal {
         Ok(Self { whole, fraction, fraction_scale })
     }
 
-    /// The number, if it has nothing behind its point but zeros.
+    /// The number as an integer, if all digits behind the point are zero.
     pub(crate) fn whole(self) -> Option<u64> {
         (self.fraction == 0).then_some(self.whole)
     }
 
-    /// Whether a point was written with digits behind it.
+    /// Whether the text had digits behind a point.
     pub(crate) fn has_fraction(self) -> bool {
         self.fraction_scale > 1
     }
 
-    /// The number times `factor`, cut to a whole one. Cannot overflow: both are below 2^64.
+    /// The number times `factor`, rounded down to an integer. It cannot overflow: both are below
+    /// 2^64.
     pub(crate) fn scaled(self, factor: u64) -> u128 {
         let factor = u128::from(factor);
         u128::from(self.whole) * factor + u128::from(self.fraction) * factor / u128::from(self.fraction_scale)

@@ -1,10 +1,10 @@
-//! What was refused while a trace was read?
+//! The list of defects found while a trace is read.
 
 use std::fmt;
 
 use crate::{Defect, limits::DEFECTS_KEPT_MAX};
 
-/// The entries that were refused: all are counted, the first few are kept.
+/// The entries that were refused: all of them are counted, the first few are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Defects {
     count: u64,
@@ -12,13 +12,13 @@ pub struct Defects {
 }
 
 impl Defects {
-    /// How many there were.
+    /// The number of all defects.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first few, in the order of the file.
+    /// The first few defects, in the order of the file.
     #[must_use]
     pub fn first(&self) -> &[Defect] {
         &self.first

@@ -1,23 +1,38 @@
-//! Which format does a file begin like?
+//! Recognizes the format of a trace: by its name in an option, or by how a file begins.
 //!
-//! In this order: the magic number of blktrace; fio's first line; our CSV's header; a line of
-//! blkparse; a row of an MSR trace; a header whose columns can be told.
+//! The tests of a file's beginning, in this order: the magic number of blktrace; fio's first line;
+//! our CSV's header; a line of blkparse; a row of an MSR trace; a header with columns of known
+//! names.
 
-use std::path::Path;
+use std::{path::Path, str::FromStr};
 
 use crate::{
     Format, TraceError,
     blktrace::{is_blkparse, is_blktrace},
     csv::{is_generic, is_msr, is_ours},
-    error::shown,
+    error::excerpt,
     fio::is_fio,
     input::Input,
 };
 
-/// Lines at the beginning that may be something else before the first event of blkparse.
+/// The number of lines at the beginning that are searched for an event of blkparse; other lines may
+/// come first.
 const BLKPARSE_LINES: usize = 20;
 
-/// The format of a file.
+impl FromStr for Format {
+    type Err = TraceError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let format = Self::ALL.into_iter().find(|format| format.name() == name);
+        format.ok_or_else(|| TraceError::Option {
+            what: "the trace format",
+            found: name.to_owned(),
+            expected: format!("one of {}", Self::NAMES),
+        })
+    }
+}
+
+/// Recognizes the format of a file.
 pub(crate) fn detect(path: &Path, input: &Input) -> Result<Format, TraceError> {
     if is_blktrace(&input.head) {
         return Ok(Format::Blktrace);
@@ -38,7 +53,7 @@ pub(crate) fn detect(path: &Path, input: &Input) -> Result<Format, TraceError> {
     })
 }
 
-/// How a file is compressed, if it is.
+/// The compression of a file, if it is compressed.
 pub(crate) fn compressed_with(head: &[u8]) -> Option<&'static str> {
     const MAGICS: [(&[u8], &str); 5] = [
         (b"\x1f\x8b", "gzip"),
@@ -50,12 +65,12 @@ pub(crate) fn compressed_with(head: &[u8]) -> Option<&'static str> {
     MAGICS.into_iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| name)
 }
 
-/// The beginning of a file as an error shows it.
+/// The beginning of a file, for an error message.
 fn beginning(head: &[u8], first_line: &str) -> String {
     let text = &head[..head.len().min(512)];
     if text.contains(&0) {
         let bytes: Vec<String> = head.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return format!("the bytes {}", bytes.join(" "));
     }
-    shown(first_line)
+    excerpt(first_line)
 }

@@ -1,24 +1,24 @@
-//! Which number has a device that a trace calls by a name?
+//! Assigns numbers to devices that a trace identifies by name.
 //!
 //! Invariants
-//! - A name always has the same number; numbers are given in the order in which names appear.
+//! - A name always has the same number; numbers are assigned in the order in which names appear.
 
 use std::collections::HashMap;
 
 use crate::limits::DEVICES_MAX;
 
-/// A device as a trace calls it.
+/// A device that a trace identifies by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedDevice {
     /// Its node's number in the records.
     pub node: u16,
     /// Its number in the records.
     pub device: u16,
-    /// What the trace calls it: a path, `8,0`, `host disk` ...
+    /// Its name in the trace: a path, `8,0`, `host disk` ...
     pub name: String,
 }
 
-/// Numbers for names.
+/// The numbers of all names so far.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     by_name: HashMap<String, u16>,

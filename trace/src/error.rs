@@ -1,15 +1,15 @@
-//! Why is a file no trace, a line no record, or a record not written?
+//! The errors of reading and writing traces, and defects: entries of a file that are not records.
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use crate::{Format, limits::SHOWN_BYTES_MAX};
 
-/// A place in a file that is no record.
+/// An entry of a file that is not a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect {
     /// The file.
     pub file: Arc<PathBuf>,
-    /// Where in it.
+    /// The position in the file.
     pub place: Place,
     /// What was found there and what was expected.
     pub reason: String,
@@ -21,10 +21,10 @@ impl fmt::Display for Defect {
     }
 }
 
-/// Where in a file.
+/// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// A line of a text, counted from 1.
+    /// A line of a text file, counted from 1.
     Line(u64),
     /// A byte of a binary file, counted from 0.
     Byte(u64),
@@ -51,23 +51,23 @@ pub enum TraceError {
         /// Why not.
         error: io::Error,
     },
-    /// Reading on failed.
+    /// Reading the file failed.
     #[error("{}: reading failed after {position_bytes} bytes: {error}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// How far it was read.
+        /// The number of bytes read before.
         position_bytes: u64,
-        /// Why no further.
+        /// The system's error.
         error: io::Error,
     },
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("{}: the file is empty, expected a trace", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// No format begins like this.
+    /// The file begins like no known format.
     #[error(
         "{}: begins with {found}, which no known format does: name the format ({}), or name the columns of a CSV file",
         path.display(), Format::NAMES
@@ -75,7 +75,7 @@ pub enum TraceError {
     UnknownFormat {
         /// The file.
         path: PathBuf,
-        /// Its beginning.
+        /// The beginning of the file.
         found: String,
     },
     /// The file is compressed.
@@ -83,10 +83,10 @@ pub enum TraceError {
     Compressed {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The compression.
         with: &'static str,
     },
-    /// The file begins otherwise than files of the format do.
+    /// The file does not begin like the format that was asked for.
     #[error("{}: is not {format}: {reason}", path.display())]
     NotOfFormat {
         /// The file.
@@ -96,7 +96,7 @@ pub enum TraceError {
         /// What was found and what was expected.
         reason: String,
     },
-    /// The columns of a CSV file cannot be told.
+    /// The columns of a CSV file are not known.
     #[error("{}: {reason}", path.display())]
     Columns {
         /// The file.
@@ -104,32 +104,32 @@ pub enum TraceError {
         /// What was found and what to do.
         reason: String,
     },
-    /// An option names something that does not exist.
+    /// An option has an invalid value.
     #[error("{what} {found:?}: expected {expected}")]
     Option {
-        /// Which.
+        /// The option.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would be right.
+        /// The valid values.
         expected: String,
     },
-    /// A line is no record, and reading was to stop there.
+    /// An entry is not a record, and [`OnDefect::Stop`](crate::OnDefect::Stop) was set.
     #[error("{0}")]
     Defect(Defect),
-    /// There are refused lines and no record.
+    /// All entries were refused.
     #[error("{}: none of the first {refused} entries is a record of {format}; the first: {first}", path.display())]
     NoRecordsButDefects {
         /// The file.
         path: PathBuf,
         /// The format it was read as.
         format: Format,
-        /// How many entries were refused.
+        /// The number of refused entries.
         refused: u64,
-        /// The first of them.
+        /// The first refused entry.
         first: Box<Defect>,
     },
-    /// There is no record.
+    /// The file has no records and no refused entries.
     #[error("{}: holds no IO ({format})", path.display())]
     NoRecords {
         /// The file.
@@ -137,7 +137,7 @@ pub enum TraceError {
         /// The format it was read as.
         format: Format,
     },
-    /// The file cannot be written any further.
+    /// Writing the file failed.
     #[error(
         "{}: writing the trace failed: {error}; it holds the first {records_written} of {records} records",
         path.display()
@@ -149,22 +149,23 @@ pub enum TraceError {
         records: u64,
         /// Records that are in the file.
         records_written: u64,
-        /// Why no more.
+        /// The system's error.
         error: io::Error,
     },
-    /// A record has no form in the format.
+    /// The format cannot represent a record.
     #[error("{}: {reason}", path.display())]
     NotWritable {
         /// The file.
         path: PathBuf,
-        /// What, and what would do.
+        /// What cannot be represented, and what to do.
         reason: String,
     },
 }
 
-/// A piece of a file as an error shows it: quoted, escaped and short.
-pub(crate) fn shown(text: &str) -> String {
-    let cut = (0..=text.len().min(SHOWN_BYTES_MAX)).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+/// The beginning of a text, quoted, escaped and shortened, for error messages.
+pub(crate) fn excerpt(text: &str) -> String {
+    let cut = (0..=text.len().min(SHOWN_BYTES_MAX)).rev().find(|&at| text.is_char_boundary(at));
+    let cut = cut.expect("a cut: byte 0 is a boundary");
     let dots = if cut < text.len() { "..." } else { "" };
     format!("{:?}{dots}", &text[..cut])
 }

@@ -1,19 +1,17 @@
-//! Which formats are there?
+//! The formats of traces.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
 
-use crate::TraceError;
-
-/// A format that is read.
+/// A format that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// Our CSV.
     Csv,
     /// fio's iolog, version 2 or 3.
     Fio,
-    /// What blkparse prints when nothing else is asked for.
+    /// The default output of blkparse.
     Blkparse,
-    /// The files of blktrace, one per processor.
+    /// The binary files of blktrace, one per processor.
     Blktrace,
     /// The CSV of the block traces of Microsoft Research Cambridge.
     Msr,
@@ -29,7 +27,7 @@ impl Format {
     /// Their names, for messages.
     pub const NAMES: &'static str = "csv, fio, blkparse, blktrace, msr, generic";
 
-    /// As options name it.
+    /// Its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,20 +54,7 @@ impl fmt::Display for Format {
     }
 }
 
-impl FromStr for Format {
-    type Err = TraceError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let format = Self::ALL.into_iter().find(|format| format.name() == name);
-        format.ok_or_else(|| TraceError::Option {
-            what: "the trace format",
-            found: name.to_owned(),
-            expected: format!("one of {}", Self::NAMES),
-        })
-    }
-}
-
-/// A format that is written.
+/// A format that can be written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WriteFormat {
     /// Our CSV, which loses nothing.

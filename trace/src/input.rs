@@ -1,7 +1,7 @@
-//! How is a file read from its beginning, after that has been looked at?
+//! Reads a file whose beginning was read before, to recognize the format.
 //!
 //! Invariants
-//! - Only the head and one buffer of a file are in memory.
+//! - Only the head and one buffer of the file are in memory.
 
 use std::{
     borrow::Cow,
@@ -19,15 +19,15 @@ use crate::{TraceError, line::LineReader};
 /// A file whose head has been read.
 pub(crate) struct Input {
     pub(crate) path: Arc<PathBuf>,
-    /// Its first bytes, all of them if it is short.
+    /// The first bytes of the file, or all bytes of a short file.
     pub(crate) head: Vec<u8>,
     rest: Box<dyn Read + Send>,
-    /// Whether the head is all there is.
+    /// Whether the head is the whole file.
     pub(crate) is_whole: bool,
     pub(crate) progress: Arc<Progress>,
 }
 
-/// How far the files of a trace have been read.
+/// How many bytes of the files of a trace have been read.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     read_bytes: AtomicU64,
@@ -39,13 +39,13 @@ impl Progress {
         self.read_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all files, 0 if that is not known.
+    /// Bytes of all files, 0 if unknown.
     pub(crate) fn total_bytes(&self) -> u64 {
         self.total_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// The bytes of an input from its first one on.
+/// All bytes of an input, head included.
 pub(crate) struct InputReader {
     bytes: Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>,
     progress: Arc<Progress>,
@@ -68,7 +68,7 @@ impl Input {
         Self::over(path, Box::new(file), head_bytes_max, progress)
     }
 
-    /// Reads the head of something that is called `path`.
+    /// Reads the head of `rest`; `path` is its name in errors.
     pub(crate) fn over(
         path: &Path,
         mut rest: Box<dyn Read + Send>,
@@ -89,7 +89,7 @@ impl Input {
         Ok(Self { path: Arc::new(path.to_owned()), head, rest, is_whole, progress })
     }
 
-    /// The whole lines of the head, at most `lines_max`.
+    /// The complete lines of the head, at most `lines_max`.
     pub(crate) fn head_lines(&self, lines_max: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let end = if self.is_whole {
@@ -101,6 +101,7 @@ impl Input {
         while lines.len() < lines_max
             && let Ok(Some(line)) = reader.next()
         {
+            // A refused line counts as an empty one.
             lines.push(line.map(Cow::into_owned).unwrap_or_default());
         }
         lines

@@ -1,13 +1,27 @@
-//! Which IOs were asked for, when, where and by whom?
+//! Reads and writes traces of block IO: which IOs were requested, when, where and by whom.
 //!
 //! ```text
-//! file -- detect --> Source (one per format) --> TraceReader: an iterator of Records, which counts what it refuses
+//! file -- detect --> Source (one per format) --> TraceReader: an iterator of Records, which counts defects
 //! Records --> TraceWriter --> our CSV, or fio's iolog v3
 //! ```
 //!
 //! Formats read: our CSV, fio iolog v2 and v3, the text of blkparse, the binary of blktrace (its
 //! files per processor merged), the CSV of the MSR Cambridge traces, and any CSV whose columns are
-//! named. Formats written: our CSV and fio iolog v3. What the bytes mean: `docs/formats.md`.
+//! named. Formats written: our CSV and fio iolog v3. The crate only converts bytes to records and
+//! back; replaying a trace is the work of `lab`. What the bytes mean: `docs/formats.md`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `reader`, `writer` | [`TraceReader`] and [`TraceWriter`], the entry points |
+//! | `record` | one IO |
+//! | `format`, `detect` | the list of formats; recognition of the format of a file |
+//! | `source` | the trait that every format implements, and the one for formats of lines |
+//! | `csv/`, `fio/`, `blktrace/` | the formats; `csv/` also reads MSR traces, `blktrace/` blkparse |
+//! | `input`, `line` | buffered reading of files, and of lines |
+//! | `units`, `decimal` | units of times and offsets; exact decimal numbers |
+//! | `devices` | numbers for devices that a trace identifies by name |
+//! | `order` | sorts records that arrive slightly out of order |
+//! | `defects`, `error`, `limits` | entries that were refused; errors; all bounds |
 //!
 //! Invariants
 //! - Readers stream: memory does not grow with the file.

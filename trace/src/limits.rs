@@ -1,58 +1,59 @@
-//! Which limits hold for traces, and how do they relate?
+//! All bounds of this crate.
 
-/// Bytes of a file's beginning from which its format and units are told.
+/// Bytes of a file's beginning from which its format and units are determined.
 pub const HEAD_BYTES_MAX: usize = 256 << 10;
 
-/// The same of further files of the same trace.
+/// The same for further files of the same trace.
 pub const PART_HEAD_BYTES: usize = 4 << 10;
 
-/// Bytes of one line of a text.
+/// Maximum bytes of one line of a text.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-// A head that holds no whole line would tell nothing.
+// The head must hold complete lines.
 const _: () = assert!(LINE_BYTES_MAX * 4 <= HEAD_BYTES_MAX);
 
-/// Bytes of one read or write. Longer ones are no IOs of anybody's device.
+/// Maximum bytes of one read or write. No device performs longer ones.
 pub const LENGTH_BYTES_MAX: u64 = 1 << 30;
 
-/// The first byte that no device has: offsets are signed 64-bit numbers in every system call.
+/// The maximum end of an IO: offsets are signed 64-bit numbers in every system call.
 pub const OFFSET_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Seconds from a trace's beginning to its end: ten years. Later records have times that are wrong.
+/// Maximum seconds from a trace's beginning to its end: ten years. Times of later records are
+/// certainly wrong.
 pub const TRACE_SECONDS_MAX: u64 = 10 * 366 * 24 * 3600;
 
-/// Devices of one trace that have names.
+/// Maximum number of named devices of one trace.
 pub const DEVICES_MAX: usize = 4096;
 
 // Devices are numbered with 16 bits.
 const _: () = assert!(DEVICES_MAX <= u16::MAX as usize);
 
-/// Refused lines whose text is kept.
+/// Maximum number of refused entries whose description is kept.
 pub const DEFECTS_KEPT_MAX: usize = 10;
 
-/// Refused lines without any record before them, after which the file is of another format.
+/// If this many entries are refused before the first record, the file is of another format.
 pub const HOPELESS_DEFECTS: u64 = 1000;
 
-/// Rows from which the units of a CSV file are told.
+/// Rows from which the units of a CSV file are determined.
 pub const SAMPLE_ROWS_MAX: usize = 4096;
 
-/// Bytes of a field that an error shows.
+/// Maximum bytes of a field that an error shows.
 pub const SHOWN_BYTES_MAX: usize = 60;
 
-/// Files per processor of one binary trace.
+/// Maximum number of files (one per processor) of one binary trace.
 pub const PROCESSORS_MAX: usize = 1024;
 
-/// Bytes read at a time from each of the files of one trace.
+/// Bytes read at a time from each file of a binary trace.
 pub const PART_BUFFER_BYTES: usize = 16 << 10;
 
-// All processors' buffers and heads together.
+// The buffers and heads of all processors fit in 32 MiB.
 const _: () = assert!(PROCESSORS_MAX * (PART_BUFFER_BYTES + PART_HEAD_BYTES) <= 32 << 20);
 
 /// Bytes read from or written to a file at a time.
 pub const BUFFER_BYTES: usize = 64 << 10;
 
-/// Records that wait to be put in order, where a writer asks for it.
+/// Records that are held to be sorted, where a writer asks for it.
 pub const REORDERED_MAX: usize = 1 << 16;
 
-/// Distinct names of tables and columns that are kept once.
+/// Maximum number of distinct names of tables and columns that records share.
 pub const NAMES_KEPT_MAX: usize = 4096;

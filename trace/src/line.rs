@@ -1,9 +1,9 @@
-//! Where does a line of a text end, and can it be a line at all?
+//! Reads the lines of a text, and refuses what cannot be a line.
 //!
 //! Invariants
-//! - A line longer than the limit is passed over without being kept.
+//! - A line longer than the limit is skipped without being kept in memory.
 //! - Lines end with a line feed, which a carriage return may precede; a byte-order mark before the
-//!   first one is no part of it.
+//!   first line is skipped.
 
 use std::{
     borrow::Cow,
@@ -38,7 +38,7 @@ impl<R: Read> LineReader<R> {
         self.position_bytes
     }
 
-    /// The next line, or why it is none; `None` at the end.
+    /// The next line, or the reason why it is refused; `None` at the end.
     pub(crate) fn next(&mut self) -> io::Result<Option<Result<Cow<'_, str>, String>>> {
         self.line.clear();
         let length_bytes = self.read_line()?;
@@ -63,7 +63,7 @@ impl<R: Read> LineReader<R> {
         Ok(Some(Ok(String::from_utf8_lossy(line))))
     }
 
-    /// Reads to the end of a line and says how long it is. Keeps at most one byte more than the
+    /// Reads to the end of a line and returns its length. Keeps at most one byte more than the
     /// limit.
     fn read_line(&mut self) -> io::Result<u64> {
         let mut length_bytes = 0;

@@ -1,8 +1,8 @@
-//! How are records that come a little late put in order?
+//! Sorts records that arrive slightly out of order.
 //!
 //! Invariants
-//! - At most so many records are held; the earliest goes on when one more comes.
-//! - Records of the same time keep the order in which they came.
+//! - At most a fixed number of records is held; when one more arrives, the earliest is released.
+//! - Records of the same time keep the order in which they arrived.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -11,7 +11,7 @@ use std::{
 
 use crate::Record;
 
-/// Records on their way to where they must be in order.
+/// A buffer that sorts records.
 #[derive(Debug)]
 pub struct Reorder {
     held: BinaryHeap<Reverse<Held>>,
@@ -58,14 +58,14 @@ impl Reorder {
         Self { held: BinaryHeap::new(), held_max, number: 0 }
     }
 
-    /// Takes a record; gives the earliest if there are too many now.
+    /// Adds a record; returns the earliest one if too many are held now.
     pub fn push(&mut self, record: Record) -> Option<Record> {
         self.held.push(Reverse(Held { record, number: self.number }));
         self.number += 1;
         if self.held.len() > self.held_max { self.pop() } else { None }
     }
 
-    /// Gives the earliest.
+    /// Removes and returns the earliest record.
     pub fn pop(&mut self) -> Option<Record> {
         self.held.pop().map(|Reverse(held)| held.record)
     }

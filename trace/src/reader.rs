@@ -1,8 +1,8 @@
-//! How does a file become records, whatever its format?
+//! Reads a trace of any format as an iterator of records.
 //!
 //! Invariants
 //! - A trace without any record is an error, never an empty success.
-//! - After an error nothing more comes.
+//! - After an error the iterator ends.
 
 use std::{
     io::Read,
@@ -23,25 +23,25 @@ use crate::{
     source::{LineParser, Lines},
 };
 
-/// How a trace is to be read.
+/// Options for reading a trace.
 #[derive(Clone, Debug, Default)]
 pub struct ReadOptions {
-    /// Its format; told from its beginning if none is named.
+    /// Its format; recognized from its beginning if absent.
     pub format: Option<Format>,
-    /// Which columns of a CSV file mean what; for [`Format::Generic`], which it implies.
+    /// The meaning of the columns of a CSV file; implies [`Format::Generic`].
     pub columns: Option<ColumnNames>,
-    /// What to do with an entry that is no record.
+    /// What to do with an entry that is not a record.
     pub on_defect: OnDefect,
-    /// The unit of times, where the format does not fix it or the file does not keep to it.
+    /// The unit of times, where the format does not define it or the file deviates from it.
     pub time_unit: Option<TimeUnit>,
-    /// The unit of offsets and lengths, where the format does not fix it.
+    /// The unit of offsets and lengths, where the format does not define it.
     pub offset_unit: Option<OffsetUnit>,
 }
 
-/// What happens to an entry that is no record.
+/// What happens to an entry that is not a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDefect {
-    /// It is counted and passed over.
+    /// It is counted and skipped.
     #[default]
     Skip,
     /// Reading ends there with an error.
@@ -63,11 +63,11 @@ pub struct TraceReader {
 }
 
 impl TraceReader {
-    /// Opens a trace. Of blktrace's files per processor, naming one (`sda.blktrace.0`) or what they
-    /// begin with (`sda`) opens all.
+    /// Opens a trace. For blktrace, naming the file of one processor (`sda.blktrace.0`) or the
+    /// common prefix (`sda`) opens the files of all processors.
     ///
     /// # Errors
-    /// When there is no such file, or it cannot be a trace of the format.
+    /// When the file cannot be opened, or it cannot be a trace of the format.
     pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, TraceError> {
         let progress = Arc::<Progress>::default();
         let files = blktrace::files_of(path)?;
@@ -85,7 +85,7 @@ impl TraceReader {
         Self::of_inputs(path, inputs, progress, options)
     }
 
-    /// Reads a trace from something that is not a file; `name` stands in errors.
+    /// Reads a trace from a source other than a file; errors contain `name`.
     ///
     /// # Errors
     /// When it cannot be a trace of the format.
@@ -124,43 +124,43 @@ impl TraceReader {
         })
     }
 
-    /// The format that is read.
+    /// The format of the trace.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// What the numbers of the trace count, and how that was told.
+    /// The units of the trace, and how they were determined.
     #[must_use]
     pub fn units(&self) -> &DetectedUnits {
         self.source.units()
     }
 
-    /// The devices that the trace calls by names, as far as it has been read.
+    /// The devices that the trace identifies by name, as far as it has been read.
     #[must_use]
     pub fn devices(&self) -> &[NamedDevice] {
         self.source.devices()
     }
 
-    /// What was refused so far.
+    /// The entries refused so far.
     #[must_use]
     pub fn defects(&self) -> &Defects {
         &self.defects
     }
 
-    /// Records given so far.
+    /// The number of records returned so far.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Records so far that are earlier than one before them.
+    /// The number of records so far that are earlier than a previous one.
     #[must_use]
     pub fn out_of_order(&self) -> u64 {
         self.out_of_order
     }
 
-    /// Bytes read so far, and bytes of all files of the trace (0 where that is not known).
+    /// Bytes read so far, and bytes of all files of the trace (0 if unknown).
     #[must_use]
     pub fn progress_bytes(&self) -> (u64, u64) {
         (self.progress.read_bytes(), self.progress.total_bytes())
@@ -227,7 +227,7 @@ impl Iterator for TraceReader {
     }
 }
 
-/// The source of a format. There is at least one input, and only blktrace has more.
+/// The source of a format. There is at least one input; only blktrace has more.
 fn source(
     path: &Path,
     format: Format,

@@ -1,47 +1,47 @@
-//! What is one IO?
+//! One IO of a trace.
 //!
 //! Invariants
-//! - A record that passed [`Record::verify`] ends within what a device can have, and only a flush
-//!   is empty.
+//! - A record that passed [`Record::verify`] ends within the largest possible device, and only a
+//!   flush has a length of 0.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::limits::{LENGTH_BYTES_MAX, OFFSET_BYTES_MAX, TRACE_SECONDS_MAX};
 
-/// One IO as it was asked for.
+/// One IO as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// When, since the trace began.
+    /// The time since the trace began.
     pub at: Duration,
     /// The storage node that has the device; 0 in traces of one machine.
     pub node: u16,
-    /// The device: its position in the node's configuration, or in the order in which a foreign
-    /// trace names devices.
+    /// The device: its position in the node's configuration, or in a foreign trace its position in
+    /// the order in which devices appear.
     pub device: u16,
-    /// Where on the device.
+    /// The offset on the device.
     pub offset_bytes: u64,
-    /// How much; 0 only for a flush.
+    /// The length; 0 only for a flush.
     pub length_bytes: u64,
-    /// What.
+    /// The operation.
     pub operation: Operation,
-    /// The table whose page it is.
+    /// The table of the page, if known.
     pub table: Option<Arc<str>>,
-    /// The column whose page it is.
+    /// The column of the page, if known.
     pub column: Option<Arc<str>>,
-    /// The thread or process that asked, where the format says so.
+    /// The thread or process that requested the IO, where the format states it.
     pub thread: Option<u32>,
 }
 
-/// What an IO does.
+/// The operation of an IO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// Bytes are read.
     Read,
     /// Bytes are written.
     Write,
-    /// What was written becomes durable.
+    /// Earlier writes become durable.
     Flush,
-    /// Bytes are given back to the device.
+    /// The device may forget the bytes.
     Discard,
 }
 
@@ -49,7 +49,7 @@ impl Operation {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Flush, Self::Discard];
 
-    /// As our CSV writes it.
+    /// Its name in our CSV.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Operation {
         }
     }
 
-    /// The operation that a word of any of the formats means: `read`, `W`, `trim`, `datasync`,
+    /// Parses the name of an operation in any of the formats: `read`, `W`, `trim`, `datasync`,
     /// `RA`, `0` ...
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
@@ -86,11 +86,11 @@ impl fmt::Display for Operation {
 }
 
 impl Record {
-    /// Whether this can be an IO of a device.
+    /// Checks whether this can be an IO of a device.
     ///
     /// # Errors
-    /// With the reason, when it is empty without being a flush, absurdly long, ends where no device
-    /// does, or years late.
+    /// The reason, when the length is 0 without the IO being a flush, or when length, end or time
+    /// exceed their limits.
     pub fn verify(&self) -> Result<(), String> {
         let Self { at, offset_bytes, length_bytes, operation, .. } = self;
         if at.as_secs() > TRACE_SECONDS_MAX {

@@ -1,7 +1,7 @@
-//! What does a format have to do to be read?
+//! The interface that every format implements for reading.
 //!
-//! A text format parses lines ([`LineParser`]) and leaves files to [`Lines`]; a binary one is a
-//! [`Source`] itself.
+//! A text format parses lines ([`LineParser`]), and [`Lines`] makes a [`Source`] of it; a binary
+//! format implements [`Source`] itself.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -11,31 +11,31 @@ use crate::{
     line::LineReader,
 };
 
-/// Where records come from: each format has one.
+/// A source of records; each format has one.
 pub trait Source: Send {
-    /// The next record, or why what stands there is none; `None` at the end, and after an error
-    /// that ends it.
+    /// The next record, or the reason why the next entry is not one; `None` at the end and after an
+    /// error that ends the trace.
     fn next(&mut self) -> Option<Result<Record, Fault>>;
 
-    /// What the numbers of the trace count.
+    /// The units of the trace.
     fn units(&self) -> &DetectedUnits;
 
-    /// The devices that have names, as far as they have been seen.
+    /// The devices that the trace identifies by name, as far as they have been read.
     fn devices(&self) -> &[NamedDevice];
 }
 
-/// Why the next entry is no record.
+/// Why the next entry is not a record.
 #[derive(Debug)]
 pub enum Fault {
-    /// The entry can be passed over.
+    /// The entry can be skipped.
     Defect(Defect),
-    /// Nothing behind it can be read.
+    /// Nothing after it can be read.
     End(TraceError),
 }
 
 /// A format whose records are lines.
 pub(crate) trait LineParser: Send {
-    /// The line's record; none if the line says something else.
+    /// Parses a line; `None` if it holds no record but is valid.
     ///
     /// # Errors
     /// What was found and what was expected.
@@ -48,7 +48,7 @@ pub(crate) trait LineParser: Send {
     fn devices(&self) -> &[NamedDevice];
 }
 
-/// The records of a text.
+/// The source of a text format.
 pub(crate) struct Lines<P> {
     path: Arc<PathBuf>,
     reader: LineReader<InputReader>,

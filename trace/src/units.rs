@@ -1,10 +1,10 @@
-//! What does a number in a trace count?
+//! The units of times, offsets and lengths in traces.
 
 use std::{fmt, str::FromStr};
 
 use crate::{TraceError, decimal::Decimal};
 
-/// What one step of a time is.
+/// The unit of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeUnit {
     /// A nanosecond.
@@ -36,7 +36,7 @@ impl TimeUnit {
         }
     }
 
-    /// As options name it.
+    /// Its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl TimeUnit {
         }
     }
 
-    /// So many of them in nanoseconds, cut to whole ones.
+    /// A time of this unit in whole nanoseconds, rounded down.
     pub(crate) fn to_nanoseconds(self, time: Decimal) -> u128 {
         time.scaled(self.nanoseconds())
     }
@@ -78,7 +78,7 @@ impl FromStr for TimeUnit {
     }
 }
 
-/// What one step of an offset or a length is.
+/// The unit of an offset or a length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OffsetUnit {
     /// A byte.
@@ -97,7 +97,7 @@ impl OffsetUnit {
         }
     }
 
-    /// As options name it.
+    /// Its name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -130,20 +130,20 @@ impl FromStr for OffsetUnit {
     }
 }
 
-/// What the numbers of a trace count, and how that was told.
+/// The units of a trace, and how they were determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedUnits {
-    /// Times.
+    /// The unit of times.
     pub time: TimeUnit,
-    /// How the unit of times was told.
+    /// How the unit of times was determined.
     pub time_why: String,
-    /// Offsets.
+    /// The unit of offsets.
     pub offset: OffsetUnit,
-    /// Lengths.
+    /// The unit of lengths.
     pub length: OffsetUnit,
-    /// How the units of offsets and lengths were told.
+    /// How the units of offsets and lengths were determined.
     pub offset_why: String,
-    /// What else a reader should know: which events count as IOs, what was left out.
+    /// Further notes for the user: which events count as IOs, what is left out.
     pub notes: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
-//! How do records become a file?
+//! Writes records to a file.
 //!
 //! Invariants
-//! - A file that could not be written to its end holds whole lines, and the error says how many
-//!   records that is. Nothing is written to it afterwards.
+//! - When writing fails, the file holds complete lines, and the error says how many records it
+//!   holds. Nothing is written to it afterwards.
 
 use std::{
     fs::File,
@@ -17,10 +17,10 @@ use crate::{Record, TraceError, WriteFormat, csv, fio::Iolog, limits::BUFFER_BYT
 pub struct TraceWriter {
     path: PathBuf,
     file: File,
-    format: Lines,
-    /// Whole lines that are not in the file yet.
+    format: LineFormat,
+    /// Complete lines that are not in the file yet.
     buffer: Vec<u8>,
-    /// Where in the buffer each of its records ends.
+    /// The end of each record in the buffer.
     ends: Vec<usize>,
     written_bytes: u64,
     records: u64,
@@ -29,16 +29,16 @@ pub struct TraceWriter {
 }
 
 #[derive(Debug)]
-enum Lines {
+enum LineFormat {
     Csv,
     Fio(Iolog),
 }
 
 impl TraceWriter {
-    /// Makes the file, or empties it.
+    /// Creates the file, or truncates an existing one.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the file cannot be created.
     pub fn create(path: &Path, format: WriteFormat) -> Result<Self, TraceError> {
         let file = File::create(path);
         let file = file.map_err(|error| TraceError::Open { path: path.to_owned(), error })?;
@@ -46,11 +46,11 @@ impl TraceWriter {
         let format = match format {
             WriteFormat::Csv => {
                 buffer.extend_from_slice(csv::HEADER.as_bytes());
-                Lines::Csv
+                LineFormat::Csv
             }
             WriteFormat::Fio => {
                 Iolog::begin(&mut buffer);
-                Lines::Fio(Iolog::default())
+                LineFormat::Fio(Iolog::default())
             }
         };
         let path = path.to_owned();
@@ -71,11 +71,11 @@ impl TraceWriter {
     /// Adds a record.
     ///
     /// # Errors
-    /// When the file cannot be written any further, or the format has no form for the record.
+    /// When the file cannot be written, or the format cannot represent the record.
     pub fn write(&mut self, record: &Record) -> Result<(), TraceError> {
         match &mut self.format {
-            Lines::Csv => csv::append(record, &mut self.buffer),
-            Lines::Fio(iolog) => iolog
+            LineFormat::Csv => csv::append(record, &mut self.buffer),
+            LineFormat::Fio(iolog) => iolog
                 .append(record, &mut self.buffer)
                 .map_err(|reason| TraceError::NotWritable { path: self.path.clone(), reason })?,
         }
@@ -84,12 +84,12 @@ impl TraceWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left, and says how many records the file holds.
+    /// Writes the remaining buffer, and returns the number of records in the file.
     ///
     /// # Errors
-    /// When the file cannot be written any further.
+    /// When the file cannot be written.
     pub fn finish(mut self) -> Result<u64, TraceError> {
-        if let Lines::Fio(iolog) = &self.format {
+        if let LineFormat::Fio(iolog) = &self.format {
             iolog.end(&mut self.buffer);
         }
         self.flush()?;
@@ -111,8 +111,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Leaves in the file the records that are whole after `written` bytes of the buffer. What
-    /// cannot be cut (a pipe) stays as it is.
+    /// Truncates the file to its complete records after `written` bytes of the buffer were written.
+    /// A file that cannot be truncated (a pipe) stays as it is.
     fn cut(&mut self, written: usize, error: io::Error) -> TraceError {
         let whole = self.ends.partition_point(|&end| end <= written);
         let kept = whole.checked_sub(1).map_or(0, |last| self.ends[last]);
@@ -134,7 +134,7 @@ impl TraceWriter {
     }
 }
 
-/// Writes as much as can be written, and says how much that was.
+/// Writes until the end or an error, and returns the number of bytes written.
 fn write_out(file: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -175,7 +175,7 @@ mod tests {
                 };
                 writer.write(&record).unwrap();
             }
-            // The disk takes a byte less than four records.
+            // The disk accepts one byte less than four records.
             let taken = writer.ends[3] - 1;
             fs::write(&path, &writer.buffer[..taken]).unwrap();
             let error = writer.cut(taken, io::Error::other("full")).to_string();
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Takes some bytes at a time, and so many in all.
+    /// A file that accepts a few bytes at a time, and `room` bytes in total.
     struct Small {
         room: usize,
     }

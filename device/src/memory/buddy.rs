@@ -1,9 +1,9 @@
-//! Which pages of a slab are free?
+//! A buddy allocator for the pages of a slab.
 //!
-//! A buddy allocator over page numbers, without any allocation after `new`. A range of `n` pages is
-//! cut from the smallest free power-of-two block that holds it and the rest of the block stays
-//! free, so sizes are page-granular and a block of up to `2^order_max` pages never crosses a
-//! multiple of that.
+//! It works on page numbers and allocates no memory after `new`. A range of `n` pages is cut from
+//! the smallest free power-of-two block that holds it, and the remainder of the block stays free.
+//! So ranges have page granularity, and a range of up to `2^order_max` pages never crosses a
+//! multiple of `2^order_max`.
 //!
 //! Invariants
 //! - Bit `i` of `free[k]` is set iff pages `[i << k, (i + 1) << k)` are free as one block of order
@@ -23,7 +23,7 @@ pub(super) struct Buddy {
 struct FreeBlocks {
     bits: Vec<u64>,
     count: u32,
-    /// No bit is set in a word before this one.
+    /// All words before this one are 0.
     first_word: usize,
 }
 
@@ -37,7 +37,7 @@ impl FreeBlocks {
         self.first_word = self.first_word.min(word);
     }
 
-    /// Takes the block out if it is free.
+    /// Removes the block if it is free, and returns whether it was.
     fn remove(&mut self, block: u32) -> bool {
         let word = (block / 64) as usize;
         let mask = 1 << (block % 64);
@@ -47,7 +47,7 @@ impl FreeBlocks {
         true
     }
 
-    /// Takes the lowest free block out, which keeps high blocks whole for large requests.
+    /// Removes and returns the lowest free block, which keeps high blocks whole for large requests.
     fn pop(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;
@@ -55,14 +55,14 @@ impl FreeBlocks {
         while self.bits[self.first_word] == 0 {
             self.first_word += 1;
         }
-        let word = u32::try_from(self.first_word).ok()?;
+        let word = u32::try_from(self.first_word).expect("a word: blocks are numbered by u32");
         let block = word * 64 + self.bits[self.first_word].trailing_zeros();
         self.remove(block).then_some(block)
     }
 }
 
 impl Buddy {
-    /// All of `pages` free; `pages` must be a multiple of `2^order_max`.
+    /// An allocator with `pages` free pages; `pages` must be a multiple of `2^order_max`.
     pub(super) fn new(pages: u32, order_max: u32) -> Self {
         assert!(
             pages.is_multiple_of(1 << order_max),
@@ -91,12 +91,12 @@ impl Buddy {
         let (order, block) = (wanted_order..self.free.len()).find_map(|k| Some((k, self.free[k].pop()?)))?;
         let first = block << order;
         self.free_pages -= 1 << order;
-        // What the block has beyond the request goes straight back.
+        // The pages of the block beyond the request are free again.
         self.give_back(first + pages, (1 << order) - pages);
         Some(first)
     }
 
-    /// Gives back `pages` pages that [`Buddy::take`] returned (any part of such a range is fine).
+    /// Frees `pages` pages that [`Buddy::take`] returned (any part of such a range).
     pub(super) fn give_back(&mut self, first: u32, pages: u32) {
         let (mut at, end) = (first, first + pages);
         while at < end {
@@ -156,7 +156,8 @@ mod tests {
         for (first, taken) in held.drain(..) {
             buddy.give_back(first, taken);
         }
-        // Merged back to whole top blocks: the largest size can be taken as often as at the start.
+        // The pages have merged to whole blocks of the top order: the largest size can be taken as
+        // often as at the start.
         for _ in 0..pages >> order_max {
             assert!(buddy.take(1 << order_max).is_some());
         }

@@ -1,7 +1,8 @@
-//! How does a device transfer to memory that another crate mapped?
+//! Memory that another crate has mapped, as source or target of transfers.
 //!
-//! For example a fabric region: a peer may read or write it at any time, so there are never slices
-//! over it here; the kernel copies into it, and the simulator stores single bytes atomically.
+//! An example is a fabric region: a peer may read or write it at any time, so this crate never
+//! makes slices over it. The kernel copies into it, and the simulator stores single bytes
+//! atomically.
 #![expect(unsafe_code, reason = "carries a raw pointer whose owner promises that it stays mapped")]
 
 use std::any::Any;
@@ -24,8 +25,8 @@ unsafe impl Send for ExternalMemory {}
 unsafe impl Sync for ExternalMemory {}
 
 impl ExternalMemory {
-    /// Names shared bytes as a source or target of IO: the safe way in, because atomic bytes are
-    /// writable and may be changed by anybody at any time.
+    /// Uses shared bytes as source or target of IO. This constructor is safe, because any thread or
+    /// process may change atomic bytes at any time.
     #[must_use]
     pub fn of_bytes<T: AsRef<[AtomicU8]> + Send + Sync + 'static>(owner: Arc<T>) -> Self {
         // The slice borrows `*owner`, which stays borrowable (and so the slice valid) as long as
@@ -35,7 +36,7 @@ impl ExternalMemory {
         Self { start, len_bytes, keep_alive: owner }
     }
 
-    /// Names `[start, start + len_bytes)` as a source or target of IO.
+    /// Uses `[start, start + len_bytes)` as source or target of IO.
     ///
     /// # Safety
     /// - The range is one mapping (or allocation), readable and writable, for as long as

@@ -1,12 +1,14 @@
-//! Whose memory do transfers use?
+//! Memory for transfers: pool buffers, and external memory that another crate has mapped.
 //!
-//! Pool buffers are private memory with ordinary slices; external memory may be changed by others
-//! at any time and has no slices.
+//! Pool buffers are private memory with ordinary slices. External memory may be changed by others
+//! at any time, so it has no slices.
 
 mod buddy;
+mod error;
 mod external;
 mod pool;
 mod slab;
 
+pub use error::{PoolError, TakeError};
 pub use external::ExternalMemory;
 pub use pool::{Buffer, BufferPool};

@@ -1,8 +1,8 @@
-//! Who owns which part of the buffer memory?
+//! The buffer pool: one slab of memory, divided into buffers that each have one owner.
 //!
-//! A [`BufferPool`] is one slab, taken at start and cut into [`Buffer`]s of any 4 KiB-granular
-//! length; a buffer returns itself when dropped, from whichever thread. Taking and returning never
-//! allocate.
+//! A [`BufferPool`] is one slab, allocated at start and divided into [`Buffer`]s whose lengths are
+//! multiples of 4 KiB. A buffer returns to its pool when it is dropped, from any thread. Taking and
+//! returning buffers never allocates.
 //!
 //! Invariants
 //! - Every slab byte is either free in the allocator or owned by exactly one `Buffer`.
@@ -16,8 +16,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buddy::Buddy;
+use super::error::{PoolError, TakeError};
 use super::slab::Slab;
-use crate::error::{PoolError, TakeError};
 use crate::limits::{BUFFER_BYTES_MAX, IO_ALIGN_BYTES, POOL_BYTES_MAX};
 
 /// Fixed memory for IO, shared by the threads of a process. Cloning shares the same memory.
@@ -34,14 +34,14 @@ struct Shared {
 
 impl Shared {
     fn with_free<T>(&self, act: impl FnOnce(&mut Buddy) -> T) -> T {
-        // A panic inside the allocator is a broken invariant that has been reported already;
-        // returning buffers during that unwinding must not abort.
+        // A panic inside the allocator is a broken invariant that was already reported; returning
+        // buffers during its unwinding must not abort the process.
         act(&mut self.free.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl BufferPool {
-    /// Takes `total_bytes` of memory for buffers of 4 KiB to `largest_bytes`.
+    /// Allocates `total_bytes` of memory for buffers of 4 KiB to `largest_bytes`.
     ///
     /// # Errors
     /// [`PoolError::BadSizes`] unless `largest_bytes` is a power of two within the limits and

@@ -1,10 +1,10 @@
-//! Where does the memory of a pool come from, and who may look at it?
+//! The memory of a pool: one anonymous private mapping, allocated and populated at start.
 //!
-//! One anonymous private mapping, taken and touched at start. Invariants
+//! Invariants
 //! - The mapping lives as long as the `Slab`; its bytes are always initialised (the kernel gives
 //!   zeroes).
-//! - `Slab` itself never makes references; [`Slab::bytes`] and [`Slab::bytes_mut`] leave exclusion
-//!   to the caller.
+//! - `Slab` makes references only in [`Slab::bytes`] and [`Slab::bytes_mut`], whose callers
+//!   guarantee exclusion.
 #![expect(unsafe_code, reason = "maps anonymous memory and makes slices over it")]
 
 use std::ptr::NonNull;
@@ -27,8 +27,8 @@ unsafe impl Send for Slab {}
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    /// Maps `len_bytes` (a positive multiple of the page size) and touches every page, so that
-    /// memory is taken now and not in the middle of a request.
+    /// Maps `len_bytes` (a positive multiple of the page size) and populates every page, so that
+    /// memory is allocated now and not during a request.
     pub(crate) fn map(len_bytes: usize) -> Result<Self, Errno> {
         // SAFETY: a null hint lets the kernel choose an unused range, so no existing mapping is
         // replaced.
@@ -42,13 +42,12 @@ impl Slab {
         };
         let start = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
         let slab = Self { start, len_bytes };
-        // Huge pages only make pinning and TLB misses cheaper; a kernel without them serves as
-        // well. SAFETY: the range is exactly the mapping made above, and this advice does not
-        // change its contents.
+        // Huge pages only make pinning and TLB misses cheaper, so a failure is ignored. SAFETY: the
+        // range is exactly the mapping made above, and this advice does not change its contents.
         let _without_huge_pages = unsafe { madvise(mapped, len_bytes, Advice::LinuxHugepage) };
         // SAFETY: as above; populating only makes pages present.
         match unsafe { madvise(mapped, len_bytes, Advice::LinuxPopulateWrite) } {
-            // Kernels before 5.14 do not know the advice; pages then come on first touch.
+            // Kernels before 5.14 do not know the advice; pages are then populated on first access.
             Ok(()) | Err(Errno::INVAL) => Ok(slab),
             Err(errno) => Err(errno),
         }

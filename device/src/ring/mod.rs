@@ -1,9 +1,9 @@
-//! How does one thread keep many transfers in flight?
+//! [`DeviceIo`](crate::DeviceIo) over io_uring: one thread keeps many transfers in flight.
 //!
-//! `queue` is the interface, `uring` the part that talks to the kernel and owns memory in flight,
-//! `watches` the table of foreign descriptors, `locked` the limit of locked memory.
+//! `queue` is the interface, `uring` talks to the kernel and owns the memory in flight, `watches`
+//! is the table of watched descriptors, `memlock` raises the limit of locked memory.
 
-mod locked;
+mod memlock;
 mod queue;
 mod uring;
 mod watches;

@@ -1,12 +1,12 @@
-//! How does one thread read, write and wait?
+//! The interface of the ring: submitting, waiting, and delivering completions.
 //!
-//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues, unless
-//! [`HandOver`] says otherwise; [`DeviceIo::reap`] hands everything to the kernel and waits in one
-//! system call, for devices and watched descriptors alike.
+//! A [`Ring`] belongs to one thread (`!Send`, `&mut self`). Submitting only queues a request,
+//! unless [`HandOver`] says otherwise. [`DeviceIo::reap`] hands all queued requests to the kernel
+//! and waits, in one system call, for devices and watched descriptors alike.
 //!
 //! Invariants
-//! - `in_flight` = transfers the kernel has + completions not yet delivered <= `depth`.
-//! - A transfer that was short or transiently refused is resumed here; the caller sees one
+//! - `in_flight` = transfers in the kernel + completions not yet delivered <= `depth`.
+//! - The ring resumes a transfer that was short or transiently refused; the caller sees one
 //!   completion.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::locked;
+use super::memlock;
 use super::uring::{Block, Event, Uring};
 use super::watches::{Report, Watches, events_of};
 use crate::check::{self, Extent, Geometry};
@@ -30,51 +30,52 @@ use crate::memory::BufferPool;
 use crate::request::{
     Completion, DeviceIndex, Fsync, IoMemory, Read, Repeat, Token, Wait, Watch, WatchId, Write,
 };
-use crate::settle::{Step, settle};
+use crate::settle::{NextAction, settle};
 use crate::transfer::Transfer;
 
-/// What a ring is made of.
+/// The configuration of a ring.
 #[derive(Debug, Clone, Default)]
 pub struct RingConfig {
-    /// Most requests in flight, 1 to [`RING_DEPTH_MAX`].
+    /// Maximum number of requests in flight, 1 to [`RING_DEPTH_MAX`].
     pub depth: u32,
-    /// Devices, addressed by their place in this list.
+    /// Devices, addressed by their index in this list.
     pub devices: Vec<Arc<Device>>,
     /// A pool whose memory is registered with the kernel, which makes transfers cheaper. Buffers of
-    /// other pools work too.
+    /// other pools can be used, too.
     pub buffers: Option<BufferPool>,
-    /// When the kernel hears of a transfer.
+    /// When a transfer is handed to the kernel.
     pub hand_over: HandOver,
 }
 
-/// When does the kernel hear of a transfer?
+/// When a transfer is handed to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HandOver {
-    /// With others, at the next flush or reap: one system call for all, and those that lie next to
-    /// each other become one on the way to the device. For batches.
+    /// Together with others, at the next flush or reap: one system call for all, and the kernel
+    /// merges adjacent transfers. For batches.
     #[default]
     Together,
-    /// When it is submitted: the device begins while the next one is made, and does not run dry
-    /// where it ends its transfers in batches. For streams of requests that come from elsewhere.
+    /// When it is submitted: the device begins while the next request is prepared, and does not
+    /// become idle when it completes its transfers in batches. For streams of requests that arrive
+    /// from outside.
     EachAtOnce,
 }
 
 /// Whether the pool's memory could be registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferRegistration {
-    /// No pool was given.
+    /// The configuration has no pool.
     NotAsked,
     /// The whole slab is registered.
     Registered {
         /// Bytes of the slab.
         bytes: usize,
     },
-    /// The kernel refused, mostly because of RLIMIT_MEMLOCK: transfers work, with a little more CPU
-    /// for each.
+    /// The kernel refused, usually because of RLIMIT_MEMLOCK: transfers work, but each takes a
+    /// little more CPU time.
     Refused {
         /// Bytes of the slab.
         needed_bytes: usize,
-        /// The limit of locked memory (RLIMIT_MEMLOCK); `None` is unlimited.
+        /// The limit of locked memory (RLIMIT_MEMLOCK); `None` means unlimited.
         limit_bytes: Option<u64>,
         /// The kernel's answer.
         source: Errno,
@@ -84,17 +85,17 @@ pub enum BufferRegistration {
 /// How a ring was set up, for logs and status pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingReport {
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub depth: u32,
     /// Whether devices are registered with the kernel.
     pub files_registered: bool,
-    /// Whether buffers are.
+    /// Whether buffers are registered with the kernel.
     pub buffers: BufferRegistration,
 }
 
 /// An io_uring of one thread, with its devices.
 ///
-/// Dropping it waits for the transfers in flight. It cannot leave its thread:
+/// Dropping it waits for the transfers in flight. It cannot be sent to another thread:
 ///
 /// ```compile_fail,E0277
 /// fn must_be_send<T: Send>() {}
@@ -105,9 +106,9 @@ pub struct Ring {
     uring: Uring,
     devices: Vec<Arc<Device>>,
     watches: Watches,
-    /// Ended, not yet delivered.
+    /// Completions that are not yet delivered.
     settled: VecDeque<Completion>,
-    /// Undelivered completions that are not of watches.
+    /// How many of `settled` are completions of transfers, not events of watches.
     settled_transfers: u32,
     events: Vec<Event>,
     report: RingReport,
@@ -116,7 +117,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Makes a ring for the calling thread.
+    /// Creates a ring for the calling thread.
     ///
     /// # Errors
     /// [`RingError`]: a depth or a number of devices outside the limits, or the kernel refuses
@@ -147,7 +148,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Adds a device and returns the index that requests name it by.
+    /// Adds a device and returns its index for requests.
     ///
     /// # Errors
     /// [`RingError::TooManyDevices`], or [`RingError::Refused`] if the kernel does not register it.
@@ -179,14 +180,14 @@ impl Ring {
         let fd = self.devices[usize::from(transfer.device.0)].as_fd().as_raw_fd();
         self.uring.begin(transfer, fd)?;
         if self.hand_over == HandOver::EachAtOnce {
-            // It is accepted already. If the kernel takes nothing for a reason that lasts, the next
-            // to wait is told.
+            // The transfer is accepted already. If the kernel accepts nothing for a lasting reason,
+            // the next wait reports it.
             let _handed_over = self.uring.enter(Block::Never);
         }
         Ok(())
     }
 
-    /// Checks and starts a read or write, or gives the memory back.
+    /// Checks and starts a read or write, or returns the memory.
     fn start(
         &mut self,
         operation: Operation,
@@ -224,9 +225,9 @@ impl Ring {
         let device = &self.devices[usize::from(transfer.device.0)];
         let name = || device.path().display().to_string();
         let outcome = match settle(&transfer, result, device.alignment().offset_bytes, &name) {
-            Step::Done => Ok(()),
-            Step::Fault(fault) => Err(fault),
-            Step::Again { done_bytes, retries } => {
+            NextAction::Done => Ok(()),
+            NextAction::Fault(fault) => Err(fault),
+            NextAction::Again { done_bytes, retries } => {
                 transfer.done_bytes = done_bytes;
                 transfer.retries = retries;
                 match self.begin(transfer) {
@@ -276,7 +277,7 @@ impl Ring {
         delivered
     }
 
-    /// How long the next system call may block, or `None` if there is nothing (more) to wait for.
+    /// How long the next system call may block, or `None` if there is nothing to wait for.
     fn block_for(&self, wait: Wait) -> Option<Block> {
         let nothing_outstanding = self.uring.busy() == 0 && self.watches.armed() == 0;
         match wait {
@@ -284,7 +285,7 @@ impl Ring {
             Wait::ForOne if nothing_outstanding => None,
             Wait::ForOne => Some(Block::UntilOne),
             // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop
-            // never spins.
+            // does not spin.
             Wait::Until(instant) => match instant.saturating_duration_since(Instant::now()) {
                 left if left.is_zero() => None,
                 left => Some(Block::AtMost(left)),
@@ -330,7 +331,7 @@ impl DeviceIo for Ring {
         let enter = |source| SubmitError::Enter { source };
         let again = match repeat {
             Repeat::Once => None,
-            // Our own descriptor, to arm the watch again if the kernel drops it.
+            // A duplicate of the descriptor, to arm the watch again if the kernel drops it.
             Repeat::EveryChange => Some(rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(enter)?),
         };
         let full = SubmitError::WatchesFull { watches_max: WATCHES_PER_RING_MAX };
@@ -357,7 +358,8 @@ impl DeviceIo for Ring {
 
     fn reap(&mut self, wait: Wait, on_completion: &mut dyn FnMut(Completion)) -> Result<usize, ReapError> {
         let enter = |source| ReapError { source };
-        // What has ended already is never slept on, and new requests are handed over in any case.
+        // If something has ended already, this does not sleep; new requests are handed over in any
+        // case.
         self.collect();
         if !self.settled.is_empty() {
             self.uring.enter(Block::Never).map_err(enter)?;
@@ -391,15 +393,16 @@ impl DeviceIo for Ring {
     }
 }
 
-/// Registers the pool, raising the limit of locked memory once if that is what is missing.
+/// Registers the pool; if that fails for lack of lockable memory, raises the limit and tries once
+/// more.
 fn register(uring: &mut Uring, pool: &BufferPool) -> BufferRegistration {
     let bytes = pool.total_bytes();
     let mut registered = uring.register_pool(pool);
-    if registered == Err(Errno::NOMEM) && locked::raise_limit() {
+    if registered == Err(Errno::NOMEM) && memlock::raise_limit() {
         registered = uring.register_pool(pool);
     }
     let Err(source) = registered else { return BufferRegistration::Registered { bytes } };
-    let limit_bytes = locked::limit_bytes();
+    let limit_bytes = memlock::limit_bytes();
     tracing::info!(
         needed_bytes = bytes,
         ?limit_bytes,

@@ -1,13 +1,15 @@
-//! What does the kernel hold, and who keeps its memory valid meanwhile?
+//! Talks to io_uring and keeps the memory of transfers valid while the kernel uses it.
 //!
-//! The only file of the ring with `unsafe`. Invariants
+//! This is the only file of the ring with `unsafe`.
+//!
+//! Invariants
 //! - Memory of a transfer is stored in `slots` before its entry is pushed, and leaves `slots` only
-//!   when the kernel's completion of that entry has been seen. So no memory is freed or reused
-//!   under the kernel.
-//! - `user_data` of a transfer is its slot; of a watch, its place with [`WATCH_BIT`]; [`IGNORED`]
-//!   else.
-//! - The registered pool is kept alive as long as the ring, so registered addresses never come to
-//!   mean other memory.
+//!   after the kernel's completion of that entry was seen. So no memory is freed or reused while
+//!   the kernel uses it.
+//! - `user_data` of a transfer is its slot; of a watch, its index with [`WATCH_BIT`]; of all other
+//!   entries, [`IGNORED`].
+//! - The registered pool lives as long as the ring, so registered addresses never refer to other
+//!   memory.
 #![expect(unsafe_code, reason = "gives addresses to the kernel and keeps them valid until it is done")]
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -26,12 +28,12 @@ use crate::transfer::Transfer;
 const WATCH_BIT: u64 = 1 << 63;
 const IGNORED: u64 = u64::MAX;
 
-/// What the kernel reported.
+/// An event that the kernel reported.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A transfer has ended; `result` is bytes moved or a negated errno.
+    /// A transfer has ended; `result` is the number of bytes moved or a negated errno.
     Ended { transfer: Transfer, result: i32 },
-    /// A watch has fired; without `more_to_come` the kernel has dropped it.
+    /// A watch has fired; without `more_to_come` the kernel has dropped the watch.
     Fired { watch: u32, result: i32, more_to_come: bool },
 }
 
@@ -53,14 +55,14 @@ pub(super) struct Uring {
 }
 
 impl Uring {
-    /// A ring for `depth` transfers, to be used by this thread only.
+    /// Creates a ring for `depth` transfers, which only this thread may use.
     pub(super) fn new(depth: u32) -> Result<Self, Errno> {
         let inner = IoUring::builder()
-            // Completions are processed when this thread asks for them and not by interrupting it.
+            // Completions are processed when this thread asks for them; they do not interrupt it.
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
-            // A bad entry fails alone; the ones behind it are submitted all the same.
+            // A bad entry fails alone; the entries after it are submitted nevertheless.
             .setup_submit_all()
             .setup_cqsize(depth.saturating_mul(2).max(256))
             .build(depth)
@@ -85,7 +87,7 @@ impl Uring {
         self.slots.len() - self.free_slots.len()
     }
 
-    /// Registers a device's descriptor at `device`, if files are registered at all.
+    /// Registers a device's descriptor under the index `device`, if files are registered at all.
     pub(super) fn register_file(&self, device: DeviceIndex, fd: RawFd) -> Result<(), Errno> {
         if !self.files_registered {
             return Ok(());
@@ -93,7 +95,8 @@ impl Uring {
         self.inner.submitter().register_files_update(u32::from(device.0), &[fd]).map(drop).map_err(errno_of)
     }
 
-    /// Registers the pool's slab, so that its pages are pinned once and not for every transfer.
+    /// Registers the pool's slab, so that its pages are pinned only once instead of for every
+    /// transfer.
     pub(super) fn register_pool(&mut self, pool: &BufferPool) -> Result<(), Errno> {
         let total_bytes = pool.total_bytes();
         let pieces: Vec<libc::iovec> = (0..total_bytes)
@@ -132,7 +135,7 @@ impl Uring {
         let length = transfer.length_bytes - transfer.done_bytes;
         let file = Fixed(u32::from(transfer.device.0));
         let Some(memory) = &transfer.memory else {
-            // Data and the metadata needed to find it again; times are of no use to anyone.
+            // Flushes data and the metadata that reading it needs, but no timestamps.
             let flags = FsyncFlags::DATASYNC;
             return match self.files_registered {
                 true => opcode::Fsync::new(file).flags(flags).build(),
@@ -177,7 +180,7 @@ impl Uring {
         self.push_without_memory(&entry.user_data(WATCH_BIT | u64::from(watch)))
     }
 
-    /// Asks the kernel to drop a watch; its last event comes as for any other end.
+    /// Asks the kernel to drop a watch; the kernel still reports the watch's last event.
     pub(super) fn unwatch(&mut self, watch: u32) -> Result<(), Errno> {
         let entry = opcode::PollRemove::new(WATCH_BIT | u64::from(watch)).build();
         self.push_without_memory(&entry.user_data(IGNORED))
@@ -195,15 +198,16 @@ impl Uring {
         if self.inner.submission().is_full() {
             self.enter(Block::Never)?;
         }
-        // Still full means that the kernel took nothing: it is short of memory or of room for
-        // completions.
+        // If the queue is still full, the kernel took nothing: it is short of memory or of space
+        // for completions.
         if self.inner.submission().is_full() { Err(Errno::AGAIN) } else { Ok(()) }
     }
 
-    /// Gives what was pushed to the kernel and waits as told. Returning early is not an error.
+    /// Submits the pushed entries to the kernel and waits as `block` says. Returning early is not
+    /// an error.
     pub(super) fn enter(&mut self, block: Block) -> Result<(), Errno> {
         if self.inner.submission().cq_overflow() && !matches!(block, Block::Never) {
-            // The kernel holds completions back until there is room: do not sleep on them.
+            // The kernel holds completions back until there is space: fetch them without sleeping.
             return self.enter(Block::Never);
         }
         let queue = self.inner.submission();
@@ -220,8 +224,8 @@ impl Uring {
             }
         };
         match entered.map_err(errno_of) {
-            // Timeout, a signal, or a kernel short of memory or of completion room: the caller
-            // looks and asks again.
+            // A timeout, a signal, or a kernel short of memory or of space for completions: the
+            // caller checks for completions and calls again.
             Ok(_) | Err(Errno::TIME | Errno::INTR | Errno::AGAIN | Errno::BUSY) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -255,20 +259,20 @@ impl Drop for Uring {
         let mut events = Vec::new();
         while self.busy() > 0 {
             if self.enter(Block::UntilOne).is_err() {
-                // The kernel may go on with these transfers and we cannot learn when they end:
-                // their memory is never used again.
+                // The kernel may continue these transfers, and nothing reports when they end: their
+                // memory is leaked, so that it is never used again.
                 Vec::leak(std::mem::take(&mut self.slots));
                 return;
             }
             self.drain(&mut events);
             events.clear();
         }
-        // Closing a ring takes it down in the background; the devices shall be released now.
+        // Closing a ring takes it down in the background; this releases the devices now.
         let _released = self.inner.submitter().unregister_files();
     }
 }
 
-/// The errno in an error of the `io-uring` crate, which makes all of its errors from one.
+/// The errno in an error of the `io-uring` crate, which creates all of its errors from errnos.
 fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }

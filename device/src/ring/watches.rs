@@ -1,22 +1,23 @@
-//! Which foreign descriptors does a ring watch?
+//! The table of descriptors that a ring watches.
 //!
 //! Invariants
-//! - A place is reused only after the kernel has sent the last completion of its watch, so the
-//!   index alone names a watch in completions.
-//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its
-//!   generation.
+//! - An entry is reused only after the kernel has sent the last completion of its watch, so the
+//!   index alone identifies a watch in completions.
+//! - A watch that has ended or was removed delivers nothing; the generation in its [`WatchId`]
+//!   shows that the id is old.
 
 use std::os::fd::OwnedFd;
 
 use crate::limits::WATCHES_PER_RING_MAX;
 use crate::request::{Interest, Readiness, Token, WatchId};
 
-/// What the kernel must be told after a completion of a watch.
+/// What the ring does after a completion of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// Deliver this.
+    /// Deliver an event.
     Ready { token: Token, readiness: Readiness },
-    /// Deliver this, and arm the watch at this place again: the kernel has dropped a repeated one.
+    /// Deliver an event and arm the watch at `index` again: it repeats, and the kernel has dropped
+    /// it.
     ReadyAndRearm { token: Token, readiness: Readiness, index: u32 },
     /// Nothing.
     Silent,
@@ -25,13 +26,13 @@ pub(super) enum Report {
 /// All watches of a ring.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
     armed: u32,
 }
 
 #[derive(Debug)]
-struct Place {
+struct Entry {
     generation: u32,
     state: State,
 }
@@ -39,13 +40,13 @@ struct Place {
 #[derive(Debug)]
 enum State {
     Free,
-    /// `again` is a descriptor of our own if the watch repeats.
+    /// `again` is a duplicate of the descriptor if the watch repeats.
     Armed {
         token: Token,
         interest: Interest,
         again: Option<OwnedFd>,
     },
-    /// Removed by the caller; the kernel's last completion has not come.
+    /// Removed by the caller; the kernel's last completion has not arrived.
     Leaving,
 }
 
@@ -54,7 +55,7 @@ impl Watches {
         self.armed
     }
 
-    /// Takes a place, or `None` if all are in use.
+    /// Allocates an entry; `None` if all are in use.
     pub(super) fn arm(
         &mut self,
         token: Token,
@@ -65,52 +66,52 @@ impl Watches {
             Some(index) => index,
             None => self.grow()?,
         };
-        let place = &mut self.places[index as usize];
-        place.state = State::Armed { token, interest, again };
+        let entry = &mut self.entries[index as usize];
+        entry.state = State::Armed { token, interest, again };
         self.armed += 1;
-        Some(WatchId { index, generation: place.generation })
+        Some(WatchId { index, generation: entry.generation })
     }
 
     fn grow(&mut self) -> Option<u32> {
-        let index = u32::try_from(self.places.len()).ok().filter(|index| *index < WATCHES_PER_RING_MAX)?;
-        self.places.push(Place { generation: 0, state: State::Free });
+        let index = u32::try_from(self.entries.len()).ok().filter(|index| *index < WATCHES_PER_RING_MAX)?;
+        self.entries.push(Entry { generation: 0, state: State::Free });
         Some(index)
     }
 
-    /// Marks a watch as leaving; false if it had ended already.
+    /// Marks a watch as removed; false if it had ended already.
     pub(super) fn leave(&mut self, watch: WatchId) -> bool {
-        let Some(place) = self.places.get_mut(watch.index as usize) else { return false };
-        if place.generation != watch.generation || !matches!(place.state, State::Armed { .. }) {
+        let Some(entry) = self.entries.get_mut(watch.index as usize) else { return false };
+        if entry.generation != watch.generation || !matches!(entry.state, State::Armed { .. }) {
             return false;
         }
-        place.state = State::Leaving;
+        entry.state = State::Leaving;
         self.armed -= 1;
         true
     }
 
-    /// Undoes `arm` when the kernel did not take the watch.
+    /// Undoes `arm` when the kernel did not accept the watch.
     pub(super) fn forget(&mut self, index: u32) {
-        if matches!(self.places[index as usize].state, State::Armed { .. }) {
+        if matches!(self.entries[index as usize].state, State::Armed { .. }) {
             self.armed -= 1;
         }
         self.release(index);
     }
 
-    /// The descriptor and interest of a repeated watch that must be armed again.
+    /// The descriptor and interest of a repeating watch that must be armed again.
     pub(super) fn rearm(&self, index: u32) -> Option<(&OwnedFd, Interest)> {
-        match &self.places.get(index as usize)?.state {
+        match &self.entries.get(index as usize)?.state {
             State::Armed { interest, again: Some(again), .. } => Some((again, *interest)),
             _ => None,
         }
     }
 
-    /// Takes in one completion of the kernel for the watch at `index`.
+    /// Processes one completion of the kernel for the watch at `index`.
     pub(super) fn completed(&mut self, index: u32, result: i32, more_to_come: bool) -> Report {
-        let Some(place) = self.places.get(index as usize) else { return Report::Silent };
-        let (token, repeats) = match &place.state {
+        let Some(entry) = self.entries.get(index as usize) else { return Report::Silent };
+        let (token, repeats) = match &entry.state {
             State::Armed { token, again, .. } => (*token, again.is_some()),
             State::Free | State::Leaving => {
-                if !more_to_come && matches!(place.state, State::Leaving) {
+                if !more_to_come && matches!(entry.state, State::Leaving) {
                     self.release(index);
                 }
                 return Report::Silent;
@@ -128,14 +129,14 @@ impl Watches {
     }
 
     fn release(&mut self, index: u32) {
-        let place = &mut self.places[index as usize];
-        place.state = State::Free;
-        place.generation = place.generation.wrapping_add(1);
+        let entry = &mut self.entries[index as usize];
+        entry.state = State::Free;
+        entry.generation = entry.generation.wrapping_add(1);
         self.free.push(index);
     }
 }
 
-/// The poll(2) events to ask for.
+/// The poll(2) events of an interest.
 pub(super) fn events_of(interest: Interest) -> u32 {
     let events = match interest {
         Interest::Readable => libc::POLLIN | libc::POLLRDHUP,

@@ -1,21 +1,22 @@
-//! What does a device hold, now and after a crash?
+//! The content of a simulated device, now and after a crash.
 //!
 //! Invariants
-//! - `now` is what reads see: every completed write.
-//! - `durable` is what a flush has covered: `durable` + `unsynced` (in order) = `now`. It is kept
-//!   apart only while there is something unsynced.
+//! - `now` is the content that reads see: it has every completed write.
+//! - `durable` is the content that flushes have made durable: `durable` + `unsynced` (in order) =
+//!   `now`. It is stored separately only while there are unsynced writes.
 
 use super::random::Random;
 
 /// Sectors are the unit that a crash or a torn write leaves whole.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// What a crash keeps of writes that no flush has covered.
+/// What a crash keeps of writes that no flush has made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashImage {
-    /// Nothing: only flushed bytes.
+    /// Nothing: only flushed bytes survive.
     OnlySynced,
-    /// Each sector of each unsynced write by chance: torn and reordered writes.
+    /// Each sector of each unsynced write survives by chance, which gives torn and reordered
+    /// writes.
     AnySectors,
 }
 
@@ -42,13 +43,13 @@ impl SimDisk {
         Self::of(vec![0; bytes])
     }
 
-    /// A device that durably holds `contents`, for example a crash image.
+    /// A device whose durable content is `contents`, for example a crash image.
     #[must_use]
     pub fn of(contents: Vec<u8>) -> Self {
         Self { now: contents, durable: None, unsynced: Vec::new(), writes: 0 }
     }
 
-    /// What reads see.
+    /// The content that reads see.
     #[must_use]
     pub fn contents(&self) -> &[u8] {
         &self.now
@@ -58,7 +59,7 @@ impl SimDisk {
         self.now.len() as u64
     }
 
-    /// How many writes have been applied; a flush submitted now covers those.
+    /// The number of applied writes; a flush submitted now covers these.
     pub(super) fn writes(&self) -> u64 {
         self.writes
     }
@@ -83,7 +84,7 @@ impl SimDisk {
         }
     }
 
-    /// What is on the medium after losing power now.
+    /// The device after losing power now.
     pub(super) fn crashed(&self, image: CrashImage, random: &mut Random) -> Self {
         let mut kept = self.durable.as_ref().unwrap_or(&self.now).clone();
         if image == CrashImage::AnySectors {

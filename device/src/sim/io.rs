@@ -1,9 +1,9 @@
-//! When and how does each simulated request end?
+//! The simulator: decides when and how each request ends.
 //!
-//! Virtual time: a request is due at submission time plus a seeded latency, so requests overtake
-//! each other. Reads look and writes take effect when they are due. `reap(Now)` lets a little
-//! virtual time pass, so that pollers make progress; blocking waits jump to the next due request.
-//! Watched descriptors are real and asked with poll(2).
+//! Time is virtual: a request is due at submission time plus a random latency from the seed, so
+//! requests overtake each other. Reads and writes take effect when they are due. `reap(Now)` lets a
+//! little virtual time pass, so that pollers make progress; blocking waits jump to the next due
+//! request. Watched descriptors are real and are checked with poll(2).
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -16,8 +16,8 @@ use super::disk::{CrashImage, SECTOR_BYTES, SimDisk};
 use super::random::Random;
 use crate::check::{self, Extent, Geometry};
 use crate::device::{Access, Alignment};
-use crate::error::{IoFault, ReapError, Refused, SubmitError};
-use crate::fault::{Operation, verdict};
+use crate::error::{ReapError, Refused, SubmitError};
+use crate::fault::{IoFault, Operation, verdict};
 use crate::io::DeviceIo;
 use crate::limits::WATCHES_PER_RING_MAX;
 use crate::request::{
@@ -25,46 +25,46 @@ use crate::request::{
     Write,
 };
 
-/// Virtual microseconds that pass at most in one `reap(Now)`.
+/// Maximum virtual microseconds that pass in one `reap(Now)`.
 const POLL_US_MAX: u64 = 50;
 
-/// How often things go wrong, per million requests of the kind.
+/// Rates of faults, per million requests of the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultRates {
     /// A read ends with EIO.
     pub read_error: u32,
-    /// A read succeeds with the bytes of another place of the device.
+    /// A read succeeds with the bytes of another offset of the device.
     pub misdirected_read: u32,
     /// A write ends with EIO and changes nothing.
     pub write_error: u32,
-    /// A write ends with EIO after some of its first sectors.
+    /// A write ends with EIO after writing some of its first sectors.
     pub torn_write: u32,
     /// A flush ends with EIO and covers nothing.
     pub fsync_error: u32,
 }
 
-/// What a simulation is made of.
+/// The configuration of a simulation.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
-    /// Decides everything.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub depth: u32,
     /// Latencies in virtual microseconds.
     pub latency_us: Range<u64>,
-    /// How often things go wrong.
+    /// Rates of faults.
     pub faults: FaultRates,
 }
 
 impl SimConfig {
-    /// Depth 64, 10 to 500 us, no faults.
+    /// Depth 64, latencies of 10 to 500 us, no faults.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         Self { seed, depth: 64, latency_us: 10..500, faults: FaultRates::default() }
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug)]
 struct Pending {
     due_us: u64,
@@ -105,7 +105,7 @@ pub struct SimIo {
 }
 
 impl SimIo {
-    /// A simulation over `disks`, addressed by their place in the list.
+    /// A simulation over `disks`, addressed by their index in the list.
     #[must_use]
     pub fn new(config: SimConfig, disks: Vec<SimDisk>) -> Self {
         let random = Random::new(config.seed);
@@ -121,7 +121,7 @@ impl SimIo {
         }
     }
 
-    /// The seed, to be printed by a failing test.
+    /// The seed, for tests to print when they fail.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.config.seed
@@ -139,8 +139,8 @@ impl SimIo {
         &self.disks
     }
 
-    /// Loses power now and returns what is on the media. Requests in flight end nowhere; their
-    /// writes are treated like unsynced ones under [`CrashImage::AnySectors`].
+    /// Loses power now and returns the disks after the crash. Requests in flight never complete;
+    /// their writes are treated like unsynced ones under [`CrashImage::AnySectors`].
     #[must_use]
     pub fn crash(mut self, image: CrashImage) -> Vec<SimDisk> {
         let mut pending = std::mem::take(&mut self.pending);
@@ -180,7 +180,7 @@ impl SimIo {
         self.pending.push(Pending { due_us, number: self.submitted, extent, token, work });
     }
 
-    /// Takes the request that is due first, if it is due by `until_us`.
+    /// Removes and returns the request that is due first, if it is due by `until_us`.
     fn next_due(&mut self, until_us: u64) -> Option<Pending> {
         let (index, request) =
             self.pending.iter().enumerate().min_by_key(|(_, request)| (request.due_us, request.number))?;
@@ -240,8 +240,8 @@ impl SimIo {
         if torn { Err(io_error(Operation::Write, extent)) } else { Ok(()) }
     }
 
-    /// Reports watched descriptors that are ready, waiting for one until `deadline` (`None` is for
-    /// ever).
+    /// Reports watched descriptors that are ready; waits for one until `deadline` (`None`: without
+    /// limit).
     fn poll_watched(
         &mut self,
         deadline: Option<Instant>,

@@ -1,9 +1,9 @@
-//! How do devices behave on a bad day, repeatably?
+//! Simulates devices with faults and crashes, repeatably.
 //!
-//! [`SimIo`] implements [`crate::DeviceIo`] over devices in memory, in virtual time. Everything it
-//! decides (latency and so the order of completions, faults, what a crash leaves) comes from one
-//! seed: the same seed and the same calls give the same run. Tests of everything above this crate
-//! use it and print [`SimIo::seed`] when they fail.
+//! [`SimIo`] implements [`crate::DeviceIo`] over devices in memory, in virtual time. All its
+//! decisions (latency and so the order of completions, faults, what a crash leaves) come from one
+//! seed: the same seed and the same calls give the same result. Tests of the crates above use it
+//! and print [`SimIo::seed`] when they fail.
 
 mod disk;
 mod io;

@@ -1,7 +1,7 @@
-//! Where does the simulator's chance come from?
+//! The random numbers of the simulator.
 //!
-//! SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014):
-//! one word of state, so a run is its seed.
+//! SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014): it
+//! has one word of state, so the seed determines a simulation.
 
 /// A seeded sequence.
 #[derive(Debug, Clone)]
@@ -22,8 +22,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which must not be 0. The bias of the remainder is below 2^-32 for
-    /// the bounds used.
+    /// A random number below `bound`, which must not be 0. The bias of the remainder is below 2^-32
+    /// for the bounds used.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

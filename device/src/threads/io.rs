@@ -1,13 +1,13 @@
-//! How does one thread have other threads read and write for it?
+//! The interface of [`DeviceIo`] over threads: submitting, waiting, and delivering completions.
 //!
-//! [`ThreadedIo`] keeps the promises of [`crate::Ring`] with threads that wait in `pread` and
-//! `pwrite`: [`PreadPool`] has a fixed number of them, [`ThreadPerRequest`] makes one for each
-//! request. They are what the ring is measured against, and what reads devices where io_uring is
-//! not allowed.
+//! [`ThreadedIo`] keeps the promises of [`crate::Ring`] with threads that block in `pread` and
+//! `pwrite`: [`PreadPool`] has a fixed number of them, [`ThreadPerRequest`] creates one for each
+//! request. They are the baseline that the ring is compared with, and they read devices where
+//! io_uring is not allowed.
 //!
 //! Invariants
-//! - `in_flight` = transfers with the workers + completions not yet delivered <= `depth`.
-//! - What is submitted is begun at once; there is nothing to flush.
+//! - `in_flight` = transfers at the workers + completions not yet delivered <= `depth`.
+//! - A submitted request is started at once, so `flush` does nothing.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::done::{Done, Ended};
+use super::completion_queue::{CompletionQueue, Ended};
 use super::watches::Watches;
 use super::workers::{FixedThreads, FreshThreads, Job, Workers};
 use crate::check::{self, Extent};
@@ -27,56 +27,57 @@ use crate::limits::{DEVICES_PER_RING_MAX, RING_DEPTH_MAX};
 use crate::request::{Completion, DeviceIndex, Fsync, IoMemory, Read, Token, Wait, Watch, WatchId, Write};
 use crate::transfer::Transfer;
 
-/// A fixed number of threads that read and wait.
+/// [`DeviceIo`] over a fixed number of threads.
 pub type PreadPool = ThreadedIo<FixedThreads>;
 
-/// A thread for each request.
+/// [`DeviceIo`] with a new thread for each request.
 pub type ThreadPerRequest = ThreadedIo<FreshThreads>;
 
-/// What a [`PreadPool`] or [`ThreadPerRequest`] is made of.
+/// The configuration of a [`PreadPool`] or [`ThreadPerRequest`].
 #[derive(Debug, Clone, Default)]
 pub struct ThreadedConfig {
-    /// Most requests in flight, 1 to [`RING_DEPTH_MAX`].
+    /// Maximum number of requests in flight, 1 to [`RING_DEPTH_MAX`].
     pub depth: u32,
-    /// Devices, addressed by their place in this list.
+    /// Devices, addressed by their index in this list.
     pub devices: Vec<Arc<Device>>,
-    /// Cores to which the threads are pinned in turn; if empty they run where their maker may.
+    /// Cores to which the threads are pinned in turn. If empty, the threads may run on the cores of
+    /// their creator.
     pub cores: Vec<usize>,
-    /// The threads' names begin with it.
+    /// The prefix of the threads' names.
     pub name: String,
 }
 
-/// Devices read by other threads on behalf of this one.
+/// Devices that other threads read and write for this thread.
 ///
-/// Dropping it waits for the transfers in flight. As a ring it cannot leave its thread.
+/// Dropping it waits for the transfers in flight. Like a ring it cannot be sent to another thread.
 #[derive(Debug)]
 pub struct ThreadedIo<W: Workers> {
     workers: W,
     devices: Vec<Arc<Device>>,
     depth: u32,
     in_flight: u32,
-    done: Arc<Done>,
+    done: Arc<CompletionQueue>,
     watches: Watches,
-    /// Ended, not yet delivered.
+    /// Completions that are not yet delivered.
     settled: VecDeque<Completion>,
-    /// Memory for what is taken from `done`.
+    /// Memory for the transfers taken from `done`, empty between calls.
     taken: Vec<Ended>,
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl PreadPool {
-    /// Makes `threads` threads for the calling one.
+    /// Creates `threads` threads that serve the calling thread.
     ///
     /// # Errors
     /// [`RingError`]: a depth, a number of devices or of threads outside the limits, a core that
-    /// may not be used, or what the system said.
+    /// may not be used, or an error of the system.
     pub fn new(config: ThreadedConfig, threads: usize) -> Result<Self, RingError> {
         Self::over(config, |config, done| FixedThreads::new(threads, &config.cores, &config.name, done))
     }
 }
 
 impl ThreadPerRequest {
-    /// Makes no thread yet.
+    /// Creates no thread yet.
     ///
     /// # Errors
     /// As [`PreadPool::new`].
@@ -88,7 +89,7 @@ impl ThreadPerRequest {
 impl<W: Workers> ThreadedIo<W> {
     fn over(
         config: ThreadedConfig,
-        workers: impl FnOnce(&ThreadedConfig, &Arc<Done>) -> Result<W, RingError>,
+        workers: impl FnOnce(&ThreadedConfig, &Arc<CompletionQueue>) -> Result<W, RingError>,
     ) -> Result<Self, RingError> {
         if config.depth == 0 || config.depth > RING_DEPTH_MAX {
             return Err(RingError::BadDepth { depth: config.depth });
@@ -97,7 +98,7 @@ impl<W: Workers> ThreadedIo<W> {
             return Err(RingError::TooManyDevices { devices: config.devices.len() });
         }
         let os = |action| move |source| RingError::Os { action, source };
-        let done = Arc::new(Done::new().map_err(os("make an event descriptor"))?);
+        let done = Arc::new(CompletionQueue::new().map_err(os("make an event descriptor"))?);
         let watches = Watches::new(done.as_fd()).map_err(os("make an epoll"))?;
         let workers = workers(&config, &done)?;
         Ok(Self {
@@ -129,7 +130,7 @@ impl<W: Workers> ThreadedIo<W> {
         }
     }
 
-    /// Checks and starts a read or write, or gives the memory back.
+    /// Checks and starts a read or write, or returns the memory.
     fn start(
         &mut self,
         operation: Operation,
@@ -148,12 +149,12 @@ impl<W: Workers> ThreadedIo<W> {
         begun.map_err(|(transfer, reason)| (transfer.memory.expect("it was given with its memory"), reason))
     }
 
-    /// Moves what has ended to `settled`, and what watches report within `most`.
-    fn collect(&mut self, most: Option<Duration>) -> Result<(), ReapError> {
+    /// Moves finished transfers to `settled`, and the events that watches report within `wait_max`.
+    fn collect(&mut self, wait_max: Option<Duration>) -> Result<(), ReapError> {
         let settled = &mut self.settled;
-        let waits = most != Some(Duration::ZERO);
+        let waits = wait_max != Some(Duration::ZERO);
         if waits || self.watches.armed() > 0 {
-            let waited = self.watches.wait(most, &mut |completion| settled.push_back(completion));
+            let waited = self.watches.wait(wait_max, &mut |completion| settled.push_back(completion));
             if waited.map_err(|source| ReapError { source })? {
                 self.done.silence();
             }
@@ -165,15 +166,15 @@ impl<W: Workers> ThreadedIo<W> {
         Ok(())
     }
 
-    /// Sleeps at most as long as told, unless something has ended already.
-    fn sleep(&mut self, most: Option<Duration>) -> Result<(), ReapError> {
-        let most = if self.done.fall_asleep() { most } else { Some(Duration::ZERO) };
-        let collected = self.collect(most);
+    /// Sleeps for at most `wait_max`, unless a transfer has ended already.
+    fn sleep(&mut self, wait_max: Option<Duration>) -> Result<(), ReapError> {
+        let wait_max = if self.done.fall_asleep() { wait_max } else { Some(Duration::ZERO) };
+        let collected = self.collect(wait_max);
         self.done.wake_up();
         collected
     }
 
-    /// How long the next sleep may take (`Some(None)`: until something happens); `None` if there is
+    /// How long the next sleep may last (`Some(None)`: until something happens); `None` if there is
     /// nothing to wait for.
     fn sleep_for(&self, wait: Wait) -> Option<Option<Duration>> {
         match wait {
@@ -181,7 +182,7 @@ impl<W: Workers> ThreadedIo<W> {
             Wait::ForOne if self.in_flight == 0 && self.watches.armed() == 0 => None,
             Wait::ForOne => Some(None),
             // Sleeps until the instant even if nothing is outstanding, so that a reactor's loop
-            // never spins.
+            // does not spin.
             Wait::Until(instant) => match instant.saturating_duration_since(Instant::now()) {
                 left if left.is_zero() => None,
                 left => Some(Some(left)),
@@ -249,8 +250,8 @@ impl<W: Workers> DeviceIo for ThreadedIo<W> {
     fn reap(&mut self, wait: Wait, on_completion: &mut dyn FnMut(Completion)) -> Result<usize, ReapError> {
         self.collect(Some(Duration::ZERO))?;
         while self.settled.is_empty() {
-            let Some(most) = self.sleep_for(wait) else { break };
-            self.sleep(most)?;
+            let Some(wait_max) = self.sleep_for(wait) else { break };
+            self.sleep(wait_max)?;
         }
         Ok(self.deliver(on_completion))
     }
@@ -275,8 +276,8 @@ impl<W: Workers> DeviceIo for ThreadedIo<W> {
 impl<W: Workers> Drop for ThreadedIo<W> {
     fn drop(&mut self) {
         self.workers.finish();
-        // A thread that has just ended may hold the list a moment longer; the memory in it is free
-        // now.
+        // A thread that is just ending may still hold the list; this frees the memory of the
+        // transfers in it now.
         self.done.take(&mut self.taken);
         self.taken.clear();
     }

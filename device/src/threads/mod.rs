@@ -1,10 +1,12 @@
-//! How are devices read by threads that wait, beside a thread that does not?
+//! [`DeviceIo`](crate::DeviceIo) over threads that block in system calls, for a thread that must
+//! not block.
 //!
-//! `io` is the interface, the same as the ring's; `workers` are the threads, a fixed number of them
-//! or one for each request; `system_call` moves the bytes; `done` carries what has ended back and
-//! wakes who sleeps; `watches` are the foreign descriptors, in an epoll.
+//! `io` is the interface, the same as that of the ring; `workers` are the threads, a fixed number
+//! of them or one for each request; `system_call` moves the bytes; `completion_queue` returns
+//! finished transfers and wakes the submitting thread; `watches` holds the watched descriptors, in
+//! an epoll.
 
-mod done;
+mod completion_queue;
 mod io;
 mod system_call;
 mod watches;

@@ -1,9 +1,11 @@
-//! How does a waiting thread move the bytes of a transfer?
+//! Moves the bytes of a transfer in a worker thread.
 //!
-//! By `pread` and `pwrite` on the transfer's own memory. Invariants
-//! - The memory is the transfer's from before the call until after it, and the call is over when
-//!   the function returns.
-//! - No reference is made over the memory: a peer may be writing it.
+//! It calls `pread` and `pwrite` on the transfer's own memory.
+//!
+//! Invariants
+//! - The transfer owns the memory during the whole system call, which has ended when the function
+//!   returns.
+//! - No reference to the memory is made: a peer may be writing it.
 #![expect(unsafe_code, reason = "gives addresses to the kernel for the length of a system call")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,20 +13,19 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::error::IoFault;
-use crate::fault::Operation;
-use crate::settle::{Step, settle};
+use crate::fault::{IoFault, Operation};
+use crate::settle::{NextAction, settle};
 use crate::transfer::Transfer;
 
-/// Moves everything, and says how it ended.
+/// Performs the whole transfer and returns its outcome.
 pub(super) fn perform(device: &Device, transfer: &mut Transfer) -> Result<(), Box<IoFault>> {
     let name = || device.path().display().to_string();
     loop {
         let result = once(device, transfer);
         match settle(transfer, result, device.alignment().offset_bytes, &name) {
-            Step::Done => return Ok(()),
-            Step::Fault(fault) => return Err(fault),
-            Step::Again { done_bytes, retries } => {
+            NextAction::Done => return Ok(()),
+            NextAction::Fault(fault) => return Err(fault),
+            NextAction::Again { done_bytes, retries } => {
                 transfer.done_bytes = done_bytes;
                 transfer.retries = retries;
             }
@@ -32,11 +33,11 @@ pub(super) fn perform(device: &Device, transfer: &mut Transfer) -> Result<(), Bo
     }
 }
 
-/// One system call for the rest of a transfer: bytes moved, or a negated errno, as a ring reports
-/// them.
+/// Makes one system call for the rest of a transfer. Returns the bytes moved or a negated errno, as
+/// a ring reports them.
 fn once(device: &Device, transfer: &Transfer) -> i32 {
     let Some(memory) = &transfer.memory else {
-        // Data and the metadata needed to find it again; times are of no use to anyone.
+        // Flushes data and the metadata that reading it needs, but no timestamps.
         return rustix::fs::fdatasync(device).map_or_else(|errno| -errno.raw_os_error(), |()| 0);
     };
     let (fd, done) = (device.as_fd().as_raw_fd(), transfer.done_bytes as usize);
@@ -58,6 +59,5 @@ fn once(device: &Device, transfer: &Transfer) -> i32 {
         let errno = std::io::Error::last_os_error().raw_os_error();
         return -errno.unwrap_or(libc::EIO);
     }
-    // A transfer is far shorter than 2 GiB.
-    i32::try_from(moved).unwrap_or(i32::MAX)
+    i32::try_from(moved).expect("bytes moved: a transfer has at most IO_BYTES_MAX")
 }

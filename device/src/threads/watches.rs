@@ -1,10 +1,12 @@
-//! Which foreign descriptors does a thread watch while it waits for its workers?
+//! The descriptors that a thread watches while it waits for its workers.
 //!
-//! Those in an epoll, together with the bell of [`super::done`]. Invariants
-//! - A watch has a descriptor of its own (a duplicate), so one file can be watched several times
-//!   and its number may be closed.
-//! - An ended or removed watch delivers nothing; its [`WatchId`] is recognised as old by its
-//!   generation.
+//! They are in an epoll, together with the bell of [`super::completion_queue`].
+//!
+//! Invariants
+//! - A watch has its own duplicate of the descriptor, so one file can be watched several times, and
+//!   the caller may close its descriptor.
+//! - A watch that has ended or was removed delivers nothing; the generation in its [`WatchId`]
+//!   shows that the id is old.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -16,13 +18,13 @@ use crate::error::SubmitError;
 use crate::limits::WATCHES_PER_RING_MAX;
 use crate::request::{Completion, Interest, Readiness, Repeat, Token, Watch, WatchId};
 
-/// The bell's name in the epoll.
+/// The bell's identifier in the epoll.
 const BELL: u64 = u64::MAX;
-/// Events taken by one system call.
+/// Maximum number of events that one system call returns.
 const EVENTS: usize = 64;
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     generation: u32,
     armed: Option<Armed>,
 }
@@ -37,19 +39,19 @@ struct Armed {
 /// All watches of one thread.
 pub(super) struct Watches {
     epoll: OwnedFd,
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
     armed: u32,
     events: Vec<epoll::Event>,
 }
 
 impl Watches {
-    /// None yet, but for the bell.
+    /// A table without watches; its epoll has the bell.
     pub(super) fn new(bell: BorrowedFd<'_>) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let events = Vec::with_capacity(EVENTS);
-        Ok(Self { epoll, places: Vec::new(), free: Vec::new(), armed: 0, events })
+        Ok(Self { epoll, entries: Vec::new(), free: Vec::new(), armed: 0, events })
     }
 
     pub(super) fn armed(&self) -> u32 {
@@ -64,48 +66,49 @@ impl Watches {
             Some(index) => index,
             None => self.grow()?,
         };
-        let generation = self.places[index as usize].generation;
+        let generation = self.entries[index as usize].generation;
         let name = epoll::EventData::new_u64(u64::from(generation) << 32 | u64::from(index));
         if let Err(source) = epoll::add(&self.epoll, fd.as_fd(), name, flags_of(interest, repeat)) {
             self.free.push(index);
             return Err(refused(source));
         }
-        self.places[index as usize].armed = Some(Armed { fd, token, repeat });
+        self.entries[index as usize].armed = Some(Armed { fd, token, repeat });
         self.armed += 1;
         Ok(WatchId { index, generation })
     }
 
     fn grow(&mut self) -> Result<u32, SubmitError> {
-        let index = u32::try_from(self.places.len()).ok().filter(|index| *index < WATCHES_PER_RING_MAX);
+        let index = u32::try_from(self.entries.len()).ok().filter(|index| *index < WATCHES_PER_RING_MAX);
         let index = index.ok_or(SubmitError::WatchesFull { watches_max: WATCHES_PER_RING_MAX })?;
-        self.places.push(Place::default());
+        self.entries.push(Entry::default());
         Ok(index)
     }
 
-    /// Ends a watch; one that has ended is ignored.
+    /// Ends a watch; does nothing if it has ended already.
     pub(super) fn leave(&mut self, watch: WatchId) -> Result<(), Errno> {
-        let Some(place) = self.places.get_mut(watch.index as usize) else { return Ok(()) };
-        if place.generation != watch.generation {
+        let Some(entry) = self.entries.get_mut(watch.index as usize) else { return Ok(()) };
+        if entry.generation != watch.generation {
             return Ok(());
         }
-        let Some(armed) = place.armed.take() else { return Ok(()) };
-        place.generation = place.generation.wrapping_add(1);
+        let Some(armed) = entry.armed.take() else { return Ok(()) };
+        entry.generation = entry.generation.wrapping_add(1);
         self.free.push(watch.index);
         self.armed -= 1;
-        // Closing the duplicate is not enough: the file itself may stay open, and would go on
-        // reporting.
+        // Closing the duplicate is not enough: the file itself may stay open, and the epoll would
+        // continue to report it.
         epoll::delete(&self.epoll, &armed.fd)
     }
 
-    /// Waits for the bell or a watch, at most as long as told (`None`: until there is one), and
-    /// reports the watches; says whether it was the bell, too.
+    /// Waits for the bell or a watch, for at most `wait_max` (`None`: without limit), and reports
+    /// the watches. Returns whether the bell has rung.
     pub(super) fn wait(
         &mut self,
-        most: Option<Duration>,
+        wait_max: Option<Duration>,
         report: &mut dyn FnMut(Completion),
     ) -> Result<bool, Errno> {
-        let timeout =
-            most.map(|most| Timespec::try_from(most).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
+        // A wait that is too long for a timespec is cut to an hour: the caller waits again.
+        let timeout = wait_max
+            .map(|wait_max| Timespec::try_from(wait_max).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
         let mut events = std::mem::take(&mut self.events);
         let spare = rustix::buffer::spare_capacity(&mut events);
         let waited = epoll::wait(&self.epoll, spare, timeout.as_ref());
@@ -118,7 +121,7 @@ impl Watches {
         }
         self.events = events;
         match waited {
-            // A signal: the caller looks and asks again.
+            // A signal: the caller checks for completions and calls again.
             Ok(_) | Err(Errno::INTR) => Ok(is_rung),
             Err(errno) => Err(errno),
         }
@@ -128,8 +131,8 @@ impl Watches {
     fn fired(&mut self, event: epoll::Event) -> Option<Completion> {
         let name = event.data.u64();
         let watch = WatchId { index: name as u32, generation: (name >> 32) as u32 };
-        let place = self.places.get(watch.index as usize)?;
-        let armed = place.armed.as_ref().filter(|_| place.generation == watch.generation)?;
+        let entry = self.entries.get(watch.index as usize)?;
+        let armed = entry.armed.as_ref().filter(|_| entry.generation == watch.generation)?;
         let (token, repeat) = (armed.token, armed.repeat);
         let mut readiness = readiness_of(event.flags);
         if repeat == Repeat::Once && self.leave(watch).is_err() {

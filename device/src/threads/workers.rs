@@ -1,9 +1,9 @@
-//! Which threads read and wait?
+//! The threads that perform transfers: a fixed number, or one for each request.
 //!
 //! Invariants
-//! - A job that was accepted is performed, also when its submitter goes; its memory stays with it
-//!   meanwhile.
-//! - When [`Workers::finish`] returns, no thread touches a device or memory any more.
+//! - An accepted job is always performed, even when its submitter is dropped; the job owns its
+//!   memory meanwhile.
+//! - When [`Workers::finish`] returns, no thread accesses a device or memory any more.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 
-use super::done::{Done, Ended};
+use super::completion_queue::{CompletionQueue, Ended};
 use super::system_call::perform;
 use crate::device::Device;
 use crate::error::RingError;
@@ -20,7 +20,7 @@ use crate::limits::{IO_THREAD_STACK_BYTES, IO_THREADS_MAX};
 use crate::pin::pin_current_thread;
 use crate::transfer::Transfer;
 
-/// A transfer on its way to a thread.
+/// A transfer for a worker thread.
 #[derive(Debug)]
 pub struct Job {
     pub(super) device: Arc<Device>,
@@ -29,7 +29,7 @@ pub struct Job {
 
 /// Threads that perform jobs.
 pub trait Workers: fmt::Debug {
-    /// Gives a job to a thread, or gives it back with the system's reason.
+    /// Passes a job to a thread, or returns it with the errno of the failure.
     fn start(&mut self, job: Job) -> Result<(), (Job, Errno)>;
 
     /// Waits until every job has been performed. Called once, at the end.
@@ -37,19 +37,20 @@ pub trait Workers: fmt::Debug {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under these locks is one assignment or one push; a panic in between leaves them
-    // whole.
+    // Every change under these locks is one assignment or one push, so a panic leaves the values
+    // consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn work(done: &Done, Job { device, mut transfer }: Job) {
+fn work(done: &CompletionQueue, Job { device, mut transfer }: Job) {
     let outcome = perform(&device, &mut transfer);
-    // Before anybody hears of it: whoever has the last completion may want the device closed.
+    // Dropped before the completion is visible: the receiver of the last completion may expect that
+    // the device is closed.
     drop(device);
     done.push(Ended { transfer, outcome });
 }
 
-/// A fixed number of threads behind a queue.
+/// A fixed number of threads that take jobs from a queue.
 #[derive(Debug)]
 pub struct FixedThreads {
     shared: Arc<Shared>,
@@ -61,7 +62,7 @@ struct Shared {
     /// Bounded by the depth of the interface.
     queue: Mutex<Queue>,
     changed: Condvar,
-    done: Arc<Done>,
+    done: Arc<CompletionQueue>,
 }
 
 #[derive(Debug, Default)]
@@ -71,12 +72,12 @@ struct Queue {
 }
 
 impl FixedThreads {
-    /// Makes the threads, pinned to `cores` in turn.
+    /// Creates the threads and pins them to `cores` in turn.
     pub(super) fn new(
         count: usize,
         cores: &[usize],
         name: &str,
-        done: &Arc<Done>,
+        done: &Arc<CompletionQueue>,
     ) -> Result<Self, RingError> {
         if count == 0 || count > IO_THREADS_MAX {
             return Err(RingError::BadThreads { threads: count });
@@ -91,7 +92,7 @@ impl FixedThreads {
             let run = move || {
                 let pinned = core.map_or(Ok(()), pin_current_thread);
                 let goes_on = pinned.is_ok();
-                // The maker waits for as many answers as it made threads.
+                // The creator waits for one answer per thread.
                 let _ = ready.send(pinned);
                 if goes_on {
                     shared.run();
@@ -142,7 +143,7 @@ impl Workers for FixedThreads {
     fn finish(&mut self) {
         self.end();
         for thread in self.threads.drain(..) {
-            // A panic has been reported on standard error by then.
+            // A panic was already reported on standard error.
             let _ = thread.join();
         }
     }
@@ -155,7 +156,7 @@ pub struct FreshThreads {
     name: String,
     made: usize,
     running: Arc<Running>,
-    done: Arc<Done>,
+    done: Arc<CompletionQueue>,
 }
 
 #[derive(Debug, Default)]
@@ -176,11 +177,11 @@ impl Running {
 }
 
 impl FreshThreads {
-    /// Threads are pinned to `cores` in turn, which are tried here.
-    pub(super) fn new(cores: &[usize], name: &str, done: &Arc<Done>) -> Result<Self, RingError> {
+    /// Threads will be pinned to `cores` in turn; this checks that each core may be used.
+    pub(super) fn new(cores: &[usize], name: &str, done: &Arc<CompletionQueue>) -> Result<Self, RingError> {
         let tried = cores.to_vec();
         let trial = builder(name, 0).spawn(move || tried.into_iter().try_for_each(pin_current_thread));
-        // It cannot panic; if it did, the first job would tell.
+        // The thread does not panic; if it did, the first job would fail as well.
         trial.map_err(|error| not_made(&error))?.join().unwrap_or(Ok(()))?;
         let (running, done) = (Arc::default(), Arc::clone(done));
         Ok(Self { cores: cores.to_vec(), name: name.to_owned(), made: 0, running, done })
@@ -192,16 +193,16 @@ impl Workers for FreshThreads {
         let core = self.cores.get(self.made % self.cores.len().max(1)).copied();
         let number = self.made;
         self.made = self.made.wrapping_add(1);
-        // In a place of its own, because a thread that cannot be made takes what it was given with
-        // it.
+        // The job is in shared memory, because a thread that cannot be created drops its closure
+        // with everything in it.
         let job = Arc::new(Mutex::new(Some(job)));
         let (job_there, running, done) =
             (Arc::clone(&job), Arc::clone(&self.running), Arc::clone(&self.done));
         running.add();
         let run = move || {
             if let Some(core) = core {
-                // It could be when this was made. If not any more, the thread runs where its maker
-                // does.
+                // The core was usable when the workers were created. If it is not any more, the
+                // thread runs on the cores of its creator.
                 let _moved = pin_current_thread(core);
             }
             let job = locked(&job_there).take();

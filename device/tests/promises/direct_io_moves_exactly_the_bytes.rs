@@ -1,5 +1,5 @@
-//! Promise: what is written at an offset is read back from that offset, whole, at every alignment
-//! the device allows, into registered, unregistered and foreign memory.
+//! Promise: bytes written at an offset are read back from that offset, completely, at every
+//! alignment the device allows, into registered, unregistered and external memory.
 #![expect(unsafe_code, reason = "one test maps memory the way a fabric region is mapped")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! When does the kernel hear of a transfer?
+//! Promise: with `HandOver::EachAtOnce` the kernel gets a transfer when it is submitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,7 +15,7 @@ const SECTOR: u32 = 4096;
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Memory at a multiple of 4 KiB, which a device asks for.
+/// Memory at a multiple of 4 KiB, the alignment that a device needs.
 struct Sector(Vec<AtomicU8>);
 
 impl Sector {
@@ -35,11 +35,11 @@ impl AsRef<[AtomicU8]> for Sector {
     }
 }
 
-/// Submits one read and does nothing more. Whether the bytes came within that time.
+/// Submits one read and does nothing more. Returns whether the bytes arrived within `patience`.
 fn come_by_themselves(hand_over: HandOver, patience: Duration) -> bool {
     let folder = scratch();
     let (_path, device) = patterned(&folder, 1 << 20);
-    // A place whose last byte is not zero already.
+    // An offset at which the last byte of the sector is not zero.
     let offset_bytes = (0..).step_by(SECTOR as usize).find(|at| pattern(at + u64::from(SECTOR) - 1) != 0);
     let offset_bytes = offset_bytes.expect("the pattern is not all zeroes");
     let mut ring =

@@ -1,5 +1,5 @@
-//! Promise: every implementation accepts as much as its depth and refuses the rest with numbers,
-//! malformed requests never reach the kernel, and no memory is lost whatever happens.
+//! Promise: every implementation accepts as many requests as its depth and refuses more with the
+//! numbers, malformed requests never reach the kernel, and no memory is ever lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ fn dropping_the_interface_waits_for_its_transfers_and_returns_every_buffer() {
             assert_eq!(pool.total_bytes() - pool.free_bytes(), 60 * 65_536, "{name}: in flight is not free");
             drop(io);
             assert_eq!(pool.free_bytes(), pool.total_bytes(), "{name}");
-            // A transfer that was still going on would now write into buffers of somebody else.
+            // A transfer that was still in flight would now write into buffers of another owner.
             let mut reused: Vec<Buffer> = (0..8).map(|_| pool.take(1 << 20).unwrap()).collect();
             reused.iter_mut().for_each(|buffer| buffer.fill(0xee));
             std::thread::sleep(Duration::from_millis(30));

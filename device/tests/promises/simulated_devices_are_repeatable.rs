@@ -1,5 +1,5 @@
-//! Promise: a simulation is its seed; a crash keeps what was flushed and may lose the rest; faults
-//! come as often as asked.
+//! Promise: the seed determines a simulation; a crash keeps flushed bytes and may lose others;
+//! faults have the configured rates.
 
 use crate::support::{pool, wait_for_one};
 use rackscan_device::sim::{CrashImage, FaultRates, SimConfig, SimDisk, SimIo};
@@ -54,8 +54,8 @@ fn the_same_seed_gives_the_same_order_and_another_seed_another() {
 #[test]
 fn a_crash_keeps_flushed_writes_and_loses_the_others() {
     let page = |disk: &SimDisk, page: usize| disk.contents()[page * 4096..(page + 1) * 4096].to_vec();
-    // Over many seeds the second write ends before as well as after the flush that was submitted
-    // ahead of it.
+    // Over many seeds the second write ends both before and after the flush that was submitted
+    // before it.
     for seed in 0..32 {
         let (mut sim, pool) = simulation(SimConfig::seeded(seed));
         sim.submit_write(write(&pool, 0, 0x11)).unwrap();

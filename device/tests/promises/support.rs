@@ -39,8 +39,8 @@ pub(crate) fn ring(depth: u32, device: &Arc<Device>, pool: Option<&BufferPool>) 
         .expect("io_uring is allowed")
 }
 
-/// Every way to read and write devices, one after the other: rings with and without registered
-/// buffers, few and many threads, a thread for each request.
+/// All implementations of `DeviceIo`: rings with and without registered buffers, few and many
+/// threads, a thread for each request.
 pub(crate) fn each(
     depth: u32,
     device: &Arc<Device>,
@@ -90,7 +90,7 @@ pub(crate) fn patterned(folder: &TempDir, bytes: u32) -> (PathBuf, Arc<Device>) 
     (path, device)
 }
 
-/// Reaps exactly one completion and insists on its success.
+/// Reaps exactly one completion and asserts its success.
 pub(crate) fn wait_for_one(io: &mut dyn DeviceIo) -> Option<IoMemory> {
     let mut found = Vec::new();
     let reaped = io.reap(Wait::ForOne, &mut |completion| found.push(completion)).expect("waiting works");

@@ -1,6 +1,7 @@
 //! Promise: reading and writing a device leaves nothing of it in the page cache.
 //!
-//! The measure is shown to be able to fail: an ordinary read of the same file makes it resident.
+//! The test also shows that the measurement can fail: an ordinary read of the same file makes it
+//! resident.
 
 use crate::support::{patterned, pool, ring, scratch};
 use rackscan_device::{DeviceIndex, Read, Token, read_all, resident_bytes};

@@ -1,5 +1,5 @@
-//! Promise: a thread blocked in `reap` wakes for foreign descriptors as well as for devices, over
-//! rings, threads and the simulator alike.
+//! Promise: a thread that blocks in `reap` wakes up for watched descriptors as well as for devices,
+//! with rings, threads and the simulator.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};

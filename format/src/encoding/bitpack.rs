@@ -1,13 +1,14 @@
-//! How do 1,024 small numbers become 128 bytes per bit, and come back fast?
+//! Packs 1,024 small numbers into 128 bytes per bit of width, and unpacks them fast.
 //!
-//! The layout is FastLanes' (Afroozeh and Boncz, "The FastLanes Compression Layout", VLDB 2023,
-//! section 2): lanes of the narrowest unsigned type that holds the width, packed so that plain
-//! loops over the lanes vectorise.
+//! The layout is that of FastLanes (Afroozeh and Boncz, "The FastLanes Compression Layout", VLDB
+//! 2023, section 2): lanes of the narrowest unsigned type that holds the width, packed so that
+//! plain loops over the lanes vectorise.
 //!
 //! Invariants
-//! - A width of `w` bits takes `128 * w` bytes; 0 takes none and means that all numbers are 0.
+//! - A block of width `w` takes `128 * w` bytes; a width of 0 takes none and means that all numbers
+//!   are 0.
 //! - The lane type follows from the width ([`Lane::of`]), so it is not stored.
-//! - Unpacking any bytes gives numbers below `2^w`: there is nothing to check afterwards.
+//! - Unpacking any bytes gives numbers below `2^w`, so the result needs no check.
 
 use crate::{
     limits::BLOCK_ROWS,
@@ -24,7 +25,7 @@ pub fn width_of(largest: u64) -> u8 {
     }
 }
 
-/// The largest number of `width` bits, `width` being at most 64.
+/// The largest number of `width` bits; `width` must be at most 64.
 #[must_use]
 pub fn largest_of(width: u8) -> u64 {
     if width == 0 { 0 } else { u64::MAX >> (u64::BITS - u32::from(width)) }
@@ -73,11 +74,11 @@ impl Lane {
     }
 }
 
-/// A block of unpacked numbers, in the narrowest type. Rows after a short block's last are
+/// A block of unpacked numbers, in the narrowest type. Numbers after a short block's last row are
 /// meaningless.
 #[derive(Clone, Copy, Debug)]
 pub enum Narrow<'s> {
-    /// All are 0.
+    /// All numbers are 0.
     Constant,
     /// Numbers of up to 8 bits.
     U8(&'s [u8; BLOCK_ROWS]),
@@ -90,7 +91,7 @@ pub enum Narrow<'s> {
 }
 
 impl Narrow<'_> {
-    /// The number of `row`, which is below `BLOCK_ROWS`.
+    /// The number of `row`, which must be below `BLOCK_ROWS`.
     #[must_use]
     pub fn get(&self, row: usize) -> u64 {
         match self {
@@ -118,10 +119,10 @@ impl Narrow<'_> {
     }
 }
 
-/// Room for 1,024 lanes of any type.
+/// Memory for 1,024 lanes of any type.
 pub(crate) type Words = [u64; BLOCK_ROWS];
 
-/// Room for the lanes of one block: packed (when they are not aligned in the page), unpacked and
+/// Memory for the lanes of one block: packed (when they are not aligned in the page), unpacked, and
 /// summed up.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
@@ -134,13 +135,13 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Room on the heap for kernels of [`Level::chosen`]; one per thread is enough.
+    /// Allocates on the heap, for kernels of [`Level::chosen`]; one per thread is enough.
     #[must_use]
     pub fn new() -> Box<Self> {
         Self::at(Level::chosen())
     }
 
-    /// Room on the heap for kernels of a level.
+    /// Allocates on the heap, for kernels of `level`.
     #[must_use]
     pub fn at(level: Level) -> Box<Self> {
         let words = [0; BLOCK_ROWS];
@@ -153,25 +154,25 @@ impl Scratch {
         self.level
     }
 
-    /// Blocks that were unpacked here so far, those of a single value apart.
+    /// Blocks unpacked so far with this scratch memory, without constant ones.
     #[must_use]
     pub fn unpacked_blocks(&self) -> u64 {
         self.unpacked
     }
 }
 
-/// The first 1,024 lanes of type `L` in the room of 1,024 words.
+/// The first 1,024 lanes of type `L` in the memory of 1,024 words.
 pub(crate) fn lanes_of<L: bytemuck::Pod>(words: &mut Words) -> &mut [L; BLOCK_ROWS] {
     let lanes: &mut [L] = bytemuck::cast_slice_mut(words.as_mut_slice());
     lanes.first_chunk_mut().expect("a lane is at most as wide as a word")
 }
 
-/// As [`lanes_of`], to read.
+/// As [`lanes_of`], read-only.
 pub(crate) fn lanes_in<L: bytemuck::Pod>(words: &Words) -> &[L; BLOCK_ROWS] {
     bytemuck::cast_slice(words.as_slice()).first_chunk().expect("a lane is at most as wide as a word")
 }
 
-/// `bytes` as lanes: in place when they are aligned, else copied to `room`.
+/// `bytes` as lanes: in place when they are aligned, otherwise copied to `room`.
 fn view<'v, L: bytemuck::Pod>(bytes: &'v [u8], room: &'v mut Words) -> &'v [L] {
     if let Ok(lanes) = bytemuck::try_cast_slice(bytes) {
         return lanes;
@@ -183,7 +184,7 @@ fn view<'v, L: bytemuck::Pod>(bytes: &'v [u8], room: &'v mut Words) -> &'v [L] {
 
 macro_rules! kernels {
     ($($lane:ident $pack:ident $unpack:ident [$($width:literal)*])*) => {$(
-        /// Lanes of one type, unpacked at once.
+        /// The kernel that unpacks lanes of one type.
         struct $unpack<'a> {
             packed: &'a [$lane],
             width: u8,
@@ -193,8 +194,8 @@ macro_rules! kernels {
         impl Kernel for $unpack<'_> {
             type Output = ();
 
-            // `BitPacking::unpack` is the same loop, but never inlined, so it would stay with the
-            // base's instructions.
+            // `BitPacking::unpack` is the same loop, but it is never inlined, so it would use the
+            // base instruction set only.
             #[inline(always)]
             fn run(self) {
                 let lanes = self.lanes;
@@ -235,7 +236,7 @@ kernels! {
         49 50 51 52 53 54 55 56 57 58 59 60 61 62 63 64]
 }
 
-/// Unpacks `packed_bytes(width)` bytes, `width` being at most 64, into `lanes`.
+/// Unpacks `packed_bytes(width)` bytes into `lanes`; `width` must be at most 64.
 pub(crate) fn unpack<'s>(
     level: Level,
     packed: &[u8],
@@ -255,7 +256,7 @@ pub(crate) fn unpack<'s>(
     narrow(Lane::of(width), lanes)
 }
 
-/// Room that was filled with lanes of a type.
+/// Views memory that holds lanes of the given type.
 pub(crate) fn narrow(lane: Lane, words: &Words) -> Narrow<'_> {
     match lane {
         Lane::U8 => Narrow::U8(lanes_in(words)),

@@ -1,13 +1,14 @@
-//! How do sorted keys become smaller still? By their increments.
+//! Stores blocks of sorted values as increments.
 //!
-//! A block of non-decreasing values is stored as 1,024 packed increments, the first being 0; sums
-//! of them are what a packed block would have held: `(value - reference) / divisor`, `reference`
-//! being the block's first value.
+//! A block of non-decreasing values is stored as 1,024 packed increments, of which the first is 0.
+//! Their prefix sums are the numbers that a packed block would hold: `(value - reference) /
+//! divisor`, where `reference` is the block's first value.
 //!
 //! Invariants
-//! - Sums are made in the lane that holds the block's span; a lying span only wraps.
-//! - A block is stored so only when that saves [`SAVED_BITS_MIN`] bits a row: summing is serial,
-//!   and about as slow as reading that many more bits from a device.
+//! - Sums are computed in the lane type that holds the block's span; a wrong span only makes them
+//!   wrap.
+//! - A block is stored as increments only when that saves at least [`SAVED_BITS_MIN`] bits per row:
+//!   summing is serial, and about as slow as reading that many more bits from a device.
 
 use super::bitpack::{Lane, Narrow, Words, lanes_of, narrow};
 use crate::limits::BLOCK_ROWS;
@@ -15,7 +16,7 @@ use crate::limits::BLOCK_ROWS;
 /// Bits per row that increments must save over packed values to be chosen.
 pub const SAVED_BITS_MIN: u8 = 4;
 
-/// Sums of increments, in lanes of type `lane`.
+/// The prefix sums of increments, in lanes of type `lane`.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "sums of a lying block wrap, as its bytes are wrong anyway"
@@ -52,8 +53,7 @@ fn run<I: Copy + Into<u64>, L>(
     }
 }
 
-/// The largest increment of non-decreasing values; `None` when some value is below the one before
-/// it.
+/// The largest increment of non-decreasing values; `None` when a value is below its predecessor.
 pub(crate) fn largest_increment(values: &[i64]) -> Option<u64> {
     let mut largest = 0;
     for pair in values.windows(2) {
@@ -65,7 +65,7 @@ pub(crate) fn largest_increment(values: &[i64]) -> Option<u64> {
     Some(largest)
 }
 
-/// Turns `numbers`, which do not decrease, into their increments, the first into 0.
+/// Replaces non-decreasing `numbers` by their increments; the first becomes 0.
 pub(crate) fn differences(numbers: &mut Words) {
     let mut before = numbers[0];
     for number in numbers {

@@ -1,4 +1,4 @@
-//! How are texts stored of which few are distinct? As codes: positions in the sorted list of
+//! Pages of texts with few distinct values: each text is a code, its position in the sorted list of
 //! distinct texts.
 //!
 //! ```text
@@ -7,14 +7,15 @@
 //! ```
 //!
 //! Invariants
-//! - Entries ascend, so codes compare as their texts do, and a range of texts is a range of codes.
-//! - A page holds the entries its rows need and no others. One without any value holds a single
-//!   empty entry.
-//! - No code that gets out of here is beyond the last entry: [`DictionaryPage::unpack`] holds each
-//!   block against it.
+//! - Entries ascend, so codes compare like their texts, and a range of texts is a range of codes.
+//! - A page holds exactly the entries that its rows use. A page of nulls holds a single empty
+//!   entry.
+//! - Every code that this module returns is a valid entry: [`DictionaryPage::unpack`] checks each
+//!   block.
 
 use super::{
     bitpack::{Narrow, Scratch},
+    encoder::in_page,
     integer::{IntegerBlock, IntegerPage, for_each_block},
     text::{END_BYTES, Ends, range_of, verify_ends},
 };
@@ -24,7 +25,7 @@ const SECTION_ENTRIES: usize = 0;
 const SECTION_ENDS: usize = 1;
 const SECTION_BYTES: usize = 2;
 
-/// The texts of a page as codes, and the dictionary.
+/// The texts of a page: codes and dictionary.
 #[derive(Clone, Copy, Debug)]
 pub struct DictionaryPage<'p> {
     codes: IntegerPage<'p>,
@@ -121,12 +122,14 @@ impl<'p> DictionaryPage<'p> {
         scratch: &'s mut Scratch,
     ) -> Result<Narrow<'s>, PageFault> {
         let last = self.entries() as u64 - 1;
+        // A negative code of a malicious page is refused like one beyond the last entry.
         let first = u64::try_from(block.reference()).unwrap_or(u64::MAX);
         if first > last {
             return Err(PageFault::malformed("the smallest code of a block", first, last));
         }
         let numbers = block.unpack(scratch);
-        // Widths are whole bits, so numbers may exceed the dictionary although no honest one does.
+        // Widths are whole bits, so a packed number can exceed the dictionary, although the writer
+        // never stores such a number.
         if block.largest_number() > last - first {
             let largest = numbers.max(block.rows());
             if largest > last - first {
@@ -136,7 +139,7 @@ impl<'p> DictionaryPage<'p> {
         Ok(numbers)
     }
 
-    /// Appends the codes of a whole block, each below `entries()`; null rows have one too.
+    /// Appends the codes of a whole block, each below `entries()`; null rows have a code, too.
     ///
     /// # Errors
     /// When there is no such block, or a code would be beyond the last entry.
@@ -179,20 +182,20 @@ impl<'p> DictionaryPage<'p> {
     }
 }
 
-/// Appends the entries and says where they are.
+/// Appends the entries and returns the sections of the header that locate them.
 pub(crate) fn write_entries<'e>(
     entries: impl ExactSizeIterator<Item = &'e [u8]> + Clone,
     page: &mut Vec<u8>,
 ) -> [u32; 6] {
     let mut sections = [0; 6];
-    sections[SECTION_ENTRIES] = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-    sections[SECTION_ENDS] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    sections[SECTION_ENTRIES] = in_page(entries.len());
+    sections[SECTION_ENDS] = in_page(page.len());
     let mut end = 0_usize;
     for entry in entries.clone() {
         end += entry.len();
-        page.extend_from_slice(&u32::try_from(end).unwrap_or(u32::MAX).to_le_bytes());
+        page.extend_from_slice(&in_page(end).to_le_bytes());
     }
-    sections[SECTION_BYTES] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    sections[SECTION_BYTES] = in_page(page.len());
     for entry in entries {
         page.extend_from_slice(entry);
     }

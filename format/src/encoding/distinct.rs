@@ -1,21 +1,22 @@
-//! Which distinct texts does a chunk hold, and are they few enough for a dictionary?
+//! Finds the distinct texts of a chunk, unless there are too many for a dictionary.
 //!
 //! Invariants
-//! - A chunk of mostly distinct texts is given up after [`SAMPLE_ROWS`] rows, so looking costs it
+//! - The search gives up a chunk of mostly distinct texts after [`SAMPLE_ROWS`] rows, so it costs
 //!   little.
-//! - Ranks follow the order of the texts' bytes.
+//! - Ranks follow the byte order of the texts.
 
 use super::{bitpack, text::TextValues, validity::Bitmap};
 
-/// The most entries of a dictionary: codes take at most 16 bits.
+/// The maximum number of entries of a dictionary: codes have at most 16 bits.
 pub(crate) const ENTRIES_MAX: usize = 1 << 16;
-/// Rows after which a chunk is given up if more than [`SAMPLE_DISTINCT_MAX`] of them are distinct.
+/// The number of rows after which the search gives up if more than [`SAMPLE_DISTINCT_MAX`] of them
+/// are distinct.
 const SAMPLE_ROWS: usize = 16 * 1024;
 const SAMPLE_DISTINCT_MAX: usize = SAMPLE_ROWS / 4 * 3;
 /// The rank of a row without a value.
 pub(crate) const NO_RANK: u32 = u32::MAX;
 
-/// A chunk's texts as ranks among its distinct ones.
+/// A chunk's texts as ranks among its distinct texts.
 pub(crate) struct Distinct<'v> {
     /// The distinct texts, ascending.
     pub(crate) entries: Vec<&'v [u8]>,
@@ -49,8 +50,8 @@ impl<'v> Distinct<'v> {
         Some(Self { entries, ranks })
     }
 
-    /// Bytes of pages of `page_bytes` that hold the codes, each with the entries it needs: all of
-    /// them, at worst.
+    /// The estimated bytes of all pages of `page_bytes` with their codes, assuming the worst case
+    /// that every page holds all entries.
     pub(crate) fn estimated_bytes(&self, page_bytes: usize) -> usize {
         let width = bitpack::width_of((self.entries.len() as u64).saturating_sub(1));
         let codes = self.ranks.len() * usize::from(width) / 8;
@@ -60,8 +61,8 @@ impl<'v> Distinct<'v> {
     }
 }
 
-/// Open addressing with linear probing, at most half full; a slot holds an entry's position plus
-/// one, or 0.
+/// A hash table with open addressing and linear probing, at most half full. A slot holds an entry's
+/// position plus one, or 0.
 struct Table<'v> {
     slots: Vec<u32>,
     entries: Vec<(&'v [u8], u64)>,
@@ -110,7 +111,7 @@ fn hash_of(text: &[u8]) -> u64 {
     let fold = |left: u64, right: u64| {
         let product = u128::from(left ^ ODD) * u128::from(right ^ ODD.rotate_left(32));
         let [high, low] = [product >> 64, product & u128::from(u64::MAX)];
-        u64::try_from(high ^ low).unwrap_or(0)
+        u64::try_from(high ^ low).expect("a word: both halves are below 2^64")
     };
     let (words, rest) = text.as_chunks();
     let mut hash = text.len() as u64;

@@ -1,11 +1,10 @@
-//! How are doubles stored? As they are: 8 little-endian bytes each, from the header on.
+//! Pages of doubles: 8 little-endian bytes each, right after the header.
 //!
 //! Invariants
-//! - A null row holds +0.0.
+//! - A null row is stored as +0.0.
 
-use super::{Encoding, validity::Bitmap};
+use super::{ChunkEncoder, Encoding, PageSummary, validity::Bitmap};
 use crate::{
-    chunk::{ChunkEncoder, Written},
     limits::BLOCK_ROWS,
     page::{FIRST_SECTION, PageFault, PageView},
     zone::ZoneValue,
@@ -60,7 +59,7 @@ impl<'p> FloatPage<'p> {
     }
 }
 
-/// A chunk of doubles on its way into pages.
+/// The encoder of a chunk of doubles.
 pub(crate) struct FloatChunk<'v> {
     values: &'v [f64],
     validity: Option<Bitmap<'v>>,
@@ -87,7 +86,7 @@ impl ChunkEncoder for FloatChunk<'_> {
         self.page_bytes
     }
 
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> PageSummary {
         let rows = blocks.start * BLOCK_ROWS..(blocks.end * BLOCK_ROWS).min(self.values.len());
         let (mut bounds, mut has_nan) = (None, false);
         for row in rows {
@@ -97,7 +96,7 @@ impl ChunkEncoder for FloatChunk<'_> {
             }
             let value = self.values[row];
             has_nan |= value.is_nan();
-            // Total order, so that -0.0 is below 0.0 as it is for arrow's kernels.
+            // The total order, in which -0.0 is below 0.0 as it is in arrow's kernels.
             let less = |left: f64, right: f64| if left.total_cmp(&right).is_lt() { left } else { right };
             let more = |left: f64, right: f64| if left.total_cmp(&right).is_gt() { left } else { right };
             let (min, max) = bounds.unwrap_or((value, value));
@@ -106,7 +105,7 @@ impl ChunkEncoder for FloatChunk<'_> {
         }
         let bounds = bounds.filter(|_| !has_nan);
         let (min, max) = (bounds.map(|bounds| bounds.0), bounds.map(|bounds| bounds.1));
-        Written {
+        PageSummary {
             sections: [0; 6],
             divisor: 1,
             min: min.map(ZoneValue::Float),

@@ -1,24 +1,25 @@
-//! How are free texts stored? By a table of up to 255 symbols of up to 8 bytes that they share.
+//! Pages of free texts, compressed with a table of up to 255 symbols of up to 8 bytes.
 //!
 //! FSST (Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020): each
-//! byte of compressed text is the code of a symbol, 255 escapes the byte after it. The table is
-//! trained once per chunk on a sample and is in every page of it.
+//! byte of compressed text is the code of a symbol; code 255 escapes the byte after it. The table
+//! is trained once per chunk on a sample and is stored in every page of the chunk.
 //!
 //! ```text
 //! blocks of lengths (encoding::integer) | u32 end of each group's codes | lengths of the symbols | their bytes | codes
 //! sections: 0 = where the ends are, 1 = where the symbols are, 2 = how many, 3 = where the codes are, 4 = how many
 //! ```
 //!
-//! Lengths are those of the texts themselves, so a run of rows is decoded in one go and cut
-//! afterwards. Groups of [`GROUP_ROWS`] rows can be decoded on their own: late materialisation of a
-//! row decodes that many.
+//! The stored lengths are those of the uncompressed texts, so consecutive rows are decoded together
+//! and cut afterwards. Each group of [`GROUP_ROWS`] rows can be decoded separately: late
+//! materialisation of one row decodes one group.
 //!
 //! Invariants
-//! - No symbol spans two texts, so codes of neighbouring rows can be decoded together.
-//! - Decoded bytes and lengths must agree; nothing is decoded that ends within an escape.
+//! - No symbol spans two texts, so the codes of neighbouring rows can be decoded together.
+//! - Decoded bytes and lengths must agree; codes that end within an escape are refused.
 
 use super::{
     bitpack::Scratch,
+    encoder::in_page,
     integer::{IntegerPage, for_each_block},
     text::{END_BYTES, Ends, TextBuffer, lengths_of, range_of, verify_ends},
 };
@@ -29,9 +30,9 @@ use crate::{
 use fsst::{Compressor, Decompressor, ESCAPE_CODE, Symbol};
 use std::ops::Range;
 
-/// Rows whose codes begin at a known place.
+/// Rows of a group: the unit whose codes begin at a stored offset.
 pub const GROUP_ROWS: usize = 128;
-/// Groups of a block; a short block has as many, the last ones being empty.
+/// Groups of a block; a short block has the same number, the last ones being empty.
 pub(crate) const BLOCK_GROUPS: usize = BLOCK_ROWS / GROUP_ROWS;
 /// Symbols of a table, code 255 being the escape.
 const SYMBOLS_MAX: usize = ESCAPE_CODE as usize;
@@ -85,10 +86,10 @@ impl SymbolTable {
         Ok(table)
     }
 
-    /// Appends what codes stand for, which must be `wanted` bytes.
+    /// Decodes `codes`, which must give `wanted` bytes, and appends the result.
     fn decode(&self, codes: &[u8], wanted: u64, out: &mut Vec<u8>) -> Result<(), PageFault> {
-        // Codes that end on an odd run of escapes end within one: whatever precedes the run, it
-        // began at a code.
+        // Codes that end with an odd number of consecutive escapes end within an escape, because
+        // the first of these escapes is always a code of its own.
         let escapes = codes.iter().rev().take_while(|code| **code == ESCAPE_CODE).count();
         if escapes % 2 == 1 {
             return Err(PageFault::malformed(
@@ -159,6 +160,7 @@ impl<'p> FsstPage<'p> {
         let sum = lengths_of(&self.lengths, block, scratch, &mut block_lengths)?;
         let codes = self.codes(block * BLOCK_GROUPS..(block + 1) * BLOCK_GROUPS);
         let mut end = out.end_after(0)?;
+        // A sum beyond usize is refused as one beyond 4 GiB.
         out.end_after(usize::try_from(sum).unwrap_or(usize::MAX))?;
         self.table.decode(codes, sum, &mut out.bytes)?;
         out.ends.extend(block_lengths.iter().map(|length| {
@@ -202,14 +204,14 @@ fn group_of(row: u32) -> usize {
     row as usize / GROUP_ROWS
 }
 
-/// A chunk's texts, compressed: the codes of row `i` end at `ends[i]`.
+/// The compressed texts of a chunk: the codes of row `i` end at `ends[i]`.
 pub(crate) struct Compressed<'c> {
     pub(crate) compressor: Compressor,
     pub(crate) codes: &'c [u8],
     pub(crate) ends: &'c [u64],
 }
 
-/// Bytes that a symbol table adds to each page.
+/// Bytes that the symbol table adds to each page.
 pub(crate) fn table_bytes(compressor: &Compressor) -> usize {
     compressor.symbol_lengths().iter().map(|length| 1 + usize::from(*length)).sum()
 }
@@ -224,31 +226,30 @@ impl Compressed<'_> {
     fn codes_range(&self, rows: Range<usize>) -> Range<usize> {
         let end_of = |rows: usize| match rows {
             0 => 0,
-            rows => usize::try_from(self.ends[rows - 1]).unwrap_or(usize::MAX),
+            rows => usize::try_from(self.ends[rows - 1]).expect("an end: an offset in `codes`"),
         };
         end_of(rows.start)..end_of(rows.end)
     }
 
-    /// Appends the codes of some rows (whole blocks) and says where they are.
+    /// Appends the codes of some rows (whole blocks) and returns the sections of the header that
+    /// locate them.
     pub(crate) fn write(&self, rows: Range<usize>, page: &mut Vec<u8>) -> [u32; 6] {
-        let place = |page: &Vec<u8>| u32::try_from(page.len()).unwrap_or(u32::MAX);
-        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let mut sections = [0; 6];
-        sections[SECTION_ENDS] = place(page);
+        sections[SECTION_ENDS] = in_page(page.len());
         for group in 1..=rows.len().div_ceil(BLOCK_ROWS) * BLOCK_GROUPS {
             let end = (rows.start + group * GROUP_ROWS).min(rows.end);
-            page.extend_from_slice(&count(self.codes_bytes(rows.start..end)).to_le_bytes());
+            page.extend_from_slice(&in_page(self.codes_bytes(rows.start..end)).to_le_bytes());
         }
-        sections[SECTION_SYMBOLS] = place(page);
+        sections[SECTION_SYMBOLS] = in_page(page.len());
         let lengths = self.compressor.symbol_lengths();
-        sections[SECTION_SYMBOLS_COUNT] = count(lengths.len());
+        sections[SECTION_SYMBOLS_COUNT] = in_page(lengths.len());
         page.extend_from_slice(lengths);
         for (symbol, length) in self.compressor.symbol_table().iter().zip(lengths) {
             page.extend_from_slice(&symbol.to_u64().to_le_bytes()[..usize::from(*length)]);
         }
         let codes = &self.codes[self.codes_range(rows)];
-        sections[SECTION_CODES] = place(page);
-        sections[SECTION_CODES_COUNT] = count(codes.len());
+        sections[SECTION_CODES] = in_page(page.len());
+        sections[SECTION_CODES_COUNT] = in_page(codes.len());
         page.extend_from_slice(codes);
         sections
     }

@@ -1,22 +1,23 @@
-//! How does a page hold integers, and how are they read fast?
+//! Pages of integers, and their fast decoding.
 //!
 //! ```text
 //! one BlockDescriptor per block | pad to 128 bytes | packed lanes of block 0 | of block 1 | ...
 //! ```
 //!
-//! A value is `reference + divisor * number`. Frame of reference per block keeps numbers small; the
-//! divisor, one for the page, takes out what all differences share, so quantities 1.00 to 50.00
-//! need 6 bits. Numbers are bit-packed ([`super::bitpack`]), or, in sorted blocks, their increments
-//! are ([`super::delta`]). The same blocks hold the codes of dictionaries and the lengths of texts.
+//! A value is `reference + divisor * number`. A frame of reference per block keeps numbers small.
+//! The divisor, one per page, is the common divisor of all differences, so quantities 1.00 to 50.00
+//! need 6 bits. Blocks hold bit-packed numbers ([`super::bitpack`]) or, if they are sorted,
+//! bit-packed increments of numbers ([`super::delta`]). The same blocks hold the codes of
+//! dictionaries and the lengths of texts.
 //!
 //! Invariants
-//! - The writer is beside it: `integer_plan.rs`.
-//! - A null row's number is 0, and so is that of rows after a short block's last.
-//! - Lanes begin on 128 bytes from the page's beginning, so they are viewed in place in a page that
-//!   is so aligned.
-//! - [`IntegerBlock::bounds`] is what the writer says, good for pruning;
-//!   [`IntegerBlock::largest_number`] holds whatever the bytes are, good for proving that
-//!   arithmetic cannot overflow.
+//! - The writer of the same bytes is `integer_plan.rs`.
+//! - The number of a null row is 0, and so are the numbers after a short block's last row.
+//! - Lanes begin at multiples of 128 bytes from the page's beginning, so they are viewed in place
+//!   in a page that is aligned to 128 bytes.
+//! - [`IntegerBlock::bounds`] trusts the writer and is for pruning.
+//!   [`IntegerBlock::largest_number`] is true for any bytes and is for proving that arithmetic
+//!   cannot overflow.
 
 use super::bitpack::{self, Lane, Narrow, Scratch};
 use crate::{
@@ -27,12 +28,12 @@ use crate::{
 use bytemuck::{Pod, Zeroable};
 use std::ops::Range;
 
-/// Where packed lanes begin is a multiple of this.
+/// Packed lanes begin at multiples of this many bytes.
 pub(crate) const LANES_ALIGN: usize = 128;
 /// Bytes of a [`BlockDescriptor`].
 pub(crate) const DESCRIPTOR_BYTES: usize = 24;
 
-/// What a page says about one of its blocks, exactly as stored.
+/// The description of one block in a page, exactly as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct BlockDescriptor {
@@ -42,7 +43,7 @@ pub struct BlockDescriptor {
     pub span: u64,
     /// Where its packed lanes begin, in bytes from the page's beginning.
     pub packed_at: u32,
-    /// Bits of what is packed, at most 64.
+    /// Bits of one packed number or increment, at most 64.
     pub width: u8,
     /// [`PACKED`] or [`INCREMENTS`].
     pub kind: u8,
@@ -57,8 +58,8 @@ pub const PACKED: u8 = 0;
 /// The lanes of a block are the increments of its numbers.
 pub const INCREMENTS: u8 = 1;
 
-/// A type that stored integers are decoded to. A value that does not fit is cut: only a malicious
-/// page holds one.
+/// A type that stored integers are decoded to. A value that does not fit is truncated: only a
+/// malicious page holds one.
 pub trait Stored: Copy {
     /// The value in this type.
     fn from_stored(value: i64) -> Self;
@@ -103,7 +104,7 @@ pub struct IntegerPage<'p> {
     divisor: u64,
 }
 
-/// One block of a page, its descriptor checked.
+/// One block of a page, whose descriptor has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct IntegerBlock<'p> {
     descriptor: BlockDescriptor,
@@ -132,7 +133,7 @@ impl<'p> IntegerPage<'p> {
         self.descriptors.len()
     }
 
-    /// What differences between values of a block are multiples of.
+    /// The common divisor of the differences between the values of a block.
     #[must_use]
     pub fn divisor(&self) -> u64 {
         self.divisor
@@ -217,7 +218,8 @@ impl<'p> IntegerPage<'p> {
     }
 }
 
-/// Calls `visit` once per block that holds some of `rows` (ascending), with those rows.
+/// Calls `visit` once for each block that holds some of `rows` (ascending), with the rows in that
+/// block.
 pub(crate) fn for_each_block<'r>(
     mut rows: &'r [u32],
     rows_of_page: usize,
@@ -262,7 +264,7 @@ impl<'p> IntegerBlock<'p> {
         &self.descriptor
     }
 
-    /// The smallest and the largest value, as the writer says.
+    /// The smallest and the largest value, as stated by the writer.
     #[inline]
     #[must_use]
     pub fn bounds(&self) -> (i64, i64) {
@@ -270,7 +272,7 @@ impl<'p> IntegerBlock<'p> {
         (self.reference(), self.reference().wrapping_add(extent.cast_signed()))
     }
 
-    /// No unpacked number is above it, whatever the page's bytes are.
+    /// An upper bound of the unpacked numbers that is true whatever the page's bytes are.
     #[inline]
     #[must_use]
     pub fn largest_number(&self) -> u64 {
@@ -280,7 +282,7 @@ impl<'p> IntegerBlock<'p> {
         }
     }
 
-    /// The type of the unpacked numbers (of constant blocks, the one they could be widened to).
+    /// The type of the unpacked numbers (for constant blocks, the type they could be widened to).
     #[inline]
     #[must_use]
     pub fn lane(&self) -> Lane {
@@ -339,7 +341,7 @@ impl<'p> IntegerBlock<'p> {
         }
     }
 
-    /// The same of some rows, as [`Self::gather`] takes them.
+    /// Appends the values of some rows of unpacked numbers; `rows` as in [`Self::gather`].
     pub(crate) fn append_some<T: Stored>(
         &self,
         level: Level,
@@ -362,7 +364,7 @@ impl<'p> IntegerBlock<'p> {
     }
 }
 
-/// Appends the values of numbers.
+/// The kernel that turns unpacked numbers into values and appends them.
 struct Widen<'o, N, T> {
     numbers: N,
     reference: i64,

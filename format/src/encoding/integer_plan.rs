@@ -1,44 +1,39 @@
-//! How many bytes will a block of integers take, and what are they? The writer of
-//! [`super::integer`].
+//! Measures and writes blocks of integers: the writer for [`super::integer`].
 //!
 //! Invariants
 //! - A plan measures a chunk once; the sizes of its blocks are exact, so pages are cut without
-//!   trial.
-//! - Values of null rows do not count: not for bounds, not for the divisor.
+//!   trial encoding.
+//! - Values of null rows affect neither bounds nor the divisor.
 
 use super::{
-    Encoding,
+    ChunkEncoder, Encoding, PageSummary,
     bitpack::{self, Words},
     delta,
+    encoder::in_page,
     integer::{BlockDescriptor, DESCRIPTOR_BYTES, INCREMENTS, LANES_ALIGN, PACKED},
     validity::Bitmap,
 };
-use crate::{
-    chunk::{ChunkEncoder, Written},
-    limits::BLOCK_ROWS,
-    zone::ZoneValue,
-};
+use crate::{limits::BLOCK_ROWS, zone::ZoneValue};
 use std::ops::Range;
 
-/// What the integers are, which says how they may be stored.
+/// What the integers mean, which determines how they may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     /// Values of a column.
     Values,
-    /// Codes and lengths, read block by block on the way to something else: neither divided nor
-    /// summed up.
+    /// Codes of dictionaries and lengths of texts: stored without a divisor and without increments.
     Positions,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct BlockPlan {
-    /// Smallest and largest value; `None` when no row has one.
+    /// Smallest and largest value; `None` when all rows are null.
     bounds: Option<(i64, i64)>,
-    /// Of non-decreasing blocks without nulls.
+    /// The largest increment, if the block does not decrease and has no nulls.
     increment_max: Option<u64>,
 }
 
-/// The measures of a chunk's integers.
+/// The measurements of a chunk's integers.
 #[derive(Clone, Debug)]
 pub(crate) struct IntegerPlan {
     blocks: Vec<BlockPlan>,
@@ -46,7 +41,7 @@ pub(crate) struct IntegerPlan {
 }
 
 impl IntegerPlan {
-    /// Measures integers, of which some rows may be null.
+    /// Measures integers; `validity` says which rows are null.
     pub(crate) fn measure(values: &[i64], validity: Option<Bitmap<'_>>, domain: Domain) -> Self {
         let mut plan = Self { blocks: Vec::with_capacity(values.len().div_ceil(BLOCK_ROWS)), divisor: 0 };
         let mut present = Vec::with_capacity(BLOCK_ROWS);
@@ -77,18 +72,18 @@ impl IntegerPlan {
         self.blocks.push(BlockPlan { bounds, increment_max });
     }
 
-    /// Bounds of some blocks; `None` when no row has a value.
+    /// Bounds of some blocks; `None` when all rows are null.
     fn bounds(&self, blocks: Range<usize>) -> Option<(i64, i64)> {
         let bounds = self.blocks[blocks].iter().filter_map(|block| block.bounds);
         bounds.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 
-    /// Bytes that one block adds to a page, its descriptor included.
+    /// Bytes that one block adds to a page, including its descriptor.
     pub(crate) fn block_bytes(&self, block: usize) -> usize {
         DESCRIPTOR_BYTES + bitpack::packed_bytes(self.layout(block).width)
     }
 
-    /// A block's descriptor, but for the place of its lanes.
+    /// A block's descriptor, except `packed_at`.
     fn layout(&self, block: usize) -> BlockDescriptor {
         let BlockPlan { bounds, increment_max } = self.blocks[block];
         let (reference, largest) = bounds.unwrap_or((0, 0));
@@ -109,8 +104,8 @@ impl IntegerPlan {
         }
     }
 
-    /// Appends blocks to a page: their descriptors, then their lanes. `values` and `validity` are
-    /// those measured.
+    /// Appends blocks to a page: their descriptors, then their lanes. `values` and `validity` must
+    /// be those that were measured.
     pub(crate) fn write(
         &self,
         values: &[i64],
@@ -121,7 +116,7 @@ impl IntegerPlan {
         let mut descriptors = page.len();
         page.resize((page.len() + blocks.len() * DESCRIPTOR_BYTES).next_multiple_of(LANES_ALIGN), 0);
         for block in blocks {
-            let packed_at = u32::try_from(page.len()).unwrap_or(u32::MAX);
+            let packed_at = in_page(page.len());
             let layout = BlockDescriptor { packed_at, ..self.layout(block) };
             page[descriptors..descriptors + DESCRIPTOR_BYTES].copy_from_slice(bytemuck::bytes_of(&layout));
             descriptors += DESCRIPTOR_BYTES;
@@ -141,7 +136,7 @@ impl IntegerPlan {
     }
 }
 
-/// A chunk of integers on its way into pages.
+/// The encoder of a chunk of integers.
 pub(crate) struct IntegerChunk<'v> {
     values: &'v [i64],
     validity: Option<Bitmap<'v>>,
@@ -170,12 +165,12 @@ impl ChunkEncoder for IntegerChunk<'_> {
         self.page_bytes
     }
 
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> PageSummary {
         self.plan.write(self.values, self.validity, blocks.clone(), page);
         let bounds = self.plan.bounds(blocks);
         let min = bounds.map(|(min, _)| ZoneValue::Integer(min));
         let max = bounds.map(|(_, max)| ZoneValue::Integer(max));
-        Written { sections: [0; 6], divisor: self.plan.divisor, min, max }
+        PageSummary { sections: [0; 6], divisor: self.plan.divisor, min, max }
     }
 }
 
@@ -184,8 +179,8 @@ fn bounds_of(values: &[i64]) -> Option<(i64, i64)> {
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
 }
 
-/// The greatest common divisor of `divisor` (0: none yet) and every value's distance to
-/// `reference`.
+/// The greatest common divisor of `divisor` (0 if there is none yet) and every value's distance
+/// from `reference`.
 fn common_divisor(mut divisor: u64, values: &[i64], reference: i64) -> u64 {
     for value in values {
         if divisor == 1 {
@@ -203,7 +198,7 @@ fn common_divisor(mut divisor: u64, values: &[i64], reference: i64) -> u64 {
     divisor
 }
 
-/// The numbers of a block: `(value - reference) / divisor`, 0 where there is no value.
+/// The numbers of a block: `(value - reference) / divisor`, and 0 for null rows.
 fn numbers_of(rows: &[i64], validity: Option<Bitmap<'_>>, reference: i64, divisor: u64) -> Words {
     let mut numbers = [0; BLOCK_ROWS];
     for (number, value) in numbers.iter_mut().zip(rows) {

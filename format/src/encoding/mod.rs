@@ -1,4 +1,5 @@
-//! How do values become few bytes that 1,024 of them unpack in well under a microsecond?
+//! The encodings of pages: how values become few bytes that are decoded fast (1,024 of them in well
+//! under a microsecond).
 //!
 //! | page | holds | file |
 //! |---|---|---|
@@ -8,11 +9,16 @@
 //! | [`Encoding::Fsst`] | texts compressed by a symbol table | [`mod@fsst`] |
 //! | [`Encoding::Plain`] | texts as they are | [`plain`] |
 //!
+//! These files define and read the pages. `integer_plan` and `text_plan` measure and write chunks
+//! of integers and texts, `float` those of doubles; `distinct` finds the distinct texts of a chunk.
+//! `encoder` is what all writers have in common, `text` what all pages of texts have in common,
+//! `validity` the bitmap of null rows.
+//!
 //! Invariants
-//! - Every page is self-contained: what decoding needs is in it.
-//! - A reader checks every offset, width, code and length before it follows it, per block where
+//! - Every page is self-contained: it holds everything that decoding it needs.
+//! - A reader checks every offset, width, code and length before it uses it, once per block where
 //!   that is enough.
-//! - Lanes are viewed in place, so the machine must be little-endian, as the format is.
+//! - Lanes are viewed in place, so the machine must be little-endian like the format.
 
 #[cfg(target_endian = "big")]
 compile_error!(
@@ -23,54 +29,22 @@ pub mod bitpack;
 pub mod delta;
 pub mod dictionary;
 mod distinct;
+pub(crate) mod encoder;
 pub mod float;
 pub mod fsst;
 pub mod integer;
 mod integer_plan;
+mod kind;
 pub mod plain;
 pub mod text;
 mod text_plan;
 pub mod validity;
 
+pub use kind::Encoding;
+
 pub(crate) use self::{
+    encoder::{ChunkEncoder, PageSummary},
     float::FloatChunk,
     integer_plan::IntegerChunk,
-    text_plan::{TextRoom, choose as choose_text},
+    text_plan::{TextScratch, choose as choose_text},
 };
-
-/// How a page stores its values; part of the format, never renumbered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Encoding {
-    /// Integers, dates, timestamps, decimals and booleans.
-    Integer = 1,
-    /// Doubles.
-    Float = 2,
-    /// Texts, of which few are distinct.
-    Dictionary = 3,
-    /// Texts that share parts.
-    Fsst = 4,
-    /// Texts that share nothing.
-    Plain = 5,
-}
-
-impl Encoding {
-    /// The encoding of that number, if there is one.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        let all = [Self::Integer, Self::Float, Self::Dictionary, Self::Fsst, Self::Plain];
-        all.into_iter().find(|encoding| *encoding as u8 == number)
-    }
-
-    /// Its name, for people.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Integer => "integer",
-            Self::Float => "float",
-            Self::Dictionary => "dictionary",
-            Self::Fsst => "fsst",
-            Self::Plain => "plain",
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! How are texts stored that nothing makes smaller? As they are, behind their lengths.
+//! Pages of texts that do not compress: lengths, then the bytes as they are.
 //!
 //! ```text
 //! blocks of lengths (encoding::integer) | u32 end of each block's bytes | bytes
@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Invariants
-//! - The bytes of a block begin where those of the block before end; lengths and ends must agree.
+//! - The bytes of a block begin where those of the previous block end; lengths and ends must agree.
 
 use super::{
     bitpack::Scratch,
+    encoder::in_page,
     integer::{IntegerPage, for_each_block},
     text::{END_BYTES, Ends, TextBuffer, TextValues, lengths_of, range_of, verify_ends},
 };
@@ -22,7 +23,7 @@ const SECTION_ENDS: usize = 0;
 const SECTION_BYTES: usize = 1;
 const SECTION_BYTES_COUNT: usize = 2;
 
-/// The texts of a page as they are.
+/// The texts of a page, uncompressed.
 #[derive(Clone, Debug)]
 pub struct PlainPage<'p> {
     lengths: IntegerPage<'p>,
@@ -59,7 +60,7 @@ impl<'p> PlainPage<'p> {
         self.lengths.blocks()
     }
 
-    /// The bytes of a block, its lengths being left in `self.block_lengths`.
+    /// The bytes of a block; its lengths are stored in `self.block_lengths`.
     fn block(&mut self, block: usize, scratch: &mut Scratch) -> Result<&'p [u8], PageFault> {
         let sum = lengths_of(&self.lengths, block, scratch, &mut self.block_lengths)?;
         let range = range_of(self.ends, block);
@@ -115,14 +116,15 @@ impl<'p> PlainPage<'p> {
     }
 }
 
-/// Appends the texts of some rows (whole blocks) and says where they are.
+/// Appends the texts of some rows (whole blocks) and returns the sections of the header that locate
+/// them.
 pub(crate) fn write_texts(
     texts: &TextValues<'_>,
     rows: std::ops::Range<usize>,
     page: &mut Vec<u8>,
 ) -> [u32; 6] {
     let mut sections = [0; 6];
-    sections[SECTION_ENDS] = u32::try_from(page.len()).unwrap_or(u32::MAX);
+    sections[SECTION_ENDS] = in_page(page.len());
     let first = texts.offsets[rows.start];
     let mut row = rows.start;
     while row < rows.end {
@@ -130,8 +132,8 @@ pub(crate) fn write_texts(
         page.extend_from_slice(&(texts.offsets[row] - first).to_le_bytes());
     }
     let bytes = &texts.bytes[first as usize..texts.offsets[rows.end] as usize];
-    sections[SECTION_BYTES] = u32::try_from(page.len()).unwrap_or(u32::MAX);
-    sections[SECTION_BYTES_COUNT] = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    sections[SECTION_BYTES] = in_page(page.len());
+    sections[SECTION_BYTES_COUNT] = in_page(bytes.len());
     page.extend_from_slice(bytes);
     sections
 }

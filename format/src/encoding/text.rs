@@ -1,24 +1,24 @@
-//! How do decoded texts come out, and how do encoders see the texts they are given?
+//! Buffers of decoded texts, views of texts to encode, and what the encodings of texts share.
 //!
 //! Invariants
-//! - Texts are bytes here. Whoever makes strings of them validates UTF-8; values are never cut
-//!   inside.
+//! - Texts are bytes here. Code that makes strings of them validates UTF-8; a value is always kept
+//!   whole.
 
 use super::{bitpack::Scratch, integer::IntegerPage};
 use crate::{limits::BLOCK_ROWS, page::PageFault};
 use std::ops::Range;
 
-/// Texts, one after the other.
+/// Decoded texts, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextBuffer {
     /// The bytes of all texts.
     pub bytes: Vec<u8>,
-    /// Where each text ends in `bytes`; it begins where the one before ends.
+    /// Where each text ends in `bytes`; it begins where the previous one ends.
     pub ends: Vec<u32>,
 }
 
 impl TextBuffer {
-    /// Forgets the texts, keeps the room.
+    /// Removes the texts and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
@@ -36,7 +36,7 @@ impl TextBuffer {
         self.ends.is_empty()
     }
 
-    /// The text of that position, which is below `len()`.
+    /// The text at `position`, which must be below `len()`.
     #[must_use]
     pub fn get(&self, position: usize) -> &[u8] {
         let start = if position == 0 { 0 } else { self.ends[position - 1] };
@@ -61,12 +61,12 @@ impl TextBuffer {
     }
 }
 
-/// Texts to be encoded, as arrow holds them: text `i` is `bytes[offsets[i]..offsets[i + 1]]`.
+/// Texts to encode, in arrow's layout: text `i` is `bytes[offsets[i]..offsets[i + 1]]`.
 #[derive(Clone, Copy, Debug)]
 pub struct TextValues<'v> {
     /// The bytes of all texts.
     pub bytes: &'v [u8],
-    /// One more than there are texts, ascending, all within `bytes`.
+    /// One more offset than there are texts, ascending, all within `bytes`.
     pub offsets: &'v [u32],
 }
 
@@ -90,19 +90,19 @@ impl<'v> TextValues<'v> {
     }
 }
 
-/// Little-endian ends of consecutive ranges, the first of which begins at 0.
+/// Little-endian ends of consecutive ranges; the first range begins at 0.
 pub(crate) type Ends<'p> = &'p [[u8; END_BYTES]];
 /// Bytes of one end.
 pub(crate) const END_BYTES: usize = size_of::<u32>();
 
-/// Range `index`, which is below `ends.len()`.
+/// The range at `index`, which must be below `ends.len()`.
 pub(crate) fn range_of(ends: Ends<'_>, index: usize) -> Range<usize> {
     let end_of = |index: usize| u32::from_le_bytes(ends[index]) as usize;
     if index == 0 { 0..end_of(0) } else { end_of(index - 1)..end_of(index) }
 }
 
-/// Fails unless ends ascend; returns the last of them. Ranges that overlapped could make a small
-/// page decode to more than any memory.
+/// Checks that the ends do not descend, and returns the last one. Overlapping ranges could make a
+/// small page decode to more bytes than fit in memory.
 pub(crate) fn verify_ends(what: &'static str, ends: Ends<'_>) -> Result<usize, PageFault> {
     let mut before = 0;
     for end in ends {
@@ -115,7 +115,7 @@ pub(crate) fn verify_ends(what: &'static str, ends: Ends<'_>) -> Result<usize, P
     Ok(before as usize)
 }
 
-/// The lengths of a block's texts, and their sum.
+/// Decodes the lengths of a block's texts, and returns their sum.
 pub(crate) fn lengths_of(
     page: &IntegerPage<'_>,
     block: usize,

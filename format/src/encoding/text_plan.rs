@@ -1,16 +1,17 @@
-//! Which encoding makes a chunk of texts smallest, and what do its pages hold?
+//! Chooses the encoding that makes a chunk of texts smallest, and writes its pages.
 //!
 //! Invariants
-//! - Sizes are known for every row before pages are cut, so nothing is encoded twice.
-//! - FSST is tried only where a dictionary could lose to it: a symbol has at most 8 bytes, and each
-//!   text at least one.
-//! - Null rows are empty texts here, and no entry of a dictionary stands for them.
+//! - The size of every row is known before pages are cut, so nothing is encoded twice.
+//! - FSST is tried only where it could beat a dictionary: a symbol stands for at most 8 bytes, and
+//!   each text that is not empty needs at least one.
+//! - Null rows are empty texts here; they have no entry in a dictionary.
 
 use super::{
-    Encoding,
+    ChunkEncoder, Encoding, PageSummary,
     bitpack::width_of,
     dictionary,
     distinct::{Distinct, NO_RANK},
+    encoder::Effort,
     fsst::{BLOCK_GROUPS, Compressed, table_bytes},
     integer::DESCRIPTOR_BYTES,
     integer_plan::{Domain, IntegerPlan},
@@ -18,33 +19,29 @@ use super::{
     text::{END_BYTES, TextValues},
     validity::Bitmap,
 };
-use crate::{
-    chunk::{ChunkEncoder, Effort, Written},
-    limits::BLOCK_ROWS,
-    zone::ZoneValue,
-};
+use crate::{limits::BLOCK_ROWS, zone::ZoneValue};
 use fsst::Compressor;
 use std::ops::Range;
 
-/// Rows compressed in one call, which bounds the room that the call reserves.
+/// Rows compressed in one call, which bounds the memory that the call reserves.
 const COMPRESSED_ROWS: usize = 64 * BLOCK_ROWS;
-/// FSST is chosen over plain texts when it saves at least one byte in so many: decoding costs more
-/// than copying.
+/// FSST is chosen over plain texts only if it saves at least one byte in this many, because
+/// decoding costs more than copying.
 const SAVED_PART_MIN: usize = 10;
 
-/// Room that is kept from chunk to chunk.
+/// Memory for compressed texts that is reused from chunk to chunk.
 #[derive(Debug, Default)]
-pub(crate) struct TextRoom {
+pub(crate) struct TextScratch {
     codes: Vec<u8>,
     ends: Vec<u64>,
 }
 
-/// Encodes a chunk of texts in the way that makes it smallest.
+/// Chooses the encoding that makes a chunk of texts smallest.
 pub(crate) fn choose<'c>(
     texts: TextValues<'c>,
     validity: Option<Bitmap<'c>>,
     page_bytes: u32,
-    (effort, room): (Effort, &'c mut TextRoom),
+    (effort, room): (Effort, &'c mut TextScratch),
 ) -> Box<dyn ChunkEncoder + 'c> {
     let lengths = Lengths::measure(&texts);
     let plain_bytes = (texts.offsets[texts.len()] - texts.offsets[0]) as usize;
@@ -82,7 +79,7 @@ pub(crate) fn choose<'c>(
 }
 
 /// Trains a symbol table on a sample (FSST takes 16 KiB of it) and compresses every text.
-fn compress(texts: &TextValues<'_>, room: &mut TextRoom) -> Compressor {
+fn compress(texts: &TextValues<'_>, room: &mut TextScratch) -> Compressor {
     let slices: Vec<&[u8]> = (0..texts.len()).map(|row| texts.get(row)).collect();
     let compressor = Compressor::train(&slices);
     room.codes.clear();
@@ -94,7 +91,7 @@ fn compress(texts: &TextValues<'_>, room: &mut TextRoom) -> Compressor {
     compressor
 }
 
-/// The lengths of a chunk's texts, and how they are packed.
+/// The lengths of a chunk's texts, and the plan by which they are packed.
 struct Lengths {
     values: Vec<i64>,
     plan: IntegerPlan,
@@ -114,7 +111,7 @@ impl Lengths {
     }
 }
 
-/// What chunks of FSST and of plain texts have in common.
+/// What the encoders of FSST and of plain texts have in common.
 struct TextChunk<'c> {
     texts: TextValues<'c>,
     validity: Option<Bitmap<'c>>,
@@ -132,13 +129,13 @@ impl TextChunk<'_> {
         self.page_bytes
     }
 
-    fn written(&self, rows: Range<usize>, sections: [u32; 6]) -> Written {
+    fn summary(&self, rows: Range<usize>, sections: [u32; 6]) -> PageSummary {
         let present = rows.filter(|row| self.validity.is_none_or(|bitmap| bitmap.is_valid(*row)));
         let bounds = present.map(|row| self.texts.get(row)).fold(None, |bounds, text| match bounds {
             None => Some((text, text)),
             Some((min, max)) => Some((text.min(min), text.max(max))),
         });
-        Written::texts(sections, bounds)
+        PageSummary::texts(sections, bounds)
     }
 }
 
@@ -161,11 +158,11 @@ impl ChunkEncoder for FsstChunk<'_> {
         self.chunk.grow(block, codes + BLOCK_GROUPS * END_BYTES)
     }
 
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> PageSummary {
         self.chunk.lengths.write(blocks.clone(), page);
         let rows = self.chunk.rows(blocks);
         let sections = self.codes.write(rows.clone(), page);
-        self.chunk.written(rows, sections)
+        self.chunk.summary(rows, sections)
     }
 }
 
@@ -189,18 +186,18 @@ impl ChunkEncoder for PlainChunk<'_> {
         self.chunk.grow(block, texts + END_BYTES)
     }
 
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> PageSummary {
         self.chunk.lengths.write(blocks.clone(), page);
         let rows = self.chunk.rows(blocks);
         let sections = plain::write_texts(&self.chunk.texts, rows.clone(), page);
-        self.chunk.written(rows, sections)
+        self.chunk.summary(rows, sections)
     }
 }
 
 struct DictionaryChunk<'c> {
     distinct: Distinct<'c>,
     validity: Option<Bitmap<'c>>,
-    /// For each entry the number of the last page that needs it; pages count from 1.
+    /// For each entry the number of the last page that uses it; pages are numbered from 1.
     needed_by: Vec<u32>,
     page: u32,
     blocks: usize,
@@ -246,7 +243,7 @@ impl ChunkEncoder for DictionaryChunk<'_> {
         self.entries_bytes + END_BYTES + self.blocks * (DESCRIPTOR_BYTES + width * BLOCK_ROWS / 8)
     }
 
-    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> Written {
+    fn write(&mut self, blocks: Range<usize>, page: &mut Vec<u8>) -> PageSummary {
         let mut code_of = vec![NO_RANK; self.distinct.entries.len()];
         let ranks = self.ranks(blocks.clone());
         for rank in ranks.iter().filter(|rank| **rank != NO_RANK) {
@@ -270,11 +267,11 @@ impl ChunkEncoder for DictionaryChunk<'_> {
         let valid = self.validity.map(|bitmap| bitmap.slice(blocks.start * BLOCK_ROWS, codes.len()));
         let plan = IntegerPlan::measure(&codes, valid, Domain::Positions);
         plan.write(&codes, valid, 0..blocks.len(), page);
-        Written::texts(dictionary::write_entries(entries.iter().copied(), page), bounds)
+        PageSummary::texts(dictionary::write_entries(entries.iter().copied(), page), bounds)
     }
 }
 
-impl Written {
+impl PageSummary {
     fn texts(sections: [u32; 6], bounds: Option<(&[u8], &[u8])>) -> Self {
         let min = bounds.map(|(min, _)| ZoneValue::text_min(min));
         let max = bounds.and_then(|(_, max)| ZoneValue::text_max(max));

@@ -1,4 +1,4 @@
-//! Which rows have a value?
+//! Validity bitmaps: which rows have a value.
 //!
 //! Invariants
 //! - Bit `i % 8` of byte `i / 8` is set when row `i` has a value (arrow's convention); bits after
@@ -13,7 +13,7 @@ pub struct Bitmap<'b> {
 }
 
 impl<'b> Bitmap<'b> {
-    /// The first `rows` bits of `bytes`, which are at least `rows.div_ceil(8)`.
+    /// The first `rows` bits of `bytes`, which must have at least `rows.div_ceil(8)` bytes.
     #[must_use]
     pub fn new(bytes: &'b [u8], rows: usize) -> Self {
         Self { bytes: &bytes[..rows.div_ceil(8)], rows }
@@ -25,7 +25,7 @@ impl<'b> Bitmap<'b> {
         self.bytes
     }
 
-    /// Rows it speaks of.
+    /// Rows of the bitmap.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.rows
@@ -37,7 +37,7 @@ impl<'b> Bitmap<'b> {
         self.bytes[row / 8] >> (row % 8) & 1 == 1
     }
 
-    /// Rows that have a value.
+    /// The number of rows that have a value.
     #[must_use]
     pub fn count_valid(&self) -> usize {
         let (whole, last) = self.bytes.split_at(self.rows / 8);
@@ -49,7 +49,7 @@ impl<'b> Bitmap<'b> {
         counted + (tail + last) as usize
     }
 
-    /// The part for rows `first..first + rows`; `first` is a multiple of 8.
+    /// The part for rows `first..first + rows`; `first` must be a multiple of 8.
     #[must_use]
     pub fn slice(&self, first: usize, rows: usize) -> Self {
         debug_assert!(first.is_multiple_of(8) && first + rows <= self.rows);

@@ -1,95 +1,101 @@
-//! What does a node answer?
+//! The answers of a node to requests.
 
 use super::{
     CachePlace, CacheRegion, CopyHeld, Cost, HomeRegion, LogGeneration, LogKept, NodeStatus, PageRead,
     Payload, Target, Verified,
 };
 #[cfg(doc)]
-use super::{NodeSegment, Request};
+use crate::segment::NodeSegment;
 use crate::{ids::SegmentId, segment::Extent};
 use serde::{Deserialize, Serialize};
 
-/// What a node answers.
+/// The answer to a request that was carried out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To [`Request::Status`].
+    /// To [`Request::Status`](super::Request::Status).
     Status(Box<NodeStatus>),
-    /// To [`Request::Catalog`] and [`Request::ReadMap`].
+    /// To [`Request::Catalog`](super::Request::Catalog) and
+    /// [`Request::ReadMap`](super::Request::ReadMap).
     Catalog {
         /// Bytes written into the target.
         written_bytes: u64,
         /// Bytes of the whole encoded catalog.
         total_bytes: u64,
-        /// Changes whenever the catalog does; parts of different generations do not fit together.
+        /// Changes whenever the catalog changes; parts of different generations must not be
+        /// combined.
         generation: u64,
     },
-    /// To [`Request::Fetch`]: every page is in the target.
+    /// To [`Request::Fetch`](super::Request::Fetch): every page is in the target.
     Fetched {
-        /// What it took.
+        /// The resources that the request used.
         cost: Cost,
-        /// Where each page lies in the node's cache now, in the order they were asked for; empty if
-        /// none does.
+        /// Where each page is in the node's cache now, in the order of the request; empty if none
+        /// is.
         places: Vec<Option<CachePlace>>,
-        /// Positions, in the order they were asked for, of pages that no device was asked for: they
-        /// lay in the cache.
+        /// Positions, in the order of the request, of the pages that came from the cache and not
+        /// from a device.
         cached: Vec<u16>,
     },
-    /// To [`Request::OpenCache`]: the cache's memory, if there is a cache.
+    /// To [`Request::OpenCache`](super::Request::OpenCache): the memory of the cache, if there is
+    /// one.
     Cache(Option<CacheRegion>),
-    /// To [`Request::Process`].
+    /// To [`Request::Process`](super::Request::Process).
     Processed {
-        /// Encoded batches in the target, one behind the other.
+        /// Bytes of the encoded batches in the target, one after the other.
         written_bytes: u64,
-        /// How many.
+        /// The number of batches.
         batches: u32,
-        /// Rows (or groups) in them.
+        /// Rows (or groups) in the batches.
         rows: u64,
-        /// The first block that was not scanned because the target was full; `None` at the
-        /// segment's end.
+        /// The first block that was not scanned because the target was full; `None` if the
+        /// segment's end was reached.
         next_block: Option<u32>,
-        /// What it took.
+        /// The resources that the request used.
         cost: Cost,
-        /// The pages that were read, in their order, at most `PAGE_READS_MAX`; empty unless they
-        /// were asked for.
+        /// The pages that were read, in the order of the reads, at most `PAGE_READS_MAX`; empty
+        /// unless the request asked for them.
         reads: Vec<PageRead>,
     },
-    /// To [`Request::Append`].
+    /// To [`Request::Append`](super::Request::Append).
     Appended {
         /// Stored bytes.
         stored_bytes: u64,
     },
-    /// To [`Request::AppendParity`] and [`Request::ReserveParity`]: where the cells lie, in their
+    /// To [`Request::AppendParity`](super::Request::AppendParity) and
+    /// [`Request::ReserveParity`](super::Request::ReserveParity): where the cells are stored, in
     /// order.
     ParityPlaced {
-        /// One for each cell.
+        /// One extent for each cell.
         extents: Vec<Extent>,
     },
-    /// To [`Request::Verify`].
+    /// To [`Request::Verify`](super::Request::Verify).
     Verified(Verified),
-    /// To [`Request::LoadHeld`].
+    /// To [`Request::LoadHeld`](super::Request::LoadHeld).
     LoadHeld {
         /// Bytes written into the target: segments, sealed, as a list of [`NodeSegment`].
         written_bytes: u64,
-        /// The last segment of the list, if there may be more behind it.
+        /// The last segment of the list, if there may be more after it.
         next: Option<SegmentId>,
     },
-    /// To [`Request::OpenHome`]: the home's memory, if the node keeps keys.
+    /// To [`Request::OpenHome`](super::Request::OpenHome): the memory of the node's participant, if
+    /// it keeps keys.
     Home(Option<HomeRegion>),
-    /// To [`Request::Transact`]: the messages that answer, or none where nothing is to be answered.
+    /// To [`Request::Transact`](super::Request::Transact): the answering messages, or none if no
+    /// message needs an answer.
     Transacted {
         /// The messages.
         messages: Payload,
     },
-    /// To [`Request::OpenPosts`].
+    /// To [`Request::OpenPosts`](super::Request::OpenPosts).
     Posts {
-        /// The node's boxes, of the same shape.
+        /// The memory of the node's boxes, which have the same number and size.
         requests: Target,
     },
-    /// To [`Request::KeepLog`], when it is on the disk.
+    /// To [`Request::KeepLog`](super::Request::KeepLog), after the bytes are durable.
     LogKept(LogKept),
-    /// To [`Request::CopyOfLog`].
+    /// To [`Request::CopyOfLog`](super::Request::CopyOfLog).
     CopyOfLog {
-        /// What there is, if there is anything whole.
+        /// The copy that the node keeps, if it has a complete one.
         held: Option<CopyHeld>,
         /// Bytes written into the target.
         written_bytes: u64,
@@ -98,11 +104,12 @@ pub enum Answer {
     },
     /// To requests that only succeed or fail.
     Done,
-    /// To [`Request::ReadRaw`] and [`Request::WriteRaw`]: every part was moved.
+    /// To [`Request::ReadRaw`](super::Request::ReadRaw) and
+    /// [`Request::WriteRaw`](super::Request::WriteRaw): every part was moved.
     Transferred {
-        /// What it took; parts count as pages, written ones too.
+        /// The resources that the request used; parts count as pages, also written ones.
         cost: Cost,
-        /// Of a read: where each part lies in the node's cache now, as in [`Answer::Fetched`].
+        /// For a read: where each part is in the node's cache now, as in [`Answer::Fetched`].
         places: Vec<Option<CachePlace>>,
     },
 }

@@ -1,5 +1,4 @@
-//! How many parts and bytes may a request have? Whoever decodes one looks here before anything is
-//! done with it.
+//! Checks the number of parts and bytes of a request; decoding a request includes this check.
 
 use super::{AppendParity, KeepLog, KeepMap, Payload, Repair, Request, ReserveParity};
 use crate::{
@@ -10,13 +9,13 @@ use crate::{
     },
 };
 
-/// Holds the request's lists against their limits.
+/// Checks the request's lists against their limits.
 pub(super) fn check(request: &Request) -> Result<(), CodecError> {
-    let parts = |what: &str, parts: usize, most: usize| match (1..=most).contains(&parts) {
+    let parts = |what: &str, parts: u64, most: usize| match (1..=most as u64).contains(&parts) {
         true => Ok(()),
         false => malformed(format!("{what} of {parts} parts, expected 1 to {most}")),
     };
-    let bytes = |what: &str, bytes: usize, most: usize| match bytes <= most {
+    let bytes = |what: &str, bytes: u64, most: u64| match bytes <= most {
         true => Ok(()),
         false => malformed(format!("{bytes} bytes of {what}, expected at most {most}")),
     };
@@ -29,33 +28,29 @@ pub(super) fn check(request: &Request) -> Result<(), CodecError> {
         ));
     }
     match request {
-        Request::Fetch { pages, .. } => parts("a fetch", pages.len(), FETCH_PAGES_MAX),
-        Request::ReadRaw { reads, .. } => parts("a raw read", reads.len(), RAW_TRANSFERS_MAX),
-        Request::WriteRaw { writes, .. } => parts("a raw write", writes.len(), RAW_TRANSFERS_MAX),
-        Request::CacheUsed { places } => parts("a list of used places", places.len(), CACHE_USED_MAX),
+        Request::Fetch { pages, .. } => parts("a fetch", pages.len() as u64, FETCH_PAGES_MAX),
+        Request::ReadRaw { reads, .. } => parts("a raw read", reads.len() as u64, RAW_TRANSFERS_MAX),
+        Request::WriteRaw { writes, .. } => parts("a raw write", writes.len() as u64, RAW_TRANSFERS_MAX),
+        Request::CacheUsed { places } => parts("a list of used places", places.len() as u64, CACHE_USED_MAX),
         Request::Transact { messages: Payload::Here(here), .. } => {
-            bytes("a transaction", here.len(), TRANSACT_BYTES_MAX)
+            bytes("a transaction", here.len() as u64, TRANSACT_BYTES_MAX as u64)
         }
         Request::KeepLog(KeepLog { bytes: Payload::Here(here), .. }) => {
-            bytes("a log", here.len(), TRANSACT_BYTES_MAX)
+            bytes("a log", here.len() as u64, TRANSACT_BYTES_MAX as u64)
         }
         Request::KeepLog(KeepLog { bytes: Payload::Beside(source), .. }) => {
-            let length = usize::try_from(source.length_bytes).unwrap_or(usize::MAX);
-            bytes("a log", length, KEPT_BYTES_MAX)
+            bytes("a log", source.length_bytes, KEPT_BYTES_MAX as u64)
         }
         Request::AppendParity(AppendParity { checksums, .. }) => {
-            parts("an append of parity", checksums.len(), PARITY_CELLS_MAX)
+            parts("an append of parity", checksums.len() as u64, PARITY_CELLS_MAX)
         }
         Request::ReserveParity(ReserveParity { cells, .. }) => {
-            parts("a reservation of parity", usize::try_from(*cells).unwrap_or(usize::MAX), PARITY_CELLS_MAX)
+            parts("a reservation of parity", u64::from(*cells), PARITY_CELLS_MAX)
         }
-        Request::Repair(Repair { places, .. }) => parts("a repair", places.len(), REPAIR_PLACES_MAX),
-        Request::KeepMap(KeepMap { source, .. }) => {
-            let most = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
-            bytes("a map", usize::try_from(source.length_bytes).unwrap_or(usize::MAX), most)
-        }
+        Request::Repair(Repair { places, .. }) => parts("a repair", places.len() as u64, REPAIR_PLACES_MAX),
+        Request::KeepMap(KeepMap { source, .. }) => bytes("a map", source.length_bytes, MAP_PIECE_BYTES_MAX),
         Request::Process { withheld: Some(Payload::Here(here)), .. } => {
-            bytes("withheld rows", here.len(), WITHHELD_HERE_BYTES_MAX)
+            bytes("withheld rows", here.len() as u64, WITHHELD_HERE_BYTES_MAX as u64)
         }
         _ => Ok(()),
     }

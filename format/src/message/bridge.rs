@@ -1,24 +1,25 @@
-//! Which threads of a node stand between its connections and its devices?
+//! The bridge of a node: the kinds of threads between its connections and its devices.
 //!
 //! Invariants
-//! - The names are those of the configuration, so what a status shows can be written into a
+//! - The names are those of the configuration, so a name from a status can be used in a
 //!   configuration.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who serves connections, and who waits for devices.
+/// How requests get from connections to devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BridgeKind {
-    /// A few threads, each with many connections and all their device operations in flight.
+    /// A few threads, each of which serves many connections and keeps all their device operations
+    /// in flight.
     #[default]
     Reactor,
-    /// A poller for each connection, which signals a fixed number of threads of its own; each of
-    /// them reads and waits.
+    /// A polling thread for each connection, with a fixed number of IO threads of its own, each of
+    /// which reads and waits.
     Static,
-    /// A poller for each connection, which makes a thread for each device operation.
+    /// A polling thread for each connection, which creates a thread for each device operation.
     Dynamic,
 }
 
@@ -26,22 +27,21 @@ pub enum BridgeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IoKind {
-    /// By an `io_uring` of its own.
+    /// Through its own `io_uring`.
     #[default]
     Uring,
-    /// By threads of its own that read and wait.
+    /// Through its own threads that read and wait.
     Pread,
 }
 
 /// A node's bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct BridgeStatus {
-    /// Which.
+    /// The kind of bridge.
     pub kind: BridgeKind,
-    /// What is below it.
+    /// How a reactor reads devices.
     pub io: IoKind,
-    /// Threads that read and wait for each thread that serves connections; 0 where there is no
-    /// fixed number.
+    /// IO threads per thread that serves connections; 0 where there is no fixed number.
     pub io_threads: u16,
 }
 

@@ -1,39 +1,40 @@
-//! How do a node and its readers speak of the node's page cache?
+//! Messages about a node's page cache: its memory, places in it, and its counters.
 //!
-//! What lies in the cache's memory, byte by byte, is not a message: see `rackscan-cache`.
+//! The layout of the cache's memory is defined in `rackscan-cache`.
 //!
 //! Invariants
-//! - A place is a hint: what is read there counts only after it was verified.
+//! - A place is a hint: bytes read there are used only after they were verified.
 
 use serde::{Deserialize, Serialize};
 
 use super::Target;
 
-/// The memory of a node's page cache, registered for reading on the connection over which this
-/// travels.
+/// The memory of a node's page cache, registered for reading on the connection on which this is
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheRegion {
-    /// The region, as the fabric names it.
+    /// The region, as the fabric identifies it.
     pub memory: Target,
-    /// Frames in it; everything else of its layout follows from their number.
+    /// The number of frames, from which the layout of the region follows.
     pub frames: u32,
-    /// Drawn at random when the node started: places of an earlier life are not this one's.
+    /// Drawn at random when the node started: places with another epoch are not valid.
     pub epoch: u64,
 }
 
-/// Where a page lies in its node's cache, and as of when.
+/// The position of a page in its node's cache, with the version of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CachePlace {
     /// The first frame.
     pub frame: u32,
-    /// The version of the slot that begins there.
+    /// The version of the slot that begins at this frame.
     pub version: u64,
 }
 
-/// How a node's page cache does. Counts since it started, but for the gauges at the beginning.
+/// Metrics of a node's page cache. The first three are gauges; the others are counters since the
+/// node started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CacheStatus {
-    /// Bytes that it may take; 0 if there is none.
+    /// Bytes that the cache may take; 0 if the node has no cache.
     pub budget_bytes: u64,
     /// Bytes of the pages in it, in whole frames.
     pub used_bytes: u64,
@@ -41,12 +42,12 @@ pub struct CacheStatus {
     pub pages: u64,
     /// Requests for a page that found it.
     pub hits: u64,
-    /// Pages that readers took one-sidedly, as far as they have said so.
+    /// Pages that readers read one-sidedly, as far as they have reported them.
     pub one_sided_hits: u64,
     /// Requests for a page that did not find it.
     pub misses: u64,
-    /// Pages that made room for others.
+    /// Pages evicted to make room for others.
     pub evictions: u64,
-    /// Pages whose extents changed or were freed.
+    /// Pages removed because their extents changed or were freed.
     pub withdrawals: u64,
 }

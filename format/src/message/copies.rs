@@ -1,103 +1,108 @@
-//! How does a node keep copies of other nodes' logs of transactions?
+//! Messages about the copies of transaction logs that a node keeps for other nodes.
 //!
-//! A log is a row of bytes; whoever keeps a copy holds what comes against the checksums of its
-//! records (`rackscan_ramp::log`). Offsets count from the log's first byte, header included.
+//! A log is a sequence of bytes. The node that keeps a copy checks arriving bytes against the
+//! checksums of the log's records (`rackscan_ramp::log`). Offsets count from the log's first byte,
+//! header included.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Payload, Start, Target};
 use crate::ids::NodeId;
 
-/// Behind a whole record of a log; 0, 0, 0 before all of it.
+/// The position after a complete record of a log; all fields are 0 at the log's beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogPoint {
     /// Bytes of the log up to here.
     pub offset_bytes: u64,
-    /// Number of the record.
+    /// The number of this record.
     pub sequence: u64,
-    /// Its checksum.
+    /// The checksum of this record.
     pub checksum: u32,
 }
 
-/// Which replicas of a log have every acknowledged record: the log's generation.
+/// The generation of a log: the set of replicas that have every acknowledged record.
 ///
-/// The number grows whenever the set of these replicas changes, and whenever the log starts anew. A
-/// set counts once its origin and all of its members know its generation durably, and so many other
-/// nodes in all as `quorum` says. Its upper half counts decisions of persons who accepted a loss,
-/// so that a generation after such a decision is above every earlier one.
+/// The number grows whenever the set of these replicas changes, and whenever the log is started
+/// anew. A generation is valid once the origin, all of its members and in total at least `quorum`
+/// nodes besides the origin know it durably. The upper half of the number counts the decisions of
+/// operators who accepted a loss, so that a generation after such a decision is above every earlier
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogGeneration {
     /// Its number; 0 for none.
     pub number: u64,
-    /// The replicas beside the origin's own log, ascending.
+    /// The nodes with replicas besides the origin's own log, ascending.
     pub members: Vec<NodeId>,
-    /// How many nodes beside the origin know every later generation before a record is acknowledged
-    /// in it. With 0 only the origin may know.
+    /// The number of nodes besides the origin that must know every later generation before a record
+    /// is acknowledged in it. With 0, possibly only the origin knows it.
     pub quorum: u16,
     /// The last record that was acknowledged when this generation was proposed.
     pub began_after: u64,
 }
 
-/// A part of a log, to be kept.
+/// A part of a log to be stored in a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepLog {
-    /// Whose log.
+    /// The node whose log it is.
     pub origin: NodeId,
-    /// The present start of the origin's folder. The replica node remembers it durably before it
-    /// answers: a folder that is restored afterwards lacks it. Of lineage 0 nothing is remembered.
+    /// The current start of the origin's data folder. The replica node remembers it durably before
+    /// it answers, so that a folder that is later restored from an older state is recognized
+    /// because it lacks this start. A start of lineage 0 is not remembered.
     pub start: Start,
-    /// The number that tells it from other logs. Those of one row of logs, of which each replaces
-    /// the one before, have the upper half in common.
+    /// The number that distinguishes the log from others. Logs of which each replaces the previous
+    /// one have the upper half in common.
     pub log: u32,
-    /// Where the bytes belong. With 0 the copy is begun anew, beside what there is; without bytes
-    /// nothing is kept, only answered.
+    /// The offset of the bytes in the log. With 0 a new copy is begun beside the existing one.
+    /// Without bytes nothing is stored; the node only answers.
     pub offset_bytes: u64,
-    /// What the copy has behind this point is not of this log.
+    /// Everything in the copy after this point does not belong to this log.
     pub cut: Option<LogPoint>,
-    /// Whether with these bytes the copy has all that its origin has written down: now it takes the
-    /// place of an older one.
+    /// Whether with these bytes the copy has everything that its origin has written: it then
+    /// replaces an older copy.
     pub is_whole: bool,
-    /// The bytes: at most `TRANSACT_BYTES_MAX` here, at most `KEPT_BYTES_MAX` beside.
+    /// The bytes: at most `TRANSACT_BYTES_MAX` inside the message, at most `KEPT_BYTES_MAX` beside
+    /// it.
     pub bytes: Payload,
-    /// The log's present generation, to be known durably before this is answered. Nodes that keep
-    /// no replica are told as well, without bytes.
+    /// The log's current generation, which the node stores durably before it answers. Nodes that
+    /// keep no replica receive it as well, without bytes.
     pub generation: Option<LogGeneration>,
 }
 
-/// What a node has of a log. What it says is on its disk.
+/// What a node has of a log. Everything reported here is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LogKept {
-    /// All bytes, those of a record that is not whole yet included: the next ones belong here.
+    /// The number of all bytes, including those of an incomplete record: the next bytes belong at
+    /// this offset.
     pub through_bytes: u64,
-    /// Behind the last whole record.
+    /// The position after the last complete record.
     pub end: LogPoint,
-    /// Whether this copy is the one that counts, and not one that is only being made.
+    /// Whether this copy is the valid one, and not one that is still being made.
     pub is_whole: bool,
     /// The number of the newest generation of the log that the node knows durably; 0 if it knows
-    /// none. If it is above the one it was told, nothing was kept.
+    /// none. If it is above that of the request, nothing was stored.
     pub generation: u64,
-    /// Up to which byte of the log the node has disk space for it, whatever becomes of its disk; 0
-    /// if it has none ahead.
+    /// The offset in the log up to which the node has reserved disk space for it, so that a full
+    /// disk does not stop the log; 0 if it has reserved none.
     pub room_bytes: u64,
 }
 
-/// Which part of a copy is wanted.
+/// Asks for a part of a copy of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOfLog {
-    /// Whose log.
+    /// The node whose log it is.
     pub origin: NodeId,
     /// The first byte.
     pub from_bytes: u64,
-    /// Where the bytes go, at most `KEPT_BYTES_MAX` at a time; with a length of 0 only what there
-    /// is is answered.
+    /// The memory for the bytes, at most `KEPT_BYTES_MAX` at a time; with a length of 0 the node
+    /// only reports what it has.
     pub target: Target,
 }
 
-/// The copy that a node has.
+/// The copy of a log that a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyHeld {
     /// The log's number.
     pub log: u32,
-    /// How far it goes.
+    /// The position after its last complete record.
     pub end: LogPoint,
 }

@@ -1,32 +1,32 @@
-//! What did a request take at its node, and how busy is the node?
+//! The resources that a request used at its node, and the load of the node.
 //!
 //! Invariants
-//! - Times that a node measures are its own: they say nothing of the wire.
+//! - Times are measured by the node and do not include the wire.
 
 use serde::{Deserialize, Serialize};
 
-/// What serving one request took at the node.
+/// The resources that serving one request used at the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Pages read from devices.
     pub pages_read: u32,
     /// Pages taken from the node's cache.
     pub pages_cached: u32,
-    /// Pages of the program's columns that zone maps made unnecessary.
+    /// Pages of the program's columns that zone maps excluded.
     pub pages_skipped_by_zone: u32,
-    /// Pages of its output's columns in which no row was selected.
+    /// Pages of the output's columns that were not read because no row in them was selected.
     pub pages_skipped_by_selection: u32,
     /// Bytes read from devices.
     pub disk_bytes: u64,
-    /// Bytes that a scan took from the node's cache.
+    /// Bytes that a scan read from the node's cache.
     pub cached_bytes: u64,
-    /// Rows that reached the filter.
+    /// Rows that the filter was evaluated on.
     pub rows_scanned: u64,
-    /// Rows that passed it.
+    /// Rows that passed the filter.
     pub rows_selected: u64,
-    /// Rows that the program's key filters were asked about.
+    /// Rows that were tested with the program's key filters.
     pub keys_tested: u64,
-    /// Rows that they kept.
+    /// Rows that passed the key filters.
     pub keys_kept: u64,
     /// Microseconds from the request's arrival to its reply.
     pub elapsed_us: u64,
@@ -34,14 +34,14 @@ pub struct Cost {
     pub cpu_us: u64,
     /// Microseconds the request waited for a scan worker.
     pub queued_us: u64,
-    /// Microseconds a scan worker was busy with it, reading and computing.
+    /// Microseconds a scan worker was busy with the request, reading and computing.
     pub worker_us: u64,
-    /// Microseconds until its pages were read: of a fetch since it arrived, of a scan the time its
-    /// worker waited for them.
+    /// For a fetch: microseconds from the request's arrival until its pages were read. For a scan:
+    /// microseconds that its worker waited for pages.
     pub read_us: u64,
 }
 
-/// How busy the node is; it travels with every reply.
+/// The load of the node; it is part of every reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoadReport {
     /// Scans waiting for a worker.
@@ -52,7 +52,7 @@ pub struct LoadReport {
     pub scan_workers: u16,
     /// Reads in flight at the devices.
     pub reads_in_flight: u16,
-    /// Thousandths of a processor that the node may use: all that it may run on, less where a quota
-    /// holds it back. 0 if that is not known.
+    /// Thousandths of a processor that the node may use: all processors that it may run on, or less
+    /// if a quota limits it. 0 if unknown.
     pub cpu_milli: u32,
 }

@@ -1,4 +1,4 @@
-//! Which tables does a reader want to stay, though others replace or drop them? Decision 0052.
+//! Holds: a reader keeps tables readable although they are replaced or dropped. Decision 0052.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::ids::TableId;
 /// A hold of published tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldTables {
-    /// A random number, which names the hold.
+    /// A random number that identifies the hold.
     pub hold: u64,
-    /// At most [`HELD_TABLES_MAX`](crate::limits::HELD_TABLES_MAX).
+    /// The tables, at most [`HELD_TABLES_MAX`](crate::limits::HELD_TABLES_MAX).
     pub tables: Vec<TableId>,
 }

@@ -1,18 +1,19 @@
-//! Which cluster does a node belong to, and is its data folder the newest one that its peers know?
+//! The identity of a node's data folder: its cluster, and its starts, by which peers recognize an
+//! outdated folder.
 //!
-//! A data folder counts its starts and gives each a random id. Peers remember the last start of
-//! each node that they have seen. A folder that was restored from an older snapshot either has
-//! fewer starts than its peers have seen, or another id for the same start.
+//! A data folder counts the starts of its node and gives each a random id. Peers remember the last
+//! start that they have seen of each node. A folder that was restored from an older snapshot either
+//! has fewer starts than its peers have seen, or another id for the same start.
 //!
 //! Invariants
 //! - A folder's history is compared only with starts of the same lineage: a new or rebuilt folder
-//!   begins another one.
+//!   begins a new lineage.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
 
-/// A node remembers the ids of so many of its last starts.
+/// The number of its last starts whose ids a node remembers.
 pub const STARTS_KEPT: usize = 16;
 
 /// One start of a node over its data folder.
@@ -20,7 +21,7 @@ pub const STARTS_KEPT: usize = 16;
 pub struct Start {
     /// The random number of the folder's lineage.
     pub lineage: u64,
-    /// How many starts there were in this lineage, with this one.
+    /// The number of starts in this lineage, including this one.
     pub number: u64,
     /// The random number of this start.
     pub id: u64,
@@ -31,20 +32,20 @@ pub struct Start {
 pub struct StartHistory {
     /// The random number of the folder's lineage; 0 if the node keeps no history.
     pub lineage: u64,
-    /// How many starts there were.
+    /// The number of starts in this lineage.
     pub number: u64,
-    /// The ids of the last starts, at most [`STARTS_KEPT`], the present one last.
+    /// The ids of the last starts, at most [`STARTS_KEPT`], the current one last.
     pub recent: Vec<u64>,
 }
 
 impl StartHistory {
-    /// The present start.
+    /// The current start.
     #[must_use]
     pub fn last(&self) -> Option<Start> {
         self.recent.last().map(|id| Start { lineage: self.lineage, number: self.number, id: *id })
     }
 
-    /// Counts one start more.
+    /// Adds a start.
     pub fn begin(&mut self, id: u64) {
         self.number = self.number.saturating_add(1);
         self.recent.push(id);
@@ -52,40 +53,41 @@ impl StartHistory {
         self.recent.drain(..extra);
     }
 
-    /// Whether this history lacks a start that somebody has seen. A start that is older than the
-    /// ids kept is taken for known.
+    /// Whether this history lacks a start that a peer has seen. A start that is older than the
+    /// remembered ids counts as known.
     #[must_use]
     pub fn lacks(&self, seen: &Start) -> bool {
         if self.lineage == 0 || self.lineage != seen.lineage {
             return false;
         }
         let Some(back) = self.number.checked_sub(seen.number) else { return true };
+        // A distance beyond usize is beyond the remembered ids.
         let back = usize::try_from(back).unwrap_or(usize::MAX);
         let place = self.recent.len().checked_sub(1).and_then(|last| last.checked_sub(back));
         place.is_some_and(|place| self.recent[place] != seen.id)
     }
 }
 
-/// What a node has seen of a peer.
+/// The last start that a node has seen of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeenStart {
     /// The peer.
     pub node: NodeId,
-    /// Its last start that was seen.
+    /// Its last start.
     pub start: Start,
 }
 
-/// What a node's data folder says about the cluster and about itself.
+/// What a node's data folder records about the cluster and about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FolderIdentity {
-    /// The ids of all nodes of the cluster, ascending. Empty if the node was not told.
+    /// The ids of all nodes of the cluster, ascending. Empty if the node does not know them.
     pub members: Vec<NodeId>,
-    /// The random number of the data folder: a copy of the folder gets another one. 0 if there is
+    /// The random number of the data folder; a copy of the folder gets another one. 0 if there is
     /// none.
     pub folder: u64,
     /// The node's starts.
     pub history: StartHistory,
-    /// What it has seen of its peers.
+    /// The last starts that it has seen of its peers.
     pub seen: Vec<SeenStart>,
 }
 

@@ -1,7 +1,7 @@
-//! Which pages did a node read for a scan, and when?
+//! Reports of the pages that a node read for a scan, with times.
 //!
-//! Only a requester that asks is told: a trace of a query shows the reads that happened, not those
-//! that might have.
+//! The node reports them only if the request asks for it. They let the trace of a query show the
+//! reads that happened, and not those that were possible.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +17,12 @@ pub struct PageRead {
     pub column: ColumnId,
     /// Its number in the column's chunk.
     pub page: PageNumber,
-    /// Microseconds from the request's arrival to when the device was asked.
+    /// Microseconds from the request's arrival to the submission of the read to the device.
     pub after_us: u32,
 }
 
-/// Bytes of a page read in a message at most: two numbers of 16 bits and one of 32, seven bits to a
-/// byte.
+/// The maximum number of bytes of an encoded page read: two numbers of 16 bits and one of 32, with
+/// seven bits per byte.
 const PAGE_READ_BYTES_MAX: usize = 3 + 3 + 5;
 
 // The reads of one scan travel in its reply.

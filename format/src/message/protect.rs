@@ -1,55 +1,56 @@
-//! How does parity get to nodes, and how do they know the maps of protected tables?
+//! Requests that store parity cells and the maps of protected tables.
 //!
 //! Invariants
-//! - Cells carry checksums: what is stored is what was sent, and can be told from what has corrupt
-//!   since. Cells that were only reserved have none until a stripe has brought them.
-//! - What a load holds is told in pieces, each behind a cursor, so that nothing is told twice.
+//! - Cells carry checksums, so a node stores exactly what was sent, and later corruption is
+//!   detected. Reserved cells have no checksum until a relayed stripe has written them.
+//! - The segments of a load are listed in pieces, each after a cursor, so that no segment is listed
+//!   twice.
 
 use serde::{Deserialize, Serialize};
 
 use super::Target;
 use crate::ids::{SegmentId, TableId};
 
-/// Cells of parity to be stored.
+/// Parity cells to be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppendParity {
     /// The load.
     pub load: TableId,
     /// The number of the stripe set among those of the load.
     pub set: u32,
-    /// The place of the first cell among all that the node keeps of the set.
+    /// The position of the first cell among all cells that the node keeps of the set.
     pub first_cell: u32,
     /// Bytes of each cell.
     pub cell_bytes: u32,
     /// CRC-32C of each cell, at most `PARITY_CELLS_MAX`.
     pub checksums: Vec<u32>,
-    /// The requester's memory with the cells, one behind the other.
+    /// The requester's memory with the cells, one after the other.
     pub source: Target,
 }
 
-/// Cells of parity to be written later by stripes that are relayed: their room is taken now.
+/// Parity cells whose space is allocated now and which relayed stripes write later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReserveParity {
     /// The load.
     pub load: TableId,
     /// The number of the stripe set among those of the load.
     pub set: u32,
-    /// The place of the first cell among all that the node keeps of the set.
+    /// The position of the first cell among all cells that the node keeps of the set.
     pub first_cell: u32,
-    /// How many neighbouring cells, at most `PARITY_CELLS_MAX`.
+    /// The number of consecutive cells, at most `PARITY_CELLS_MAX`.
     pub cells: u32,
     /// Bytes of each cell.
     pub cell_bytes: u32,
 }
 
-/// Which of a load's segments are wanted.
+/// Asks for the segments of a load that a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadHeld {
     /// The load.
     pub load: TableId,
-    /// Those behind this one; all if absent.
+    /// Lists only segments after this one; all if absent.
     pub after: Option<SegmentId>,
-    /// Where they go.
+    /// The memory to write them to.
     pub target: Target,
 }
 
@@ -58,7 +59,7 @@ pub struct LoadHeld {
 pub struct KeepMap {
     /// The load.
     pub load: TableId,
-    /// Where the piece begins; 0 begins anew.
+    /// Where the piece begins in the map; 0 begins a new map.
     pub from_bytes: u64,
     /// Bytes of the whole map, sealed.
     pub total_bytes: u64,
@@ -66,13 +67,14 @@ pub struct KeepMap {
     pub source: Target,
 }
 
-/// Which part of which map is wanted.
+/// Asks for a part of the map of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadMap {
-    /// The table. If it is not here any more, a table in whose stripe sets segments of it lie.
+    /// The table. If the node does not have it any more, the node answers with the map of a table
+    /// whose stripe sets hold segments of it.
     pub table: TableId,
     /// Bytes already read; 0 the first time.
     pub from_bytes: u64,
-    /// Where it goes.
+    /// The memory to write it to.
     pub target: Target,
 }

@@ -1,11 +1,10 @@
-//! What is read and written where no table is?
+//! Raw reads and writes of devices, without tables.
 //!
-//! Laboratory and replay ask for parts of devices by their place alone. Reads may go anywhere on a
-//! device, writes only into the area that the node has set aside for them.
+//! The lab and the replay of traces name parts of devices by their offsets. They may read anywhere
+//! on a device, but write only into the scratch area, which the node has reserved for this.
 //!
 //! Invariants
-//! - A part says only what is wanted; the node holds it against device, alignment and scratch area
-//!   before it begins.
+//! - The node checks each part against device, alignment and scratch area before it begins.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +15,11 @@ use crate::ids::DeviceId;
 pub struct RawRead {
     /// The device.
     pub device: DeviceId,
-    /// Where it begins there; a multiple of the device's alignment.
+    /// Its offset on the device, a multiple of the device's alignment.
     pub offset_bytes: u64,
-    /// How long it is; a positive multiple of the device's alignment, at most `RAW_BYTES_MAX`.
+    /// Its length, a positive multiple of the device's alignment and at most `RAW_BYTES_MAX`.
     pub length_bytes: u32,
-    /// Where it goes, in bytes from the target's beginning.
+    /// The offset in the target to write it to.
     pub target_offset_bytes: u64,
 }
 
@@ -29,21 +28,21 @@ pub struct RawRead {
 pub struct RawWrite {
     /// The device.
     pub device: DeviceId,
-    /// Where it begins there; a multiple of the device's alignment.
+    /// Its offset on the device, a multiple of the device's alignment.
     pub offset_bytes: u64,
-    /// How long it is; a positive multiple of the device's alignment, at most `RAW_BYTES_MAX`.
+    /// Its length, a positive multiple of the device's alignment and at most `RAW_BYTES_MAX`.
     pub length_bytes: u32,
-    /// Where its bytes are, in bytes from the source's beginning.
+    /// The offset of its bytes in the source.
     pub source_offset_bytes: u64,
 }
 
-/// A part of a device that holds bytes of no meaning, never zeroes when the node has just set it
-/// aside, and never a page.
+/// A part of a device that raw writes may overwrite. It holds arbitrary bytes: not zeroes when the
+/// node has just reserved it, and never a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScratchArea {
-    /// Where it begins.
+    /// Its offset on the device.
     pub offset_bytes: u64,
-    /// How long it is.
+    /// Its length.
     pub length_bytes: u64,
 }
 

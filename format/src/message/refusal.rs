@@ -1,7 +1,7 @@
-//! Why does a node not do what it was asked?
+//! Refusals: why a node did not carry out a request.
 //!
 //! Invariants
-//! - The code decides what a client does next; the text is for people, and bounded.
+//! - The code decides what a client does next. The text is for people and has a bounded length.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::REFUSAL_BYTES_MAX;
 
-/// Why a node did not do as asked. The code decides what a client does next; the text is for
-/// people.
+/// Why a node refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalCode {
     /// The request does not parse or breaks a limit: a bug or another version.
     Malformed,
-    /// No such table, segment, column or page here.
+    /// The node has no such table, segment, column or page.
     NotFound,
-    /// No room for the request now: ask again.
+    /// The node has no capacity for the request now: try again.
     Busy,
-    /// The node does not scan this: fetch the segment instead.
+    /// The node does not run this scan: fetch the segment instead.
     Bounced(BounceReason),
-    /// The device failed or a page on it is wrong.
+    /// The device failed, or a page on it is corrupt.
     Storage,
-    /// No room on the devices.
+    /// The devices are full.
     Full,
-    /// The target is too small for even one block's result; `needed_bytes` says what would do.
+    /// The target is too small even for the result of one block; `needed_bytes` is a sufficient
+    /// size.
     TargetTooSmall,
     /// The computation failed, as it would in the engine (a cast that does not fit).
     Computation,
@@ -35,25 +35,25 @@ pub enum RefusalCode {
     Memory,
     /// The node is stopping.
     Stopping,
-    /// The table that a load succeeds was replaced or dropped meanwhile: begin anew with the one
-    /// that is there. Or the data folder over which a node writes is not the newest one of it.
+    /// The table version that a load replaces was itself replaced or dropped meanwhile: start again
+    /// from the current version. Or the node writes to a data folder that is not its newest one.
     Replaced,
-    /// The node has as many connections as it may have, and the one that this is said on ends: try
+    /// The node has the maximum number of connections, and closes the connection of this reply: try
     /// again later.
     TooManyConnections,
 }
 
-/// Why a node gives a scan back to the engine.
+/// Why a node bounces a scan, so that the engine runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BounceReason {
-    /// Its queue of scans is full.
+    /// The node's queue of scans is full.
     Queue,
-    /// Its memory is: for pages, for results, or for what is said of them.
+    /// The node's memory is full: for pages, for results, or for their descriptions.
     Memory,
-    /// The scan took more CPU time than a scan may.
+    /// The scan used more CPU time than one scan may use.
     CpuQuota,
-    /// The scan took more memory than a scan may.
+    /// The scan used more memory than one scan may use.
     MemoryQuota,
 }
 
@@ -68,25 +68,25 @@ impl fmt::Display for BounceReason {
     }
 }
 
-/// A request that was not carried out.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For programs.
+    /// The reason, for programs.
     pub code: RefusalCode,
-    /// For people: the thing, what was found, what was expected, what to do.
+    /// The reason, for people: what failed, what was found, what was expected, what to do.
     pub text: String,
-    /// With [`RefusalCode::TargetTooSmall`]: how large a target would do. Else 0.
+    /// With [`RefusalCode::TargetTooSmall`] a sufficient target size; otherwise 0.
     pub needed_bytes: u64,
 }
 
 impl Refusal {
-    /// A refusal whose text is cut to what a reply may carry.
+    /// A refusal, whose text is cut to `REFUSAL_BYTES_MAX`.
     #[must_use]
     pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
         let mut text = text.into();
         if text.len() > REFUSAL_BYTES_MAX {
-            let cut = (0..=REFUSAL_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-            text.truncate(cut);
+            let cut = (0..=REFUSAL_BYTES_MAX).rev().find(|&at| text.is_char_boundary(at));
+            text.truncate(cut.expect("a cut: byte 0 is a boundary"));
         }
         Self { code, text, needed_bytes: 0 }
     }

@@ -1,9 +1,9 @@
-//! What does a node say of its relays, and what is a stripe for that is relayed?
+//! The status of a node's relays, and the purposes of relayed stripes.
 //!
 //! Invariants
-//! - Extents that come out of [`RelayedTo::decode`] are whole sectors, and those of a cell are
-//!   together no longer than the longest cell. Whether they lie inside of a device, and what lies
-//!   there, is for the node to say.
+//! - Extents returned by [`RelayedTo::decode`] are whole sectors, and those of one cell together
+//!   are no longer than the largest cell. The node checks whether they lie inside a device and what
+//!   they hold.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,48 +15,49 @@ use crate::{
     stripe_set::SetId,
 };
 
-/// Where the cells of a relayed stripe come from and go, as the client tells every node that holds
-/// or keeps some of it.
+/// The source and destination of the cells of a relayed stripe. The client sends it to every node
+/// that holds data cells or keeps parity cells of the stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RelayedTo {
-    /// Nowhere: they are checked in memory and forgotten, as the paper measures.
+    /// Nowhere: the cells are checked in memory and discarded, as the paper measures.
     Memory,
-    /// Into the scratch area, one behind the other, over what was there.
+    /// Into the scratch area, one after the other, overwriting its content.
     Scratch,
-    /// Into cells of parity of a load, whose room was reserved before
-    /// ([`ReserveParity`](super::ReserveParity)): the parity of what nodes have written of it.
+    /// Into reserved parity cells of a load ([`ReserveParity`](super::ReserveParity)): the parity
+    /// of the data that nodes have written for the load.
     Parity {
         /// The load.
         load: TableId,
         /// The number of the stripe set among those of the load.
         set: u32,
-        /// The place of the stripe's first kept cell among all that the node keeps of the set; the
-        /// others of the stripe follow.
+        /// The position of the first parity cell that the node keeps of this stripe, among all
+        /// cells that it keeps of the set; its other cells of the stripe follow.
         first_cell: u32,
-        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is
-        /// shorter than a cell.
+        /// The extents of each data cell that the node holds, in order; a cell whose extents are
+        /// shorter than a cell continues with zeros.
         held: Vec<Vec<Extent>>,
     },
-    /// Into places of a table whose part was lost here and adopted ([`Adopt`](super::Adopt)).
+    /// Into places of a table whose part was lost at this node and then adopted
+    /// ([`Adopt`](super::Adopt)).
     Rebuild {
         /// The table.
         table: TableId,
         /// The stripe set.
         set: SetId,
-        /// Of each cell that the node holds, where it lies, in order; zeros follow where that is
-        /// shorter than a cell.
+        /// The extents of each data cell that the node holds, in order; a cell whose extents are
+        /// shorter than a cell continues with zeros.
         held: Vec<Vec<Extent>>,
-        /// Of each cell that the node keeps, where it goes, in order; what lies behind is not
-        /// written.
+        /// The extents that each rebuilt cell is written to, in order; bytes of the cell beyond its
+        /// extents are not written.
         kept: Vec<Vec<Extent>>,
     },
 }
 
 impl RelayedTo {
-    /// Its bytes.
+    /// Encodes it.
     ///
     /// # Errors
-    /// None that are known: it is small.
+    /// None in practice: the encoding is small.
     pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
         codec::encode(self)
     }
@@ -64,7 +65,7 @@ impl RelayedTo {
     /// The inverse of [`RelayedTo::encode`].
     ///
     /// # Errors
-    /// Bytes that are none, and extents that cannot be those of a cell.
+    /// When the bytes do not parse, or extents cannot be those of a cell.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         let to: Self = codec::decode(WHAT, bytes)?;
         let (held, kept): (&[_], &[_]) = match &to {
@@ -87,7 +88,7 @@ impl RelayedTo {
 
 const WHAT: &str = "what a stripe is for";
 
-/// Whether extents can be a cell, or its beginning.
+/// Whether the extents can be those of a cell or of the beginning of one.
 fn are_of_a_cell(extents: &[Extent]) -> bool {
     let is_possible = |extent: &Extent| {
         let Extent { device: DeviceId(device), offset_bytes, length_bytes } = *extent;
@@ -101,14 +102,14 @@ fn are_of_a_cell(extents: &[Extent]) -> bool {
     extents.iter().all(is_possible) && bytes <= u64::from(CELL_BYTES_MAX)
 }
 
-/// A relay of a node, and what it has done since it started.
+/// The status of one relay of a node, with counters since it started.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RelayStatus {
-    /// Where it listens.
+    /// The address it listens on.
     pub address: String,
-    /// Sessions that it takes part in now.
+    /// Sessions that it currently takes part in.
     pub sessions: u64,
-    /// Stripes that ended well.
+    /// Stripes that completed without an error.
     pub stripes: u64,
     /// Bytes of slices sent to other nodes.
     pub sent_bytes: u64,
@@ -118,7 +119,7 @@ pub struct RelayStatus {
     pub xored_bytes: u64,
     /// Bytes of kept cells whose checksum was found right.
     pub kept_bytes: u64,
-    /// Bytes given to devices.
+    /// Bytes written to devices.
     pub stored_bytes: u64,
     /// How often a slice had to wait for room at its receiver.
     pub waits_for_credit: u64,

@@ -1,53 +1,55 @@
-//! What does a node say of itself?
+//! The status of a node: identity, configuration, devices and counters.
 
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::{BounceReason, Request};
+use super::BounceReason;
 use super::{BridgeStatus, CacheStatus, FolderIdentity, HomeStatus, RelayStatus, STARTS_KEPT, ScratchArea};
 use crate::{
     ids::{DeviceId, NodeId},
     limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
 };
 
-/// A device as its node describes it.
+/// The description of a device by its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
     /// Its position in the node's configuration.
     pub device: DeviceId,
     /// Its path on the node's host, for engines on the same host.
     pub path: String,
-    /// The random label in its first sector, by which an engine makes sure that it opened the same
-    /// device.
+    /// The random label in its first sector, with which an engine makes sure that it opened the
+    /// same device.
     pub label: u64,
-    /// All bytes.
+    /// The size of the device in bytes.
     pub capacity_bytes: u64,
     /// Bytes of published and staged segments, labels and the scratch area.
     pub used_bytes: u64,
-    /// What offsets and lengths of raw reads and writes must be multiples of.
+    /// Offsets and lengths of raw reads and writes must be multiples of this.
     pub align_bytes: u32,
-    /// What places in a requester's memory must be multiples of for them.
+    /// Offsets in the requester's memory of raw reads and writes must be multiples of this.
     pub memory_align_bytes: u32,
-    /// Where raw writes may go.
+    /// The area that raw writes may write to.
     pub scratch: Option<ScratchArea>,
 }
 
-/// Everything a node counts, since it started. Monotonic but for the gauges at the end.
+/// Counters of a node since it started. All are monotonic except `connections_open`,
+/// `connections_with_boxes` and the gauges of memory at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeCounters {
-    /// Requests by kind.
+    /// Fetch requests; the next fields count the other kinds.
     pub fetch_requests: u64,
-    /// See [`Request::Process`].
+    /// See [`Request::Process`](super::Request::Process).
     pub process_requests: u64,
-    /// See [`Request::Append`].
+    /// See [`Request::Append`](super::Request::Append).
     pub append_requests: u64,
-    /// See [`Request::ReadRaw`] and [`Request::WriteRaw`].
+    /// See [`Request::ReadRaw`](super::Request::ReadRaw) and
+    /// [`Request::WriteRaw`](super::Request::WriteRaw).
     pub raw_requests: u64,
-    /// All other kinds.
+    /// Requests of all other kinds.
     pub other_requests: u64,
-    /// Requests refused, for any reason.
+    /// Refused requests, for any reason.
     pub refused_requests: u64,
-    /// Scans given back to engines, for any [`BounceReason`].
+    /// Bounced scans, for any [`BounceReason`].
     pub bounced_requests: u64,
     /// Pages read from devices.
     pub pages_read: u64,
@@ -59,9 +61,9 @@ pub struct NodeCounters {
     pub wire_written_bytes: u64,
     /// Bytes read from requesters' memory.
     pub wire_read_bytes: u64,
-    /// Rows that reached a filter here.
+    /// Rows that a filter was evaluated on.
     pub rows_scanned: u64,
-    /// Rows that passed one.
+    /// Rows that passed the filter.
     pub rows_selected: u64,
     /// Microseconds of CPU time of scans.
     pub scan_cpu_us: u64,
@@ -71,24 +73,24 @@ pub struct NodeCounters {
     pub connections_refused: u64,
     /// Connections open now.
     pub connections_open: u64,
-    /// Those of them that have boxes.
+    /// Open connections that have boxes.
     pub connections_with_boxes: u64,
     /// Requests that arrived through the inboxes.
     pub inbox_messages: u64,
     /// Requests that arrived in boxes.
     pub posted_messages: u64,
-    /// Times that a client was given another ring of an inbox, because it asked more or less often
-    /// than others.
+    /// Times that a client was moved to another ring of an inbox, because it sent requests more or
+    /// less often than others.
     pub inbox_moves: u64,
-    /// Times that a client waited because its ring was full.
+    /// Times that a client had to wait because its ring was full.
     pub inbox_stalls: u64,
     /// Bytes of the memory budget in use now.
     pub memory_used_bytes: u64,
-    /// Most bytes of the memory budget ever in use.
+    /// The maximum number of bytes of the memory budget that were ever in use.
     pub memory_peak_bytes: u64,
 }
 
-/// Who a node is and how it does.
+/// The status of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its id.
@@ -97,40 +99,41 @@ pub struct NodeStatus {
     pub cluster: u64,
     /// `rackscan` version of the process.
     pub version: String,
-    /// The kernel's boot id of its host: engines with the same one may read the devices themselves.
+    /// The kernel's boot id of its host: engines on a host with the same id may read the devices
+    /// directly.
     pub host: String,
-    /// Its process id there.
+    /// Its process id on that host.
     pub process_id: u32,
     /// Seconds since it started.
     pub uptime_s: u64,
     /// Its devices.
     pub devices: Vec<DeviceStatus>,
-    /// Its threads that serve connections.
+    /// The number of its threads that serve connections.
     pub reactors: u16,
-    /// How they read devices.
+    /// How requests get from connections to devices.
     pub bridge: BridgeStatus,
-    /// Its scan workers.
+    /// The number of its scan workers.
     pub scan_workers: u16,
     /// Bytes it may use for buffers and scans.
     pub memory_budget_bytes: u64,
-    /// Whether device buffers are registered with io_uring; if not, why not.
+    /// Whether device buffers are registered with io_uring; if not, the reason.
     pub registered_buffers: Result<(), String>,
     /// Its counters.
     pub counters: NodeCounters,
     /// Its page cache.
     pub cache: CacheStatus,
-    /// Its home of transactions.
+    /// Its participant in transactions.
     pub home: HomeStatus,
-    /// Its relays of stripes, at most `NODE_RELAYS_MAX`.
+    /// Its relays, at most `NODE_RELAYS_MAX`.
     pub relays: Vec<RelayStatus>,
-    /// Why its home of transactions takes no requests, or no writes, if it does not.
+    /// Why its participant accepts no requests or no writes; `None` if it accepts both.
     pub home_refuses: Option<String>,
-    /// What its data folder says: the member list, and how new the folder is.
+    /// What its data folder records: the member list, and the history of starts.
     pub identity: FolderIdentity,
 }
 
 impl NodeStatus {
-    /// What a node may say at most; else what is too much.
+    /// Checks the lengths of the lists; the error names the list that is too long.
     pub(super) fn check(&self) -> Result<(), String> {
         let FolderIdentity { members, history, seen, .. } = &self.identity;
         for (what, found, max) in [

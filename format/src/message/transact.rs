@@ -1,12 +1,13 @@
-//! How do the messages of transactions travel?
+//! How messages of transactions are sent, and the status of a node's participant.
 //!
-//! What they say is for `rackscan-ramp`: here they are bytes. A request carries a list of them in
-//! order, of which at most one is answered; what is answered to it comes back as a list, too (a
-//! long answer is several messages).
+//! `rackscan-ramp` defines the content of these messages; here they are bytes. A request carries an
+//! ordered list of messages, of which at most one is answered. The answer is a list, too (a long
+//! answer has several messages).
 //!
 //! Invariants
-//! - What is longer than [`TRANSACT_BYTES_MAX`] never travels in a message: the node pulls a
-//!   request out of its source, and writes an answer into its target.
+//! - A list longer than [`TRANSACT_BYTES_MAX`] never travels inside a message of the fabric: the
+//!   node reads a long request from the requester's memory, and writes a long answer into the
+//!   request's target.
 //!
 //! [`TRANSACT_BYTES_MAX`]: crate::limits::TRANSACT_BYTES_MAX
 
@@ -14,18 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use super::Target;
 
-/// Bytes that travel in a message, or beside it if they are long.
+/// Bytes that travel inside a message, or beside it if they are long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
-    /// In the message; at most `TRANSACT_BYTES_MAX`.
+    /// Inside the message; at most `TRANSACT_BYTES_MAX`.
     Here(#[serde(with = "in_one_piece")] Vec<u8>),
-    /// In the requester's memory: of a request, exactly the bytes to be pulled; of an answer, where
-    /// in the request's target they were written, from its beginning.
+    /// In the requester's memory. In a request: the memory that holds exactly these bytes. In an
+    /// answer: the part of the request's target, from its beginning, that they were written to.
     Beside(Target),
 }
 
-/// Bytes that are copied at once: one by one, as lists are, those of an answer took longer than its
-/// reads.
+/// Serializes bytes as one block. Serialized one by one, as lists are, the bytes of an answer took
+/// longer than its reads.
 mod in_one_piece {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -38,42 +39,41 @@ mod in_one_piece {
     }
 }
 
-/// The memory of a node's home of transactions, registered on the connection over which this
-/// travels.
+/// The memory of a node's participant, registered on the connection on which this is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HomeRegion {
-    /// Slots with the newest versions, for reading; places in it are counted from its beginning.
-    /// `None` if the home has none.
+    /// Slots with the newest versions, for reading; offsets count from the beginning. `None` if
+    /// there are no slots.
     pub slots: Option<Target>,
-    /// Its feed, for reading: `rackscan_ramp::feed`. `None` if the home has none.
+    /// The feed, for reading: `rackscan_ramp::feed`. `None` if there is no feed.
     pub feed: Option<Target>,
-    /// Which life of the home: slots of another one are never believed.
+    /// The number of the participant's current life: slots of another life are ignored.
     pub life: u64,
 }
 
-/// How a node's home of transactions does. Counts since it started, but for the gauges at the
-/// beginning.
+/// Metrics of a node's participant. Counters count since it started; the fields at the beginning
+/// are gauges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HomeStatus {
-    /// Bytes that its versions may take; 0 if the node keeps no keys.
+    /// Bytes that versions of keys may take; 0 if the node keeps no keys.
     pub budget_bytes: u64,
-    /// Bytes that they take.
+    /// Bytes that versions of keys take.
     pub used_bytes: u64,
-    /// Bytes of superseded versions that readers may yet ask for.
+    /// Bytes of superseded versions that readers may still ask for.
     pub held_bytes: u64,
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Transactions that are prepared and not known to have ended.
+    /// Transactions in doubt: prepared, and their outcome is not known here.
     pub in_doubt: u64,
-    /// Bytes of its log.
+    /// Bytes of the log.
     pub log_bytes: u64,
-    /// Whether its log takes no more records.
+    /// Whether the log accepts no more records.
     pub log_full: bool,
-    /// Other nodes whose copy of its log has all that was acknowledged.
+    /// Other nodes whose replica of the log has all acknowledged records.
     pub log_copies: u16,
-    /// Bytes that were cut off the end of its log when it started, because they are no whole
-    /// records: what a crash leaves of records that nobody was told of, or damage. They are kept
-    /// beside the log. 0 if there were none, or if copies in other nodes gave them back.
+    /// Bytes that were cut off the end of the log at the start because they are not complete
+    /// records: unacknowledged records that a crash interrupted, or damage. They are kept beside
+    /// the log. 0 if there were none, or if replicas at other nodes restored them.
     pub log_cut_bytes: u64,
     /// Requests.
     pub requests: u64,
@@ -83,19 +83,19 @@ pub struct HomeStatus {
     pub committed: u64,
     /// Transactions that were refused.
     pub refused: u64,
-    /// Transactions that were ended by asking the other homes.
+    /// Transactions whose outcome was found by asking the other participants.
     pub ended_by_asking: u64,
-    /// Batches of the log that were made durable, each with one flush.
+    /// Batches of log records that were made durable, each with one device flush.
     pub log_batches: u64,
-    /// Other nodes that are to have a replica of its log.
+    /// Other nodes that should have a replica of the log.
     pub log_replicas: u16,
-    /// How many of them must have a record before it is acknowledged.
+    /// The number of replicas that must have a record before it is acknowledged.
     pub log_replicas_min: u16,
-    /// The number of its log's generation that counts; 0 before one does, and where there are no
+    /// The number of the valid generation of the log; 0 before one is valid, and where there are no
     /// replicas.
     pub log_generation: u64,
-    /// How many other nodes do not know the last generation of its log yet. Where it is 0, two of
-    /// four nodes may lose everything.
+    /// The number of other nodes that do not know the last generation of the log yet. While it is
+    /// 0, two of four nodes may lose everything without loss of data.
     pub log_generation_unaware: u16,
 }
 

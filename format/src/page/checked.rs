@@ -1,9 +1,9 @@
-//! Can a page be checked once and looked at often?
+//! A page that is checked once and viewed many times.
 
 use super::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView};
 use crate::encoding::Encoding;
 
-/// The owned bytes of a page that [`PageView::open`] found right. Views of it are free: nothing is
+/// The owned bytes of a page that [`PageView::open`] has checked. Making a view is free: nothing is
 /// checked again.
 #[derive(Debug)]
 pub struct CheckedPage<P> {
@@ -22,18 +22,19 @@ impl<P: AsRef<[u8]>> CheckedPage<P> {
         Ok(Self { bytes, header, encoding })
     }
 
-    /// Checks all but the checksum: for a copy of bytes that were found right before, and that
-    /// nobody has written since.
+    /// Checks everything except the checksum: for a copy of bytes that were checked before and have
+    /// not been written since.
     ///
     /// # Errors
-    /// As [`PageView::open`], but for changed bytes.
+    /// As [`PageView::open`], except [`PageFault::Checksum`].
     pub fn open_unchanged(bytes: P, expected: &PageIdentity) -> Result<Self, PageFault> {
         let opened = PageView::open_with(bytes.as_ref(), expected, |_, header| header.checksum);
         let PageView { header, encoding, .. } = opened?;
         Ok(Self { bytes, header, encoding })
     }
 
-    /// The page. Empty content if the owner changed its mind about the number of bytes.
+    /// The page. Its content is empty if `P` returns fewer bytes than it did when the page was
+    /// checked.
     #[must_use]
     pub fn view(&self) -> PageView<'_> {
         let end = HEADER_BYTES + self.header.payload_bytes as usize;

@@ -1,4 +1,4 @@
-//! Is every false claim of a program refused, and every true one typed as arrow types it?
+//! Tests that every invalid program is refused, and that every valid one gets the types of arrow.
 
 use super::*;
 use crate::{

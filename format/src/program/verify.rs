@@ -1,4 +1,4 @@
-//! Does every claim of a program hold? Versions, sizes, positions, and the type of each node.
+//! Verifies a scan program: version, sizes, positions, and the type of each node.
 
 use super::{
     Aggregate, AggregateFunction, Arithmetic, COMPUTED_DIGITS_MAX, Input, Literal, Node, NodeIndex, Output,
@@ -21,8 +21,8 @@ fn fault<T>(
     Err(ProgramError { instruction: None, what, found, expected: expected.into() })
 }
 
-/// The same fault with the node it is in.
-fn within(index: usize, node: &Node) -> impl Fn(ProgramError) -> ProgramError {
+/// Adds the node to an error.
+fn with_node(index: usize, node: &Node) -> impl Fn(ProgramError) -> ProgramError {
     let what = name_of(node);
     move |fault| ProgramError {
         // There are at most PROGRAM_NODES_MAX nodes.
@@ -32,7 +32,7 @@ fn within(index: usize, node: &Node) -> impl Fn(ProgramError) -> ProgramError {
     }
 }
 
-/// What a node does and of what, without its constants.
+/// Describes a node and its operands, without constants.
 fn name_of(node: &Node) -> String {
     match node {
         Node::Column(input) => format!("column of input {input}"),
@@ -59,7 +59,7 @@ impl ScanProgram {
     /// Checks version, sizes, positions and types against the table.
     ///
     /// # Errors
-    /// The first claim that does not hold.
+    /// The first check that fails.
     pub fn verify(self, table: &TableDefinition) -> Result<VerifiedProgram, ProgramError> {
         if self.table != table.id {
             return fault("its table", self.table, format!("{} ({})", table.id, table.name));
@@ -67,8 +67,8 @@ impl ScanProgram {
         self.verify_columns(&table.columns)
     }
 
-    /// The same against columns of a table, whichever table the program names: tables that succeed
-    /// one another have the same.
+    /// The same against the columns of a table, without a check of the program's table id: all
+    /// versions of a table have the same columns.
     ///
     /// # Errors
     /// As [`ScanProgram::verify`].
@@ -95,12 +95,12 @@ impl ScanProgram {
         let mut node_types = Vec::with_capacity(self.nodes.len());
         for (index, node) in self.nodes.iter().enumerate() {
             let typing = Typing { inputs: &self.inputs, below: &node_types };
-            node_types.push(typing.of(node).map_err(within(index, node))?);
+            node_types.push(typing.of(node).map_err(with_node(index, node))?);
         }
         let typing = Typing { inputs: &self.inputs, below: &node_types };
         for &node in &self.filter {
             let wrong = |fault| match self.nodes.get(usize::from(node)) {
-                Some(filter) => within(node.into(), filter)(fault),
+                Some(filter) => with_node(node.into(), filter)(fault),
                 None => fault,
             };
             typing.expect(node, ValueType::Boolean).map_err(wrong)?;
@@ -130,8 +130,8 @@ impl ScanProgram {
         Ok(())
     }
 
-    /// A search in a filter looks at a column, and nothing looks at its answer but the filter's
-    /// conjunction.
+    /// Checks that each [`Node::InKeys`] searches for a column, and that its result is used only as
+    /// a conjunct of the filter.
     fn verify_key_filters(&self) -> Result<(), ProgramError> {
         let is_search =
             |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::InKeys { .. }));
@@ -154,13 +154,13 @@ impl ScanProgram {
                     None => Ok(()),
                 },
             };
-            checked.map_err(within(index, node))?;
+            checked.map_err(with_node(index, node))?;
         }
         Ok(())
     }
 
-    /// Nothing is computed from where a row lies: it only comes out. That a filter is boolean is
-    /// checked before.
+    /// Checks that [`Node::RowNumber`] is only an output. It cannot be a filter, because filters
+    /// are boolean, which was checked before.
     fn verify_row_numbers(&self) -> Result<(), ProgramError> {
         let is_number = |node: NodeIndex| matches!(self.nodes.get(usize::from(node)), Some(Node::RowNumber));
         if let Output::Groups { keys, aggregates } = &self.output {
@@ -174,7 +174,7 @@ impl ScanProgram {
             node.for_each_operand(&mut |operand| found = found.or(is_number(operand).then_some(operand)));
             if let Some(operand) = found {
                 let refused = fault("an operand", format!("{operand}, the row's number"), "a value");
-                return refused.map_err(within(index, node));
+                return refused.map_err(with_node(index, node));
             }
         }
         Ok(())
@@ -208,7 +208,7 @@ impl ScanProgram {
                 let aggregates = aggregates.iter().map(|aggregate| {
                     let wrong = |fault| match aggregate.argument {
                         Some(node) if usize::from(node) < self.nodes.len() => {
-                            within(node.into(), &self.nodes[usize::from(node)])(fault)
+                            with_node(node.into(), &self.nodes[usize::from(node)])(fault)
                         }
                         _ => fault,
                     };
@@ -220,7 +220,7 @@ impl ScanProgram {
     }
 }
 
-/// Works out the type of a node from the types of the nodes below it.
+/// Computes the type of a node from the types of the nodes below it.
 struct Typing<'a> {
     inputs: &'a [Input],
     below: &'a [ValueType],
@@ -401,7 +401,7 @@ fn check_digits(value_type: ValueType) -> Result<ValueType, ProgramError> {
     }
 }
 
-/// Arrow's result types (`arrow-arith`, `numeric.rs`), so that the engine's plan and the scan
+/// The result types of arrow (`arrow-arith`, `numeric.rs`), so that the engine's plan and the scan
 /// agree.
 fn arithmetic_type(op: Arithmetic, left: ValueType, right: ValueType) -> Result<ValueType, ProgramError> {
     use ValueType::{Decimal, Float64, Int32, Int64};

@@ -1,4 +1,4 @@
-//! Is a map that cannot be refused, and is one that is right taken?
+//! Tests that impossible maps are refused and valid ones are accepted.
 
 use super::*;
 use crate::{
@@ -85,12 +85,12 @@ fn maps_that_cannot_be_are_refused() {
         ("the number of checksums of cells", |map| map.sets[0].streams[2].cells.clear()),
         ("an extent", |map| map.sets[0].streams[1].parity[0].extent.offset_bytes = u64::MAX - 4095),
         ("a stripe set", |map| map.sets.extend_from_within(..)),
-        ("what lies in stripes", |map| {
+        ("the segments of the stripe sets", |map| {
             map.sets.extend_from_within(..);
             map.sets[1].id.number = 1;
         }),
-        ("what stripes protect", |map| map.sets.clear()),
-        ("what stripes protect", |map| {
+        ("the stripe set of a segment", |map| map.sets.clear()),
+        ("the stripe set of a segment", |map| {
             map.parts[0].segments[0].directory.chunks[0].pages[1].extent.offset_bytes = 0
         }),
         ("number of rows", |map| map.definition.rows += 1),

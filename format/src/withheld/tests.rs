@@ -1,11 +1,12 @@
-//! Do withheld rows come back as they were given, and does nothing else pass for them? Method: sets
-//! of every shape of block, and every byte of an encoding changed or cut.
+//! Tests that withheld rows survive their encoding, and that other bytes are refused. Method: sets
+//! with every form of block, and encodings with each byte changed or cut off.
 
 use super::*;
 
 const ROWS: u32 = 5 * ROWS_PER_BLOCK + 300;
 
-/// A block of few rows, none, one whole, one of many, and the last row of the last one.
+/// Rows in a block with few, a block with none, a full block, a block with many, and the last row
+/// of the last block.
 fn mixed() -> Vec<u32> {
     let mut rows = vec![0, 1, 63, 64, 1023];
     rows.extend(2048..3072);
@@ -14,7 +15,7 @@ fn mixed() -> Vec<u32> {
     rows
 }
 
-/// Bytes with the checksum that they should have.
+/// Sets the right checksum in `bytes`.
 fn checked(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = crc32c::crc32c(&bytes[CHECKSUM_BYTES..]);
     bytes[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());

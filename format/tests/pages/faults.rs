@@ -1,4 +1,4 @@
-//! Is every wrong page seen, and does none stop the process?
+//! Tests that every wrong page is detected, and that none makes the process panic.
 
 use crate::sample::{Column, decode, encode, gather, identity, noise, one_of_each};
 use rackscan_format::{
@@ -6,7 +6,7 @@ use rackscan_format::{
     page::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView},
 };
 
-/// A small page of each kind, some rows null.
+/// A small page of each kind, with some null rows.
 fn pages() -> Vec<(&'static str, Vec<u8>)> {
     let page = |(name, _, column): (&'static str, Encoding, Column)| {
         let valid: Vec<bool> = (0..column.rows()).map(|row| name == "increments" || row % 11 > 0).collect();
@@ -16,7 +16,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
     one_of_each().into_iter().map(page).collect()
 }
 
-/// Makes the checksum right again, as a malicious peer would.
+/// Recomputes the checksum, as a malicious peer would.
 fn reseal(page: &mut [u8]) {
     let checksum_at = HEADER_BYTES - 4;
     page[checksum_at..HEADER_BYTES].fill(0);
@@ -24,7 +24,7 @@ fn reseal(page: &mut [u8]) {
     page[checksum_at..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Everything a reader may do with a page.
+/// Everything that a reader may do with a page.
 fn read_all(bytes: &[u8]) -> Result<(), PageFault> {
     let view = PageView::open(bytes, &identity(0))?;
     let _ = view.validity().map(|bitmap| bitmap.count_valid());
@@ -83,7 +83,7 @@ fn another_page_is_misdirected() {
     assert_eq!(fault, PageFault::Misdirected { wanted, found: identity(0) });
     assert_eq!(
         fault.to_string(),
-        "found page 0 of column 3, segment 7, table 168496141, wanted page 1 of column 3, segment 7, table 168496141: \
+        "found page 0 of column 3, segment 7, table 168496141, expected page 1 of column 3, segment 7, table 168496141: \
          the read went to a wrong place"
     );
 }
@@ -124,7 +124,8 @@ fn forged_pages_with_a_right_checksum_never_panic() {
         for round in 0..4000 {
             let mut forged = bytes.clone();
             for _ in 0..=round % 4 {
-                // Headers and descriptors more often than values: that is where the offsets are.
+                // Changes headers and descriptors more often than values, because they hold the
+                // offsets.
                 let end = [HEADER_BYTES, 512, forged.len()][below(number(), 3)];
                 let at = below(number(), end);
                 let value = [0, 1, 0x7f, 0xff, number().to_le_bytes()[0]][below(number(), 5)];
@@ -153,20 +154,20 @@ fn codes_beyond_the_dictionary_are_refused() {
     assert!(matches!(read_all(&forged), Err(PageFault::Malformed { what: "a code", .. })));
 }
 
-/// A sound page of the kind named, to be forged.
+/// A valid page of the named kind, to be forged.
 fn forge(name: &str) -> Vec<u8> {
     let (_, bytes) = pages().into_iter().find(|(found, _)| *found == name).expect("one of each");
     bytes
 }
 
-/// What the header says in one of its sections.
+/// One section of the header.
 fn section(page: &[u8], section: usize) -> usize {
     let at = std::mem::offset_of!(PageHeader, sections) + 4 * section;
     let [a, b, c, d] = [page[at], page[at + 1], page[at + 2], page[at + 3]];
     usize::try_from(u32::from_le_bytes([a, b, c, d])).expect("a place in a page")
 }
 
-/// What a reader finds impossible in a forged page.
+/// The error of reading a forged page.
 fn fault_of(mut page: Vec<u8>) -> &'static str {
     reseal(&mut page);
     match read_all(&page) {

@@ -1,9 +1,9 @@
-//! Are pages of yesterday still read, and are today's the same bytes? Goal: the format does not
-//! change by accident. Method: files in `tests/golden`, written once by
+//! Tests that old pages are still readable, and that the encoder writes the same bytes as before.
+//! Goal: the format does not change by accident. Method: files in `tests/golden`, written once by
 //!
 //!     RACKSCAN_WRITE_GOLDEN=1 cargo test -p rackscan-format --test pages golden
 //!
-//! which never overwrites one. A deliberate change raises `FORMAT_VERSION` and adds files.
+//! which never overwrites a file. A deliberate change raises `FORMAT_VERSION` and adds files.
 
 use crate::sample::{Column, decode, encode, identity, one_of_each};
 use rackscan_format::page::PageView;
@@ -13,7 +13,8 @@ fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("page_v1_{name}.bin"))
 }
 
-/// The rows of the golden pages: every eleventh is null, but where that would forbid increments.
+/// The rows of the golden pages: every eleventh row is null, except where nulls would prevent
+/// increments.
 fn valid(name: &str, column: &Column) -> Vec<bool> {
     (0..column.rows()).map(|row| name == "increments" || row % 11 > 0).collect()
 }

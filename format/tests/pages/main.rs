@@ -1,6 +1,6 @@
-//! Do pages give back what was put in, and nothing else? Goal: each promise of the page layer, seen
-//! from outside. Method: encode through `ChunkWriter`, read through `PageView`, with a little
-//! corruption in between.
+//! Tests that pages return exactly the values that were encoded. Goal: each promise of the page
+//! layer, tested through the public interface. Method: encode with `ChunkWriter`, read with
+//! `PageView`, with some corruption in between.
 
 mod faults;
 mod golden;

@@ -1,5 +1,5 @@
-//! Do values come back? For every encoding, with nulls and extremes, over page boundaries, whole
-//! and row by row.
+//! Tests that values survive encoding: for every encoding, with nulls and extreme values, across
+//! page boundaries, read whole and row by row.
 
 use crate::sample::{Column, Decoded, bitmap, decode, encode, encode_with, gather, identity, one_of_each};
 use proptest::{collection::vec, prelude::*};
@@ -11,7 +11,7 @@ use rackscan_format::{
     zone::ZoneValue,
 };
 
-/// Encodes a chunk and holds every promise about its pages against it.
+/// Encodes a chunk and checks every promise about its pages.
 fn assert_comes_back(column: &Column, valid: Option<&[bool]>, page_bytes: u32) {
     let pages = encode(column, valid, page_bytes).expect("a sound chunk");
     assert_pages(column, valid, page_bytes, &pages);

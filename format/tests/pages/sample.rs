@@ -1,4 +1,4 @@
-//! How do tests make chunks and read all of them back?
+//! Makes chunks for tests, and reads all values of them.
 
 use rackscan_format::{
     chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},
@@ -39,7 +39,7 @@ impl Column {
         }
     }
 
-    /// The chosen rows; all values as the reader shows them, floats by their bits.
+    /// The chosen rows. Values are as the reader returns them, floats as bits.
     pub(crate) fn rows_at(&self, rows: &[u32]) -> Decoded {
         let rows = rows.iter().map(|row| *row as usize);
         match self {
@@ -50,7 +50,7 @@ impl Column {
     }
 }
 
-/// Values read back.
+/// Values that were read from pages.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decoded {
     Integers(Vec<i64>),
@@ -165,7 +165,7 @@ pub(crate) fn gather(view: &PageView<'_>, rows: &[u32]) -> Result<Decoded, PageF
     Ok(Decoded::Texts((0..texts.len()).map(|row| texts.get(row).to_vec()).collect()))
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 pub(crate) fn noise(seed: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(seed), |state| {
         Some(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f))
@@ -174,7 +174,7 @@ pub(crate) fn noise(seed: u64) -> impl Iterator<Item = u64> {
     .skip(1)
 }
 
-/// One chunk for each way to store values, and that way.
+/// One chunk for each encoding, with the encoding.
 pub(crate) fn one_of_each() -> Vec<(&'static str, Encoding, Column)> {
     let rows = 1500;
     let words = ["final", "deposits", "sleep", "furiously", "among", "the", "regular", "ideas"];

@@ -1,11 +1,11 @@
-//! Which event do 48 bytes of blktrace mean?
+//! Parses the binary events of blktrace.
 //!
-//! The layout is `struct blk_io_trace` of Linux's `blktrace_api.h`, in the byte order of the
-//! machine that traced.
+//! An event has 48 bytes. The layout is `struct blk_io_trace` of Linux's `blktrace_api.h`, in the
+//! byte order of the traced machine.
 //!
 //! Invariants
-//! - Every field is read at its place in an array of exactly [`EVENT_BYTES`]; payloads are passed
-//!   over.
+//! - Every field is read at its offset in an array of exactly [`EVENT_BYTES`]; payloads are
+//!   skipped.
 
 use super::event::Kind;
 use crate::Operation;
@@ -13,23 +13,23 @@ use crate::Operation;
 /// Bytes of an event without its payload.
 pub(super) const EVENT_BYTES: usize = 48;
 
-/// The number that every event begins with; its last byte is the version.
+/// The number at the beginning of every event; its lowest byte is the version.
 const MAGIC: u32 = 0x6561_7400;
 const VERSION: u32 = 7;
 
-/// The low half of an action, without the bit that says that a cgroup's id follows.
+/// Mask of the low half of an action, without the bit for a cgroup id in the payload.
 const ACTION_MASK: u32 = 0xfeff;
 const ACTION_QUEUE: u32 = 1;
 const ACTION_ISSUE: u32 = 7;
 
-/// The categories, in the high half of an action.
+/// Bits of the categories, in the high half of an action.
 const CATEGORY_WRITE: u32 = 1 << (16 + 1);
 const CATEGORY_FLUSH: u32 = 1 << (16 + 2);
 const CATEGORY_PASSTHROUGH: u32 = 1 << (16 + 9);
 const CATEGORY_NOTIFY: u32 = 1 << (16 + 10);
 const CATEGORY_DISCARD: u32 = 1 << (16 + 13);
 
-/// The byte order of the machine that traced.
+/// The byte order of the traced machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteOrder {
     Little,
@@ -49,7 +49,7 @@ pub(super) struct Event {
     pub(super) payload_bytes: u16,
 }
 
-/// Whether a file begins with an event.
+/// Whether a file begins with an event of blktrace.
 pub(crate) fn is_blktrace(head: &[u8]) -> bool {
     byte_order(head).is_some()
 }
@@ -71,7 +71,7 @@ impl Event {
     /// Parses an event.
     ///
     /// # Errors
-    /// When it begins with another number, or is of another version.
+    /// When it begins with another number, or has another version.
     pub(super) fn parse(bytes: &[u8; EVENT_BYTES], order: ByteOrder) -> Result<Self, String> {
         let field = Fields { bytes, order };
         let magic = field.u32(0);
@@ -81,7 +81,7 @@ impl Event {
         if magic & 0xff != VERSION {
             return Err(format!("an event is of version {}, expected {VERSION}", magic & 0xff));
         }
-        // At 40 is the processor and at 44 the error of a completion.
+        // Offset 40 holds the processor and offset 44 the error of a completion.
         Ok(Self {
             sequence: field.u32(4),
             time_ns: field.u64(8),
@@ -94,12 +94,12 @@ impl Event {
         })
     }
 
-    /// Whether it tells of a process or of tracing itself, not of an IO.
+    /// Whether the event is about a process or about the tracing itself, not about an IO.
     pub(super) fn is_notice(&self) -> bool {
         self.action & CATEGORY_NOTIFY != 0
     }
 
-    /// What happened, if it is one of the kinds that can be records.
+    /// The kind of the event, if events of this kind can be records.
     pub(super) fn kind(&self) -> Option<Kind> {
         if self.is_notice() || self.action & CATEGORY_PASSTHROUGH != 0 {
             return None;
@@ -111,7 +111,7 @@ impl Event {
         }
     }
 
-    /// What was asked for; none if nothing is moved.
+    /// The operation of the IO; `None` for an empty IO that is not a flush.
     pub(super) fn operation(&self) -> Option<Operation> {
         let is = |category: u32| self.action & category != 0;
         if self.length_bytes == 0 {
@@ -126,13 +126,13 @@ impl Event {
         })
     }
 
-    /// The device as blkparse prints it.
+    /// The name of the device as blkparse prints it.
     pub(super) fn device_name(&self) -> String {
         format!("{},{}", self.device >> 20, self.device & 0xf_ffff)
     }
 }
 
-/// The fields of an event by their places.
+/// The fields of an event by their offsets.
 struct Fields<'b> {
     bytes: &'b [u8; EVENT_BYTES],
     order: ByteOrder,

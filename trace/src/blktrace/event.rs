@@ -1,18 +1,18 @@
-//! Which of an IO's events is its record?
+//! Chooses the event of an IO that becomes its record.
 
 use crate::{DetectedUnits, OffsetUnit, TimeUnit};
 
-/// The events of which a record can be made.
+/// The kinds of events that can become records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A program has asked.
+    /// A program has requested the IO.
     Queued,
-    /// The driver has been asked.
+    /// The IO was issued to the driver.
     Issued,
 }
 
 impl Kind {
-    /// The kind to choose, by the kinds at the beginning of a trace.
+    /// Chooses the kind from the events at the beginning of a trace.
     pub(super) fn chosen(beginning: impl IntoIterator<Item = Self>) -> Self {
         let mut has_issued = false;
         for kind in beginning {
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// The units of both forms.
+/// The units of both formats.
 pub(super) fn units(time: TimeUnit, kind: Kind) -> DetectedUnits {
     DetectedUnits {
         time,

@@ -1,4 +1,4 @@
-//! Which files belong to one trace?
+//! Finds the files that belong to one trace of blktrace.
 
 use std::{
     fs, io,
@@ -9,8 +9,8 @@ use crate::{TraceError, limits::PROCESSORS_MAX};
 
 const MIDDLE: &str = ".blktrace.";
 
-/// The files of the trace that `path` names: itself, or those of all processors if it is one of
-/// them (`sda.blktrace.0`), or what they begin with (`sda`, `sda.blktrace`).
+/// The files of the trace that `path` names: the files of all processors if it is one of them
+/// (`sda.blktrace.0`) or their common prefix (`sda`, `sda.blktrace`), otherwise the file itself.
 pub(crate) fn files_of(path: &Path) -> Result<Vec<PathBuf>, TraceError> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let prefix = if let Some((prefix, processor)) = name.rsplit_once(MIDDLE)

@@ -1,12 +1,12 @@
-//! In which order did the events of all processors happen?
+//! Merges the events of all processors in the order in which they happened.
 //!
 //! Each processor has a file whose events are in order. They are merged by time, then by sequence
 //! number, then by file.
 //!
 //! Invariants
-//! - Of each file one event is in memory.
-//! - A file in which something else stands than an event ends there: where the next one begins is
-//!   not known.
+//! - One event of each file is in memory.
+//! - A file is not read beyond bytes that are not an event, because the beginning of the next event
+//!   is not known.
 
 use std::{
     cmp::Reverse,
@@ -29,7 +29,7 @@ use crate::{
     limits::PART_BUFFER_BYTES,
 };
 
-/// The events of one processor.
+/// The file of one processor.
 struct Part {
     path: Arc<PathBuf>,
     order: ByteOrder,
@@ -37,7 +37,7 @@ struct Part {
     position_bytes: u64,
 }
 
-/// What comes next in a part.
+/// The next entry of a part.
 enum Next {
     Event(Event, u64),
     End,
@@ -61,7 +61,7 @@ impl Part {
         Ok(Self { path, order, reader, position_bytes: 0 })
     }
 
-    /// Reads an event and passes over its payload.
+    /// Reads an event and skips its payload.
     fn read(&mut self) -> Result<Next, Fault> {
         let begin = self.position_bytes;
         let mut bytes = [0; EVENT_BYTES];
@@ -112,7 +112,7 @@ fn read_up_to(reader: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// The events that lie wholly in the head of a file.
+/// The events that are completely in the head of a file.
 fn events_of_head(head: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     let Some(order) = byte_order(head) else { return events };
@@ -129,20 +129,20 @@ fn events_of_head(head: &[u8]) -> Vec<Event> {
 /// The next event of each part, the earliest first: time, sequence, part.
 type Heads = BinaryHeap<Reverse<(u64, u32, usize)>>;
 
-/// The records of all files of a trace.
+/// The source of a trace with one file per processor.
 pub(crate) struct BlktraceSource {
     parts: Vec<Part>,
-    /// The event of each part that is in `heads`, and where it begins.
+    /// The event of each part that is in `heads`, and its offset in the file.
     waiting: BTreeMap<usize, (Event, u64)>,
     heads: Heads,
     kind: Kind,
     units: DetectedUnits,
-    /// The time of the first event of an IO, as in what blkparse prints: notices may be seconds
-    /// earlier.
+    /// The time of the first event that is not a notice. Times count from it, as in the output of
+    /// blkparse; notices may be seconds earlier.
     begin_ns: Option<u64>,
     numbers: Numbers,
     named: Vec<NamedDevice>,
-    /// Faults that were found while reading ahead.
+    /// Faults found while reading ahead.
     faults: VecDeque<Fault>,
     is_begun: bool,
 }

@@ -1,8 +1,8 @@
-//! What do the events of Linux's block layer mean, as blktrace stores and as blkparse prints them?
+//! Reads events of Linux's block layer, as blktrace stores them and as blkparse prints them.
 //!
-//! One IO is many events: it is queued (Q), issued to the driver (D), completed (C), and more. A
-//! record is made of one of them: of Q, which is when a program asked, where the trace's beginning
-//! has any; else of D.
+//! One IO has many events: it is queued (Q), issued to the driver (D), completed (C), and more.
+//! Exactly one of them becomes a record: Q, the time at which a program requested the IO, if the
+//! trace's beginning has any Q event; otherwise D.
 
 mod binary;
 mod event;

@@ -1,22 +1,22 @@
-//! Which record does a line of blkparse mean?
+//! Parses the lines of blkparse.
 //!
 //! ```text
 //! 8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
 //! device cpu sequence   seconds       pid  event and what; sectors of 512
 //! ```
 //!
-//! Behind the events stands a summary, which begins with `CPU0 (8,0):` or `Total (8,0):` and is
-//! passed over.
+//! After the events comes a summary, which begins with `CPU0 (8,0):` or `Total (8,0):` and is
+//! skipped.
 
 use std::time::Duration;
 
 use super::event::{Kind, units};
 use crate::{
     DetectedUnits, NamedDevice, OffsetUnit, Operation, Record, TimeUnit, decimal::Decimal, devices::Numbers,
-    error::shown, input::Input, limits::SAMPLE_ROWS_MAX, source::LineParser,
+    error::excerpt, input::Input, limits::SAMPLE_ROWS_MAX, source::LineParser,
 };
 
-/// The lines of one text.
+/// The parser of the text of one trace.
 pub(crate) struct BlkparseParser {
     kind: Kind,
     units: DetectedUnits,
@@ -25,18 +25,18 @@ pub(crate) struct BlkparseParser {
     is_in_summary: bool,
 }
 
-/// What every line of an event begins with.
+/// The fields at the beginning of the line of an event.
 struct Event<'l> {
     device: &'l str,
     time: Decimal,
     thread: Option<u32>,
     action: &'l str,
     what: &'l str,
-    /// The words behind.
+    /// The following words, at most three.
     rest: Vec<&'l str>,
 }
 
-/// Whether the line is an event's.
+/// Whether the line is an event.
 pub(crate) fn is_blkparse(line: &str) -> bool {
     event(line).is_some()
 }
@@ -47,7 +47,7 @@ fn event(line: &str) -> Option<Event<'_>> {
     let (major, minor) = device.split_once(',')?;
     let number = |text: &str| text.parse::<u64>().ok();
     number(major).zip(number(minor))?;
-    // Processor and sequence.
+    // Processor and sequence number.
     number(words.next()?).zip(number(words.next()?))?;
     let time = Decimal::parse(words.next()?).ok().filter(|time| time.has_fraction())?;
     let thread = words.next()?.parse().ok();
@@ -111,8 +111,8 @@ impl BlkparseParser {
     }
 }
 
-/// What the letters of an event say: `R`, `WS`, `FWFS` (a write behind a flush), `D`, `N` (nothing)
-/// ...
+/// The operation that the letters of an event stand for: `R`, `WS`, `FWFS` (a write after a flush),
+/// `D`, `N` (none) ...
 fn operation(letters: &str, length_bytes: u64) -> Option<Operation> {
     if length_bytes == 0 {
         return letters.starts_with('F').then_some(Operation::Flush);
@@ -128,10 +128,10 @@ fn operation(letters: &str, length_bytes: u64) -> Option<Operation> {
 
 fn bytes(text: &str, what: &str) -> Result<u64, String> {
     let bytes = text.parse::<u64>().ok().and_then(|sectors| sectors.checked_mul(OffsetUnit::Sectors.bytes()));
-    bytes.ok_or_else(|| format!("the {what} is {}, expected a number of sectors below 2^55", shown(text)))
+    bytes.ok_or_else(|| format!("the {what} is {}, expected a number of sectors below 2^55", excerpt(text)))
 }
 
-/// Whether the summary begins here.
+/// Whether this line begins the summary.
 fn begins_summary(line: &str) -> bool {
     let behind_cpu = line.strip_prefix("CPU");
     behind_cpu.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == ' '))
@@ -150,7 +150,7 @@ impl LineParser for BlkparseParser {
                 }
                 Err(format!(
                     "found {}, expected an event: MAJOR,MINOR CPU SEQUENCE SECONDS PID EVENT WHAT ...",
-                    shown(line)
+                    excerpt(line)
                 ))
             }
         }

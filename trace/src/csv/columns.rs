@@ -1,14 +1,14 @@
-//! Which column of a CSV file is the time, which the offset ...?
+//! Assigns roles (time, offset, ...) to the columns of a CSV file.
 //!
 //! Invariants
-//! - No column has two meanings; time, offset, length and operation are always there.
+//! - No column has two roles; time, offset, length and operation always have a column.
 
 use std::{collections::BTreeMap, path::Path, str::FromStr};
 
 use super::{split::fields, write::HEADER};
-use crate::{Operation, TraceError, decimal::Decimal, error::shown};
+use crate::{Operation, TraceError, decimal::Decimal, error::excerpt};
 
-/// What a column says of its record.
+/// The meaning of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     Time,
@@ -22,7 +22,7 @@ pub(super) enum Role {
     Thread,
 }
 
-/// A role, its name in options, and names under which files have it, without case and signs.
+/// A role, its name in options, and other names of it in files, in lower case without punctuation.
 struct Known {
     role: Role,
     name: &'static str,
@@ -67,7 +67,7 @@ const KNOWN: [Known; 9] = [
     },
 ];
 
-/// Endings that say a unit and not what is counted.
+/// Suffixes of column names that state a unit.
 const UNITS: [&str; 17] = [
     "nanoseconds",
     "microseconds",
@@ -88,8 +88,8 @@ const UNITS: [&str; 17] = [
     "s",
 ];
 
-/// Which columns of a CSV file mean what, by their names: `time=ts,offset=lba,length=len,op=rw`. A
-/// number names a column by its place, counted from 1.
+/// The roles of columns of a CSV file, given by the user: `time=ts,offset=lba,length=len,op=rw`. A
+/// number means the position of a column, counted from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColumnNames {
     names: BTreeMap<Role, String>,
@@ -124,22 +124,22 @@ fn role_names() -> String {
     KNOWN.map(|known| known.name).join(", ")
 }
 
-/// Where the columns of a file are.
+/// The positions of the columns of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) delimiter: char,
     pub(super) has_header: bool,
     pub(super) places: BTreeMap<Role, usize>,
-    /// What the header calls them, without case; empty without a header.
+    /// The names of the columns in the header, in lower case; empty without a header.
     pub(super) names: BTreeMap<Role, String>,
-    /// The fields of a row, where all rows have as many.
+    /// The number of fields of each row, if the format defines it.
     pub(super) width: Option<usize>,
 }
 
 const NEEDED: [Role; 4] = [Role::Time, Role::Offset, Role::Length, Role::Operation];
 
 impl Layout {
-    /// Our CSV's, from its header.
+    /// The layout of our CSV, from its header.
     pub(super) fn ours(path: &Path, header: &str) -> Result<Self, TraceError> {
         let names = header_of(path, header, ',')?;
         let roles = HEADER.trim_end().split(',').zip([
@@ -165,15 +165,15 @@ impl Layout {
         layout.complete(path, &names)
     }
 
-    /// The MSR Cambridge traces': Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime,
-    /// without a header.
+    /// The layout of the MSR Cambridge traces:
+    /// Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime, without a header.
     pub(super) fn msr() -> Self {
         let roles = [Role::Time, Role::Node, Role::Device, Role::Operation, Role::Offset, Role::Length];
         let places = roles.into_iter().enumerate().map(|(place, role)| (role, place)).collect();
         Self { delimiter: ',', has_header: false, places, names: BTreeMap::new(), width: Some(7) }
     }
 
-    /// Anybody's, from the first line and what the user says of it.
+    /// The layout of any other CSV, from the first line and the names that the user gives.
     pub(super) fn generic(path: &Path, first: &str, named: Option<&ColumnNames>) -> Result<Self, TraceError> {
         let delimiter = delimiter_of(first);
         let names = header_of(path, first, delimiter)?;
@@ -181,9 +181,9 @@ impl Layout {
         for (role, name) in named.iter().flat_map(|named| &named.names) {
             let wrong = |what: &str| TraceError::Columns {
                 path: path.to_owned(),
-                reason: format!("{what} {}; the first line is {}", shown(name), shown(first)),
+                reason: format!("{what} {}; the first line is {}", excerpt(name), excerpt(first)),
             };
-            // A number is a place also where a field of the first line happens to be that number.
+            // A number is a position even if a field of the first line happens to be that number.
             let by_place = name.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
             let by_place = by_place.filter(|&place| place < names.len());
             let by_name = || names.iter().position(|found| found.eq_ignore_ascii_case(name));
@@ -201,7 +201,8 @@ impl Layout {
                 places.entry(role).or_insert(place);
             }
         }
-        // Where the time's column begins with a number, the first line is a row already.
+        // If the first field of the time column is a number, the first line is a row and not a
+        // header.
         let is_row = |place: &usize| Decimal::parse(&names[*place]).is_ok();
         let has_header = !places.get(&Role::Time).is_some_and(is_row);
         let names_of = |(&role, &place): (&Role, &usize)| (role, names[place].to_ascii_lowercase());
@@ -223,7 +224,7 @@ impl Layout {
         let reason = format!(
             "no column is known to be the {}; the columns are {}: name them (time=NAME,offset=NAME,length=NAME,op=NAME)",
             missing.name,
-            shown(&names.join(", ")),
+            excerpt(&names.join(", ")),
         );
         Err(TraceError::Columns { path: path.to_owned(), reason })
     }
@@ -242,13 +243,13 @@ fn header_of(path: &Path, line: &str, delimiter: char) -> Result<Vec<String>, Tr
     Ok(fields.into_iter().map(|field| field.into_owned()).collect())
 }
 
-/// The character that separates most fields.
+/// The delimiter that occurs most often in the line.
 fn delimiter_of(line: &str) -> char {
     let count = |delimiter: char| line.matches(delimiter).count();
     [',', ';', '\t', ' '].into_iter().rev().max_by_key(|&delimiter| count(delimiter)).unwrap_or(',')
 }
 
-/// What a column of this name is.
+/// The role of a column with a well-known name.
 fn known_role(name: &str) -> Option<Role> {
     let plain: String =
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
@@ -259,7 +260,7 @@ fn known_role(name: &str) -> Option<Role> {
     find(&plain).or_else(|| UNITS.iter().find_map(|unit| find(plain.strip_suffix(unit)?)))
 }
 
-/// Whether this is our header: its needed names are there.
+/// Whether this is the header of our CSV: it has all required names.
 pub(crate) fn is_ours(line: &str) -> bool {
     let names: Vec<&str> = line.split(',').map(str::trim).collect();
     ["time_ns", "offset_bytes", "length_bytes", "operation"].iter().all(|name| names.contains(name))
@@ -274,7 +275,7 @@ pub(crate) fn is_msr(line: &str) -> bool {
         && Operation::parse(fields[3]).is_some()
 }
 
-/// Whether this is a header whose columns can be told.
+/// Whether this is a header that names all required columns.
 pub(crate) fn is_generic(line: &str) -> bool {
     Layout::generic(Path::new(""), line, None).is_ok_and(|layout| layout.has_header)
 }

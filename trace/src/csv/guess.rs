@@ -1,9 +1,9 @@
-//! What do the numbers of a CSV file count, if nobody says so?
+//! Guesses the units of a CSV file where neither format nor user states them.
 //!
-//! In this order for times: the option; the column's name (`ts_us`, `time(ms)`, `seconds`); a point
-//! with digits behind it means seconds; a number that is a date between 1990 and 2100 in exactly
-//! one unit; else the unit in which IOs are about a millisecond apart. For offsets: the option; the
-//! column's name; whether all are multiples of 512.
+//! The rules for times, in this order: the option; the column's name (`ts_us`, `time(ms)`,
+//! `seconds`); digits behind a point mean seconds; the unit in which all times are dates between
+//! 1990 and 2100; otherwise the unit in which IOs are about a millisecond apart. The rules for
+//! offsets: the option; the column's name; whether all offsets are multiples of 512.
 
 use super::columns::{Layout, Role};
 use crate::{OffsetUnit, ReadOptions, TimeUnit, decimal::Decimal};
@@ -21,7 +21,7 @@ const DATES_S: std::ops::Range<u128> = 631_152_000..4_102_444_800;
 /// Seconds from 1601 to 1970.
 const FILETIME_EPOCH_S: u128 = 11_644_473_600;
 
-/// The unit of times, and why.
+/// The unit of times, and how it was determined.
 pub(super) fn time_unit(sample: &Sample, layout: &Layout, options: &ReadOptions) -> (TimeUnit, String) {
     if let Some(unit) = options.time_unit {
         return (unit, "as asked".to_owned());
@@ -53,7 +53,7 @@ fn unit_of_name(name: &str) -> Option<TimeUnit> {
     })
 }
 
-/// The unit in which all times are dates, if there is one.
+/// The unit in which all times are dates between 1990 and 2100, if there is one.
 fn unit_of_dates(times: &[Decimal]) -> Option<TimeUnit> {
     let is_date = |time: &Decimal, unit: TimeUnit| {
         let seconds = unit.to_nanoseconds(*time) / 1_000_000_000;
@@ -64,7 +64,7 @@ fn unit_of_dates(times: &[Decimal]) -> Option<TimeUnit> {
     TimeUnit::ALL.into_iter().find(all_dates)
 }
 
-/// The unit in which the mean gap between IOs is nearest to a millisecond, as a ratio.
+/// The unit in which the mean gap between IOs is closest to a millisecond, measured by ratio.
 #[expect(clippy::cast_precision_loss, reason = "a guess: 53 bits are plenty")]
 fn unit_of_gaps(times: &[Decimal]) -> (TimeUnit, String) {
     let steps = times.iter().map(|time| time.scaled(1));
@@ -85,7 +85,7 @@ fn unit_of_gaps(times: &[Decimal]) -> (TimeUnit, String) {
     (unit, why)
 }
 
-/// The units of offsets and of lengths, and why.
+/// The units of offsets and of lengths, and how they were determined.
 pub(super) fn offset_units(
     sample: &Sample,
     layout: &Layout,
@@ -112,7 +112,7 @@ pub(super) fn offset_units(
         }
         None => (Bytes, "neither offsets nor lengths are multiples of 512".to_owned()),
     };
-    // Lengths of a few bytes of offsets that are bytes are what a program asked for.
+    // If offsets are bytes, short lengths are bytes as well: programs request such lengths.
     let length = if length == Sectors && offset == Bytes && named.is_none() { Bytes } else { length };
     (offset, length, why)
 }

@@ -1,13 +1,13 @@
-//! What do the rows of CSV files mean: ours, those of Microsoft Research Cambridge, anybody's?
+//! Reads and writes CSV: our own format, the MSR Cambridge traces, and any CSV with named columns.
 //!
-//! One parser reads all three; they differ in where the columns are ([`columns`]), in what their
-//! numbers count ([`guess`]) and in when time begins.
+//! One parser reads all three. They differ in the positions of the columns ([`columns`]), in the
+//! units of the numbers ([`guess`]), and in the origin of time.
 
 mod columns;
 mod guess;
+mod node_device;
 mod read;
 mod split;
-mod who;
 mod write;
 
 pub use columns::ColumnNames;

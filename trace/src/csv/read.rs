@@ -1,50 +1,54 @@
-//! Which record does a row of a CSV file mean?
+//! Parses the rows of CSV files.
 
 use std::{borrow::Cow, collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     columns::{Layout, Role, is_ours},
     guess::{Sample, offset_units, time_unit},
+    node_device::NodeDeviceNumbers,
     split::fields,
-    who::Who,
 };
 use crate::{
     DetectedUnits, Format, NamedDevice, OffsetUnit, Operation, ReadOptions, Record, TimeUnit, TraceError,
     decimal::Decimal,
-    error::shown,
+    error::excerpt,
     input::Input,
     limits::{NAMES_KEPT_MAX, SAMPLE_ROWS_MAX},
     source::LineParser,
 };
 
-/// When a file's time begins.
+/// The origin of the times of a file.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
-    /// At 0.
+    /// Times count from 0.
     Zero,
-    /// At the first record, once it is known, in nanoseconds.
+    /// Times count from the first record, whose time in nanoseconds is stored once it is known.
     FirstRecord(Option<u128>),
 }
 
-/// The rows of one file.
+/// The parser of one file.
 pub(crate) struct CsvParser {
     layout: Layout,
     units: DetectedUnits,
     origin: Origin,
-    who: Who,
+    nodes_and_devices: NodeDeviceNumbers,
     names: Names,
     /// Whether the next line is the header.
     is_header_next: bool,
 }
 
-/// Our CSV.
+/// A parser for our CSV.
 pub(crate) fn ours(input: &Input) -> Result<CsvParser, TraceError> {
     let first = first_line(input);
     if !is_ours(&first) {
         return Err(TraceError::NotOfFormat {
             path: PathBuf::clone(&input.path),
             format: Format::Csv,
-            reason: format!("begins with {}, expected {}", shown(&first), shown(super::HEADER.trim_end())),
+            reason: format!(
+                "begins with {}, expected {}",
+                excerpt(&first),
+                excerpt(super::HEADER.trim_end())
+            ),
         });
     }
     let units = DetectedUnits {
@@ -56,10 +60,10 @@ pub(crate) fn ours(input: &Input) -> Result<CsvParser, TraceError> {
         notes: Vec::new(),
     };
     let layout = Layout::ours(&input.path, &first)?;
-    Ok(CsvParser::new(layout, units, Origin::Zero, Who::of_numbers()))
+    Ok(CsvParser::new(layout, units, Origin::Zero, NodeDeviceNumbers::of_numbers()))
 }
 
-/// The CSV of the MSR Cambridge traces.
+/// A parser for the CSV of the MSR Cambridge traces.
 pub(crate) fn msr(options: &ReadOptions) -> CsvParser {
     let (time, time_why) = match options.time_unit {
         Some(unit) => (unit, "as asked"),
@@ -73,10 +77,10 @@ pub(crate) fn msr(options: &ReadOptions) -> CsvParser {
         offset_why: "the format says so".to_owned(),
         notes: vec!["time begins at the first record".to_owned()],
     };
-    CsvParser::new(Layout::msr(), units, Origin::FirstRecord(None), Who::default())
+    CsvParser::new(Layout::msr(), units, Origin::FirstRecord(None), NodeDeviceNumbers::default())
 }
 
-/// A CSV whose columns are named, by its header or by the user.
+/// A parser for a CSV whose columns are named, by its header or by the user.
 pub(crate) fn generic(input: &Input, options: &ReadOptions) -> Result<CsvParser, TraceError> {
     let lines = input.head_lines(SAMPLE_ROWS_MAX);
     let first = lines.first().map_or("", String::as_str);
@@ -86,7 +90,7 @@ pub(crate) fn generic(input: &Input, options: &ReadOptions) -> Result<CsvParser,
     let (offset, length, offset_why) = offset_units(&sample, &layout, options);
     let notes = vec!["time begins at the first record".to_owned()];
     let units = DetectedUnits { time, time_why, offset, length, offset_why, notes };
-    Ok(CsvParser::new(layout, units, Origin::FirstRecord(None), Who::default()))
+    Ok(CsvParser::new(layout, units, Origin::FirstRecord(None), NodeDeviceNumbers::default()))
 }
 
 fn first_line(input: &Input) -> String {
@@ -106,9 +110,14 @@ fn sample(layout: &Layout, lines: &[String]) -> Sample {
 }
 
 impl CsvParser {
-    fn new(layout: Layout, units: DetectedUnits, origin: Origin, who: Who) -> Self {
+    fn new(
+        layout: Layout,
+        units: DetectedUnits,
+        origin: Origin,
+        nodes_and_devices: NodeDeviceNumbers,
+    ) -> Self {
         let is_header_next = layout.has_header;
-        Self { layout, units, origin, who, names: Names::default(), is_header_next }
+        Self { layout, units, origin, nodes_and_devices, names: Names::default(), is_header_next }
     }
 
     fn record(&mut self, fields: &[Cow<'_, str>]) -> Result<Record, String> {
@@ -123,13 +132,14 @@ impl CsvParser {
         let word = needed(Role::Operation, "operation")?;
         let operation = Operation::parse(word);
         let operation =
-            operation.ok_or_else(|| format!("the operation is {}, expected read or write", shown(word)))?;
+            operation.ok_or_else(|| format!("the operation is {}, expected read or write", excerpt(word)))?;
         let thread = layout.field(fields, Role::Thread).filter(|text| !text.is_empty());
         let thread = thread.map(|text| {
-            text.parse::<u32>().map_err(|_| format!("the thread is {}, expected a number", shown(text)))
+            text.parse::<u32>().map_err(|_| format!("the thread is {}, expected a number", excerpt(text)))
         });
-        let (node, device) =
-            self.who.numbers(layout.field(fields, Role::Node), layout.field(fields, Role::Device))?;
+        let (node, device) = self
+            .nodes_and_devices
+            .numbers(layout.field(fields, Role::Node), layout.field(fields, Role::Device))?;
         let name = |role| layout.field(fields, role).filter(|name| !name.is_empty());
         Ok(Record {
             at: since(&mut self.origin, self.units.time.to_nanoseconds(time))?,
@@ -153,7 +163,7 @@ impl LineParser for CsvParser {
         let fields = fields(line, self.layout.delimiter)?;
         match self.layout.width {
             Some(width) if width != fields.len() => {
-                Err(format!("found {} fields, expected {width}: {}", fields.len(), shown(line)))
+                Err(format!("found {} fields, expected {width}: {}", fields.len(), excerpt(line)))
             }
             _ => self.record(&fields).map(Some),
         }
@@ -164,23 +174,23 @@ impl LineParser for CsvParser {
     }
 
     fn devices(&self) -> &[NamedDevice] {
-        &self.who.named
+        &self.nodes_and_devices.named
     }
 }
 
 fn decimal(text: &str, what: &str) -> Result<Decimal, String> {
-    Decimal::parse(text).map_err(|expected| format!("the {what} is {}, expected {expected}", shown(text)))
+    Decimal::parse(text).map_err(|expected| format!("the {what} is {}, expected {expected}", excerpt(text)))
 }
 
 fn bytes(text: &str, what: &str, unit: OffsetUnit) -> Result<u64, String> {
     let whole = decimal(text, what)?.whole();
     let bytes = whole.and_then(|whole| whole.checked_mul(unit.bytes()));
     bytes.ok_or_else(|| {
-        format!("the {what} is {}, expected a whole number of {unit} below 2^64 bytes", shown(text))
+        format!("the {what} is {}, expected a whole number of {unit} below 2^64 bytes", excerpt(text))
     })
 }
 
-/// The time since the file's time began; one before the first record is at its time.
+/// The time since the file's origin; times before the first record count as its time.
 fn since(origin: &mut Origin, nanoseconds: u128) -> Result<Duration, String> {
     let begin = match origin {
         Origin::Zero => 0,
@@ -189,12 +199,11 @@ fn since(origin: &mut Origin, nanoseconds: u128) -> Result<Duration, String> {
     let nanoseconds = nanoseconds.saturating_sub(begin);
     let seconds = u64::try_from(nanoseconds / 1_000_000_000);
     let seconds = seconds.map_err(|_| "the time is beyond 2^64 seconds".to_owned())?;
-    // The remainder is below 10^9.
-    let rest = u32::try_from(nanoseconds % 1_000_000_000).unwrap_or(0);
+    let rest = u32::try_from(nanoseconds % 1_000_000_000).expect("a remainder: below 10^9");
     Ok(Duration::new(seconds, rest))
 }
 
-/// Names that many records share.
+/// Names of tables and columns, stored once and shared by many records.
 #[derive(Debug, Default)]
 struct Names {
     kept: HashSet<Arc<str>>,

@@ -1,15 +1,15 @@
-//! Which fields has a row of CSV?
+//! Splits a row of CSV into fields, and quotes fields.
 //!
 //! Invariants
-//! - A row is a line: a quoted field may hold the delimiter and quotes (written twice), but no
-//!   line's end.
+//! - A row is one line: a quoted field may hold the delimiter and quotes (written twice), but no
+//!   line break.
 
 use std::borrow::Cow;
 
 /// The fields of a row.
 ///
 /// # Errors
-/// When a quote opens and does not close, or something stands behind one that closed.
+/// When a quote is not closed, or text follows a closing quote.
 pub(super) fn fields(line: &str, delimiter: char) -> Result<Vec<Cow<'_, str>>, String> {
     let mut fields = Vec::with_capacity(12);
     let mut rest = line;
@@ -29,7 +29,7 @@ pub(super) fn fields(line: &str, delimiter: char) -> Result<Vec<Cow<'_, str>>, S
     }
 }
 
-/// The field behind an opening quote, and what follows the delimiter behind it.
+/// Parses the field after an opening quote; returns it and the text after the next delimiter.
 fn quoted_field(text: &str, delimiter: char) -> Result<(Cow<'_, str>, Option<&str>), String> {
     let mut from = 0;
     let end = loop {
@@ -54,7 +54,7 @@ fn quoted_field(text: &str, delimiter: char) -> Result<(Cow<'_, str>, Option<&st
     }
 }
 
-/// The field as it is written: quoted if it must be. Control characters, which could end a line,
+/// The field as written in a row: quoted if necessary. Control characters, which could end a line,
 /// become `?`.
 pub(super) fn quoted(field: &str) -> Cow<'_, str> {
     let is_odd = |c: char| c.is_control() || matches!(c, '"' | ',');

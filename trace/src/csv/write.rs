@@ -1,4 +1,4 @@
-//! How is a record written as a row of our CSV?
+//! Writes records as rows of our CSV.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ pub(crate) const HEADER: &str =
 pub(crate) fn append(record: &Record, rows: &mut Vec<u8>) {
     let Record { at, node, device, offset_bytes, length_bytes, operation, table, column, thread } = record;
     let (table, column) = (quoted(table.as_deref().unwrap_or("")), quoted(column.as_deref().unwrap_or("")));
-    // Writing into memory cannot fail.
+    // Writing to memory cannot fail.
     let _ = write!(
         rows,
         "{},{node},{device},{offset_bytes},{length_bytes},{operation},{table},{column},",

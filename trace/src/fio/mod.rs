@@ -1,4 +1,4 @@
-//! What do the lines of fio's iologs mean?
+//! Reads and writes fio's iologs.
 //!
 //! Versions 2 and 3, as fio's `HOWTO` describes them and its `iolog.c` reads and writes them.
 
@@ -8,13 +8,12 @@ mod write;
 pub(crate) use read::{FioParser, is_fio};
 pub(crate) use write::Iolog;
 
-/// What a device of a node is called in the iologs that we write, and recognized by in those that
-/// we read.
+/// The file name of a node's device in the iologs that this crate writes; the reader recognizes it.
 fn file_name(node: u16, device: u16) -> String {
     format!("{NAME}{node}{SEPARATOR}{device}")
 }
 
-/// The node and the device of a name that [`file_name`] made.
+/// The inverse of [`file_name`].
 fn node_and_device(name: &str) -> Option<(u16, u16)> {
     let (node, device) = name.strip_prefix(NAME)?.split_once(SEPARATOR)?;
     let found = (node.parse().ok()?, device.parse().ok()?);
@@ -24,7 +23,7 @@ fn node_and_device(name: &str) -> Option<(u16, u16)> {
 const NAME: &str = "/rackscan/node-";
 const SEPARATOR: &str = "/device-";
 
-/// The first lines of the versions.
+/// The first line of each version.
 const VERSION_2: &str = "fio version 2 iolog";
 const VERSION_3: &str = "fio version 3 iolog";
 

@@ -1,20 +1,20 @@
-//! Which record does a line of an iolog mean?
+//! Parses the lines of an iolog, version 2 or 3.
 //!
-//! Version 2 has no times but `wait` lines. fio's documentation has them in microseconds since the
-//! previous `wait`, those below 100 being nothing, and so they are read here. (fio's own replay
-//! takes the number for milliseconds since its start.) Version 3 has a time in each line. fio
-//! writes and replays microseconds in every version that knows it (from 3.31), though its
-//! documentation names no unit.
+//! Version 2 has no times except `wait` lines. According to fio's documentation their number is
+//! microseconds since the previous `wait`, and waits below 100 are ignored; this reader does the
+//! same. (fio's own replay takes the number for milliseconds since its start.) Version 3 has a time
+//! in each line. fio writes and replays microseconds in every release that supports version 3 (from
+//! 3.31), though its documentation names no unit.
 
 use std::{collections::HashMap, path::PathBuf, time::Duration};
 
 use super::{VERSION_2, VERSION_3, node_and_device};
 use crate::{
     DetectedUnits, Format, NamedDevice, OffsetUnit, Operation, Record, TimeUnit, TraceError,
-    decimal::Decimal, error::shown, input::Input, limits::DEVICES_MAX, source::LineParser,
+    decimal::Decimal, error::excerpt, input::Input, limits::DEVICES_MAX, source::LineParser,
 };
 
-/// A wait of fewer microseconds is nothing.
+/// Waits of fewer microseconds are ignored.
 const WAIT_US_MIN: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,20 +23,20 @@ enum Version {
     Three,
 }
 
-/// The lines of one iolog.
+/// The parser of one iolog.
 pub(crate) struct FioParser {
     version: Version,
     units: DetectedUnits,
-    /// Files that were added, by name, with their node and device.
+    /// Added files by name, with their node and device.
     files: HashMap<String, (u16, u16)>,
-    /// Those whose names are not ours.
+    /// Added files whose names [`file_name`](super::file_name) did not make.
     named: Vec<NamedDevice>,
-    /// Where version 2 has waited to.
+    /// The time after all waits so far, for version 2.
     clock: Duration,
     is_first_line: bool,
 }
 
-/// Whether this is the first line of an iolog, of whatever version.
+/// Whether this is the first line of an iolog of any version.
 pub(crate) fn is_fio(line: &str) -> bool {
     line.starts_with("fio version ")
 }
@@ -52,7 +52,10 @@ impl FioParser {
                 return Err(TraceError::NotOfFormat {
                     path: PathBuf::clone(&input.path),
                     format: Format::Fio,
-                    reason: format!("begins with {}, expected {VERSION_2:?} or {VERSION_3:?}", shown(first)),
+                    reason: format!(
+                        "begins with {}, expected {VERSION_2:?} or {VERSION_3:?}",
+                        excerpt(first)
+                    ),
                 });
             }
         };
@@ -82,21 +85,21 @@ impl FioParser {
     fn time(&self, text: &str) -> Result<Duration, String> {
         let number = Decimal::parse(text);
         let number =
-            number.map_err(|expected| format!("the time is {}, expected {expected}", shown(text)))?;
+            number.map_err(|expected| format!("the time is {}, expected {expected}", excerpt(text)))?;
         let nanoseconds = u64::try_from(self.units.time.to_nanoseconds(number));
-        let nanoseconds = nanoseconds.map_err(|_| format!("the time {} is too large", shown(text)))?;
+        let nanoseconds = nanoseconds.map_err(|_| format!("the time {} is too large", excerpt(text)))?;
         Ok(Duration::from_nanos(nanoseconds))
     }
 
-    /// A line without offset and length.
+    /// Processes a line without offset and length.
     fn file_line(&mut self, name: &str, action: &str) -> Result<(), String> {
         match action {
             "add" => self.add(name),
             "open" | "close" if self.files.contains_key(name) => Ok(()),
-            "open" | "close" => Err(format!("{action} of {}, which was not added before", shown(name))),
+            "open" | "close" => Err(format!("{action} of {}, which was not added before", excerpt(name))),
             _ => Err(format!(
                 "the action is {}, expected add, open or close, or an offset and a length behind it",
-                shown(action)
+                excerpt(action)
             )),
         }
     }
@@ -111,7 +114,7 @@ impl FioParser {
         let place = if let Some(ours) = node_and_device(name) {
             ours
         } else {
-            let device = u16::try_from(self.named.len()).unwrap_or(u16::MAX);
+            let device = u16::try_from(self.named.len()).expect("a device: fewer than DEVICES_MAX files");
             self.named.push(NamedDevice { node: 0, device, name: name.to_owned() });
             (0, device)
         };
@@ -126,7 +129,7 @@ impl FioParser {
     ) -> Result<Option<Record>, String> {
         let number = |text: &str, what: &str| {
             text.parse::<u64>()
-                .map_err(|_| format!("the {what} is {}, expected a number below 2^64", shown(text)))
+                .map_err(|_| format!("the {what} is {}, expected a number below 2^64", excerpt(text)))
         };
         if action == "wait" {
             return match time {
@@ -142,12 +145,12 @@ impl FioParser {
             _ => {
                 return Err(format!(
                     "the action is {}, expected read, write, sync, datasync, trim or wait",
-                    shown(action)
+                    excerpt(action)
                 ));
             }
         };
         let Some(&(node, device)) = self.files.get(name) else {
-            return Err(format!("{action} of {}, which was not added before", shown(name)));
+            return Err(format!("{action} of {}, which was not added before", excerpt(name)));
         };
         Ok(Some(Record {
             at: time.unwrap_or(self.clock),
@@ -190,7 +193,7 @@ impl LineParser for FioParser {
             [name, action, offset, length] => self.io_line(time, [name, action, offset, length]),
             _ => Err(format!(
                 "found {}, expected {}FILE ACTION, or the same with an offset and a length",
-                shown(line),
+                excerpt(line),
                 if time.is_some() { "TIME " } else { "" }
             )),
         }

@@ -1,14 +1,14 @@
-//! How is a record written as a line of an iolog of version 3?
+//! Writes records as lines of an iolog of version 3.
 //!
 //! Invariants
-//! - Every file is added and opened before its first IO, and closed at the end.
+//! - Every file has `add` and `open` lines before its first IO and a `close` line at the end.
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use super::{VERSION_3, file_name};
 use crate::{Operation, Record};
 
-/// The files of the iolog that is being written.
+/// The writer of an iolog: the files so far, and the latest time.
 #[derive(Debug, Default)]
 pub(crate) struct Iolog {
     names: BTreeMap<(u16, u16), String>,
@@ -16,7 +16,7 @@ pub(crate) struct Iolog {
 }
 
 impl Iolog {
-    /// What the iolog begins with.
+    /// Appends the first line of an iolog.
     pub(crate) fn begin(lines: &mut Vec<u8>) {
         lines.extend_from_slice(VERSION_3.as_bytes());
         lines.push(b'\n');
@@ -25,7 +25,7 @@ impl Iolog {
     /// Appends the record's lines.
     ///
     /// # Errors
-    /// When fio could not read the length.
+    /// When the length is too large for fio.
     pub(crate) fn append(&mut self, record: &Record, lines: &mut Vec<u8>) -> Result<(), String> {
         let Record { at, node, device, offset_bytes, length_bytes, operation, .. } = record;
         if *length_bytes > u64::from(u32::MAX) {
@@ -38,7 +38,7 @@ impl Iolog {
         let time = at.as_micros();
         let name = self.names.entry((*node, *device)).or_insert_with(|| {
             let name = file_name(*node, *device);
-            // Writing into memory cannot fail.
+            // Writing to memory cannot fail.
             let _ = write!(lines, "{time} {name} add\n{time} {name} open\n");
             name
         });
@@ -52,7 +52,7 @@ impl Iolog {
         Ok(())
     }
 
-    /// Appends what the iolog ends with.
+    /// Appends the last lines of the iolog.
     pub(crate) fn end(&self, lines: &mut Vec<u8>) {
         for name in self.names.values() {
             let _ = writeln!(lines, "{} {name} close", self.latest.as_micros());

@@ -1,5 +1,5 @@
-//! Does anything in a file panic, hang or give an impossible record? Goal: no. Method: arbitrary
-//! bytes, and whole traces with some bytes changed, through every reader, in both modes.
+//! Tests that no file makes a reader panic, hang or return an impossible record. Method: arbitrary
+//! bytes, and valid traces with some bytes changed, through every reader, in both modes.
 
 use proptest::prelude::*;
 use rackscan_trace::{Format, OnDefect, ReadOptions};
@@ -25,7 +25,7 @@ fn survive(bytes: &[u8]) {
                 .then(|| "time=1,offset=2,length=3,op=4".parse().expect("columns"));
             let options = ReadOptions { format, on_defect, columns, ..ReadOptions::default() };
             let Ok(reader) = open(bytes, &options) else { continue };
-            // Each record or error takes a byte at least.
+            // Each record or error takes at least one byte.
             let entries: Vec<_> = reader.take(bytes.len() + 2).collect();
             assert!(entries.len() <= bytes.len() + 1);
             assert!(entries.iter().flatten().all(|record| record.verify().is_ok()));

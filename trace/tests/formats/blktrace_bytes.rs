@@ -1,4 +1,4 @@
-//! Are the files of blktrace read as the kernel's header lays them out?
+//! Tests that files of blktrace are read in the layout of the kernel's header.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Is the format told from a file's beginning?
+//! Tests that the format is recognized from a file's beginning.
 
 use rackscan_trace::{Format, ReadOptions, TraceError};
 

@@ -1,4 +1,4 @@
-//! Are the texts of other programs read as those programs mean them?
+//! Tests that texts of other programs are read with the meaning that these programs give them.
 
 use rackscan_trace::{
     Format, OffsetUnit,

@@ -1,5 +1,5 @@
-//! Does the crate keep its promises on files of all its formats? One file per promise; fixtures are
-//! made here, after the formats' own sources, or were recorded.
+//! Tests the promises of the crate on files of all formats, one file per promise. Fixtures are made
+//! here, according to the sources of the formats, or were recorded.
 
 mod any_bytes;
 mod blktrace_bytes;
@@ -13,12 +13,12 @@ use std::path::Path;
 
 use rackscan_trace::{Operation, ReadOptions, Record, TraceError, TraceReader};
 
-/// Reads bytes as a trace that is called `t`.
+/// Reads bytes as a trace with the name `t`.
 fn open(bytes: &[u8], options: &ReadOptions) -> Result<TraceReader, TraceError> {
     TraceReader::over(Path::new("t"), Box::new(std::io::Cursor::new(bytes.to_vec())), options)
 }
 
-/// The records of bytes that are a trace without any defect.
+/// The records of a trace without defects.
 fn records(bytes: &[u8], options: &ReadOptions) -> Vec<Record> {
     let mut reader = open(bytes, options).expect("a trace of the test");
     let records = reader.by_ref().collect::<Result<Vec<_>, _>>().expect("a trace of the test");
@@ -26,7 +26,7 @@ fn records(bytes: &[u8], options: &ReadOptions) -> Vec<Record> {
     records
 }
 
-/// What most tests look at: nanoseconds, node, device, offset, length, operation.
+/// The fields that most tests compare: nanoseconds, node, device, offset, length, operation.
 type Brief = (u64, u16, u16, u64, u64, Operation);
 
 fn brief(record: &Record) -> Brief {

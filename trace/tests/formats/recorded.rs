@@ -1,5 +1,5 @@
-//! Are real files of blktrace, blkparse and fio read in full, and counted as those programs count?
-//! How they were recorded: `tests/recorded/README.md`.
+//! Tests that recorded files of blktrace, blkparse and fio are read completely, with the counts of
+//! those programs. How they were recorded: `tests/recorded/README.md`.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ fn recorded(name: &str, format: Format) -> Vec<Record> {
     records
 }
 
-/// How many there are of an operation, and their bytes.
+/// The number of records of an operation, and their bytes.
 fn count(records: &[Record], operation: Operation) -> (usize, u64) {
     let of_it = records.iter().filter(|record| record.operation == operation);
     of_it.fold((0, 0), |(count, bytes), record| (count + 1, bytes + record.length_bytes))

@@ -1,4 +1,4 @@
-//! Are records read as they were written?
+//! Tests that records are read as they were written.
 
 use std::{sync::Arc, time::Duration};
 

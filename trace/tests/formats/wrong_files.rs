@@ -1,4 +1,4 @@
-//! What does a user read when a file is damaged, empty or of another format?
+//! Tests the errors for files that are damaged, empty or of another format.
 
 use std::{fs, path::Path};
 

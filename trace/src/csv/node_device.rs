@@ -1,17 +1,17 @@
-//! Which node and device does a row mean?
+//! Determines the node and device numbers of rows.
 //!
 //! Invariants
-//! - Within one file a column either holds numbers, which are kept, or names, which are numbered as
-//!   they appear.
+//! - Within one file a column holds either numbers, which are used as they are, or names, which are
+//!   numbered in the order in which they appear.
 
 use std::collections::HashSet;
 
-use crate::{NamedDevice, devices::Numbers, error::shown, limits::DEVICES_MAX};
+use crate::{NamedDevice, devices::Numbers, error::excerpt, limits::DEVICES_MAX};
 
-/// What a column of nodes or devices holds.
+/// The content of a column of nodes or devices.
 #[derive(Debug, Default)]
 enum Column {
-    /// No row has been read.
+    /// No row has been read yet.
     #[default]
     Unknown,
     Numbers,
@@ -26,7 +26,7 @@ impl Column {
         }
         match self {
             Self::Unknown | Self::Numbers => {
-                number.map_err(|_| format!("the {what} is {}, expected a number below 65536", shown(text)))
+                number.map_err(|_| format!("the {what} is {}, expected a number below 65536", excerpt(text)))
             }
             Self::Names(numbers) => Ok(numbers.of(text)?.0),
         }
@@ -37,22 +37,22 @@ impl Column {
     }
 }
 
-/// The nodes and devices of a file.
+/// The nodes and devices of one file.
 #[derive(Debug, Default)]
-pub(super) struct Who {
+pub(super) struct NodeDeviceNumbers {
     node: Column,
     device: Column,
     seen: HashSet<(u16, u16)>,
     pub(super) named: Vec<NamedDevice>,
 }
 
-impl Who {
-    /// A file that holds numbers and nothing else.
+impl NodeDeviceNumbers {
+    /// For a file whose columns hold only numbers.
     pub(super) fn of_numbers() -> Self {
         Self { node: Column::Numbers, device: Column::Numbers, ..Self::default() }
     }
 
-    /// The numbers of a row's node and device; 0 where there is no such column.
+    /// The node and device numbers of a row; 0 where the column does not exist.
     pub(super) fn numbers(&mut self, node: Option<&str>, device: Option<&str>) -> Result<(u16, u16), String> {
         let node_number = node.map_or(Ok(0), |text| self.node.number(text, "node"))?;
         let device_number = device.map_or(Ok(0), |text| self.device.number(text, "device"))?;
@@ -76,20 +76,20 @@ mod tests {
 
     #[test]
     fn names_are_numbered_and_numbers_kept() {
-        let mut who = Who::default();
-        assert_eq!(who.numbers(Some("hm"), Some("1")), Ok((0, 1)));
-        assert_eq!(who.numbers(Some("usr"), Some("0")), Ok((1, 0)));
-        assert_eq!(who.numbers(Some("hm"), Some("1")), Ok((0, 1)));
-        let names: Vec<&str> = who.named.iter().map(|named| named.name.as_str()).collect();
+        let mut nodes_and_devices = NodeDeviceNumbers::default();
+        assert_eq!(nodes_and_devices.numbers(Some("hm"), Some("1")), Ok((0, 1)));
+        assert_eq!(nodes_and_devices.numbers(Some("usr"), Some("0")), Ok((1, 0)));
+        assert_eq!(nodes_and_devices.numbers(Some("hm"), Some("1")), Ok((0, 1)));
+        let names: Vec<&str> = nodes_and_devices.named.iter().map(|named| named.name.as_str()).collect();
         assert_eq!(names, ["hm 1", "usr 0"]);
     }
 
     #[test]
     fn a_name_among_numbers_is_refused() {
-        let mut who = Who::default();
-        assert_eq!(who.numbers(None, Some("3")), Ok((0, 3)));
-        assert!(who.numbers(None, Some("sda")).unwrap_err().contains("the device is \"sda\""));
-        assert!(Who::of_numbers().numbers(Some("a"), None).is_err());
-        assert!(Who::of_numbers().numbers(Some("65536"), None).is_err());
+        let mut nodes_and_devices = NodeDeviceNumbers::default();
+        assert_eq!(nodes_and_devices.numbers(None, Some("3")), Ok((0, 3)));
+        assert!(nodes_and_devices.numbers(None, Some("sda")).unwrap_err().contains("the device is \"sda\""));
+        assert!(NodeDeviceNumbers::of_numbers().numbers(Some("a"), None).is_err());
+        assert!(NodeDeviceNumbers::of_numbers().numbers(Some("65536"), None).is_err());
     }
 }
