@@ -1,19 +1,19 @@
-//! How do several threads turn the rows of a source into the segments of a table?
+//! Turns the rows of a source into the segments of a table, on several threads.
 //!
 //! ```text
-//! every thread: take a piece --> make its rows --> deal them --> append them to the nodes' partitions
-//!                                                                  | a segment is full
-//!                                                                  v
-//!                                                                encode it --> out
-//! at the end, every thread: take a node --> what is left of it (unsorted), or all of it, merged (sorted) --> encode --> out
+//! every thread: take a piece --> make its rows --> distribute them --> append them to the nodes' partitions
+//!                                                                        | a segment is full
+//!                                                                        v
+//!                                                                      encode it --> out
+//! at the end, every thread: take a node --> its remaining rows (unsorted), or all its rows, merged (sorted) --> encode --> out
 //! ```
 //!
 //! Invariants
-//! - Every row of the source is in exactly one segment, at the home of its key.
+//! - Every row of the source is in exactly one segment, on the node of its key.
 //! - A node's partition is locked only while rows are appended to it, never while a segment is
 //!   encoded.
-//! - When nobody takes segments any more, or a thread fails, all threads end after the piece that
-//!   they are at.
+//! - When the receiver of segments is closed, or a thread fails, all threads end after their
+//!   current piece.
 
 use std::{
     sync::{
@@ -40,30 +40,31 @@ use crate::{
     stored::StoredRows,
 };
 
-/// Rows that a thread is about to make.
+/// A closure that makes the rows of a piece.
 pub(crate) type Piece = Box<dyn FnOnce() -> Result<StoredRows, LoadError> + Send>;
-/// A source's rows. One thread at a time takes a piece; many make theirs at the same time.
+/// The pieces of a source. One thread at a time takes a piece; many threads make the rows of theirs
+/// at the same time.
 pub(crate) type Pieces = Box<dyn Iterator<Item = Result<Piece, LoadError>> + Send>;
 
-/// What the threads made.
+/// What the threads send to the load.
 #[derive(Debug)]
-pub(crate) enum Made {
-    /// So many more rows have been read.
+pub(crate) enum CutOutput {
+    /// Reports that this many more rows were read.
     Read(u64),
-    /// A segment.
+    /// A finished segment.
     Segment(EncodedSegment),
 }
 
-/// Cuts a table; returns when every row is in a segment that `out` has taken, or when `out` is
+/// Cuts a table. Returns when every row is in a segment that was sent to `out`, or when `out` is
 /// closed.
 ///
 /// # Errors
-/// The first thread's that failed.
+/// The error of the first thread that failed.
 pub(crate) fn cut(
     definition: &TableDefinition,
     pieces: Pieces,
     options: &LoadOptions,
-    out: Sender<Made>,
+    out: Sender<CutOutput>,
 ) -> Result<(), LoadError> {
     let segment_bytes = options.segment_bytes(definition.nodes.len());
     let cutter = Cutter {
@@ -99,7 +100,7 @@ fn new_segment(definition: &TableDefinition, bytes_max: usize) -> SegmentRows {
     SegmentRows::new(&definition.columns, definition.segment_rows as usize, bytes_max)
 }
 
-/// The rows of one node that are not yet in a segment.
+/// The rows of one node that are not in a segment yet.
 enum Partition {
     Unsorted(SegmentRows),
     Sorted(Sorter),
@@ -110,16 +111,16 @@ struct Cutter<'d> {
     pieces: Mutex<Pieces>,
     /// In the order of the definition's nodes.
     partitions: Vec<Mutex<Partition>>,
-    /// Bytes of the rows of a segment.
+    /// The maximum bytes of the rows of a segment.
     segment_bytes: usize,
-    /// Segments begun.
+    /// The number of segments begun.
     segments: AtomicU64,
-    out: Sender<Made>,
+    out: Sender<CutOutput>,
     stopped: AtomicBool,
 }
 
 impl Cutter<'_> {
-    /// Does the same work on several threads; the first error stops them all.
+    /// Does the same work on several threads. The first error stops all of them.
     fn on_threads(
         &self,
         threads: usize,
@@ -136,7 +137,7 @@ impl Cutter<'_> {
             let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
             let mut worked = work();
             for other in others {
-                // A panic goes on to whoever awaits this load.
+                // Passes a panic on to the task that awaits this load.
                 let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 worked = worked.and(other);
             }
@@ -156,7 +157,7 @@ impl Cutter<'_> {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn send(&self, made: Made) {
+    fn send(&self, made: CutOutput) {
         if self.out.blocking_send(made).is_err() {
             self.stop();
         }
@@ -167,17 +168,17 @@ impl Cutter<'_> {
         while !self.is_stopped() {
             let Some(piece) = lock(&self.pieces).next() else { break };
             let rows = piece?()?;
-            self.send(Made::Read(rows.rows as u64));
+            self.send(CutOutput::Read(rows.rows as u64));
             let keys = &rows.columns[self.definition.partition_key.index()];
             for (position, chosen) in distribute(keys, nodes).into_iter().enumerate() {
-                self.keep(position, &rows, &chosen, writer)?;
+                self.append_rows(position, &rows, &chosen, writer)?;
             }
         }
         Ok(())
     }
 
     /// Appends rows to a node's partition, and encodes the segments that they fill.
-    fn keep(
+    fn append_rows(
         &self,
         position: usize,
         rows: &StoredRows,
@@ -225,7 +226,8 @@ impl Cutter<'_> {
         let mut segment = self.new_segment();
         for rows in sorter.finish()? {
             let rows = rows?;
-            let chosen: Vec<u32> = (0..u32::try_from(rows.rows).unwrap_or(u32::MAX)).collect();
+            let count = u32::try_from(rows.rows).expect("the rows of a merged batch: at most MERGE_ROWS");
+            let chosen: Vec<u32> = (0..count).collect();
             let mut chosen = &chosen[..];
             while !chosen.is_empty() {
                 chosen = &chosen[segment.append(&rows, chosen)..];
@@ -263,7 +265,7 @@ impl Cutter<'_> {
         let node: NodeId = self.definition.nodes[position];
         let encoded = encode(self.definition, node, segment, &rows, writer)?;
         drop(rows);
-        self.send(Made::Segment(encoded));
+        self.send(CutOutput::Segment(encoded));
         Ok(())
     }
 
@@ -274,7 +276,7 @@ impl Cutter<'_> {
     }
 }
 
-/// A thread that panicked ends the whole load, so what it left behind is not looked at.
+/// A thread that panicked ends the whole load, so state that it left inconsistent is never used.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -323,7 +325,7 @@ mod tests {
         }))
     }
 
-    fn cut_apart(pieces: Pieces, out: Sender<Made>) -> mpsc::Receiver<Result<(), LoadError>> {
+    fn cut_apart(pieces: Pieces, out: Sender<CutOutput>) -> mpsc::Receiver<Result<(), LoadError>> {
         let (done, outcome) = mpsc::channel();
         let options = LoadOptions { threads: 3, ..LoadOptions::default() };
         thread::spawn(move || done.send(cut(&definition(), pieces, &options, out)));

@@ -1,4 +1,4 @@
-//! Which rows go to which node?
+//! Assigns rows to nodes by the hash of their partition key.
 
 use arrow::{
     array::{Array, ArrayAccessor, ArrayRef, cast::AsArray},
@@ -6,8 +6,8 @@ use arrow::{
 };
 use rackscan_format::home::KeyHash;
 
-/// For each of `nodes` nodes the rows, ascending, whose key in `keys` (a column in its stored form)
-/// has its home there.
+/// For each of `nodes` nodes the rows, ascending, whose key belongs there. `keys` is a column in
+/// its stored form.
 pub(crate) fn distribute(keys: &ArrayRef, nodes: usize) -> Vec<Vec<u32>> {
     let mut rows_of = vec![Vec::with_capacity(keys.len() / nodes + keys.len() / 8); nodes];
     match keys.data_type() {

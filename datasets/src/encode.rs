@@ -1,4 +1,4 @@
-//! How do the rows of a segment become its pages and its directory?
+//! Encodes the rows of a segment into pages and a directory.
 
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, EncodedPage},
@@ -13,10 +13,10 @@ use crate::{LoadError, segment::SegmentRows};
 /// A segment ready to be stored.
 #[derive(Debug)]
 pub(crate) struct EncodedSegment {
-    /// Where it is to be stored.
+    /// The node that stores it.
     pub(crate) node: NodeId,
-    /// Its pages' rows, zones and lengths. Their offsets are those in `pages`, until the node
-    /// chooses.
+    /// The rows, zones and lengths of its pages. Offsets are positions in `pages` until the node
+    /// chooses extents.
     pub(crate) directory: SegmentDirectory,
     /// Its pages, chunk by chunk.
     pub(crate) pages: Vec<Vec<u8>>,
@@ -25,7 +25,7 @@ pub(crate) struct EncodedSegment {
 /// Encodes the rows of a segment.
 ///
 /// # Errors
-/// A block of 1,024 rows of a column that no page can hold.
+/// If no page can hold a block of 1,024 rows of a column.
 pub(crate) fn encode(
     definition: &TableDefinition,
     node: NodeId,
@@ -48,7 +48,8 @@ pub(crate) fn encode(
         };
         let mut entries = Vec::new();
         let mut keep = |page: EncodedPage| {
-            let length_bytes = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
+            let length_bytes =
+                u32::try_from(page.bytes.len()).expect("the length of a page: at most PAGE_BYTES_MAX");
             debug_assert!(length_bytes.is_multiple_of(SECTOR_BYTES), "pages are whole sectors");
             let extent = Extent { device: DeviceId(0), offset_bytes, length_bytes };
             offset_bytes += u64::from(length_bytes);
@@ -62,7 +63,7 @@ pub(crate) fn encode(
         })?;
         chunks.push(ChunkDirectory { pages: entries });
     }
-    let rows = u32::try_from(rows.rows()).unwrap_or(u32::MAX);
+    let rows = u32::try_from(rows.rows()).expect("the rows of a segment: at most SEGMENT_ROWS_MAX");
     Ok(EncodedSegment {
         node,
         directory: SegmentDirectory { table: definition.id, segment, rows, chunks },

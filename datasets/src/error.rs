@@ -1,4 +1,4 @@
-//! Why did a load fail? Whatever the reason, nothing of it has been published.
+//! The errors of a load. Whatever the reason, nothing of the load has been published.
 
 use std::{io::ErrorKind, path::PathBuf};
 
@@ -17,7 +17,7 @@ pub struct CsvFault {
     /// The line on which the row begins, or on which a quote opens, counted from 1, the header
     /// included.
     pub line: u64,
-    /// The column, if it is one's.
+    /// The column, if the fault belongs to one.
     pub column: Option<String>,
     /// What was found, and what was expected.
     pub reason: String,
@@ -27,17 +27,17 @@ pub struct CsvFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The cluster.
+    /// A request to the cluster failed.
     #[error(transparent)]
     Cluster(#[from] ClientError),
-    /// An option that cannot work.
+    /// An option has an invalid value.
     #[error("{what} is {found}, expected {expected}")]
     Option {
-        /// Which.
+        /// The option.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would be right.
+        /// What was expected.
         expected: String,
     },
     /// The table has no column to partition or sort by.
@@ -49,7 +49,7 @@ pub enum LoadError {
         role: &'static str,
         /// The column asked for.
         column: String,
-        /// The columns there are.
+        /// The columns of the table.
         columns: String,
     },
     /// A column's type has no stored form.
@@ -73,7 +73,7 @@ pub enum LoadError {
         column: String,
         /// The value.
         found: String,
-        /// What would fit.
+        /// What was expected.
         expected: String,
     },
     /// A row of a CSV file does not parse.
@@ -81,15 +81,15 @@ pub enum LoadError {
     Csv {
         /// The file.
         file: PathBuf,
-        /// Where, and why.
+        /// The line, the column and the reason.
         fault: Box<CsvFault>,
     },
-    /// A file cannot be read as what it should be.
+    /// A file does not have the expected format.
     #[error("{file}: {problem}; expected {expected}", file = file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What its reader says.
+        /// The error of the reader.
         problem: String,
         /// What was expected.
         expected: &'static str,
@@ -101,33 +101,33 @@ pub enum LoadError {
         table: String,
         /// The column.
         column: String,
-        /// Why.
+        /// The reason.
         source: ChunkError,
     },
-    /// Rows could not be rearranged.
+    /// Rows could not be parsed, generated, sorted or merged.
     #[error("table {table:?}: could not {action}: {source}")]
     Rows {
         /// The table.
         table: String,
         /// What was attempted.
         action: &'static str,
-        /// Why not.
+        /// The reason.
         source: ArrowError,
     },
-    /// The system refused something.
+    /// An operation on a file failed.
     #[error("could not {action} {path}: {source}", path = path.display())]
     File {
         /// What was attempted.
         action: &'static str,
-        /// With which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
-    /// The system has no random numbers.
+    /// The system could not provide random numbers.
     #[error("could not draw a random table id: {reason}")]
     Random {
-        /// The system's answer.
+        /// The error of the system.
         reason: String,
     },
     /// More segments than a table may have.
@@ -147,8 +147,8 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// The SQLSTATE of the error: what a program tells errors apart by. The text may change, this
-    /// does not.
+    /// The SQLSTATE of the error, by which programs distinguish errors. Unlike the text, it does
+    /// not change.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {

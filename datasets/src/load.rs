@@ -1,13 +1,13 @@
-//! How do rows get from their source into the nodes?
+//! Stores the segments of a table on the nodes and publishes the table.
 //!
 //! ```text
 //! blocking threads (cut)  -- segments, a bounded queue -->  the caller's task  -- appends, a bounded number --> nodes
 //! ```
 //!
 //! Invariants
-//! - Whatever fails, the session is aborted before the error is returned. Dropping the future drops
-//!   the session, which aborts, and closes the queue, which ends the threads.
-//! - A table is handed on for publication only if the nodes stored as many rows as were read.
+//! - On any failure, the session is aborted before the error is returned. Dropping the future drops
+//!   the session, which aborts it, and closes the queue, which ends the threads.
+//! - A table may be published only if the nodes stored as many rows as were read.
 
 use std::time::{Duration, Instant};
 
@@ -21,28 +21,29 @@ use tokio::{sync::mpsc, task::JoinError};
 
 use crate::{
     LoadError, LoadOptions,
-    cut::{Made, Pieces, cut},
+    cut::{CutOutput, Pieces, cut},
     encode::EncodedSegment,
     limits::{APPENDS_MAX, MADE_QUEUE_MAX},
 };
 
-/// How far a load is.
+/// The progress of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress<'t> {
     /// The table that is being loaded.
     pub table: &'t str,
     /// Rows read from their source.
     pub rows_read: u64,
-    /// Rows stored at the nodes. A table that is sorted is read before any row of it is stored.
+    /// Rows stored on the nodes. A sorted table is read completely before any of its rows is
+    /// stored.
     pub rows_stored: u64,
-    /// Rows in all, where that is known before they are read. For TPC-H's lineitem it is an
+    /// The total number of rows, if known before they are read. For TPC-H's lineitem it is an
     /// estimate within 1 %.
     pub rows_total: Option<u64>,
-    /// Bytes stored at the nodes.
+    /// Bytes stored on the nodes.
     pub stored_bytes: u64,
 }
 
-/// What is told how far a load is; called by the task that awaits the load.
+/// Called by the task that awaits the load, to report progress.
 pub type OnProgress<'p> = &'p (dyn Fn(&Progress<'_>) + Send + Sync);
 
 /// A table that has been loaded.
@@ -56,20 +57,20 @@ pub struct LoadedTable {
     pub stored_bytes: u64,
 }
 
-/// What a load did.
+/// The result of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSummary {
     /// Each table, in the order of loading.
     pub tables: Vec<LoadedTable>,
     /// Rows of all tables.
     pub rows: u64,
-    /// Rows of the source that were left out, because the caller asked for that.
+    /// Rows of the source that were left out at the caller's request.
     pub rows_rejected: u64,
     /// Bytes of the source: the file, or for TPC-H the `.tbl` files that hold the same rows.
     pub raw_bytes: u64,
     /// Bytes of all pages.
     pub stored_bytes: u64,
-    /// From the first row to the last publication.
+    /// The time from the first row to the last publication.
     pub elapsed: Duration,
 }
 
@@ -87,13 +88,13 @@ pub(crate) struct NewTable<'t> {
     pub(crate) columns: Vec<ColumnDefinition>,
     pub(crate) partition_by: &'t str,
     pub(crate) sort_by: Option<&'t str>,
-    /// For people.
+    /// A description of the source for users.
     pub(crate) source: String,
     pub(crate) rows_total: Option<u64>,
     pub(crate) pieces: Pieces,
 }
 
-/// A table of which every row is stored, and which nobody sees yet.
+/// A table whose rows are all stored, and which is not published yet.
 #[derive(Debug)]
 pub(crate) struct StoredTable {
     pub(crate) session: LoadSession,
@@ -108,7 +109,7 @@ impl StoredTable {
     }
 }
 
-/// Stores all rows of a table.
+/// Stores all rows of a table, without publishing it.
 pub(crate) async fn store(
     cluster: &Cluster,
     table: NewTable<'_>,
@@ -134,7 +135,7 @@ pub(crate) async fn store(
     let outcome = appended.map_err(LoadError::from).and(cut).and_then(|()| counters.check_whole());
     if let Err(error) = outcome {
         if let Err(abort) = session.abort().await {
-            tracing::warn!(table = name, error = %abort, "could not abort the load everywhere: a node forgets it when it starts anew");
+            tracing::warn!(table = name, error = %abort, "could not abort the load on every node; a node discards it when it restarts");
         }
         return Err(error);
     }
@@ -143,11 +144,10 @@ pub(crate) async fn store(
     Ok(StoredTable { session, loaded })
 }
 
-/// Stores segments as they are made, several at a time; returns when all are stored or one could
-/// not be.
+/// Stores segments as they arrive, several at a time. Returns when all are stored or one failed.
 async fn append_all(
     session: &LoadSession,
-    mut made: mpsc::Receiver<Made>,
+    mut made: mpsc::Receiver<CutOutput>,
     counters: &mut Progress<'_>,
     progress: OnProgress<'_>,
 ) -> Result<(), ClientError> {
@@ -156,8 +156,8 @@ async fn append_all(
     while is_open || !appends.is_empty() {
         tokio::select! {
             next = made.recv(), if is_open && appends.len() < APPENDS_MAX => match next {
-                Some(Made::Read(rows)) => counters.rows_read += rows,
-                Some(Made::Segment(segment)) => appends.push(append(session, segment)),
+                Some(CutOutput::Read(rows)) => counters.rows_read += rows,
+                Some(CutOutput::Segment(segment)) => appends.push(append(session, segment)),
                 None => is_open = false,
             },
             Some(stored) = appends.next() => {
@@ -178,7 +178,7 @@ async fn append(session: &LoadSession, segment: EncodedSegment) -> Result<(u64, 
 }
 
 impl Progress<'_> {
-    /// The last line of defence against a table with rows missing.
+    /// Guards against publishing a table with missing rows.
     fn check_whole(&self) -> Result<(), LoadError> {
         if self.rows_read == self.rows_stored {
             return Ok(());
@@ -192,7 +192,7 @@ fn panicked(table: &str, error: &JoinError) -> LoadError {
     LoadError::Defect { table: table.to_owned(), problem: error.to_string() }
 }
 
-/// What the table is to look like.
+/// The definition of the table.
 fn definition_of(
     cluster: &Cluster,
     table: &NewTable<'_>,

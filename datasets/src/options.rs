@@ -1,4 +1,4 @@
-//! What can be chosen about a load?
+//! The settings of a load.
 
 use std::path::PathBuf;
 
@@ -15,34 +15,33 @@ use crate::{
     },
 };
 
-/// How tables are cut and how much of the machine a load uses.
+/// How tables are cut into segments, and how much of the machine a load uses.
 ///
-/// A load holds in memory, whatever the size of the table
-/// - for each node the rows that wait for their segment to fill, decoded (8 bytes for a number,
-///   texts as they are; about 160 bytes for a row of TPC-H's lineitem),
-/// - for each thread a piece as it was read, a full segment that is being encoded, and its pages,
-/// - 12 encoded segments on their way, and the client's own memory for transfers,
-/// - `sort_memory_bytes` instead of the first while a table is sorted.
+/// Whatever the size of the table, a load holds in memory
+/// - for each node, the rows that wait for their segment to fill, decoded (8 bytes for a number,
+///   texts unchanged; about 160 bytes for a row of TPC-H's lineitem),
+/// - for each thread, a piece as it was read, a full segment that is being encoded, and its pages,
+/// - 12 encoded segments in flight, and the client's own memory for transfers,
+/// - `sort_memory_bytes` instead of the first item while a table is sorted.
 ///
-/// A segment is closed early where these would be more than `memory_bytes` together. The generator
-/// of TPC-H keeps 0.3 GB of text besides.
+/// Segments are closed early if these would exceed `memory_bytes`. The generator of TPC-H keeps
+/// another 0.3 GB of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadOptions {
     /// Target bytes of a page, a multiple of 4 KiB.
     pub page_size: u32,
     /// Rows of a full segment, a multiple of 1,024.
     pub segment_rows: u32,
-    /// Threads that make, deal and encode rows.
+    /// Threads that make, distribute and encode rows.
     pub threads: usize,
-    /// Rows and pages held in memory, in bytes, for all nodes and threads together.
+    /// Bytes of rows and pages held in memory, over all nodes and threads.
     pub memory_bytes: usize,
-    /// Rows held in memory while a table is sorted, in bytes, for all nodes together; more are
-    /// spilled.
+    /// Bytes of rows held in memory while a table is sorted, over all nodes; more rows are spilled.
     pub sort_memory_bytes: usize,
-    /// What gives back the part of a lost node; `None` if nothing does.
+    /// How the part of a lost node can be rebuilt; `None` if it cannot.
     pub protection: Option<Protection>,
-    /// Where sorted rows are spilled, into files without names that are gone when the load ends,
-    /// however it ends.
+    /// The folder where sorted rows are spilled, to files without names, which disappear with the
+    /// load however it ends.
     pub spill_folder: PathBuf,
 }
 
@@ -61,22 +60,22 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// Those of a load that may hold so many bytes.
+    /// The options of a load that may hold this many bytes in memory.
     #[must_use]
     pub fn with_memory(bytes: usize) -> Self {
         let sort_memory_bytes = SORT_MEMORY_BYTES_DEFAULT.min(bytes / SORT_MEMORY_PART);
         Self { memory_bytes: bytes, sort_memory_bytes, ..Self::default() }
     }
 
-    /// Bytes of the rows of a segment, decoded, in a load into `nodes` nodes.
+    /// The maximum bytes of the rows of a segment, decoded, in a load into `nodes` nodes.
     pub(crate) fn segment_bytes(&self, nodes: usize) -> usize {
-        // Rows take up to twice their bytes while their segment fills; those that a thread encodes
-        // have their pages beside them.
+        // Rows take up to twice their bytes while their segment fills. Rows that a thread encodes
+        // are held together with their pages.
         let segments = 2 * nodes + 3 * self.threads + MADE_QUEUE_MAX + APPENDS_MAX;
         (self.memory_bytes / segments).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
     }
 
-    /// Checks what the table's definition does not.
+    /// Checks the options that the table's definition does not check.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if (1..=THREADS_MAX).contains(&self.threads) {
             return Ok(());
@@ -89,10 +88,10 @@ impl LoadOptions {
     }
 }
 
-/// How a file becomes a table.
+/// How a file is loaded as a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {
-    /// The table's name; a table of that name is replaced.
+    /// The name of the table; an existing table of that name is replaced.
     pub name: String,
     /// The column whose hash decides the node of a row.
     pub partition_by: String,

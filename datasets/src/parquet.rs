@@ -1,14 +1,19 @@
-//! How does a Parquet file become a table?
+//! Loads a Parquet file as a table.
 //!
 //! Invariants
-//! - Columns, their order and whether they may be null are the file's. A type without a stored form
-//!   is refused before a row is read.
-//! - A file that is malformed is an error, also where its decoder panics. Checksums of pages are
-//!   verified where there are some.
-//! - Timestamps of 96 bits are read as microseconds: as nanoseconds, which arrow makes of them,
-//!   only the years 1677 to 2262 are right. Those that microseconds do not hold are refused.
+//! - Columns, their order and their nullability are those of the file. A type without a stored form
+//!   is refused before any row is read.
+//! - A malformed file is an error, even if its decoder panics. Page checksums are verified if the
+//!   file has them.
+//! - INT96 timestamps are read as microseconds: as nanoseconds, arrow's default, they would be
+//!   correct only for the years 1677 to 2262. Timestamps beyond 64-bit microseconds are refused.
 
-use std::{fs::File, path::Path, sync::Arc, time::Instant};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
 
 use arrow::{
     array::AsArray,
@@ -30,10 +35,10 @@ use rackscan_client::Cluster;
 
 use crate::{
     LoadError, LoadOptions, LoadSummary, OnProgress, TableSpec,
-    contained::contained,
     cut::Piece,
     limits::{PIECE_BYTES, PIECE_ROWS},
     load::{NewTable, store},
+    panics::catch_panics,
     stored::Conversion,
 };
 
@@ -74,27 +79,34 @@ struct ParquetFile {
     pieces: ParquetPieces,
 }
 
-/// Its rows. One thread at a time decodes a batch; others convert theirs meanwhile.
+/// The table that is loaded, and the file it comes from.
+struct Source {
+    table: String,
+    path: PathBuf,
+}
+
+/// The pieces of a file. One thread at a time decodes a batch; other threads convert theirs
+/// meanwhile.
 struct ParquetPieces {
-    place: Arc<(String, std::path::PathBuf)>,
+    source: Arc<Source>,
     conversion: Conversion,
     reader: ParquetRecordBatchReader,
     /// Rows before the next piece.
     rows: u64,
-    /// Rows that the file says it has.
+    /// The number of rows in the file's footer.
     rows_total: u64,
-    /// Nothing more is read after an error: the reader may have panicked.
+    /// Nothing is read after an error: the reader may have panicked.
     has_failed: bool,
 }
 
 impl ParquetFile {
     fn open(path: &Path, table: &str) -> Result<Self, LoadError> {
-        let refused =
+        let file_error =
             |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
-        let file = File::open(path).map_err(refused("open"))?;
-        let bytes = file.metadata().map_err(refused("read"))?.len();
-        let beyond = file.try_clone().map_err(refused("read"))?;
-        if let Some(problem) = read(path, || beyond_micros(beyond))? {
+        let file = File::open(path).map_err(file_error("open"))?;
+        let bytes = file.metadata().map_err(file_error("read"))?.len();
+        let beyond = file.try_clone().map_err(file_error("read"))?;
+        if let Some(problem) = read(path, || timestamp_beyond_micros(beyond))? {
             return Err(malformed(path, &problem));
         }
         let builder = read(path, || reader(file))?;
@@ -104,9 +116,9 @@ impl ParquetFile {
         let rows = u64::try_from(rows).map_err(|_| malformed(path, &format!("it has {rows} rows")))?;
         let batch_rows = batch_rows(builder.metadata());
         let reader = read(path, || builder.with_batch_size(batch_rows).build())?;
-        let place = Arc::new((table.to_owned(), path.to_owned()));
+        let source = Arc::new(Source { table: table.to_owned(), path: path.to_owned() });
         let pieces =
-            ParquetPieces { place, conversion, reader, rows: 0, rows_total: rows, has_failed: false };
+            ParquetPieces { source, conversion, reader, rows: 0, rows_total: rows, has_failed: false };
         Ok(Self { bytes, rows, pieces })
     }
 }
@@ -119,10 +131,10 @@ impl Iterator for ParquetPieces {
             return None;
         }
         let first_row = self.rows;
-        let read = read(&self.place.1, || self.reader.next().transpose()).and_then(|batch| {
+        let read = read(&self.source.path, || self.reader.next().transpose()).and_then(|batch| {
             let problem = format!("its pages have {} rows, its footer {}", self.rows, self.rows_total);
             let is_whole = batch.is_some() || self.rows == self.rows_total;
-            if is_whole { Ok(batch) } else { Err(malformed(&self.place.1, &problem)) }
+            if is_whole { Ok(batch) } else { Err(malformed(&self.source.path, &problem)) }
         });
         self.has_failed = read.is_err();
         let batch = match read {
@@ -130,10 +142,10 @@ impl Iterator for ParquetPieces {
             Err(error) => return Some(Err(error)),
         };
         self.rows += batch.num_rows() as u64;
-        let (place, conversion) = (Arc::clone(&self.place), self.conversion.clone());
+        let (source, conversion) = (Arc::clone(&self.source), self.conversion.clone());
         let piece: Piece = Box::new(move || {
             let stored = conversion.stored(batch.columns());
-            stored.map_err(|fault| fault.in_table(&place.0, "convert its rows", first_row))
+            stored.map_err(|fault| fault.in_table(&source.table, "convert its rows", first_row))
         });
         Some(Ok(piece))
     }
@@ -141,7 +153,7 @@ impl Iterator for ParquetPieces {
 
 fn reader(file: File) -> Result<ParquetRecordBatchReaderBuilder<File>, ParquetError> {
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
-    let schema = as_read(metadata.schema(), metadata.metadata(), TimeUnit::Microsecond);
+    let schema = reading_schema(metadata.schema(), metadata.metadata(), TimeUnit::Microsecond);
     reader_as(file, &metadata, schema)
 }
 
@@ -157,18 +169,18 @@ fn reader_as(
     Ok(ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata))
 }
 
-/// The first timestamp of 96 bits that 64 bits of microseconds do not hold: arrow's reader would
-/// make another time of it. Seconds are read, which always fit.
-fn beyond_micros(file: File) -> Result<Option<String>, ParquetError> {
+/// Finds the first INT96 timestamp that does not fit 64-bit microseconds, which arrow's reader
+/// would change silently. Timestamps are read as seconds, which always fit.
+fn timestamp_beyond_micros(file: File) -> Result<Option<String>, ParquetError> {
     let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new())?;
     let parquet = metadata.metadata();
     let roots: Vec<usize> = (0..metadata.schema().fields().len())
-        .filter(|at| is_96(parquet, metadata.schema().field(*at).name()))
+        .filter(|at| is_int96(parquet, metadata.schema().field(*at).name()))
         .collect();
     if roots.is_empty() {
         return Ok(None);
     }
-    let schema = as_read(metadata.schema(), parquet, TimeUnit::Second);
+    let schema = reading_schema(metadata.schema(), parquet, TimeUnit::Second);
     let mask = ProjectionMask::roots(parquet.file_metadata().schema_descr(), roots);
     let mut row = 0;
     for batch in reader_as(file, &metadata, schema)?.with_projection(mask).build()? {
@@ -188,30 +200,31 @@ fn beyond_micros(file: File) -> Result<Option<String>, ParquetError> {
     Ok(None)
 }
 
-/// Seconds before or after 1970 whose microseconds fit into 64 bits.
+/// The maximum absolute seconds whose microseconds fit 64 bits.
 const SECONDS_MAX: i64 = i64::MAX / 1_000_000 - 1;
 
-/// Rows of a piece, fewer where rows are wide.
+/// The rows of a piece; fewer if rows are wide.
 fn batch_rows(metadata: &ParquetMetaData) -> usize {
     let row_bytes = metadata.row_groups().iter().map(|group| {
+        // Only a malformed file has a negative size: its rows are read one by one.
         usize::try_from(group.total_byte_size() / group.num_rows().max(1)).unwrap_or(PIECE_BYTES)
     });
     (PIECE_BYTES / row_bytes.max().unwrap_or(0).max(1)).clamp(1, PIECE_ROWS)
 }
 
-/// Whether the column has timestamps of 96 bits.
-fn is_96(metadata: &ParquetMetaData, name: &str) -> bool {
+/// Whether the column has INT96 timestamps.
+fn is_int96(metadata: &ParquetMetaData, name: &str) -> bool {
     let leaves = metadata.file_metadata().schema_descr().columns();
     let mut of_name = leaves.iter().filter(|leaf| leaf.path().parts() == [name]);
     of_name.any(|leaf| leaf.physical_type() == PhysicalType::INT96)
 }
 
-/// The schema with this unit where the file has timestamps of 96 bits, and with views of texts:
-/// rows that share one text do not copy it.
-fn as_read(schema: &SchemaRef, metadata: &ParquetMetaData, of_96: TimeUnit) -> SchemaRef {
+/// The schema to read with: INT96 timestamps in this unit, and texts as views, so that rows that
+/// share a text do not copy it.
+fn reading_schema(schema: &SchemaRef, metadata: &ParquetMetaData, int96_unit: TimeUnit) -> SchemaRef {
     let field = |field: &Arc<Field>| match field.data_type() {
-        DataType::Timestamp(_, zone) if is_96(metadata, field.name()) => {
-            let timestamp = DataType::Timestamp(of_96, zone.clone());
+        DataType::Timestamp(_, zone) if is_int96(metadata, field.name()) => {
+            let timestamp = DataType::Timestamp(int96_unit, zone.clone());
             Arc::new(field.as_ref().clone().with_data_type(timestamp))
         }
         DataType::Utf8 | DataType::LargeUtf8 => {
@@ -223,9 +236,9 @@ fn as_read(schema: &SchemaRef, metadata: &ParquetMetaData, of_96: TimeUnit) -> S
     Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
-/// What the file's reader says, also if it panics.
+/// Runs a reader of the file, and turns its error or panic into a [`LoadError`].
 fn read<T, E: ToString>(path: &Path, work: impl FnOnce() -> Result<T, E>) -> Result<T, LoadError> {
-    match contained(work) {
+    match catch_panics(work) {
         Ok(read) => read.map_err(|error| malformed(path, &error)),
         Err(problem) => Err(malformed(path, &problem)),
     }

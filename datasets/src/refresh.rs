@@ -1,22 +1,22 @@
-//! Which orders do the refresh functions of TPC-H bring, and which do they take away?
+//! Computes what the refresh functions of TPC-H insert and delete.
 //!
-//! RF1 inserts new orders with their lines, RF2 deletes old ones with theirs (clauses 2.6 and 2.7
-//! of revision 3): each touches a thousandth of the orders that were loaded. An order with all of
-//! its lines is one transaction.
+//! RF1 inserts new orders with their lines, RF2 deletes old orders with theirs (clauses 2.6 and 2.7
+//! of revision 3). Each affects a thousandth of the loaded orders. An order with all of its lines
+//! is one transaction.
 //!
 //! ```text
-//! numbers of orders  1 .. 1,500,000 x scale               a thousandth of them for each stream
-//! keys               of each 32 the first 8 are loaded    RF2 deletes those of its stream's numbers
-//!                    the next 8 are RF1's                 of the same numbers
-//! values             rows of the generator behind the loaded ones, a thousandth for each stream
+//! order numbers  1 .. 1,500,000 x scale                   each stream has a thousandth of them
+//! keys           of each 32 keys the first 8 are loaded   RF2 deletes those of its stream's numbers
+//!                the next 8 belong to RF1                 it inserts those of the same numbers
+//! values         rows of the generator after the loaded ones, a thousandth for each stream
 //! ```
 //!
 //! Invariants
 //! - Keys are those of `dbgen -U` (clause 4.2.3, `mk_sparse` in its sources), for the streams
-//!   before it turns to the next 8 of 32.
-//! - No two streams have a key in common, and no key that RF1 inserts was loaded.
-//! - The same scale and stream give the same rows, in every release.
-//! - Values are in the order and the stored form of the loaded tables' columns
+//!   before it uses the third 8 of each 32 keys.
+//! - No two streams share a key, and no key that RF1 inserts was loaded.
+//! - The same scale and stream give the same rows in every release.
+//! - Values have the order and the stored form of the loaded tables' columns
 //!   ([`crate::tpch::columns`]).
 
 use tpchgen::generators::{LineItem, LineItemGenerator, Order, OrderGenerator};
@@ -25,20 +25,20 @@ use rackscan_delta::row::Datum;
 
 use crate::limits::{REFRESH_STREAMS_MAX, TPCH_SCALE_MAX, TPCH_SCALE_MIN};
 
-/// Into how many parts the orders are divided: one for each stream, and one that no stream has.
+/// The number of parts of the orders: one for each stream, and one that no stream uses.
 const PARTS: i32 = 1000;
-/// Of each 32 keys these are loaded, and so many are next to each other that have the same use.
+/// How many consecutive keys, of each 32, have the same use.
 const KEYS_OF_ONE_USE: i64 = 8;
-/// The first number of an order, as the generator counts.
+/// The first order number of the generator.
 const FIRST_NUMBER: i64 = 1;
 
-// Every stream has a part of its own, of the loaded orders and of those behind them.
+// Every stream has its own part of the loaded orders and of the orders after them.
 const _: () = assert!(REFRESH_STREAMS_MAX < PARTS.unsigned_abs());
 
-/// An order that is to be inserted: one transaction.
+/// An order to insert, as one transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefreshOrder {
-    /// Its key, which is also that of its lines.
+    /// The key of the order and of its lines.
     pub key: i64,
     /// The row of `orders`.
     pub order: Vec<Datum>,
@@ -46,34 +46,34 @@ pub struct RefreshOrder {
     pub lines: Vec<Vec<Datum>>,
 }
 
-/// A refresh that the specification does not have.
+/// A scale factor or stream that the specification does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of a refresh is {found}, expected {expected}")]
 pub struct RefreshFault {
-    /// What is wrong with it.
+    /// The parameter.
     pub what: &'static str,
     /// Its value.
     pub found: String,
-    /// What would be right.
+    /// What was expected.
     pub expected: String,
 }
 
-/// How many orders a stream inserts, and how many it deletes.
+/// The number of orders that a stream inserts, which is also the number that it deletes.
 ///
 /// # Errors
 /// [`RefreshFault`].
 pub fn orders_per_stream(scale: f64, stream: u32) -> Result<u64, RefreshFault> {
-    Ok(Part::of(scale, stream)?.numbers().count() as u64)
+    Ok(StreamPart::of(scale, stream)?.numbers().count() as u64)
 }
 
-/// What RF1 of a stream (from 1) inserts, in ascending order of keys. The first call in a process
-/// makes the generator's texts, which takes about a second.
+/// The orders that RF1 of a stream (from 1) inserts, in ascending order of keys. The first call in
+/// a process generates the text pool, which takes about a second.
 ///
 /// # Errors
 /// [`RefreshFault`].
 pub fn new_sales(scale: f64, stream: u32) -> Result<impl Iterator<Item = RefreshOrder> + Send, RefreshFault> {
-    let part = Part::of(scale, stream)?;
-    // The generator goes on behind its last part: its orders depend on nothing but their numbers.
+    let part = StreamPart::of(scale, stream)?;
+    // The generator continues after its last part, because its orders depend only on their numbers.
     let behind = PARTS + part.stream;
     let orders = OrderGenerator::new(scale, behind, PARTS).into_iter();
     let mut lines = LineItemGenerator::new(scale, behind, PARTS).into_iter().peekable();
@@ -93,17 +93,17 @@ pub fn new_sales(scale: f64, stream: u32) -> Result<impl Iterator<Item = Refresh
 /// # Errors
 /// [`RefreshFault`].
 pub fn old_sales(scale: f64, stream: u32) -> Result<impl Iterator<Item = i64> + Send, RefreshFault> {
-    Ok(Part::of(scale, stream)?.numbers().map(OrderGenerator::make_order_key))
+    Ok(StreamPart::of(scale, stream)?.numbers().map(OrderGenerator::make_order_key))
 }
 
 /// A stream's thousandth of the loaded orders.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct StreamPart {
     stream: i32,
     orders: i64,
 }
 
-impl Part {
+impl StreamPart {
     fn of(scale: f64, stream: u32) -> Result<Self, RefreshFault> {
         if !(TPCH_SCALE_MIN..=TPCH_SCALE_MAX).contains(&scale) {
             let expected = format!("{TPCH_SCALE_MIN} to {TPCH_SCALE_MAX}");
@@ -111,20 +111,21 @@ impl Part {
         }
         let fits = i32::try_from(stream).ok().filter(|_| (1..=REFRESH_STREAMS_MAX).contains(&stream));
         let Some(number) = fits else {
-            let expected = format!("1 to {REFRESH_STREAMS_MAX}: load anew, or begin again with the first");
+            let expected =
+                format!("1 to {REFRESH_STREAMS_MAX}: load the tables again, or begin again with stream 1");
             return Err(RefreshFault { what: "the stream", found: stream.to_string(), expected });
         };
         Ok(Self { stream: number, orders: OrderGenerator::calculate_row_count(scale, number, PARTS) })
     }
 
-    /// The numbers of its orders.
+    /// The numbers of the orders of this part.
     fn numbers(self) -> impl Iterator<Item = i64> + Send {
         let first = FIRST_NUMBER + i64::from(self.stream - 1) * self.orders;
         first..first + self.orders
     }
 }
 
-/// The key that RF1 gives to the order of this number: the loaded one's, 8 further.
+/// The key that RF1 inserts for the order with this number: the loaded key plus 8.
 fn inserted_key(number: i64) -> i64 {
     OrderGenerator::make_order_key(number) + KEYS_OF_ONE_USE
 }
@@ -155,7 +156,7 @@ fn line_row(key: i64, line: &LineItem<'_>) -> Vec<Datum> {
         Datum::Integer(line.l_partkey),
         Datum::Integer(line.l_suppkey),
         Datum::Integer(line.l_linenumber.into()),
-        // The generator's are whole; the column has two digits behind the point.
+        // The generator's quantities are whole numbers; the column has two decimal places.
         Datum::Integer(line.l_quantity * 100),
         Datum::Integer(line.l_extendedprice.into_inner()),
         Datum::Integer(line.l_discount.into_inner()),

@@ -1,7 +1,8 @@
-//! How do the rows of one node wait until they fill a segment?
+//! Collects the rows of one node until they fill a segment.
 //!
 //! Invariants
-//! - A segment holds at most `rows_max` rows and `bytes_max` bytes, or one row with more.
+//! - A segment holds at most `rows_max` rows and `bytes_max` bytes, or a single row with more
+//!   bytes.
 //! - Rows keep the order in which they were appended.
 
 use arrow::{
@@ -16,14 +17,14 @@ use rackscan_format::{
 
 use crate::stored::{StoredRows, text_lengths};
 
-/// Rows of one node, column by column in the form that the encoders take.
+/// Rows of one node, column by column, in the form that the encoders take.
 #[derive(Debug)]
 pub(crate) struct SegmentRows {
     columns: Vec<ColumnRows>,
     rows: usize,
     rows_max: usize,
     bytes_max: usize,
-    /// The row that comes next has no room.
+    /// Whether the last append left out a row that did not fit.
     is_closed: bool,
 }
 
@@ -42,7 +43,8 @@ enum Cells {
 }
 
 impl SegmentRows {
-    /// Room for a segment of `rows_max` rows and `bytes_max` bytes; memory is taken as rows come.
+    /// An empty segment for up to `rows_max` rows and `bytes_max` bytes. Memory is allocated as
+    /// rows arrive.
     pub(crate) fn new(columns: &[ColumnDefinition], rows_max: usize, bytes_max: usize) -> Self {
         let column = |column: &ColumnDefinition| ColumnRows {
             cells: match column.column_type {
@@ -56,7 +58,7 @@ impl SegmentRows {
         Self { columns, rows: 0, rows_max, bytes_max, is_closed: false }
     }
 
-    /// Rows so far.
+    /// The number of rows so far.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -71,13 +73,12 @@ impl SegmentRows {
         &self.columns
     }
 
-    /// Appends the first of the `chosen` rows; returns how many had room. The segment is full if
-    /// they were not all.
+    /// Appends the first of the `chosen` rows that fit, and returns their number. If not all fit,
+    /// the segment is full.
     pub(crate) fn append(&mut self, rows: &StoredRows, chosen: &[u32]) -> usize {
         let mut chosen = &chosen[..chosen.len().min(self.rows_max - self.rows)];
         let (held, of_row) = (self.bytes(), self.row_bytes());
-        // Nearly always all texts of the piece together have room, and those chosen need not be
-        // counted.
+        // Nearly always the whole piece fits, and the texts of the chosen rows need not be counted.
         if held + rows.text_bytes + chosen.len() * of_row > self.bytes_max {
             let has_room = |chosen: &[u32]| {
                 held + chosen_text_bytes(rows, chosen) + chosen.len() * of_row <= self.bytes_max
@@ -105,7 +106,7 @@ impl SegmentRows {
         self.columns.iter().map(text_bytes).sum::<usize>() + self.rows * self.row_bytes()
     }
 
-    /// Bytes that a row has without its texts.
+    /// Bytes of a row without its texts.
     fn row_bytes(&self) -> usize {
         let bytes = |column: &ColumnRows| match &column.cells {
             Cells::Integers(_) => size_of::<i64>(),
@@ -126,7 +127,7 @@ impl ColumnRows {
         }
     }
 
-    /// One bit per row, set where there is a value; `None` when no row is null.
+    /// One bit per row, set if the row has a value; `None` if no row is null.
     pub(crate) fn validity(&self) -> Option<&[u8]> {
         self.nulls.as_slice()
     }
@@ -139,7 +140,7 @@ impl ColumnRows {
             }
             Cells::Floats(values) => {
                 let from = array.as_primitive::<Float64Type>().values();
-                // There is one NaN: arrow orders them by their bits.
+                // Stores every NaN as the same bits, because arrow orders doubles by their bits.
                 let one_nan = |value: f64| if value.is_nan() { f64::NAN } else { value };
                 values.extend(chosen.iter().map(|row| one_nan(from[*row as usize])));
             }
@@ -164,8 +165,8 @@ fn append_texts<'a>(
 ) {
     for row in chosen {
         bytes.extend_from_slice(texts.value(*row as usize).as_bytes());
-        // Never too large: `SegmentRows::append` has counted.
-        offsets.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        let end = u32::try_from(bytes.len());
+        offsets.push(end.expect("the end of a text: `SegmentRows::append` bounds the bytes of a segment"));
     }
 }
 

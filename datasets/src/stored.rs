@@ -1,4 +1,4 @@
-//! What does a column of arrow values look like as we store it?
+//! Converts arrow columns to their stored form.
 //!
 //! ```text
 //! boolean, integers, dates, timestamps, decimals   Int64Array: 0 and 1, values, days, microseconds, unscaled values
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is changed in silence: a value that does not fit is a [`ValueFault`]. Three exceptions
-//!   are conversions that people expect: timestamps with a zone become UTC without one, nanoseconds
-//!   become the microsecond that they lie in, floats become doubles.
+//! - No value changes silently: a value that does not fit is a [`ValueFault`]. There are three
+//!   exceptions, conversions that users expect: timestamps with a zone become UTC without one,
+//!   nanoseconds are rounded down to microseconds, and floats become doubles.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -35,7 +35,7 @@ use crate::{
     limits::{DAY_MAX, DAY_MIN, SHOWN_CHARACTERS_MAX, TEXT_BYTES_MAX},
 };
 
-/// Milliseconds of a day: a date of 64 bits counts them.
+/// Milliseconds of a day: 64-bit dates of arrow count milliseconds.
 const DAY_MILLISECONDS: i64 = 86_400_000;
 const DAY_MICROSECONDS: i64 = 1000 * DAY_MILLISECONDS;
 
@@ -44,14 +44,14 @@ const DAY_MICROSECONDS: i64 = 1000 * DAY_MILLISECONDS;
 pub(crate) struct StoredRows {
     /// One array per column of the table.
     pub(crate) columns: Vec<ArrayRef>,
-    /// Their length.
+    /// The number of rows.
     pub(crate) rows: usize,
     /// Bytes of all texts.
     pub(crate) text_bytes: usize,
 }
 
 impl StoredRows {
-    /// Of columns that are in their stored form, all of the same length.
+    /// Takes columns in their stored form, all of the same length.
     pub(crate) fn new(columns: Vec<ArrayRef>) -> Self {
         let texts = columns.iter().filter(|array| array.data_type().is_string());
         let text_bytes = texts.map(|array| text_lengths(array).sum::<usize>()).sum();
@@ -60,7 +60,7 @@ impl StoredRows {
     }
 }
 
-/// How the columns of a source become those of a table.
+/// How the columns of a source are converted to those of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversion {
     columns: Vec<ColumnConversion>,
@@ -69,7 +69,7 @@ pub(crate) struct Conversion {
 #[derive(Clone, Debug)]
 struct ColumnConversion {
     definition: ColumnDefinition,
-    /// The arrow types to cast through, one after the other.
+    /// The arrow types to cast to, one after the other.
     casts: Vec<DataType>,
 }
 
@@ -86,13 +86,14 @@ pub(crate) struct ValueFault {
 /// Why rows have no stored form.
 #[derive(Debug)]
 pub(crate) enum ConversionFault {
-    /// All values of a column that do not fit it, or the first of them; at least one.
+    /// Some or all values of a column that do not fit it; at least one.
     Values(Vec<ValueFault>),
     Arrow(ArrowError),
 }
 
 impl ConversionFault {
-    /// The error of a load whose rows before this batch are `rows_before`.
+    /// The load error for the first of the values. `rows_before` is the number of rows before this
+    /// batch.
     pub(crate) fn in_table(self, table: &str, action: &'static str, rows_before: u64) -> LoadError {
         let table = table.to_owned();
         match self {
@@ -112,7 +113,7 @@ impl From<ArrowError> for ConversionFault {
 }
 
 impl Conversion {
-    /// Of a source whose columns have these arrow types.
+    /// The conversion of a source whose columns have these arrow types.
     pub(crate) fn of<'f>(
         table: &str,
         fields: impl IntoIterator<Item = &'f Field>,
@@ -127,7 +128,7 @@ impl Conversion {
         Ok(Self { columns: fields.into_iter().map(column).collect::<Result<_, LoadError>>()? })
     }
 
-    /// Of a source of texts that are to be parsed as these arrow types.
+    /// The conversion of texts that are to be parsed as these arrow types.
     pub(crate) fn of_texts<'f>(
         table: &str,
         fields: impl IntoIterator<Item = &'f Field>,
@@ -144,7 +145,7 @@ impl Conversion {
         Ok(parsed)
     }
 
-    /// The table's columns.
+    /// The definitions of the table's columns.
     pub(crate) fn definitions(&self) -> Vec<ColumnDefinition> {
         self.columns.iter().map(|column| column.definition.clone()).collect()
     }
@@ -159,7 +160,7 @@ impl Conversion {
         StoredRows::new(self.columns.iter().map(empty).collect())
     }
 
-    /// The stored form of rows of the source.
+    /// Converts rows of the source to their stored form.
     pub(crate) fn stored(&self, columns: &[ArrayRef]) -> Result<StoredRows, ConversionFault> {
         let columns = self.columns.iter().zip(columns).map(|(column, array)| column.stored(array));
         Ok(StoredRows::new(columns.collect::<Result<_, _>>()?))
@@ -193,7 +194,8 @@ impl ColumnConversion {
             ColumnType::Decimal { precision, .. } => {
                 let decimals = cast.as_primitive::<Decimal128Type>();
                 unscaled(decimals, precision).map_err(|row| {
-                    // Shown with as many digits as it has: arrow drops those beyond the type's.
+                    // Shown with all of its digits: arrow drops digits beyond the precision of the
+                    // type.
                     let wide =
                         decimals.clone().with_precision_and_scale(DECIMAL128_MAX_PRECISION, decimals.scale());
                     wide.map_or_else(ConversionFault::from, |wide| {
@@ -216,10 +218,10 @@ impl ColumnConversion {
         }
     }
 
-    /// The column, if all of its times can be printed.
+    /// The column, if all of its dates or times can be printed.
     fn times(&self, times: ArrayRef, known: RangeInclusive<i64>) -> Result<ArrayRef, ConversionFault> {
         let values = times.as_primitive::<Int64Type>();
-        // What is beside NULL counts too, unless it is beyond.
+        // A fast check that includes values under NULL; if it fails, only valid values are checked.
         if values.values().iter().all(|value| known.contains(value)) {
             return Ok(times);
         }
@@ -237,7 +239,7 @@ impl ColumnConversion {
         let found = text_of(array, row).or_else(|_| number().map(|number| format!("the number {number}")));
         let found = found.unwrap_or_else(|error| error.to_string());
         let is_long = found.len() > SHOWN_CHARACTERS_MAX;
-        let found = if is_long || array.data_type().is_string() { shown(&found) } else { found };
+        let found = if is_long || array.data_type().is_string() { excerpt(&found) } else { found };
         self.fault_of(row, found, format!("a value of type {}", self.definition.column_type))
     }
 
@@ -250,14 +252,14 @@ impl ColumnConversion {
     }
 }
 
-/// A value as people read it.
+/// A value as text.
 fn text_of(array: &dyn Array, row: usize) -> Result<String, ArrowError> {
     let options = FormatOptions::new().with_display_error(false);
     ArrayFormatter::try_new(array, &options)?.value(row).try_to_string()
 }
 
-/// Our type for an arrow type, and the arrow types to cast through to its stored form. A decimal's
-/// last step, to its unscaled integer, is not a cast.
+/// The column type for an arrow type, and the arrow types to cast through to the stored form. A
+/// decimal's last step, to its unscaled integer, is not a cast.
 fn stored_type(data_type: &DataType) -> Option<(ColumnType, Vec<DataType>)> {
     use DataType as A;
     let integer = |column_type: ColumnType| (column_type, vec![A::Int64]);
@@ -279,7 +281,7 @@ fn stored_type(data_type: &DataType) -> Option<(ColumnType, Vec<DataType>)> {
         A::Float64 => (ColumnType::Float64, Vec::new()),
         A::Float16 | A::Float32 => (ColumnType::Float64, vec![A::Float64]),
         A::Utf8 | A::LargeUtf8 | A::Utf8View => (ColumnType::Text, Vec::new()),
-        // A column of nothing but nulls, as CSV files have.
+        // A column with only nulls, as in CSV files.
         A::Null => (ColumnType::Text, vec![A::Utf8]),
         A::Dictionary(_, values) => {
             let (column_type, mut casts) = stored_type(values)?;
@@ -319,8 +321,8 @@ fn unscaled(decimals: &Decimal128Array, precision: u8) -> Result<ArrayRef, usize
     Ok(Arc::new(Int64Array::new(values.into(), decimals.nulls().cloned())))
 }
 
-/// Rows whose values a cast has not kept: it leaves a null, and of a text that is too large for a
-/// double an infinity.
+/// The rows whose values a cast has lost. A lost value becomes null; a text that is too large for a
+/// double becomes infinity.
 fn lost_rows(before: &ArrayRef, after: &ArrayRef) -> Vec<usize> {
     let mut lost = Vec::new();
     if after.logical_null_count() > before.logical_null_count() {
@@ -341,8 +343,8 @@ fn lost_rows(before: &ArrayRef, after: &ArrayRef) -> Vec<usize> {
     lost
 }
 
-/// A text in quotes, or the beginning of a long one.
-pub(crate) fn shown(text: &str) -> String {
+/// A text in quotes; a long text is truncated.
+pub(crate) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(SHOWN_CHARACTERS_MAX) {
         Some((end, _)) => format!("{:?} and {} bytes more", &text[..end], text.len() - end),
         None => format!("{text:?}"),
@@ -351,12 +353,14 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Bytes of each text.
 pub(crate) fn text_lengths(array: &ArrayRef) -> Box<dyn Iterator<Item = usize> + '_> {
+    // Arrow has checked that offsets ascend. A text that did not would be refused as too long.
     let lengths = |pair: &[i64]| usize::try_from(pair[1] - pair[0]).unwrap_or(usize::MAX);
     match array.data_type() {
         DataType::Utf8View => {
             Box::new(array.as_string_view().views().iter().map(|view| {
-                // The first four bytes of a view are the length.
-                usize::try_from(*view & u128::from(u32::MAX)).unwrap_or(usize::MAX)
+                // The low 32 bits of a view are the length.
+                usize::try_from(*view & u128::from(u32::MAX))
+                    .expect("the length of a text: 32 bits of its view")
             }))
         }
         DataType::LargeUtf8 => Box::new(array.as_string::<i64>().offsets().windows(2).map(lengths)),

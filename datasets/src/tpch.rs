@@ -1,12 +1,12 @@
-//! What are the eight tables of TPC-H, and how are their rows made?
+//! Generates and loads the eight tables of TPC-H.
 //!
-//! The generator makes 300 MB of text first, from which all comments are cut: about a second during
-//! which nothing is stored.
+//! The generator first builds 300 MB of text, from which it cuts all comments. That takes about a
+//! second, during which nothing is stored.
 //!
 //! Invariants
 //! - Rows are those of the specification's generator at that scale factor, whatever the number of
 //!   threads.
-//! - An order and its lines have the same home: both tables are partitioned by the order's key.
+//! - An order and its lines are on the same node: both tables are partitioned by the order's key.
 
 use std::{str::FromStr, time::Instant};
 
@@ -36,7 +36,7 @@ pub const TABLES: [&str; 8] =
 
 const GENERATE: &str = "generate its rows";
 
-/// A table to sort, and by which column: `lineitem.l_shipdate`.
+/// A table to sort, and the column to sort it by: `lineitem.l_shipdate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortBy {
     /// The table.
@@ -45,7 +45,7 @@ pub struct SortBy {
     pub column: String,
 }
 
-/// A text that is not `TABLE.COLUMN`.
+/// The error for a text that is not `TABLE.COLUMN`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is not TABLE.COLUMN, such as lineitem.l_shipdate")]
 pub struct NotTableColumn {
@@ -66,31 +66,31 @@ impl FromStr for SortBy {
     }
 }
 
-/// What the definitions of tables loaded at this scale name as their source.
+/// The source that the definitions of tables loaded at this scale name.
 #[must_use]
 pub fn source(scale: f64) -> String {
     format!("tpch scale {scale}")
 }
 
-/// The columns of a table, as loads define them.
+/// The columns of a table, as a load defines them.
 ///
 /// # Errors
-/// A name that is none of [`TABLES`].
+/// If the name is not in [`TABLES`].
 pub fn columns(table: &str) -> Result<Vec<ColumnDefinition>, LoadError> {
     let generated = GENERATED.iter().find(|generated| generated.name == table);
     let generated = generated.ok_or_else(|| unknown_table("the table", table))?;
     Ok(generated.conversion()?.definitions())
 }
 
-/// Bytes of the `.tbl` files that hold the same rows. Exact at scale 1; elsewhere in proportion,
-/// which is within 5 % from scale 0.01 on (keys have fewer or more digits).
+/// Bytes of the `.tbl` files that hold the same rows. Exact at scale 1; at other scales in
+/// proportion, which is within 5 % from scale 0.01 on (keys have fewer or more digits).
 #[must_use]
 pub fn raw_bytes(scale: f64) -> u64 {
     GENERATED.iter().map(|table| table.raw_bytes(scale)).sum()
 }
 
-/// Generates and loads all tables. None is published before every row of all of them is stored, so
-/// a load that fails leaves the tables of an earlier one as they were.
+/// Generates and loads all tables. No table is published before every row of all of them is stored,
+/// so a load that fails leaves the tables of an earlier load unchanged.
 ///
 /// # Errors
 /// See [`LoadError`]; nothing is published then, unless publishing itself fails between two tables.
@@ -104,10 +104,10 @@ pub async fn load(
     load_some(cluster, scale, &TABLES, sort_by, options, progress).await
 }
 
-/// As [`load`], of some of the tables.
+/// Like [`load`], for some of the tables.
 ///
 /// # Errors
-/// As of [`load`], and a name that is none of [`TABLES`].
+/// As for [`load`], and if a name is not in [`TABLES`].
 pub async fn load_some(
     cluster: &Cluster,
     scale: f64,
@@ -121,7 +121,8 @@ pub async fn load_some(
         return Err(unknown_table("the table to load", unknown));
     }
     let started = Instant::now();
-    let wanted: Vec<&Generated> = GENERATED.iter().filter(|table| tables.contains(&table.name)).collect();
+    let wanted: Vec<&GeneratedTable> =
+        GENERATED.iter().filter(|table| tables.contains(&table.name)).collect();
     let mut stored: Vec<StoredTable> = Vec::with_capacity(wanted.len());
     for table in &wanted {
         let sort_by = sort_by.iter().rfind(|sort| sort.table == table.name);
@@ -144,7 +145,7 @@ pub async fn load_some(
 async fn abort(stored: Vec<StoredTable>) {
     for StoredTable { session, loaded } in stored {
         if let Err(error) = session.abort().await {
-            tracing::warn!(table = loaded.name, %error, "could not abort the load everywhere: a node forgets it when it starts anew");
+            tracing::warn!(table = loaded.name, %error, "could not abort the load on every node; a node discards it when it restarts");
         }
     }
 }
@@ -165,11 +166,12 @@ fn unknown_table(what: &'static str, found: &str) -> LoadError {
 }
 
 /// A table and its generator.
-struct Generated {
+struct GeneratedTable {
     name: &'static str,
     partition_by: &'static str,
     schema: fn() -> SchemaRef,
-    /// All rows of one of several parts, given scale, part (from 1) and parts.
+    /// All rows of one of several parts as one batch, given scale, part (from 1) and number of
+    /// parts.
     part: fn(f64, i32, i32) -> Option<Result<RecordBatch, ArrowError>>,
     /// Rows at scale 1.
     rows: u64,
@@ -179,7 +181,7 @@ struct Generated {
     is_scaled: bool,
 }
 
-/// One part of a table as one batch.
+/// Generates one part of a table as one batch.
 macro_rules! part {
     ($arrow:ident, $generator:ident) => {
         |scale, part, parts| {
@@ -188,10 +190,10 @@ macro_rules! part {
     };
 }
 
-/// Rows and bytes were counted over all rows that the generator prints at scale 1; they are also
-/// those of dbgen's files.
-const GENERATED: [Generated; 8] = [
-    Generated {
+/// Rows and bytes were counted over all rows that the generator prints at scale 1; dbgen's files
+/// have the same numbers.
+const GENERATED: [GeneratedTable; 8] = [
+    GeneratedTable {
         name: "region",
         partition_by: "r_regionkey",
         schema: RegionArrow::schema_ref,
@@ -200,7 +202,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 389,
         is_scaled: false,
     },
-    Generated {
+    GeneratedTable {
         name: "nation",
         partition_by: "n_nationkey",
         schema: NationArrow::schema_ref,
@@ -209,7 +211,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 2_224,
         is_scaled: false,
     },
-    Generated {
+    GeneratedTable {
         name: "supplier",
         partition_by: "s_suppkey",
         schema: SupplierArrow::schema_ref,
@@ -218,7 +220,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 1_409_184,
         is_scaled: true,
     },
-    Generated {
+    GeneratedTable {
         name: "customer",
         partition_by: "c_custkey",
         schema: CustomerArrow::schema_ref,
@@ -227,7 +229,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 24_346_144,
         is_scaled: true,
     },
-    Generated {
+    GeneratedTable {
         name: "part",
         partition_by: "p_partkey",
         schema: PartArrow::schema_ref,
@@ -236,7 +238,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 24_135_125,
         is_scaled: true,
     },
-    Generated {
+    GeneratedTable {
         name: "partsupp",
         partition_by: "ps_partkey",
         schema: PartSuppArrow::schema_ref,
@@ -245,7 +247,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 118_984_616,
         is_scaled: true,
     },
-    Generated {
+    GeneratedTable {
         name: "orders",
         partition_by: "o_orderkey",
         schema: OrderArrow::schema_ref,
@@ -254,7 +256,7 @@ const GENERATED: [Generated; 8] = [
         tbl_bytes: 171_952_161,
         is_scaled: true,
     },
-    Generated {
+    GeneratedTable {
         name: "lineitem",
         partition_by: "l_orderkey",
         schema: LineItemArrow::schema_ref,
@@ -265,7 +267,7 @@ const GENERATED: [Generated; 8] = [
     },
 ];
 
-impl Generated {
+impl GeneratedTable {
     fn conversion(&self) -> Result<Conversion, LoadError> {
         let schema = (self.schema)();
         Conversion::of(self.name, schema.fields().iter().map(AsRef::as_ref))
@@ -284,10 +286,11 @@ impl Generated {
         })
     }
 
-    /// Parts of about [`PIECE_ROWS`] rows, in the order of the keys.
+    /// Parts of about [`PIECE_ROWS`] rows, in key order.
     fn pieces(&self, scale: f64, conversion: Conversion) -> Pieces {
         let parts = self.scaled(self.rows, scale).div_ceil(PIECE_ROWS as u64);
-        let parts = i32::try_from(parts).unwrap_or(i32::MAX).max(1);
+        let parts =
+            i32::try_from(parts).expect("the parts of a table: TPCH_SCALE_MAX bounds its rows").max(1);
         let (name, generate) = (self.name, self.part);
         Box::new((1..=parts).map(move |part| {
             let conversion = conversion.clone();

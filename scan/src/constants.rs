@@ -1,6 +1,10 @@
-//! Which constants of a program are worth preparing once, before any row is looked at?
+//! Prepares the constants of a program once per scan: literals, IN sets and LIKE patterns.
 
-use crate::{pattern::Pattern, predicate::unscaled, types::arrow_type};
+use crate::{
+    pattern::Pattern,
+    stored::unscaled,
+    types::{arrow_scale, arrow_type},
+};
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int32Array,
@@ -15,9 +19,9 @@ use arrow::{
 use rackscan_format::program::{Literal, Node, VerifiedProgram};
 use std::sync::Arc;
 
-/// A node's constants in the form its evaluation wants.
+/// A node's constants in the form that its evaluation needs.
 #[derive(Clone, Debug)]
-pub(crate) enum Prepared {
+pub(crate) enum PreparedConstant {
     /// Nothing to prepare.
     None,
     /// A constant as an array of one row.
@@ -29,16 +33,16 @@ pub(crate) enum Prepared {
 }
 
 /// Prepares the constants of each node.
-pub(crate) fn prepare(program: &VerifiedProgram) -> Result<Vec<Prepared>, ArrowError> {
+pub(crate) fn prepare(program: &VerifiedProgram) -> Result<Vec<PreparedConstant>, ArrowError> {
     let nodes = program.program().nodes.iter();
     nodes
         .map(|node| match node {
-            Node::Literal(literal) => scalar(literal).map(Prepared::Scalar),
-            Node::InSet { set, .. } => Ok(Prepared::Set(SetValues::new(set))),
+            Node::Literal(literal) => scalar(literal).map(PreparedConstant::Scalar),
+            Node::InSet { set, .. } => Ok(PreparedConstant::Set(SetValues::new(set))),
             Node::Like { pattern, case_insensitive: false, .. } => {
-                Ok(Pattern::parse(pattern).map_or(Prepared::None, Prepared::Pattern))
+                Ok(Pattern::parse(pattern).map_or(PreparedConstant::None, PreparedConstant::Pattern))
             }
-            _ => Ok(Prepared::None),
+            _ => Ok(PreparedConstant::None),
         })
         .collect()
 }
@@ -52,7 +56,7 @@ fn scalar(literal: &Literal) -> Result<ArrayRef, ArrowError> {
         Literal::Date32(value) => Arc::new(Date32Array::from(vec![*value])),
         Literal::TimestampMicros(value) => Arc::new(TimestampMicrosecondArray::from(vec![*value])),
         Literal::Decimal { unscaled, precision, scale } => {
-            let scale = i8::try_from(*scale).unwrap_or(i8::MAX);
+            let scale = arrow_scale(*scale);
             Arc::new(Decimal128Array::from(vec![*unscaled]).with_precision_and_scale(*precision, scale)?)
         }
         Literal::Float64(value) => Arc::new(Float64Array::from(vec![*value])),
@@ -60,7 +64,7 @@ fn scalar(literal: &Literal) -> Result<ArrayRef, ArrowError> {
     })
 }
 
-/// The values of an IN set, ascending. Floats are equal when their bits are, which is arrow's total
+/// The values of an IN set, ascending. Floats are equal if their bits are, as in arrow's total
 /// order.
 #[derive(Clone, Debug)]
 pub(crate) enum SetValues {
@@ -86,20 +90,20 @@ impl SetValues {
         }
     }
 
-    /// Which items are in the set (or, negated, are not); NULL where the item is.
+    /// Whether each item is in the set (or, negated, is not). NULL where the item is NULL.
     pub(crate) fn contain(&self, items: &dyn Array, negated: bool) -> Result<BooleanArray, ArrowError> {
         let nulls: Option<NullBuffer> = items.nulls().cloned();
         let rows = items.len();
         let answers = match self {
             Self::Texts(texts) => {
-                let items = items.as_string_view_opt().ok_or_else(|| foreign(items))?;
+                let items = items.as_string_view_opt().ok_or_else(|| unexpected_type(items))?;
                 BooleanBuffer::collect_bool(rows, |row| {
                     let found = texts.binary_search_by(|text| (**text).cmp(items.value(row))).is_ok();
                     found != negated
                 })
             }
             Self::Floats(bits) => {
-                let items = items.as_primitive_opt::<Float64Type>().ok_or_else(|| foreign(items))?;
+                let items = items.as_primitive_opt::<Float64Type>().ok_or_else(|| unexpected_type(items))?;
                 let items = items.values();
                 BooleanBuffer::collect_bool(rows, |row| {
                     bits.binary_search(&items[row].to_bits()).is_ok() != negated
@@ -135,19 +139,21 @@ fn integer_rows(items: &dyn Array, has: &impl Fn(i128) -> bool) -> Result<Boolea
             Ok(widened(&|row| i128::from(items[row])))
         }
         DataType::Timestamp(_, _) => {
-            let items =
-                items.as_primitive_opt::<TimestampMicrosecondType>().ok_or_else(|| foreign(items))?.values();
+            let items = items
+                .as_primitive_opt::<TimestampMicrosecondType>()
+                .ok_or_else(|| unexpected_type(items))?
+                .values();
             Ok(widened(&|row| i128::from(items[row])))
         }
         DataType::Decimal128(_, _) => {
             let items = items.as_primitive::<Decimal128Type>().values();
             Ok(widened(&|row| items[row]))
         }
-        _ => Err(foreign(items)),
+        _ => Err(unexpected_type(items)),
     }
 }
 
-fn foreign(items: &dyn Array) -> ArrowError {
+fn unexpected_type(items: &dyn Array) -> ArrowError {
     ArrowError::InvalidArgumentError(format!("IN over {}, expected the set's type", items.data_type()))
 }
 

@@ -1,12 +1,12 @@
-//! How do the selected rows of a window become batches?
+//! Turns the selected rows of a window into batches or adds them to the groups.
 
 use crate::{
     aggregate::{Grouping, Groups},
     error::Fault,
-    narrow::Room,
+    narrow::Buffers,
     pages::InputView,
     plan::Plan,
-    project::{Pick, Picked, gather},
+    project::{BlockPick, PickedRows, gather},
 };
 use arrow::{
     array::{ArrayRef, RecordBatch, RecordBatchOptions},
@@ -15,18 +15,18 @@ use arrow::{
 use rackscan_format::{ids::SegmentId, program::NodeIndex};
 use std::sync::Arc;
 
-/// The output nodes of picked rows, as a batch.
+/// Evaluates the output nodes for the picked rows and returns them as a batch.
 pub(crate) fn rows(
     (plan, segment): (&Plan, SegmentId),
     nodes: &[NodeIndex],
     schema: &SchemaRef,
     views: &[InputView<'_>],
-    picks: &[Pick],
-    room: &mut Room,
+    picks: &[BlockPick],
+    buffers: &mut Buffers,
 ) -> Result<RecordBatch, Fault> {
-    let picked = Picked::of(picks);
+    let picked = PickedRows::of(picks);
     let rows = picked.rows();
-    let columns = payload(plan, views, &picked, room)?;
+    let columns = payload(plan, views, &picked, buffers)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
     if plan.has_row_numbers {
         evaluation = evaluation.with_row_numbers(picked.row_numbers(segment));
@@ -42,12 +42,12 @@ pub(crate) fn group(
     grouping: &Grouping,
     groups: &mut Groups,
     views: &[InputView<'_>],
-    picks: &[Pick],
-    room: &mut Room,
+    picks: &[BlockPick],
+    buffers: &mut Buffers,
 ) -> Result<(), Fault> {
-    let picked = Picked::of(picks);
+    let picked = PickedRows::of(picks);
     let rows = picked.rows();
-    let columns = payload(plan, views, &picked, room)?;
+    let columns = payload(plan, views, &picked, buffers)?;
     let mut evaluation = plan.expressions.over(&columns, rows);
     let keys: Result<Vec<ArrayRef>, _> = grouping.keys.iter().map(|key| evaluation.array(*key)).collect();
     let arguments = grouping
@@ -58,16 +58,16 @@ pub(crate) fn group(
     Ok(groups.add_rows(&keys?, &arguments?, rows)?)
 }
 
-/// The inputs of the output, gathered.
+/// Gathers the inputs of the output for the picked rows; `None` for other inputs.
 fn payload(
     plan: &Plan,
     views: &[InputView<'_>],
-    picked: &Picked<'_>,
-    room: &mut Room,
+    picked: &PickedRows<'_>,
+    buffers: &mut Buffers,
 ) -> Result<Vec<Option<ArrayRef>>, Fault> {
     let mut columns: Vec<Option<ArrayRef>> = vec![None; plan.inputs];
     for &input in &plan.payload_inputs {
-        columns[input] = Some(gather(&views[input], picked, room)?);
+        columns[input] = Some(gather(&views[input], picked, buffers)?);
     }
     Ok(columns)
 }

@@ -1,4 +1,4 @@
-//! Why can a scan not go on?
+//! The errors of a scan.
 
 use crate::quota::Bounced;
 use arrow::error::ArrowError;
@@ -8,7 +8,7 @@ use rackscan_format::{
 };
 use std::fmt;
 
-/// Why a scan cannot go on. Everything but [`ScanError::Page`], [`ScanError::Computation`] and
+/// Why a scan cannot continue. Everything but [`ScanError::Page`], [`ScanError::Computation`] and
 /// [`ScanError::Bounced`] is a mistake of the caller or a directory that does not fit the program.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
@@ -23,7 +23,7 @@ pub enum ScanError {
         what: &'static str,
         /// What is there.
         found: String,
-        /// What would be right.
+        /// What was expected.
         expected: String,
     },
     /// A page is not what the directory says, or its bytes have changed.
@@ -46,7 +46,7 @@ pub enum ScanError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A page was supplied that was not asked for, or twice.
+    /// A page was supplied that the scan did not request, or was supplied twice.
     #[error(
         "page {page} of column {column} of segment {segment} of table {table} was supplied but not asked for; \
          supply each page of Step::Read once"
@@ -68,10 +68,10 @@ pub enum ScanError {
         table: TableId,
         /// The segment.
         segment: SegmentId,
-        /// What arrow's kernel says.
+        /// The error of arrow's kernel.
         source: ArrowError,
     },
-    /// The program needs more than its quota: nothing is wrong, the segment is to be scanned
+    /// The program needs more than its quota. Nothing is wrong: the segment is to be scanned
     /// elsewhere.
     #[error("scan of segment {segment} of table {table}: {bounced}")]
     Bounced {
@@ -79,28 +79,28 @@ pub enum ScanError {
         table: TableId,
         /// The segment.
         segment: SegmentId,
-        /// What there was too little of, and where to go on.
+        /// Which quota was exceeded, and the block where another scan continues.
         bounced: Bounced,
     },
 }
 
 /// A page of an input, by its position among the program's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageWhere {
+pub(crate) struct PagePosition {
     pub(crate) input: usize,
     pub(crate) page: usize,
 }
 
-impl PageWhere {
+impl PagePosition {
     pub(crate) fn fault(self, reason: impl fmt::Display) -> Fault {
         Fault::Page { place: self, reason: reason.to_string() }
     }
 }
 
-/// What goes wrong below the scan, before the segment's name is put to it.
+/// A fault below the scan, which does not know the segment's name.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    Page { place: PageWhere, reason: String },
+    Page { place: PagePosition, reason: String },
     Computation(ArrowError),
     Bounced(Bounced),
 }
@@ -112,13 +112,13 @@ impl From<ArrowError> for Fault {
 }
 
 impl ScanError {
-    /// Whether a value of the computation is beyond its type.
+    /// Whether a value of the computation exceeds its type.
     #[must_use]
     pub fn is_overflow(&self) -> bool {
         matches!(self, Self::Computation { source: ArrowError::ArithmeticOverflow(_), .. })
     }
 
-    /// The error with the segment's name; `column` is that of the page at fault.
+    /// The fault with the segment's name; `column` maps an input to its column.
     pub(crate) fn of(fault: Fault, directory: &SegmentDirectory, column: impl Fn(usize) -> ColumnId) -> Self {
         let SegmentDirectory { table, segment, .. } = *directory;
         match fault {
@@ -126,7 +126,8 @@ impl ScanError {
             Fault::Bounced(bounced) => Self::Bounced { table, segment, bounced },
             Fault::Page { place, reason } => {
                 let column = column(place.input);
-                // Pages are counted in 16 bits (`CHUNK_PAGES_MAX`).
+                // Pages are numbered in 16 bits (`InputPages::page_of`), so this never saturates; a
+                // panic would hide the fault.
                 let page = PageNumber(u16::try_from(place.page).unwrap_or(u16::MAX));
                 let nowhere = Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 };
                 let extent = directory.page(column, page).map_or(nowhere, |entry| entry.extent);

@@ -1,4 +1,4 @@
-//! What would a scan of this segment read, and how many rows would come out?
+//! Estimates what a scan of a segment would read and how many rows it would yield.
 //!
 //! Pure: the planner prices placements with it, EXPLAIN shows it. Pages and bytes follow from zone
 //! maps as the scan itself uses them; the number of rows is a guess.
@@ -28,13 +28,13 @@ pub struct ScanEstimate {
     pub pages_filter: u64,
     /// Their stored bytes.
     pub bytes_filter: u64,
-    /// Further pages the output needs, if every one still has a selected row.
+    /// Further pages that the output needs if every one of them has a selected row.
     pub pages_payload: u64,
     /// Their stored bytes.
     pub bytes_payload: u64,
     /// Rows of the segment.
     pub rows_total: u64,
-    /// Rows in blocks that zone maps cannot rule out: no more can come out.
+    /// Rows in blocks that zone maps cannot rule out: the maximum number of output rows.
     pub rows_max: u64,
     /// Rows that pass the filter, guessed from zone maps as if values were spread evenly between
     /// the bounds.
@@ -43,13 +43,13 @@ pub struct ScanEstimate {
     pub row_bytes: f64,
 }
 
-/// What is assumed to pass where zone maps say nothing: System R's guesses.
+/// The assumed selectivities where zone maps say nothing: those of System R.
 const EQUAL_SHARE: f64 = 0.1;
 const OTHER_SHARE: f64 = 0.33;
 
 /// A program, prepared for estimates of many segments.
 pub struct Estimator {
-    /// `None` for a program that cannot run.
+    /// `None` if the program cannot run.
     plan: Option<Plan>,
 }
 
@@ -66,8 +66,8 @@ impl Estimator {
         Self { plan: Plan::new(Arc::clone(program)).ok() }
     }
 
-    /// Prunes by zone maps alone. An estimate of nothing when program and directory do not belong
-    /// together.
+    /// Prunes by zone maps alone. If program and directory do not belong together, everything but
+    /// `rows_total` is 0.
     #[must_use]
     pub fn estimate(&self, directory: &SegmentDirectory) -> ScanEstimate {
         let plan = self.plan.as_ref().filter(|plan| check(plan.program(), directory).is_ok());
@@ -104,7 +104,7 @@ fn estimate(plan: &Plan, directory: &SegmentDirectory) -> ScanEstimate {
                 share *= share_of(conjunct, directory, &inputs, block);
             }
         }
-        estimate.rows_selected += share * f64::from(u32::try_from(rows).unwrap_or(u32::MAX));
+        estimate.rows_selected += share * count(rows);
         for &input in &plan.payload_inputs {
             payload_pages[input][inputs[input].page_of(block)] = true;
         }
@@ -131,7 +131,7 @@ fn estimate(plan: &Plan, directory: &SegmentDirectory) -> ScanEstimate {
     estimate
 }
 
-/// Blocks in a row of which every input has one page: zone maps say the same of all of them.
+/// Consecutive blocks that lie in one page of every input, so that zone maps say the same of all.
 fn runs<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: usize) -> Vec<Range<usize>> {
     let mut ends: Vec<usize> = inputs.iter().flat_map(InputPages::first_blocks).collect();
     ends.push(0);
@@ -169,7 +169,7 @@ fn share_of<P: AsRef<[u8]>>(
             };
             if *negated { 1.0 - share } else { share }
         }
-        // As if every value between the keys' bounds were as frequent as those of the keys.
+        // Assumes that every value between the keys' bounds is as frequent as the keys are.
         Predicate::Keys { filter, .. } => {
             let name = filter.name();
             (f64::from(name.keys) / width(name.low, name.high).max(1.0)).min(1.0)
@@ -214,12 +214,13 @@ fn width(low: i64, high: i64) -> f64 {
     width + 1.0
 }
 
+/// A count as a double. An estimate need not count beyond 2^32.
 fn count(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// Bytes of a row of output: fixed types by their width on the wire at most, texts by the stored
-/// size of their inputs.
+/// Bytes of an output row: the maximum width on the wire for fixed types, the stored size of the
+/// inputs for texts.
 fn row_bytes(program: &VerifiedProgram, directory: &SegmentDirectory) -> f64 {
     let fixed: usize = program
         .output_types()

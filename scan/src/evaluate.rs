@@ -1,17 +1,17 @@
-//! What is the value of any node, over arrow arrays?
+//! Evaluates any node of a program over arrow arrays.
 //!
-//! The general path: whatever the narrow paths do not answer is computed here with arrow's kernels,
-//! the ones DataFusion uses, so the semantics are DataFusion's.
+//! The general path: everything that the narrow paths cannot answer is computed here with arrow's
+//! kernels. DataFusion uses the same kernels, so the semantics are DataFusion's.
 //!
 //! Invariants
 //! - Each node is evaluated once per set of rows. Recursion is bounded by the number of nodes of a
 //!   verified program.
-//! - A node that may fail is not evaluated on rows that cannot need it: behind a decided AND or OR,
-//!   or in a branch of CASE not taken. Such partial evaluations are bounded by
-//!   `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are evaluated.
+//! - A node that may fail is evaluated only on rows that can need it: not on rows that an AND or OR
+//!   has already decided, nor on a branch of CASE that is not taken. Such partial evaluations are
+//!   bounded by `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are evaluated.
 
 use crate::{
-    constants::{Prepared, prepare},
+    constants::{PreparedConstant, prepare},
     limits::PARTIAL_EVALUATIONS_MAX,
     types::arrow_type,
 };
@@ -38,7 +38,7 @@ use std::{cell::Cell, sync::Arc};
 #[derive(Debug)]
 pub(crate) struct Expressions {
     program: Arc<VerifiedProgram>,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedConstant>,
     fallible: Vec<bool>,
 }
 
@@ -49,7 +49,7 @@ impl Expressions {
         let mut fallible: Vec<bool> = Vec::with_capacity(types.len());
         for node in &program.program().nodes {
             let mut may_fail = match node {
-                // Doubles go to infinity; integers and decimals are exact or an error.
+                // Doubles overflow to infinity; integers and decimals are exact or an error.
                 Node::Arithmetic { left: item, .. } | Node::Negate(item) => {
                     types[usize::from(*item)] != ValueType::Float64
                 }
@@ -66,7 +66,8 @@ impl Expressions {
         &self.program
     }
 
-    /// An evaluation over `rows` rows whose inputs are `columns`; those a node needs must be there.
+    /// An evaluation over `rows` rows of `columns`, which holds every input that an evaluated node
+    /// needs.
     pub(crate) fn over<'a>(&'a self, columns: &'a [Option<ArrayRef>], rows: usize) -> Evaluation<'a> {
         Evaluation {
             expressions: self,
@@ -79,7 +80,7 @@ impl Expressions {
     }
 }
 
-/// A node's value: one for each row, or one for all.
+/// The value of a node: one per row, or one for all rows.
 #[derive(Clone, Debug)]
 enum Value {
     Rows(ArrayRef),
@@ -96,7 +97,7 @@ impl Datum for Value {
 }
 
 impl Value {
-    /// The same kind of value, computed row by row from this one.
+    /// Applies `compute` to the array. The result is a scalar if this value is.
     fn map(
         &self,
         compute: impl FnOnce(&ArrayRef) -> Result<ArrayRef, ArrowError>,
@@ -119,12 +120,12 @@ pub(crate) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// The same for a program that puts out where rows lie.
+    /// The same, with the numbers of the rows, for a program that has [`Node::RowNumber`].
     pub(crate) fn with_row_numbers(self, row_numbers: ArrayRef) -> Self {
         Self { row_numbers: Some(row_numbers), ..self }
     }
 
-    /// The node's value for each row.
+    /// The value of `node` for each row.
     pub(crate) fn array(&mut self, node: NodeIndex) -> Result<ArrayRef, ArrowError> {
         match self.value(node)? {
             Value::Rows(array) => Ok(array),
@@ -163,21 +164,23 @@ impl Evaluation<'_> {
                 _ => Err(ArrowError::ComputeError(format!("input {input} was not decoded"))),
             },
             Node::Literal(_) => match &expressions.prepared[index] {
-                Prepared::Scalar(array) => Ok(Value::Scalar(Arc::clone(array))),
+                PreparedConstant::Scalar(array) => Ok(Value::Scalar(Arc::clone(array))),
                 other => Err(ArrowError::ComputeError(format!("a constant was prepared as {other:?}"))),
             },
             Node::Compare { op, left, right } => {
                 let (left, right) = (self.value(*left)?, self.value(*right)?);
                 pair(&left, &right, compare(*op, &left, &right)?)
             }
-            Node::And(items) => self.connect(items, Connective::And),
-            Node::Or(items) => self.connect(items, Connective::Or),
+            Node::And(items) => self.evaluate_connective(items, Connective::And),
+            Node::Or(items) => self.evaluate_connective(items, Connective::Or),
             Node::Not(item) => self.value(*item)?.map(|array| Ok(Arc::new(not(boolean(array)?)?))),
             Node::IsNull(item) => self.value(*item)?.map(|array| Ok(Arc::new(is_null(array)?))),
             Node::InSet { item, negated, .. } => {
                 let item = self.value(*item)?;
                 match &expressions.prepared[index] {
-                    Prepared::Set(set) => item.map(|array| Ok(Arc::new(set.contain(array, *negated)?))),
+                    PreparedConstant::Set(set) => {
+                        item.map(|array| Ok(Arc::new(set.contain(array, *negated)?)))
+                    }
                     other => Err(ArrowError::ComputeError(format!("a set was prepared as {other:?}"))),
                 }
             }
@@ -189,9 +192,9 @@ impl Evaluation<'_> {
                     Arithmetic::Subtract => numeric::sub(&left, &right)?,
                     Arithmetic::Multiply => numeric::mul(&left, &right)?,
                 };
-                pair_array(&left, &right, one_nan(&array)?)
+                pair_array(&left, &right, with_one_nan(&array)?)
             }
-            Node::Negate(item) => self.value(*item)?.map(|array| one_nan(&numeric::neg(array)?)),
+            Node::Negate(item) => self.value(*item)?.map(|array| with_one_nan(&numeric::neg(array)?)),
             Node::Cast { item, to } => {
                 let options = CastOptions { safe: false, ..CastOptions::default() };
                 self.value(*item)?.map(|array| cast_with_options(array, &arrow_type(*to), &options))
@@ -214,7 +217,8 @@ impl Evaluation<'_> {
                 Some(numbers) => Ok(Value::Rows(Arc::clone(numbers))),
                 None => Err(ArrowError::ComputeError("nobody said where these rows lie".into())),
             },
-            // Blocks are asked in another place (`narrow::keys`); to keep all is right, too.
+            // Key filters are evaluated on blocks (`narrow::keys`). Keeping all rows here is
+            // correct, because a key filter may keep any row.
             Node::InKeys { .. } => Ok(Value::Scalar(Arc::new(BooleanArray::from(vec![true])))),
         }
     }
@@ -227,7 +231,7 @@ impl Evaluation<'_> {
             return Err(ArrowError::ComputeError("not a LIKE node".into()));
         };
         let item = self.value(*item)?;
-        if let Prepared::Pattern(pattern) = &expressions.prepared[index] {
+        if let PreparedConstant::Pattern(pattern) = &expressions.prepared[index] {
             return item.map(|array| {
                 let texts = text(array)?;
                 let answers = BooleanBuffer::collect_bool(texts.len(), |row| {
@@ -248,8 +252,13 @@ impl Evaluation<'_> {
         })
     }
 
-    /// AND or OR, left to right; an item that may fail only sees the rows that are still undecided.
-    fn connect(&mut self, items: &[NodeIndex], connective: Connective) -> Result<Value, ArrowError> {
+    /// AND or OR, left to right. An item that may fail is evaluated only on rows that are still
+    /// undecided.
+    fn evaluate_connective(
+        &mut self,
+        items: &[NodeIndex],
+        connective: Connective,
+    ) -> Result<Value, ArrowError> {
         let mut result: Option<BooleanArray> = None;
         for &item in items {
             let Some(known) = result else {
@@ -257,7 +266,7 @@ impl Evaluation<'_> {
                 continue;
             };
             let undecided = match connective {
-                // Not false, so true or null; likewise for OR.
+                // True or null; for OR, false or null.
                 Connective::And => undecided(&known, false),
                 Connective::Or => undecided(&known, true),
             };
@@ -304,7 +313,7 @@ impl Evaluation<'_> {
         Ok(Value::Rows(result))
     }
 
-    /// The node's value on `wanted` rows, anything elsewhere.
+    /// The value of `node` on the `wanted` rows; other rows have an arbitrary value.
     fn array_on(&mut self, node: NodeIndex, wanted: &BooleanBuffer) -> Result<ArrayRef, ArrowError> {
         let wanted_rows = wanted.count_set_bits();
         let known = self.values[usize::from(node)].is_some();
@@ -326,7 +335,7 @@ impl Evaluation<'_> {
         let mut partial = Evaluation {
             expressions: self.expressions,
             columns: columns?,
-            // No operand is one.
+            // No operand is a row number.
             row_numbers: None,
             rows: wanted_rows,
             values: vec![None; self.values.len()],
@@ -351,7 +360,7 @@ enum Connective {
     Or,
 }
 
-/// The rows that do not have the value which decides the whole.
+/// The rows whose value does not decide the whole AND or OR.
 fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
     let other = if decisive { !known.values() } else { known.values().clone() };
     match known.nulls() {
@@ -360,8 +369,8 @@ fn undecided(known: &BooleanArray, decisive: bool) -> BooleanBuffer {
     }
 }
 
-/// Compares as DataFusion does: by arrow's total order of doubles, but that the two zeros are
-/// equal, and all NaN.
+/// Compares as DataFusion does: by arrow's total order of doubles, except that both zeros are equal
+/// and all NaN are equal.
 fn compare(op: Comparison, left: &Value, right: &Value) -> Result<BooleanArray, ArrowError> {
     let (left, right) = (&left.map(canonical)?, &right.map(canonical)?);
     match op {
@@ -385,9 +394,9 @@ fn canonical(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     })
 }
 
-/// With the one NaN that there is: processors give those that they make a sign.
+/// Replaces every NaN by one NaN: processors differ in the sign of the NaN that they produce.
 #[expect(clippy::unnecessary_wraps, reason = "one of the fallible kernels")]
-fn one_nan(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+fn with_one_nan(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(match array.as_primitive_opt::<Float64Type>() {
         Some(doubles) if doubles.values().iter().any(|value| value.is_nan()) => {
             Arc::new(doubles.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value }))
@@ -396,9 +405,9 @@ fn one_nan(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     })
 }
 
-/// The double with one zero and one NaN, which is above all others in the total order.
+/// The double with one zero and one NaN, which is the largest value of the total order.
 fn canonical_double(value: f64) -> f64 {
-    // Also of -0.0.
+    // True of -0.0, too.
     if value == 0.0 {
         0.0
     } else if value.is_nan() {
@@ -432,7 +441,8 @@ fn text(array: &ArrayRef) -> Result<&StringViewArray, ArrowError> {
         .ok_or_else(|| ArrowError::ComputeError(format!("{} where a text belongs", array.data_type())))
 }
 
-/// Characters, not bytes, from `start` (1 is the first) on.
+/// The substring from character `start` (1 is the first) on; `start` and `length` count characters,
+/// not bytes.
 fn substring(array: &ArrayRef, start: u32, length: Option<u32>) -> Result<ArrayRef, ArrowError> {
     let texts = text(array)?;
     let skip = start.saturating_sub(1) as usize;

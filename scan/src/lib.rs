@@ -1,14 +1,17 @@
-//! Which rows come out of these pages?
+//! The one evaluator of the system: scans one segment with a program (filter, then rows or partial
+//! groups) and yields arrow batches.
 //!
-//! The one evaluator of the system: the engine runs it over pages it read or fetched, a storage
-//! node runs it next to its devices. It does no IO; it says which pages it wants and is given them.
+//! The engine runs it over pages that it read or fetched; a storage node runs it next to its
+//! devices. It does no IO and starts no threads: [`SegmentScan::step`] says which pages it needs,
+//! the caller supplies them. It is not a query engine: joins, the final aggregation and everything
+//! across segments happen in the engine.
 //!
 //! ```text
 //! program + segment directory
 //!   prune      zone maps decide conjuncts: never, always, or look inside       (prune)
 //!   read       the pages of the filter's columns that are still undecided      (Step::Read)
-//!   withhold   rows that are not there any more are in no selection           (run/window)
-//!   select     conjuncts in order, each on the blocks still alive              (narrow, text, evaluate -> selection)
+//!   withhold   withheld rows are removed from every selection                  (run/window)
+//!   select     conjuncts in order, each on the blocks still alive              (select)
 //!   read       the payload pages that still hold a selected row                (Step::Read)
 //!   project    selected rows as arrow arrays, dictionary text as views         (project)
 //!   aggregate  or partial groups of them                                       (aggregate)
@@ -16,14 +19,26 @@
 //! ```
 //!
 //! Invariants
-//! - The rows that come out depend only on program, segment, withheld rows and range of blocks: not
-//!   on zone maps, page sizes, encodings, limits or the order in which pages are supplied. They are
-//!   those of a segment without the withheld rows.
+//! - The output rows depend only on program, segment, withheld rows and range of blocks. They do
+//!   not depend on zone maps, page sizes, encodings, limits or the order in which pages are
+//!   supplied. They are the rows of the same segment without the withheld rows.
 //! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion
 //!   uses them.
-//! - Instructions and quotas change when a scan ends and how fast it is, never a bit of what comes
-//!   out.
-//! - No input, corrupt pages and hostile programs included, makes the scan panic.
+//! - Instruction sets and quotas change when a scan ends and how fast it is, never a bit of its
+//!   output.
+//! - No input makes the scan panic, not even a corrupt page or a hostile program.
+//!
+//! ```text
+//! run          the state machine of a scan: window by window, prune, read, select, read, emit
+//! plan, prune  the prepared program; zone maps that decide conjuncts
+//! predicate    the filter as predicates over stored values
+//! select       evaluates predicates on a block: narrow (integers), text, evaluate (arrow kernels)
+//! pages        the pages of the program's columns, and which block lies in which page
+//! emit         selected rows to batches: project (rows), aggregate (groups)
+//! quota        bounds on processor time and memory
+//! estimate     what a scan would read and yield, from zone maps alone
+//! wire         the byte format of a batch between a node and its client
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -46,6 +61,7 @@ mod run;
 mod select;
 mod selection;
 mod step;
+mod stored;
 mod text;
 mod types;
 pub mod wire;

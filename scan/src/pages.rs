@@ -1,10 +1,10 @@
-//! Which pages of the program's columns are here, and which block lies where?
+//! Holds the pages of the program's columns, and maps blocks to pages.
 //!
 //! Invariants
-//! - A page is `Held` only after its header, identity, checksum and rows were found right.
+//! - A page is `Held` only after its header, identity, checksum and row count were checked.
 //! - Page `page_of_block[b]` of an input holds block `b`; blocks never span pages.
 
-use crate::error::{Fault, PageWhere};
+use crate::error::{Fault, PagePosition};
 use rackscan_format::{
     encoding::{
         Encoding,
@@ -22,7 +22,7 @@ use rackscan_format::{
 };
 use std::ops::Range;
 
-/// What has become of a page.
+/// The state of a page.
 #[derive(Debug)]
 pub(crate) enum Slot<P> {
     Unread,
@@ -41,7 +41,8 @@ pub(crate) struct InputPages<P> {
 }
 
 impl<P: AsRef<[u8]>> InputPages<P> {
-    /// The pages of `input`; its chunk was checked to be there, and to cover the segment's rows.
+    /// The pages of `input`; the caller has checked that its chunk exists and covers the segment's
+    /// rows.
     pub(crate) fn new(input: &Input, entries: &[PageEntry], blocks: usize) -> Self {
         let mut page_of_block = vec![0; blocks];
         let mut first_block = Vec::with_capacity(entries.len());
@@ -64,7 +65,7 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         self.first_block.iter().copied()
     }
 
-    /// The pages that hold some of these blocks.
+    /// The pages that hold at least one of these blocks.
     pub(crate) fn pages_of(&self, blocks: Range<usize>) -> Range<usize> {
         if blocks.is_empty() {
             return 0..0;
@@ -80,7 +81,7 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         self.slots.get_mut(page)
     }
 
-    /// Drops the pages that hold nothing of block `next` and later ones.
+    /// Drops the pages that hold only blocks before `next`.
     pub(crate) fn consume_before(&mut self, next: usize) {
         let keep = if next < self.page_of_block.len() { self.page_of(next) } else { self.slots.len() };
         for slot in &mut self.slots[..keep] {
@@ -90,13 +91,13 @@ impl<P: AsRef<[u8]>> InputPages<P> {
         }
     }
 
-    /// What is here of these blocks, to be read.
+    /// A view of the held pages of these blocks.
     pub(crate) fn views(&self, input: usize, blocks: Range<usize>) -> InputView<'_> {
         let pages = self.pages_of(blocks);
         let views = self.slots[pages.clone()].iter().map(|slot| match slot {
             Slot::Held(page) => {
                 let view = page.view();
-                Some(Opened { view, content: Content::of(&view) })
+                Some(OpenPage { view, content: Content::of(&view) })
             }
             _ => None,
         });
@@ -118,21 +119,21 @@ pub(crate) struct InputView<'a> {
     page_of_block: &'a [u16],
     first_block: &'a [usize],
     first_page: usize,
-    views: Vec<Option<Opened<'a>>>,
+    views: Vec<Option<OpenPage<'a>>>,
 }
 
-/// A page to be read, its content checked once and not for each block.
-struct Opened<'a> {
+/// A page whose content was checked once, not for every block.
+struct OpenPage<'a> {
     view: PageView<'a>,
     content: Content<'a>,
 }
 
-/// What of a page is asked for block by block.
+/// The decoded structure of a page that is needed block by block.
 enum Content<'a> {
     Integers(IntegerPage<'a>),
     Dictionary(DictionaryPage<'a>),
     Compressed(FsstPage<'a>),
-    /// Anything else, or impossible: whoever asks is told why.
+    /// Another encoding, or invalid content; the caller gets the reason by opening the page again.
     Other,
 }
 
@@ -148,10 +149,10 @@ impl<'a> Content<'a> {
 
 /// A block within its page.
 #[derive(Clone, Copy)]
-pub(crate) struct Located<'v, 'a> {
+pub(crate) struct PageBlock<'v, 'a> {
     pub(crate) view: &'v PageView<'a>,
     content: &'v Content<'a>,
-    pub(crate) place: PageWhere,
+    pub(crate) place: PagePosition,
     /// The block, counted within the page.
     pub(crate) block: usize,
 }
@@ -163,28 +164,28 @@ impl<'a> InputView<'a> {
     }
 
     #[inline]
-    pub(crate) fn locate(&self, block: usize) -> Result<Located<'_, 'a>, Fault> {
+    pub(crate) fn locate(&self, block: usize) -> Result<PageBlock<'_, 'a>, Fault> {
         let page = self.page_of(block);
-        let place = PageWhere { input: self.input, page };
+        let place = PagePosition { input: self.input, page };
         let view = page.checked_sub(self.first_page).and_then(|index| self.views.get(index)?.as_ref());
         match view {
-            Some(Opened { view, content }) => {
-                Ok(Located { view, content, place, block: block - self.first_block[page] })
+            Some(OpenPage { view, content }) => {
+                Ok(PageBlock { view, content, place, block: block - self.first_block[page] })
             }
-            // A scan asks for every page it looks into, so this is a bug of this crate; better an
-            // error than a crash.
+            // A scan requests every page that it needs, so this is a bug of this crate; it becomes
+            // an error instead of a crash.
             None => Err(place.fault("it was not read")),
         }
     }
 }
 
-impl<'v, 'a> Located<'v, 'a> {
+impl<'v, 'a> PageBlock<'v, 'a> {
     /// The block as integers.
     #[inline]
     pub(crate) fn integer_block(&self) -> Result<IntegerBlock<'a>, Fault> {
         let page = match self.content {
             Content::Integers(page) => *page,
-            // For the reason why not.
+            // Opening the page again yields the reason why it has no integers.
             _ => self.view.integers().map_err(self.fault())?,
         };
         page.block(self.block).map_err(self.fault())
@@ -203,7 +204,7 @@ impl<'v, 'a> Located<'v, 'a> {
         }
     }
 
-    /// The page as texts that a symbol table compresses, if it is that.
+    /// The page as FSST-compressed texts, if it is encoded so.
     pub(crate) fn compressed(&self) -> Option<&'v FsstPage<'a>> {
         match self.content {
             Content::Compressed(page) => Some(page),
@@ -220,10 +221,10 @@ impl<'v, 'a> Located<'v, 'a> {
         self.block * BLOCK_ROWS
     }
 
-    /// Rows of the block as rows of the page.
+    /// Converts rows of the block to rows of the page.
     pub(crate) fn in_page(&self, rows: &[u32]) -> Vec<u32> {
-        // A page's rows are counted in 32 bits.
-        let first = u32::try_from(self.first_row()).unwrap_or(u32::MAX);
+        let first = u32::try_from(self.first_row());
+        let first = first.expect("the first row of a block: the rows of a page are counted in 32 bits");
         rows.iter().map(|row| first.saturating_add(*row)).collect()
     }
 
@@ -233,7 +234,7 @@ impl<'v, 'a> Located<'v, 'a> {
     }
 }
 
-/// The zone of the page of `column` with its rows; an empty zone proves nothing.
+/// The zone map and the row count of a page of `column`; an empty zone map proves nothing.
 pub(crate) fn zone_of(directory: &SegmentDirectory, column: ColumnId, page: usize) -> Option<(&Zone, u32)> {
     let number = PageNumber(u16::try_from(page).ok()?);
     directory.page(column, number).map(|entry| (&entry.zone, entry.rows))

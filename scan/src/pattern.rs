@@ -1,30 +1,30 @@
-//! Does a text match a LIKE pattern that has no `_`?
+//! Matches texts against LIKE patterns that have no `_`.
 //!
-//! Such a pattern is pieces with anything between them: `%special%requests%`. Arrow's kernel turns
-//! patterns of three and more pieces into regular expressions; searching piece after piece is
-//! several times faster. Patterns with `_` stay with arrow.
+//! Such a pattern is a sequence of pieces with anything between them: `%special%requests%`. Arrow's
+//! kernel turns patterns of three and more pieces into regular expressions; searching piece after
+//! piece is several times faster. Arrow still evaluates patterns with `_`.
 //!
 //! Invariant: `Pattern::matches` equals arrow's `like` for every pattern that parses here.
 
 use memchr::memmem::Finder;
 
-/// A pattern as pieces: the text begins with `prefix`, ends with `suffix`, and has `middle` in this
-/// order between.
+/// A pattern as pieces: a match begins with `prefix`, ends with `suffix`, and has the pieces of
+/// `middle` in this order between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     prefix: Vec<u8>,
-    /// `None`: no `%` at all, the text equals the prefix.
-    rest: Option<Rest>,
+    /// `None` if the pattern has no `%`: the text must equal the prefix.
+    rest: Option<AfterPrefix>,
 }
 
 #[derive(Clone, Debug)]
-struct Rest {
+struct AfterPrefix {
     middle: Vec<Finder<'static>>,
     suffix: Vec<u8>,
 }
 
 impl Pattern {
-    /// The pieces of a pattern; `None` when it has an unescaped `_`.
+    /// Splits a pattern into its pieces. `None` if it has an unescaped `_`.
     pub(crate) fn parse(pattern: &str) -> Option<Self> {
         let mut pieces: Vec<Vec<u8>> = vec![Vec::new()];
         let mut bytes = pattern.bytes();
@@ -32,8 +32,8 @@ impl Pattern {
             match byte {
                 b'_' => return None,
                 b'%' => pieces.push(Vec::new()),
-                // Whatever is escaped stands for itself, and so does a lone escape at the end:
-                // arrow's reading.
+                // An escaped character stands for itself, and so does a lone escape at the end, as
+                // in arrow.
                 b'\\' => pieces.last_mut()?.push(bytes.next().unwrap_or(b'\\')),
                 other => pieces.last_mut()?.push(other),
             }
@@ -43,7 +43,7 @@ impl Pattern {
         let prefix = pieces.next()?;
         let middle =
             pieces.filter(|piece| !piece.is_empty()).map(|piece| Finder::new(&piece).into_owned()).collect();
-        Some(Self { prefix, rest: suffix.map(|suffix| Rest { middle, suffix }) })
+        Some(Self { prefix, rest: suffix.map(|suffix| AfterPrefix { middle, suffix }) })
     }
 
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
@@ -58,12 +58,12 @@ impl Pattern {
         text.ends_with(&rest.suffix)
     }
 
-    /// What every match begins with.
+    /// The text that every match begins with.
     pub(crate) fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// A piece that every match contains, wherever it is, for searching many texts at once.
+    /// A piece that every match contains somewhere, with which many texts can be searched at once.
     pub(crate) fn needle(&self) -> Option<&Finder<'static>> {
         let rest = self.rest.as_ref()?;
         if !self.prefix.is_empty() {

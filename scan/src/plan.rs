@@ -1,8 +1,8 @@
-//! What must be read and decided, before anything is read?
+//! Prepares a program for scanning segments, and decides blocks by zone maps before anything is
+//! read.
 //!
 //! Invariants
-//! - A block that a conjunct's zone maps rule out is dead: none of its pages are asked for on its
-//!   account.
+//! - A block that the zone maps of a conjunct rule out is dead: no page is read for it.
 //! - A conjunct that zone maps prove for a block is not evaluated there, and needs no page there.
 
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// Inputs of the output, ascending.
     pub(crate) payload_inputs: Vec<usize>,
     pub(crate) inputs: usize,
-    /// Whether it is put out where rows lie.
+    /// Whether the program has [`Node::RowNumber`].
     pub(crate) has_row_numbers: bool,
 }
 
@@ -55,7 +55,7 @@ impl Plan {
     }
 }
 
-/// The nodes whose values come out, or are grouped and aggregated.
+/// The nodes that are output, or that are grouped and aggregated.
 pub(crate) fn output_nodes(program: &VerifiedProgram) -> Vec<NodeIndex> {
     match &program.program().output {
         Output::Rows(nodes) => nodes.clone(),
@@ -67,8 +67,8 @@ pub(crate) fn output_nodes(program: &VerifiedProgram) -> Vec<NodeIndex> {
 }
 
 /// Checks that the program's columns are in the directory, and that their pages cover the segment.
-/// Which table the program names does not matter: a segment may be in several, whose columns are
-/// the same.
+/// The table that the program names does not matter: several tables with the same columns may share
+/// a segment.
 pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> Result<(), ScanError> {
     let SegmentDirectory { table, segment, rows, .. } = *directory;
     let mismatch = |what: &'static str, found: String, expected: String| {
@@ -97,7 +97,7 @@ pub(crate) fn check(program: &VerifiedProgram, directory: &SegmentDirectory) -> 
     Ok(())
 }
 
-/// What zone maps say of each conjunct in each block of a range.
+/// The verdict of zone maps on each conjunct in each block of a range.
 pub(crate) struct Verdicts {
     first_block: usize,
     conjuncts: usize,
@@ -105,19 +105,19 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Whether the block may have a row that passes.
+    /// Whether the block may have a row that passes the filter.
     pub(crate) fn alive(&self, block: usize) -> bool {
         self.of(block).iter().all(|verdict| *verdict != Verdict::Never)
     }
 
-    /// The verdict of each conjunct.
+    /// The verdicts on the conjuncts in a block.
     pub(crate) fn of(&self, block: usize) -> &[Verdict] {
         let start = (block - self.first_block) * self.conjuncts;
         &self.verdicts[start..start + self.conjuncts]
     }
 }
 
-/// Asks the zone maps of the pages of `blocks`.
+/// Evaluates the conjuncts on the zone maps of the pages of `blocks`.
 pub(crate) fn prune<P: AsRef<[u8]>>(
     plan: &Plan,
     directory: &SegmentDirectory,
@@ -129,7 +129,7 @@ pub(crate) fn prune<P: AsRef<[u8]>>(
     let nothing_known = Zone { min: None, max: None, nulls: 1 };
     for block in blocks.clone() {
         for (conjunct, needed) in plan.filter.conjuncts.iter().zip(&plan.conjunct_inputs) {
-            // The same pages give the same verdict as for the block before.
+            // If no page changed since the block before, the verdict is the same.
             let same = |input: &usize| inputs[*input].page_of(block) == inputs[*input].page_of(block - 1);
             if block > blocks.start && needed.iter().all(same) {
                 verdicts.push(verdicts[verdicts.len() - conjuncts]);

@@ -1,21 +1,21 @@
-//! What does the filter ask, in a form that zone maps, packed blocks and dictionaries can answer?
+//! Compiles a filter into predicates that zone maps, packed blocks and dictionaries can evaluate.
 //!
-//! A filter keeps a row only when it is *true*, so each node is compiled for the truth value wanted
-//! of it: `NOT` is pushed down to the leaves (the complement of `<` is `>=`, both false for NULL),
-//! and what remains are leaves under ALL and ANY that never need a third value. Leaves over stored
-//! integers speak the stored domain: dates are days, decimals are unscaled.
+//! A filter keeps a row only if it is *true*, so each node is compiled for the truth value wanted
+//! of it. `NOT` is pushed down to the leaves (the complement of `<` is `>=`, both false for NULL).
+//! What remains are leaves under ALL and ANY that never need a third value. Leaves over stored
+//! integers use the stored domain: dates are days, decimals are unscaled.
 //!
 //! Invariants
-//! - A predicate keeps exactly the rows for which its node has the wanted truth value; NULL is
-//!   neither.
-//! - Compilation is bounded: a program whose shared nodes would unfold into more than
-//!   `PREDICATE_WEIGHT_MAX` leaves leaves the rest to [`Predicate::General`], which evaluates each
-//!   node once.
+//! - A predicate keeps exactly the rows for which its node has the wanted truth value, and no row
+//!   for which the node is NULL.
+//! - Compilation is bounded: when shared nodes unfold into more than `PREDICATE_WEIGHT_MAX` leaves,
+//!   the remaining nodes become [`Predicate::General`], which evaluates each node once.
 
 use crate::{
     limits::PREDICATE_WEIGHT_MAX,
     narrow::expression::{NarrowProgram, Operand},
     pattern::Pattern,
+    stored::{stored_integer, unscaled},
 };
 use rackscan_format::{
     key_filter::KeyFilter,
@@ -24,35 +24,35 @@ use rackscan_format::{
 };
 use std::sync::Arc;
 
-/// A question about a row.
+/// A condition on a row.
 #[derive(Clone, Debug)]
 pub(crate) enum Predicate {
     /// The same for every row.
     Constant(bool),
-    /// The input has a stored integer within these bounds, both included.
+    /// The input is a stored integer within these bounds, both included.
     Interval { input: usize, low: i64, high: i64 },
-    /// The input has a stored integer that is (or, negated, is not) one of these, ascending.
+    /// The input is a stored integer and is (or, negated, is not) one of these values, ascending.
     Set { input: usize, values: Vec<i64>, negated: bool },
-    /// Two inputs of one integer type have values that compare like this.
+    /// Two inputs of one integer type compare as `op`.
     Columns { op: Comparison, left: usize, right: usize },
-    /// The input has no value (or has one).
+    /// The input is (or is not) NULL.
     Null { input: usize, is_null: bool },
-    /// The input is a text of which this holds. `leaf` numbers the text leaves of a filter.
+    /// The input is a text that passes `test`. `leaf` numbers the text leaves of a filter.
     Text { input: usize, leaf: usize, test: TextTest },
     /// All hold.
     All(Vec<Predicate>),
     /// One holds.
     Any(Vec<Predicate>),
-    /// Two expressions over stored integers compare like this; where they might overflow, the node
-    /// itself is asked.
+    /// Two expressions over stored integers compare as `op`. Where they might overflow, arrow's
+    /// kernels evaluate `node` instead.
     Expression { comparison: Arc<NarrowComparison>, node: NodeIndex, truth: bool, inputs: Vec<usize> },
-    /// The input has a stored integer that may be in the program's filter of that position.
+    /// The input is a stored integer that may be in the program's key filter at `position`.
     Keys { input: usize, position: usize, filter: Arc<KeyFilter> },
-    /// Everything else: the node, evaluated by arrow's kernels, is `truth`.
+    /// Everything else: arrow's kernels evaluate `node` to `truth`.
     General { node: NodeIndex, truth: bool, inputs: Vec<usize> },
 }
 
-/// Two expressions that are computed on blocks, and how they are compared.
+/// Two expressions that are computed on blocks, and how they compare.
 #[derive(Clone, Debug)]
 pub(crate) struct NarrowComparison {
     pub(crate) op: Comparison,
@@ -61,20 +61,20 @@ pub(crate) struct NarrowComparison {
     pub(crate) right: Operand,
 }
 
-/// A question about one text.
+/// A condition on one text.
 #[derive(Clone, Debug)]
 pub(crate) enum TextTest {
-    /// Within bounds, each with whether it is itself included.
+    /// Between two bounds, each with a flag that says whether the bound itself is included.
     Interval { low: Option<(Vec<u8>, bool)>, high: Option<(Vec<u8>, bool)> },
-    /// One of these, ascending, or none of them.
+    /// One of these texts, ascending (or, negated, none of them).
     Set { values: Vec<Vec<u8>>, negated: bool },
-    /// Matches a pattern, or does not.
+    /// Matches a pattern (or, negated, does not).
     Like { pattern: Pattern, negated: bool },
-    /// A node over this text alone is `truth`; true of NULL perhaps.
+    /// A node that depends on this text alone evaluates to `truth`. It may also hold of NULL.
     Node { node: NodeIndex, truth: bool },
 }
 
-/// The filter of a program: conjuncts in evaluation order, and how many text leaves they have.
+/// The filter of a program: conjuncts in evaluation order, and the number of text leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
     pub(crate) conjuncts: Vec<Predicate>,
@@ -127,7 +127,7 @@ impl Compiler<'_> {
         &self.program.program().nodes[usize::from(node)]
     }
 
-    /// The input behind a column node.
+    /// The input that a column node reads.
     fn column(&self, node: NodeIndex) -> Option<usize> {
         match self.node(node) {
             Node::Column(input) => Some(usize::from(*input)),
@@ -185,7 +185,7 @@ impl Compiler<'_> {
                     (Some(input), Some(filter)) => {
                         Predicate::Keys { input, position: usize::from(*keys), filter: Arc::clone(filter) }
                     }
-                    // Without its filter a search finds everything.
+                    // Without its key filter, every row is kept.
                     _ => Predicate::Constant(true),
                 }
             }
@@ -242,7 +242,7 @@ impl Compiler<'_> {
             return Some(self.text(input, TextTest::Set { values, negated }));
         }
         let values: Option<Vec<i128>> = set.iter().map(unscaled).collect();
-        // A constant beyond 64 bits equals no stored value.
+        // No stored value equals a constant beyond 64 bits.
         let mut values: Vec<i64> =
             values?.into_iter().filter_map(|value| i64::try_from(value).ok()).collect();
         values.sort_unstable();
@@ -265,8 +265,8 @@ impl Compiler<'_> {
         Predicate::Text { input, leaf, test }
     }
 
-    /// A node no narrow leaf answers: asked of each dictionary entry if it looks at a single text,
-    /// else of rows.
+    /// A node that no narrow leaf can express. If it depends on a single text, it is evaluated once
+    /// per dictionary entry, otherwise on rows.
     fn leaf(&mut self, node: NodeIndex, truth: bool) -> Predicate {
         let inputs = inputs_of(self.program, &[node]);
         if let [input] = inputs[..]
@@ -290,7 +290,7 @@ pub(crate) fn nodes_below(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec
     for &root in roots {
         needed[usize::from(root)] = true;
     }
-    // Nodes name only earlier ones, so one pass from the end reaches all.
+    // Operands precede the nodes that use them, so one pass from the end reaches all.
     for index in (0..nodes.len()).rev() {
         if needed[index] {
             nodes[index].for_each_operand(&mut |operand| needed[usize::from(operand)] = true);
@@ -299,7 +299,7 @@ pub(crate) fn nodes_below(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec
     needed
 }
 
-/// The inputs that `roots` look at, ascending.
+/// The inputs that `roots` depend on, ascending.
 pub(crate) fn inputs_of(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec<usize> {
     let needed = nodes_below(program, roots);
     let nodes = program.program().nodes.iter().zip(&needed);
@@ -314,29 +314,13 @@ pub(crate) fn inputs_of(program: &VerifiedProgram, roots: &[NodeIndex]) -> Vec<u
     inputs
 }
 
-/// Whether some value can make the node fail: a cast that does not fit, an exact decimal that
+/// Whether some value can make the node fail: a cast that does not fit, or an exact decimal that
 /// overflows.
 pub(crate) fn may_fail(program: &VerifiedProgram, root: NodeIndex) -> bool {
     let needed = nodes_below(program, &[root]);
     program.program().nodes.iter().zip(&needed).any(|(node, needed)| {
         *needed && matches!(node, Node::Arithmetic { .. } | Node::Negate(_) | Node::Cast { .. })
     })
-}
-
-/// Whether columns of this type are stored as integers that compare as their values do.
-pub(crate) fn stored_integer(value_type: ValueType) -> bool {
-    !matches!(value_type, ValueType::Float64 | ValueType::Text)
-}
-
-/// A constant in the stored domain of its type; `None` for NULL, floats and texts.
-pub(crate) fn unscaled(literal: &Literal) -> Option<i128> {
-    match literal {
-        Literal::Boolean(value) => Some(i128::from(*value)),
-        Literal::Int32(value) | Literal::Date32(value) => Some(i128::from(*value)),
-        Literal::Int64(value) | Literal::TimestampMicros(value) => Some(i128::from(*value)),
-        Literal::Decimal { unscaled, .. } => Some(*unscaled),
-        Literal::Null(_) | Literal::Float64(_) | Literal::Text(_) => None,
-    }
 }
 
 fn complement(op: Comparison) -> Comparison {
@@ -391,8 +375,8 @@ fn text_compare(op: Comparison, text: Vec<u8>) -> TextTest {
     }
 }
 
-/// Flattens, and makes one interval of all intervals of one input, so that BETWEEN unpacks a block
-/// once.
+/// The conjunction of `items`, flattened. All intervals of one input become one interval, so that
+/// BETWEEN unpacks a block only once.
 fn all(items: Vec<Predicate>) -> Predicate {
     let mut flat: Vec<Predicate> = Vec::with_capacity(items.len());
     for item in items {

@@ -1,14 +1,15 @@
-//! How do selected rows become arrow arrays?
+//! Gathers selected rows into arrow arrays.
 //!
-//! Integers are decoded straight to the array's type. A dictionary page gives views into one array
-//! of its entries; other texts of a page are decompressed one behind the other, and viewed there.
+//! Integers are decoded directly into the array's type. A dictionary page yields views into one
+//! array of its entries; texts of other pages are decompressed into one buffer and viewed there.
 
 use crate::{
-    error::{Fault, PageWhere},
-    narrow::Room,
+    error::{Fault, PagePosition},
+    narrow::Buffers,
     pages::InputView,
     selection::Selection,
     text::{decode_texts, text_array, valid_rows},
+    types::arrow_scale,
 };
 use arrow::{
     array::BooleanBufferBuilder,
@@ -28,23 +29,23 @@ use rackscan_format::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// The rows wanted of one block, at least one.
+/// The selected rows of one block, at least one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pick {
+pub(crate) struct BlockPick {
     pub(crate) block: usize,
     pub(crate) selection: Selection,
-    /// How many rows that is.
+    /// The number of selected rows.
     pub(crate) rows: usize,
 }
 
-/// Picks with the places of their rows, which are found once for all columns.
-pub(crate) struct Picked<'p> {
-    blocks: Vec<(&'p Pick, Range<usize>)>,
+/// Picks with the positions of their rows, which are computed once for all columns.
+pub(crate) struct PickedRows<'p> {
+    blocks: Vec<(&'p BlockPick, Range<usize>)>,
     places: Vec<u32>,
 }
 
-impl<'p> Picked<'p> {
-    pub(crate) fn of(picks: &'p [Pick]) -> Self {
+impl<'p> PickedRows<'p> {
+    pub(crate) fn of(picks: &'p [BlockPick]) -> Self {
         let mut places = Vec::new();
         let blocks = picks.iter().map(|pick| {
             let start = places.len();
@@ -60,12 +61,12 @@ impl<'p> Picked<'p> {
         rows_of(&self.blocks)
     }
 
-    /// Where each row lies.
+    /// The row number of each row: its segment and its row in the segment.
     pub(crate) fn row_numbers(&self, segment: SegmentId) -> ArrayRef {
         let first = RowPlace { segment, row: 0 }.number();
         let mut numbers = Vec::with_capacity(self.rows());
-        for (pick, rows) in (Part { blocks: &self.blocks, places: &self.places }).iter() {
-            // Rows of a segment are counted in 22 bits.
+        for (pick, rows) in (PickSlice { blocks: &self.blocks, places: &self.places }).iter() {
+            // A segment has at most 2^22 rows, so the sum stays below the next segment's numbers.
             let first = first + (pick.block * BLOCK_ROWS) as i64;
             match rows {
                 None => numbers.extend(first..first + pick.rows as i64),
@@ -76,15 +77,16 @@ impl<'p> Picked<'p> {
     }
 }
 
-/// Some of the picks of a batch: each with its rows, counted in its block, or `None` for all 1,024.
+/// Some of the picks of a batch: each with the positions of its rows within the block, or `None`
+/// for all 1,024.
 #[derive(Clone, Copy)]
-struct Part<'a> {
-    blocks: &'a [(&'a Pick, Range<usize>)],
+struct PickSlice<'a> {
+    blocks: &'a [(&'a BlockPick, Range<usize>)],
     places: &'a [u32],
 }
 
-impl<'a> Part<'a> {
-    fn iter(&self) -> impl Iterator<Item = (&'a Pick, Option<&'a [u32]>)> + use<'a> {
+impl<'a> PickSlice<'a> {
+    fn iter(&self) -> impl Iterator<Item = (&'a BlockPick, Option<&'a [u32]>)> + use<'a> {
         let places = self.places;
         self.blocks
             .iter()
@@ -96,41 +98,44 @@ impl<'a> Part<'a> {
     }
 }
 
-fn rows_of(blocks: &[(&Pick, Range<usize>)]) -> usize {
+fn rows_of(blocks: &[(&BlockPick, Range<usize>)]) -> usize {
     blocks.iter().map(|(pick, _)| pick.rows).sum()
 }
 
 /// The picked rows of one input, in order.
-pub(crate) fn gather(view: &InputView<'_>, picked: &Picked<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
-    let picks = Part { blocks: &picked.blocks, places: &picked.places };
+pub(crate) fn gather(
+    view: &InputView<'_>,
+    picked: &PickedRows<'_>,
+    buffers: &mut Buffers,
+) -> Result<ArrayRef, Fault> {
+    let picks = PickSlice { blocks: &picked.blocks, places: &picked.places };
     if view.column_type == ColumnType::Text {
-        return gather_texts(view, picks, room);
+        return gather_texts(view, picks, buffers);
     }
     let nulls = gather_nulls(view, picks)?;
     Ok(match view.column_type {
         ColumnType::Boolean => {
-            let values: Vec<i32> = gather_integers(view, picks, room)?;
+            let values: Vec<i32> = gather_integers(view, picks, buffers)?;
             let bits = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
             Arc::new(BooleanArray::new(bits, nulls))
         }
         ColumnType::Int32 => {
-            Arc::new(Int32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+            Arc::new(Int32Array::try_new(gather_integers(view, picks, buffers)?.into(), nulls)?)
         }
         ColumnType::Int64 => {
-            Arc::new(Int64Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+            Arc::new(Int64Array::try_new(gather_integers(view, picks, buffers)?.into(), nulls)?)
         }
         ColumnType::Date32 => {
-            Arc::new(Date32Array::try_new(gather_integers(view, picks, room)?.into(), nulls)?)
+            Arc::new(Date32Array::try_new(gather_integers(view, picks, buffers)?.into(), nulls)?)
         }
         ColumnType::TimestampMicros => {
-            let values = gather_integers(view, picks, room)?.into();
+            let values = gather_integers(view, picks, buffers)?.into();
             Arc::new(TimestampMicrosecondArray::try_new(values, nulls)?)
         }
         ColumnType::Decimal { precision, scale } => {
-            let values = gather_integers::<i128>(view, picks, room)?.into();
-            let scale = i8::try_from(scale).unwrap_or(i8::MAX);
+            let values = gather_integers::<i128>(view, picks, buffers)?.into();
             let array = Decimal128Array::try_new(values, nulls)?;
-            Arc::new(array.with_precision_and_scale(precision, scale)?)
+            Arc::new(array.with_precision_and_scale(precision, arrow_scale(scale))?)
         }
         ColumnType::Float64 => {
             let mut values = Vec::with_capacity(picks.rows());
@@ -146,27 +151,27 @@ pub(crate) fn gather(view: &InputView<'_>, picked: &Picked<'_>, room: &mut Room)
             }
             Arc::new(Float64Array::try_new(values.into(), nulls)?)
         }
-        ColumnType::Text => gather_texts(view, picks, room)?,
+        ColumnType::Text => gather_texts(view, picks, buffers)?,
     })
 }
 
 fn gather_integers<T: Stored>(
     view: &InputView<'_>,
-    picks: Part<'_>,
-    room: &mut Room,
+    picks: PickSlice<'_>,
+    buffers: &mut Buffers,
 ) -> Result<Vec<T>, Fault> {
     let mut values = Vec::with_capacity(picks.rows());
     for (pick, rows) in picks.iter() {
         let block = view.locate(pick.block)?.integer_block()?;
         match rows {
-            None => block.decode_into(0..pick.rows, &mut room.scratch, &mut values),
-            Some(rows) => block.gather(rows, &mut room.scratch, &mut values),
+            None => block.decode_into(0..pick.rows, &mut buffers.scratch, &mut values),
+            Some(rows) => block.gather(rows, &mut buffers.scratch, &mut values),
         }
     }
     Ok(values)
 }
 
-fn gather_nulls(view: &InputView<'_>, picks: Part<'_>) -> Result<Option<NullBuffer>, Fault> {
+fn gather_nulls(view: &InputView<'_>, picks: PickSlice<'_>) -> Result<Option<NullBuffer>, Fault> {
     let mut builder: Option<BooleanBufferBuilder> = None;
     let mut before = 0;
     for (pick, rows) in picks.iter() {
@@ -195,11 +200,15 @@ fn gather_nulls(view: &InputView<'_>, picks: Part<'_>) -> Result<Option<NullBuff
     Ok(nulls.filter(|nulls| nulls.null_count() > 0))
 }
 
-fn gather_texts(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
-    let Part { blocks, places } = picks;
+fn gather_texts(
+    view: &InputView<'_>,
+    picks: PickSlice<'_>,
+    buffers: &mut Buffers,
+) -> Result<ArrayRef, Fault> {
+    let PickSlice { blocks, places } = picks;
     let runs = blocks.chunk_by(|(one, _), (next, _)| view.page_of(one.block) == view.page_of(next.block));
     let parts: Result<Vec<ArrayRef>, Fault> =
-        runs.map(|blocks| gather_text_page(view, Part { blocks, places }, room)).collect();
+        runs.map(|blocks| gather_text_page(view, PickSlice { blocks, places }, buffers)).collect();
     let mut parts = parts?;
     if parts.len() == 1 {
         return Ok(parts.swap_remove(0));
@@ -211,8 +220,12 @@ fn gather_texts(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> Resul
     Ok(concat(&parts)?)
 }
 
-/// Texts of picks that lie in one page.
-fn gather_text_page(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> Result<ArrayRef, Fault> {
+/// Texts of picks that all lie in one page.
+fn gather_text_page(
+    view: &InputView<'_>,
+    picks: PickSlice<'_>,
+    buffers: &mut Buffers,
+) -> Result<ArrayRef, Fault> {
     let nulls = gather_nulls(view, picks)?;
     let Some((first, _)) = picks.blocks.first() else { return Ok(text_array(TextBuffer::default(), None)?) };
     let located = view.locate(first.block)?;
@@ -221,7 +234,7 @@ fn gather_text_page(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> R
         for (pick, rows) in picks.iter() {
             let located = view.locate(pick.block)?;
             let some = rows.filter(|rows| rows.len() < located.rows());
-            decode_texts(&located, some, room, &mut texts)?;
+            decode_texts(&located, some, buffers, &mut texts)?;
         }
         return Ok(text_array(texts, nulls)?);
     }
@@ -230,16 +243,16 @@ fn gather_text_page(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> R
     for (pick, rows) in picks.iter() {
         let located = view.locate(pick.block)?;
         let gathered = match rows {
-            None => page.decode_block(located.block, &mut room.scratch, &mut codes),
-            Some(rows) => page.gather_block(located.block, rows, &mut room.scratch, &mut codes),
+            None => page.decode_block(located.block, &mut buffers.scratch, &mut codes),
+            Some(rows) => page.gather_block(located.block, rows, &mut buffers.scratch, &mut codes),
         };
         gathered.map_err(located.fault())?;
     }
-    let PageWhere { input, page: number } = located.place;
+    let PagePosition { input, page: number } = located.place;
     let known =
-        room.entries.get(&input).filter(|(page, _)| *page == number).map(|(_, array)| Arc::clone(array));
+        buffers.entries.get(&input).filter(|(page, _)| *page == number).map(|(_, array)| Arc::clone(array));
     if known.is_none() && codes.len() < page.entries() / 2 {
-        // Fewer rows than entries: their texts are copied, not the dictionary.
+        // Fewer rows than entries: copy the rows' texts instead of the whole dictionary.
         for code in &codes {
             texts.push(page.entry(*code as usize)).map_err(located.fault())?;
         }
@@ -252,7 +265,7 @@ fn gather_text_page(view: &InputView<'_>, picks: Part<'_>, room: &mut Room) -> R
                 texts.push(page.entry(code)).map_err(located.fault())?;
             }
             let entries = text_array(texts, None)?;
-            room.entries.insert(input, (number, Arc::clone(&entries)));
+            buffers.entries.insert(input, (number, Arc::clone(&entries)));
             entries
         }
     };

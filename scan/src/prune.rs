@@ -1,9 +1,9 @@
-//! Can this page hold a row that the filter keeps? Zone maps answer without reading it.
+//! Decides predicates over a page by its zone map, without reading the page.
 //!
 //! Invariants
-//! - `Never` and `Always` are proofs under the zone map's promise; everything not proven is
+//! - `Never` and `Always` are proofs, provided that the zone map is correct; everything else is
 //!   `Maybe`.
-//! - A page without a value (all NULL) satisfies no leaf but `IS NULL`; a missing bound proves
+//! - A page whose values are all NULL satisfies no leaf but `IS NULL`. A missing bound proves
 //!   nothing.
 
 use crate::{
@@ -17,18 +17,18 @@ use rackscan_format::{
 };
 use std::cmp::Ordering;
 
-/// What is known of a predicate over some rows.
+/// What is known about a predicate over some rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// It holds for none of them.
+    /// It holds for no row.
     Never,
-    /// One must look.
+    /// The rows must be read to decide.
     Maybe,
-    /// It holds for all of them.
+    /// It holds for every row.
     Always,
 }
 
-/// A zone map with the number of rows it speaks of.
+/// A zone map with the number of rows it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     pub(crate) zone: &'a Zone,
@@ -40,7 +40,7 @@ impl Bounds<'_> {
         self.zone.nulls >= self.rows
     }
 
-    /// `Always` only holds of rows that have a value.
+    /// Corrects a verdict on values for rows that are NULL, of which no leaf holds.
     fn unless_null(&self, verdict: Verdict) -> Verdict {
         if self.all_null() {
             return Verdict::Never;
@@ -73,8 +73,8 @@ impl Bounds<'_> {
     }
 }
 
-/// What zone maps say of a predicate over rows that lie in one page of each input. `bounds` gives
-/// an input's.
+/// The verdict of zone maps on a predicate over rows that lie in one page of each input. `bounds`
+/// returns the zone map of an input.
 pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Bounds<'z>) -> Verdict {
     match predicate {
         Predicate::Constant(value) => {
@@ -134,7 +134,7 @@ pub(crate) fn verdict<'z>(predicate: &Predicate, bounds: &impl Fn(usize) -> Boun
     }
 }
 
-/// Of values between `known` bounds, may one be in a filter?
+/// Whether values between the `known` bounds can be in a key filter.
 pub(crate) fn keys(known: Option<(i64, i64)>, filter: &KeyFilter) -> Verdict {
     match known {
         Some((min, max)) if !filter.contains_between(min, max, RANGE_LOOKED_UP_MAX) => Verdict::Never,
@@ -142,7 +142,7 @@ pub(crate) fn keys(known: Option<(i64, i64)>, filter: &KeyFilter) -> Verdict {
     }
 }
 
-/// How do the values of two expressions compare, when columns reach as far as `known` says?
+/// The verdict on a comparison of two expressions, if the columns lie within the bounds `known`.
 pub(crate) fn expression(
     comparison: &NarrowComparison,
     known: impl Fn(usize) -> Option<(i64, i64)>,
@@ -152,13 +152,13 @@ pub(crate) fn expression(
         let (min, max) = known(input).unwrap_or((i64::MIN, i64::MAX));
         (min.into(), max.into())
     };
-    match steps.reaches(reach) {
-        Some(reaches) => columns(*op, Some(reaches.of(*left)), Some(reaches.of(*right))),
+    match steps.step_bounds(reach) {
+        Some(step_bounds) => columns(*op, Some(step_bounds.of(*left)), Some(step_bounds.of(*right))),
         None => Verdict::Maybe,
     }
 }
 
-/// Of values between `known` bounds, which lie within `low ..= high`?
+/// Whether values between the `known` bounds lie within `low ..= high`.
 pub(crate) fn interval(known: Option<(i64, i64)>, low: i64, high: i64) -> Verdict {
     match known {
         Some((min, max)) if max < low || min > high => Verdict::Never,
@@ -167,7 +167,7 @@ pub(crate) fn interval(known: Option<(i64, i64)>, low: i64, high: i64) -> Verdic
     }
 }
 
-/// Of values between `known` bounds, which are in the ascending `values`?
+/// Whether values between the `known` bounds are in the ascending `values`.
 pub(crate) fn set(known: Option<(i64, i64)>, values: &[i64], negated: bool) -> Verdict {
     let Some((min, max)) = known else { return Verdict::Maybe };
     let begin = values.partition_point(|value| *value < min);
@@ -184,7 +184,7 @@ pub(crate) fn set(known: Option<(i64, i64)>, values: &[i64], negated: bool) -> V
     }
 }
 
-/// How do values between `left` bounds compare with values between `right` bounds?
+/// The verdict on `left op right` for values within these bounds.
 pub(crate) fn columns<T: Ord>(op: Comparison, left: Option<(T, T)>, right: Option<(T, T)>) -> Verdict {
     let (Some((left_min, left_max)), Some((right_min, right_max))) = (left, right) else {
         return Verdict::Maybe;
@@ -218,7 +218,7 @@ fn text(min: Option<&[u8]>, max: Option<&[u8]>, test: &TextTest) -> Verdict {
         TextTest::Set { values, negated } => {
             let begin = min.map_or(0, |min| values.partition_point(|value| value.as_slice() < min));
             let end = max.map_or(values.len(), |max| values.partition_point(|value| value.as_slice() <= max));
-            // Bounds may be cut, so even equal bounds do not prove a value.
+            // Text bounds may be truncated, so even equal bounds do not prove a value.
             match (begin >= end, *negated) {
                 (true, false) => Verdict::Never,
                 (true, true) => Verdict::Always,

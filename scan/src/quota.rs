@@ -1,39 +1,38 @@
-//! Has a program used more than it may?
+//! Stops a scan that uses more processor time or memory than its quota.
 //!
-//! A node gives every program so much processor time and memory. One that needs more is not wrong,
-//! it is only at the wrong place: the scan stops cleanly, the node bounces the segment, and the
-//! engine scans it.
+//! A node gives each program a limited amount of processor time and memory. A program that needs
+//! more is not wrong, it only runs in the wrong place: the scan stops at a block boundary, the node
+//! bounces the segment, and the engine scans it.
 //!
 //! Invariants
-//! - Time is looked at between pages, so a program overruns by what it does with the pages of one
-//!   step at most.
-//! - Only time spent in steps counts, on whatever clock the caller gives: the caller's reads are
-//!   not the scan's own, and what checking a page takes depends on its size alone.
-//! - Batches that were put out before stay right: [`Bounced::next_block`] is where another scan
-//!   goes on.
+//! - Time is checked between pages, so a program overruns its quota at most by the work on the
+//!   pages of one step.
+//! - Only time spent in steps counts, measured by the clock that the caller gives. The caller's
+//!   reads are not the scan's own work, and the time to check a page depends on its size alone.
+//! - Batches yielded before the stop stay valid: another scan continues at [`Bounced::next_block`].
 
 use std::{fmt, time::Duration};
 
-/// What one scan of one segment may use; nothing is bounded by default, but see
+/// What one scan of one segment may use. The default has no bounds beyond
 /// [`ScanLimits`](crate::ScanLimits).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quota {
     /// Processor time.
     pub cpu: Option<CpuQuota>,
-    /// Bytes of stored pages asked for or held, and of the table of groups.
+    /// Bytes of stored pages requested or held, plus the table of groups.
     pub memory_bytes: Option<usize>,
 }
 
-/// Processor time by a clock.
+/// A bound on processor time, and the clock that measures it.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuQuota {
-    /// So much at most.
+    /// The maximum.
     pub most: Duration,
-    /// Processor time of the calling thread, from any beginning.
+    /// Returns the processor time of the calling thread, from any origin.
     pub clock: fn() -> Duration,
 }
 
-/// What there was too little of.
+/// Which quota was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaKind {
     /// Processor time, in microseconds.
@@ -42,17 +41,17 @@ pub enum QuotaKind {
     Memory,
 }
 
-/// A scan that was stopped because it used more than it may.
+/// Reports a scan that was stopped because it exceeded its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounced {
-    /// What there was too little of.
+    /// Which quota was exceeded.
     pub quota: QuotaKind,
-    /// What it used or needed, in the quota's unit.
+    /// The use or need, in the quota's unit.
     pub used: u64,
-    /// What it may use.
+    /// The quota.
     pub allowed: u64,
-    /// The block behind the last whose rows or groups are out: a scan that begins here yields
-    /// exactly what is missing.
+    /// The block after the last whose rows or groups were yielded: a scan that begins here yields
+    /// exactly the remainder.
     pub next_block: u32,
 }
 
@@ -70,7 +69,7 @@ impl fmt::Display for Bounced {
     }
 }
 
-/// What has been used so far.
+/// Measures what the scan has used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     quota: Quota,
@@ -88,30 +87,31 @@ impl Meter {
         self.quota.cpu.is_some()
     }
 
-    /// The scan begins to work.
+    /// Starts the clock: the scan begins to work.
     pub(crate) fn start(&mut self) {
         self.since = self.quota.cpu.map(|cpu| (cpu.clock)());
     }
 
-    /// The scan goes back to its caller.
+    /// Stops the clock: the scan returns to its caller.
     pub(crate) fn stop(&mut self) {
         if let (Some(cpu), Some(since)) = (self.quota.cpu, self.since.take()) {
             self.spent += (cpu.clock)().saturating_sub(since);
         }
     }
 
-    /// Whether the time is over: used and allowed microseconds.
+    /// Used and allowed microseconds, if the time is exceeded.
     pub(crate) fn over_cpu(&mut self) -> Option<(u64, u64)> {
         let cpu = self.quota.cpu?;
         let now = (cpu.clock)();
         if let Some(since) = self.since.replace(now) {
             self.spent += now.saturating_sub(since);
         }
+        // The caller chooses the clock, so a time beyond 64 bits of microseconds saturates.
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         (self.spent > cpu.most).then(|| (micros(self.spent), micros(cpu.most)))
     }
 
-    /// Whether so many bytes are too many: needed and allowed.
+    /// Needed and allowed bytes, if `bytes` exceeds the quota.
     pub(crate) fn over_memory(&self, bytes: usize) -> Option<(u64, u64)> {
         let most = self.quota.memory_bytes?;
         (bytes > most).then_some((bytes as u64, most as u64))

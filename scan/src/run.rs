@@ -1,24 +1,24 @@
-//! What does a scan do next?
+//! The state machine of a segment scan.
 //!
-//! A segment is scanned in windows of blocks, as many as the memory bound lets pages of the
-//! program's columns be held. In each window: prune, ask for the filter's pages, select, ask for
-//! the payload pages with selected rows, put out.
+//! A segment is scanned in windows of blocks, as large as the memory bound allows for the pages of
+//! the program's columns. For each window the scan prunes, requests the filter's pages, selects
+//! rows, requests the payload pages with selected rows, and emits batches.
 //!
 //! Invariants
-//! - A page of a window is held until no block from the one put out next needs it.
-//! - A batch covers whole blocks; where one ends the next begins, so a scan can stop there and
-//!   another go on.
+//! - A page of a window is held until no block from the next to be emitted on needs it.
+//! - A batch covers whole blocks, and the next batch begins where it ends. A scan can stop there
+//!   and another can continue.
 
 use crate::{
     ScanError, ScanLimits,
     aggregate::{Grouping, Groups, direct::Direct},
     emit,
-    error::{Fault, PageWhere},
+    error::{Fault, PagePosition},
     limits::{BATCH_ROWS_MIN, GROUPS_SHARE},
-    narrow::Room,
+    narrow::Buffers,
     pages::{InputPages, InputView, Slot},
     plan::{Plan, check},
-    project::Pick,
+    project::BlockPick,
     quota::{Bounced, Meter, Quota, QuotaKind},
     select::Selector,
     selection::Selection,
@@ -40,27 +40,27 @@ use std::{ops::Range, sync::Arc};
 
 mod window;
 
-/// Where in a window the scan is.
+/// The state of the scan within its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The window is yet to be planned.
+    /// The window has not been chosen yet.
     Plan,
-    /// The filter's pages are read.
+    /// Waits for the filter's pages.
     Filter,
-    /// The payload pages are read.
+    /// Waits for the payload pages.
     Payload,
-    /// Rows come out.
+    /// Emits batches.
     Emit,
-    /// All is out.
+    /// All batches were emitted.
     Done,
 }
 
-/// The scan of one segment by one program. `P` owns the bytes of a page and is dropped as soon as
-/// they are consumed.
+/// The scan of one segment by one program. `P` owns the bytes of a page; the scan drops it as soon
+/// as it has consumed the page.
 pub struct SegmentScan<P> {
     plan: Plan,
     directory: Arc<SegmentDirectory>,
-    /// The rows that are not there for this scan; `None` if all are.
+    /// The rows that this scan leaves out; `None` if there are none.
     withheld: Option<Arc<WithheldRows>>,
     limits: ScanLimits,
     schema: SchemaRef,
@@ -68,35 +68,34 @@ pub struct SegmentScan<P> {
     stats: ScanStats,
     phase: Phase,
     window: Range<usize>,
-    /// Pages asked for in this phase.
-    wanted: Vec<PageWhere>,
-    /// For each block of the window, whether it has rows that zone maps do not rule out, and its
-    /// selected rows.
+    /// Pages requested in this phase.
+    wanted: Vec<PagePosition>,
+    /// For each block of the window: whether zone maps allow a matching row, and its selected rows.
     alive: Vec<bool>,
     selections: Vec<Selection>,
-    /// For each conjunct and block of the window, whether it must be evaluated there.
+    /// For each conjunct and block of the window: whether the conjunct must be evaluated there.
     undecided: Vec<Vec<bool>>,
-    /// The first block that is not put out.
+    /// The first block that was not emitted.
     next_block: usize,
     rows_left: usize,
     groups: Option<(Grouping, Groups)>,
     direct: Option<Direct>,
-    /// Blocks before this one are not for the direct path.
+    /// Blocks before this one cannot use the direct path.
     direct_from: usize,
     /// The first block whose rows are in `groups`.
     groups_from: usize,
     memos: Vec<Option<LeafMemo>>,
-    room: Room,
+    buffers: Buffers,
     meter: Meter,
-    /// The first block whose rows or groups are not out.
-    out_before: usize,
+    /// The first block whose rows or groups were not yielded to the caller.
+    first_unyielded_block: usize,
 }
 
 impl<P: AsRef<[u8]>> SegmentScan<P> {
     /// A scan of the segment's blocks from `first_block` on.
     ///
     /// # Errors
-    /// When program and segment do not belong together, or there is no such block.
+    /// If program and segment do not belong together, or `first_block` is beyond the segment.
     pub fn new(
         program: Arc<VerifiedProgram>,
         directory: Arc<SegmentDirectory>,
@@ -152,21 +151,21 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             direct_from: first,
             groups_from: first,
             memos,
-            room: Room::new(Level::chosen()),
+            buffers: Buffers::new(Level::chosen()),
             meter: Meter::default(),
-            out_before: first,
+            first_unyielded_block: first,
         })
     }
 
-    /// The same scan with kernels of a level, instead of [`Level::chosen`].
+    /// The same scan with the kernels of `level` instead of [`Level::chosen`].
     #[must_use]
     pub fn at_level(mut self, level: Level) -> Self {
-        self.room = Room::new(level);
+        self.buffers = Buffers::new(level);
         self
     }
 
-    /// The same scan of a segment that does not have these rows, for a scan that has not begun.
-    /// Rows that the segment never had are passed over; see [`WithheldRows::verify`].
+    /// The same scan without these rows. Must be called before the first step. Rows beyond the
+    /// segment are ignored; see [`WithheldRows::verify`].
     #[must_use]
     pub fn withholding(mut self, rows: Arc<WithheldRows>) -> Self {
         self.withheld = Some(rows).filter(|rows| !rows.is_empty());
@@ -180,37 +179,39 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         self
     }
 
-    /// Goes on until pages are missing, rows are there, or all is done. Asks again for pages not
-    /// yet supplied.
+    /// Continues until pages are missing, a batch is ready, or the scan is done. While requested
+    /// pages are missing, each call requests them again.
     ///
     /// # Errors
-    /// When a page's content is impossible, the computation fails, or the quota is used up.
+    /// If a page's content is invalid, the computation fails, or the quota is exceeded.
     pub fn step(&mut self) -> Result<Step, ScanError> {
         self.meter.start();
         let step = self.advance();
         self.meter.stop();
-        self.stats.blocks_unpacked = self.room.scratch.unpacked_blocks();
-        self.stats.keys_tested = self.room.searches.iter().map(|searches| searches.tested).sum();
-        self.stats.keys_kept = self.room.searches.iter().map(|searches| searches.kept).sum();
+        self.stats.blocks_unpacked = self.buffers.scratch.unpacked_blocks();
+        self.stats.keys_tested =
+            self.buffers.key_filter_uses.iter().map(|key_filter_uses| key_filter_uses.tested).sum();
+        self.stats.keys_kept =
+            self.buffers.key_filter_uses.iter().map(|key_filter_uses| key_filter_uses.kept).sum();
         if let Ok(Step::Batch(batch)) = &step {
-            self.out_before = batch.end_block as usize;
+            self.first_unyielded_block = batch.end_block as usize;
         }
         step.map_err(|fault| ScanError::of(fault, &self.directory, |input| self.inputs[input].column))
     }
 
-    /// Takes a page that was asked for, and checks its identity and checksum.
+    /// Takes a requested page and checks its identity and checksum.
     ///
     /// # Errors
-    /// When the page is wrong (it may be supplied again, from another copy) or was not asked for.
+    /// If the page is wrong (another copy of it may be supplied then) or was not requested.
     pub fn supply(&mut self, column: ColumnId, page: PageNumber, bytes: P) -> Result<(), ScanError> {
         self.supply_with(column, page, bytes, CheckedPage::open)
     }
 
-    /// [`Self::supply`] of a copy of bytes that a scan has found right before, and that nobody has
-    /// written since: their checksum is not worked out again.
+    /// Like [`Self::supply`], for bytes that a scan has already checked and that nobody has written
+    /// since: the checksum is not computed again.
     ///
     /// # Errors
-    /// As [`Self::supply`], but for changed bytes.
+    /// As [`Self::supply`], except that changed bytes are not detected.
     pub fn supply_unchanged(
         &mut self,
         column: ColumnId,
@@ -232,7 +233,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let Some(input) = self.inputs.iter().position(|input| input.column == column) else {
             return Err(not_wanted);
         };
-        let place = PageWhere { input, page: page.0.into() };
+        let place = PagePosition { input, page: page.0.into() };
         let entry = self.directory.page(column, page);
         let slot = self.inputs[input].slot_mut(place.page);
         let (Some(entry), Some(slot @ Slot::Wanted)) = (entry, slot) else { return Err(not_wanted) };
@@ -248,7 +249,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         Ok(())
     }
 
-    /// What was done so far.
+    /// Counters of the work so far.
     #[must_use]
     pub fn stats(&self) -> ScanStats {
         self.stats
@@ -260,7 +261,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                 Phase::Plan => match self.next_window() {
                     Some(window) => {
                         self.window = window;
-                        self.want_filter_pages();
+                        self.request_filter_pages();
                         self.check_quota()?;
                         self.phase = Phase::Filter;
                     }
@@ -275,7 +276,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                     Some(pages) => return Ok(Step::Read(pages)),
                     None => {
                         self.select()?;
-                        self.want_payload_pages();
+                        self.request_payload_pages();
                         self.check_quota()?;
                         self.phase = Phase::Payload;
                     }
@@ -296,14 +297,14 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
     }
 
-    /// Stops a scan that has used, or is about to use, more than it may.
+    /// Stops a scan that has exceeded, or is about to exceed, its quota.
     fn check_quota(&mut self) -> Result<(), Fault> {
         if let Some(over) = self.meter.over_cpu() {
-            return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.out_before)));
+            return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.first_unyielded_block)));
         }
         let groups = self.groups.as_ref().map_or(0, |(_, groups)| groups.memory_bytes());
         match self.meter.over_memory(self.page_bytes() + groups) {
-            Some(over) => Err(Fault::Bounced(bounced(QuotaKind::Memory, over, self.out_before))),
+            Some(over) => Err(Fault::Bounced(bounced(QuotaKind::Memory, over, self.first_unyielded_block))),
             None => Ok(()),
         }
     }
@@ -315,15 +316,16 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             expressions: &self.plan.expressions,
             views: &views,
             memos: &mut self.memos,
-            room: &mut self.room,
+            buffers: &mut self.buffers,
         };
         for (index, block) in self.window.clone().enumerate() {
-            let turns = |input: &InputPages<P>| index > 0 && input.page_of(block) != input.page_of(block - 1);
+            let page_changes =
+                |input: &InputPages<P>| index > 0 && input.page_of(block) != input.page_of(block - 1);
             if self.meter.has_clock()
-                && self.inputs.iter().any(turns)
+                && self.inputs.iter().any(page_changes)
                 && let Some(over) = self.meter.over_cpu()
             {
-                return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.out_before)));
+                return Err(Fault::Bounced(bounced(QuotaKind::Cpu, over, self.first_unyielded_block)));
             }
             let selection = &mut self.selections[index];
             for (conjunct, undecided) in self.plan.filter.conjuncts.iter().zip(&self.undecided) {
@@ -345,7 +347,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         Ok(())
     }
 
-    /// The next batch of the window; `None` when its rows are out.
+    /// The next batch of the window; `None` if all its rows were emitted.
     fn emit(&mut self) -> Result<Option<ScanBatch>, Fault> {
         while self.next_block < self.window.end {
             self.check_quota()?;
@@ -368,7 +370,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         Ok(None)
     }
 
-    /// Groups the next run of blocks where they lie, if that can be; says where the run ended.
+    /// Groups the next run of blocks on their packed values, if possible, and returns the block
+    /// after the run.
     fn group_directly(&mut self) -> Result<Option<usize>, Fault> {
         let (Some((_, groups)), Some(direct)) = (&mut self.groups, &mut self.direct) else { return Ok(None) };
         if self.next_block < self.direct_from {
@@ -378,10 +381,10 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         let views = views_of(&self.inputs, blocks.clone());
         let (selections, start) = (&self.selections, self.window.start);
         let end =
-            direct.add_run(&views, blocks, |block| selections[block - start], groups, &mut self.room)?;
+            direct.add_run(&views, blocks, |block| selections[block - start], groups, &mut self.buffers)?;
         if end.is_none() {
-            // What forbids it (a null, a wide key) seldom ends within a window: do not look for it
-            // block after block.
+            // The obstacle (a null, a wide key) seldom ends within a window, so the rest of the
+            // window takes the general path.
             self.direct_from = self.window.end;
         }
         Ok(end)
@@ -392,9 +395,9 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         if bytes > self.limits.memory_bytes / GROUPS_SHARE { self.take_groups(end) } else { Ok(None) }
     }
 
-    /// Blocks from `first_block` on with as many selected rows as a batch takes, and the block
-    /// behind them.
-    fn picks(&self, first_block: usize) -> (Vec<Pick>, usize) {
+    /// Blocks from `first_block` on with as many selected rows as a batch can hold, and the block
+    /// after them.
+    fn picks(&self, first_block: usize) -> (Vec<BlockPick>, usize) {
         let mut picks = Vec::new();
         let mut rows = 0;
         for block in first_block..self.window.end {
@@ -404,7 +407,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
                 return (picks, block);
             }
             if here > 0 {
-                picks.push(Pick { block, selection, rows: here });
+                picks.push(BlockPick { block, selection, rows: here });
                 rows += here;
             }
         }
@@ -413,7 +416,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
 
     fn emit_picks(
         &mut self,
-        picks: &[Pick],
+        picks: &[BlockPick],
         first_block: usize,
         end: usize,
     ) -> Result<Option<ScanBatch>, Fault> {
@@ -422,18 +425,18 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
         let views = views_of(&self.inputs, first_block..end);
         let segment = self.directory.segment;
-        let Self { plan, room, schema, groups, .. } = self;
+        let Self { plan, buffers, schema, groups, .. } = self;
         if let Some((grouping, groups)) = groups {
-            emit::group(plan, grouping, groups, &views, picks, room)?;
+            emit::group(plan, grouping, groups, &views, picks, buffers)?;
             drop(views);
             return self.take_groups_if_full(end);
         }
         let Output::Rows(nodes) = &plan.program().program().output else { return Ok(None) };
-        let batch = emit::rows((plan, segment), nodes, schema, &views, picks, room)?;
+        let batch = emit::rows((plan, segment), nodes, schema, &views, picks, buffers)?;
         Ok(Some(ScanBatch { batch, first_block: number(first_block), end_block: number(end) }))
     }
 
-    /// The groups so far as a batch, and an empty table in their place.
+    /// Returns the groups so far as a batch, and starts an empty table.
     fn take_groups(&mut self, end: usize) -> Result<Option<ScanBatch>, Fault> {
         let Some((grouping, groups)) = self.groups.take() else { return Ok(None) };
         self.groups = Some((grouping.clone(), Groups::new(self.plan.program(), &grouping)?));
@@ -454,9 +457,8 @@ fn views_of<P: AsRef<[u8]>>(inputs: &[InputPages<P>], blocks: Range<usize>) -> V
     inputs.iter().enumerate().map(|(index, input)| input.views(index, blocks.clone())).collect()
 }
 
-/// Blocks of a segment are counted in 12 bits (`SEGMENT_ROWS_MAX`).
 fn number(block: usize) -> u32 {
-    u32::try_from(block).unwrap_or(u32::MAX)
+    u32::try_from(block).expect("the number of a block: the rows of a segment are counted in 32 bits")
 }
 
 fn bounced(quota: QuotaKind, (used, allowed): (u64, u64), next_block: usize) -> Bounced {

@@ -1,15 +1,15 @@
-//! Which rows of a block pass the filter?
+//! Evaluates predicates on the rows of a block.
 //!
-//! Conjuncts are evaluated in order, each only on blocks where rows are left, and the general ones
-//! only on those rows.
+//! Conjuncts are evaluated in order, each only on blocks that still have selected rows, and general
+//! predicates only on those rows.
 
 use crate::{
     error::Fault,
     evaluate::Expressions,
-    narrow::{self, Room, expression::NarrowProgram},
-    pages::{InputView, Located},
+    narrow::{self, Buffers, expression::NarrowProgram},
+    pages::{InputView, PageBlock},
     predicate::{NarrowComparison, Predicate},
-    project::{Pick, Picked, gather},
+    project::{BlockPick, PickedRows, gather},
     prune::{self, Verdict},
     selection::Selection,
     text::{LeafMemo, TextLeaf, valid_rows},
@@ -19,12 +19,12 @@ use rackscan_format::{
     encoding::integer::IntegerBlock, key_filter::KeyFilter, limits::BLOCK_ROWS, program::NodeIndex,
 };
 
-/// Everything that evaluating a filter on some blocks needs.
+/// What the evaluation of a filter needs.
 pub(crate) struct Selector<'a> {
     pub(crate) expressions: &'a Expressions,
     pub(crate) views: &'a [InputView<'a>],
     pub(crate) memos: &'a mut [Option<LeafMemo>],
-    pub(crate) room: &'a mut Room,
+    pub(crate) buffers: &'a mut Buffers,
 }
 
 impl Selector<'_> {
@@ -41,17 +41,17 @@ impl Selector<'_> {
             Predicate::Constant(false) => Ok(Selection::NONE),
             Predicate::Interval { input, low, high } => {
                 let located = views[*input].locate(block)?;
-                let kept = narrow::interval(&integers(&located)?, *low, *high, self.room);
+                let kept = narrow::interval(&integers(&located)?, *low, *high, self.buffers);
                 Ok(with_value(&located, &kept.and(wanted)))
             }
             Predicate::Set { input, values, negated } => {
                 let located = views[*input].locate(block)?;
-                let kept = narrow::set(&integers(&located)?, values, *negated, self.room);
+                let kept = narrow::set(&integers(&located)?, values, *negated, self.buffers);
                 Ok(with_value(&located, &kept.and(wanted)))
             }
             Predicate::Columns { op, left, right } => {
                 let (left, right) = (views[*left].locate(block)?, views[*right].locate(block)?);
-                let kept = narrow::columns(*op, &integers(&left)?, &integers(&right)?, self.room);
+                let kept = narrow::columns(*op, &integers(&left)?, &integers(&right)?, self.buffers);
                 Ok(with_value(&left, &with_value(&right, &kept.and(wanted))))
             }
             Predicate::Null { input, is_null } => {
@@ -62,7 +62,7 @@ impl Selector<'_> {
             Predicate::Text { input, leaf, test } => {
                 let located = views[*input].locate(block)?;
                 let leaf_of = TextLeaf { input: *input, test, expressions: self.expressions };
-                leaf_of.select(&located, wanted, &mut self.memos[*leaf], self.room)
+                leaf_of.select(&located, wanted, &mut self.memos[*leaf], self.buffers)
             }
             Predicate::Keys { input, position, filter } => {
                 self.keys((*input, *position), filter, block, wanted)
@@ -106,7 +106,8 @@ impl Selector<'_> {
         }
     }
 
-    /// Rows of `wanted` whose value may be in a filter, as long as looking pays.
+    /// The rows of `wanted` whose value may be in a key filter. Keeps all of them once the filter
+    /// does not pay.
     fn keys(
         &mut self,
         (input, position): (usize, usize),
@@ -114,19 +115,19 @@ impl Selector<'_> {
         block: usize,
         wanted: &Selection,
     ) -> Result<Selection, Fault> {
-        if self.room.searches[position].given_up() {
+        if self.buffers.key_filter_uses[position].is_given_up() {
             return Ok(*wanted);
         }
         let located = self.views[input].locate(block)?;
-        let kept = with_value(&located, &narrow::keys(&integers(&located)?, filter, wanted, self.room));
-        let searches = &mut self.room.searches[position];
-        searches.tested += wanted.count() as u64;
-        searches.kept += kept.count() as u64;
+        let kept = with_value(&located, &narrow::keys(&integers(&located)?, filter, wanted, self.buffers));
+        let key_filter_uses = &mut self.buffers.key_filter_uses[position];
+        key_filter_uses.tested += wanted.count() as u64;
+        key_filter_uses.kept += kept.count() as u64;
         Ok(kept)
     }
 
-    /// Rows of a block for which two expressions compare as asked, NULL or not; `None` when they
-    /// might overflow.
+    /// The rows of a block for which the comparison holds, regardless of NULLs. `None` if an
+    /// expression might overflow.
     fn expression(
         &mut self,
         comparison: &NarrowComparison,
@@ -144,23 +145,23 @@ impl Selector<'_> {
         }
         let reach = |input: usize| {
             let block: Option<&IntegerBlock<'_>> = blocks[input].as_ref();
-            block.map_or((i128::MIN, i128::MAX), narrow::reach_of)
+            block.map_or((i128::MIN, i128::MAX), narrow::bounds_of)
         };
-        let Some(reaches) = steps.reaches(reach) else { return Ok(None) };
-        let Room { scratch, steps: lanes, answers, .. } = &mut *self.room;
+        let Some(step_bounds) = steps.step_bounds(reach) else { return Ok(None) };
+        let Buffers { scratch, steps: lanes, answers, .. } = &mut *self.buffers;
         lanes.make(steps.steps());
         for (step, input) in steps.columns() {
             if let Some(block) = &blocks[input] {
-                NarrowProgram::fill(&reaches, step, block, None, scratch, lanes);
+                NarrowProgram::fill(&step_bounds, step, block, None, scratch, lanes);
             }
         }
         let level = scratch.level();
-        steps.compute(level, &reaches, lanes, BLOCK_ROWS);
-        NarrowProgram::compare(level, *op, (*left, *right), &reaches, lanes, answers);
+        steps.compute(level, &step_bounds, lanes, BLOCK_ROWS);
+        NarrowProgram::compare(level, *op, (*left, *right), &step_bounds, lanes, answers);
         Ok(Some(Selection::from_bytes(level, answers)))
     }
 
-    /// Rows of `wanted` for which arrow's kernels say that a node is `truth`.
+    /// The rows of `wanted` for which arrow's kernels evaluate the node to `truth`.
     fn general(
         &mut self,
         (node, truth): (NodeIndex, bool),
@@ -168,11 +169,11 @@ impl Selector<'_> {
         block: usize,
         wanted: &Selection,
     ) -> Result<Selection, Fault> {
-        let picks = [Pick { block, selection: *wanted, rows: wanted.count() }];
-        let picked = Picked::of(&picks);
+        let picks = [BlockPick { block, selection: *wanted, rows: wanted.count() }];
+        let picked = PickedRows::of(&picks);
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.views.len()];
         for &input in inputs {
-            columns[input] = Some(gather(&self.views[input], &picked, self.room)?);
+            columns[input] = Some(gather(&self.views[input], &picked, self.buffers)?);
         }
         let answers = self.expressions.over(&columns, picks[0].rows).rows_where(node, truth)?;
         let mut kept = Selection::NONE;
@@ -183,11 +184,11 @@ impl Selector<'_> {
 }
 
 /// The block as integers.
-pub(crate) fn integers<'a>(located: &Located<'_, 'a>) -> Result<IntegerBlock<'a>, Fault> {
+pub(crate) fn integers<'a>(located: &PageBlock<'_, 'a>) -> Result<IntegerBlock<'a>, Fault> {
     located.integer_block()
 }
 
-fn with_value(located: &Located<'_, '_>, selection: &Selection) -> Selection {
+fn with_value(located: &PageBlock<'_, '_>, selection: &Selection) -> Selection {
     match valid_rows(located) {
         Some(valid) if !selection.is_empty() => selection.and(&valid),
         _ => *selection,

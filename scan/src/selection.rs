@@ -1,7 +1,7 @@
-//! Which rows of a block are still in?
+//! A set of rows of one block, as 1,024 bits.
 //!
-//! A block's rows are 1,024 bits. Comparisons write one byte per row, because compilers vectorise
-//! that; the bytes are packed into bits eight at a time by a multiplication.
+//! Comparisons write one byte per row, because compilers vectorise that; a multiplication packs
+//! eight bytes at a time into bits.
 
 use rackscan_format::{
     limits::BLOCK_ROWS,
@@ -119,7 +119,7 @@ impl Selection {
         }
     }
 
-    /// Puts `other` in the place of each row that is not selected.
+    /// Writes `other` for each row that is not selected.
     pub(crate) fn replace_others(&self, level: Level, values: &mut [u16; BLOCK_ROWS], other: u16) {
         level.run(ReplaceOthers { selection: self, values, other });
     }
@@ -152,7 +152,7 @@ impl Kernel for ReplaceOthers<'_> {
             if word == u64::MAX {
                 continue;
             }
-            // A bit of each row's own, so that rows do not wait for each other's shifts.
+            // Each row has a bit of its own, so that rows do not depend on each other's shifts.
             for (values, quarter) in values.as_chunks_mut::<16>().0.iter_mut().zip(0..4) {
                 let bits = (word >> (16 * quarter) & 0xffff) as u16;
                 for (bit, value) in values.iter_mut().enumerate() {
@@ -170,7 +170,7 @@ impl Kernel for Gather<'_> {
 
     #[inline(always)]
     fn run(self) -> Selection {
-        // Bit 8i of the factor's product sums to byte 7: row i of eight lands in bit i there.
+        // Bit 8i of the product sums into byte 7, so row i of eight lands in bit i of that byte.
         const GATHER: u64 = 0x0102_0408_1020_4080;
         let mut words = [0; WORDS];
         for (word, rows) in words.iter_mut().zip(self.0.as_chunks::<64>().0) {

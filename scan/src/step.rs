@@ -1,4 +1,4 @@
-//! What does a scan say to its caller?
+//! What a scan tells its caller: pages it needs, batches, counters.
 
 use arrow::array::RecordBatch;
 use rackscan_format::{
@@ -6,7 +6,7 @@ use rackscan_format::{
     segment::Extent,
 };
 
-/// A page the scan cannot go on without.
+/// A page that the scan needs to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageWanted {
     /// Its column.
@@ -17,53 +17,53 @@ pub struct PageWanted {
     pub extent: Extent,
 }
 
-/// Rows (or groups) of some consecutive blocks.
+/// Rows or groups of consecutive blocks.
 #[derive(Clone, Debug)]
 pub struct ScanBatch {
-    /// The rows, of the schema of [`output_schema`](crate::output_schema).
+    /// The rows, with the schema of [`output_schema`](crate::output_schema).
     pub batch: RecordBatch,
-    /// The first block they come from.
+    /// The first block that they come from.
     pub first_block: u32,
-    /// The block behind the last they come from: a scan that begins here yields exactly what is
-    /// missing.
+    /// The block after the last that they come from: a scan that begins here yields exactly the
+    /// remainder.
     pub end_block: u32,
 }
 
-/// What a scan does next.
+/// The result of a step of a scan.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It needs these pages, in this order if they come one by one: supply each with
+    /// The scan needs these pages, preferably in this order: supply each with
     /// [`SegmentScan::supply`](crate::SegmentScan::supply).
     Read(Vec<PageWanted>),
     /// Rows, or groups.
     Batch(ScanBatch),
-    /// Nothing: the segment is scanned to its end, or as many rows as the program wants are out.
+    /// The segment was scanned to its end, or the program's row limit was reached.
     Done,
 }
 
-/// What a scan has done so far.
+/// Counters of a scan so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanStats {
     /// Pages supplied.
     pub pages_read: u64,
     /// Their stored bytes.
     pub bytes_read: u64,
-    /// Pages of the program's columns that zone maps made unnecessary, or that all rows of their
-    /// blocks are withheld.
+    /// Pages of the program's columns that were not read because zone maps decided their blocks or
+    /// because all rows of their blocks are withheld.
     pub pages_skipped_by_zone: u64,
-    /// Payload pages in which no row was selected.
+    /// Payload pages that were not read because no row of them was selected.
     pub pages_skipped_by_selection: u64,
     /// Blocks that zone maps ruled out.
     pub blocks_pruned: u64,
-    /// Blocks of packed numbers that were unpacked, once for each use; bounds decided about the
-    /// others.
+    /// Blocks of packed numbers that were unpacked, counted once for each use; bounds decided the
+    /// other blocks.
     pub blocks_unpacked: u64,
-    /// Rows that reached the filter; those that are withheld do not.
+    /// Rows that reached the filter, without withheld rows.
     pub rows_scanned: u64,
-    /// Rows that passed it.
+    /// Rows that passed the filter.
     pub rows_selected: u64,
-    /// Rows that key filters were asked about.
+    /// Rows that key filters were applied to.
     pub keys_tested: u64,
-    /// Rows that they kept.
+    /// Rows that key filters kept.
     pub keys_kept: u64,
 }

@@ -1,15 +1,15 @@
-//! Which rows of a block does a text leaf keep?
+//! Evaluates a text leaf on the rows of a block.
 //!
-//! In a sorted dictionary the leaf is asked once per entry, or, for ranges, of no entry at all;
-//! rows are then decided by their codes. Other pages are decoded block by block; a pattern's
-//! longest piece is searched in the whole block's bytes at once, because texts are short and calls
-//! are not free.
+//! With a sorted dictionary, the leaf is evaluated once per entry, or, for ranges, on no entry at
+//! all; the codes then decide the rows. Other pages are decoded block by block. A pattern's longest
+//! piece is searched in all bytes of the block at once, because texts are short and calls are not
+//! free.
 
 use crate::{
     error::Fault,
     evaluate::Expressions,
-    narrow::{self, Room, compare},
-    pages::Located,
+    narrow::{self, Buffers, compare},
+    pages::PageBlock,
     pattern::Pattern,
     predicate::TextTest,
     selection::Selection,
@@ -27,7 +27,7 @@ use rackscan_format::{
 use std::{ops::Range, sync::Arc};
 
 impl TextTest {
-    /// Whether it holds of a text; a [`TextTest::Node`] is not asked here.
+    /// Whether the test holds of a text. [`TextTest::Node`] is not evaluated here.
     fn holds(&self, text: &[u8]) -> bool {
         match self {
             Self::Interval { low, high } => {
@@ -48,7 +48,7 @@ impl TextTest {
     }
 }
 
-/// What a leaf says of a dictionary's codes.
+/// Which codes of a dictionary a leaf accepts.
 enum Codes {
     Range(Range<usize>),
     Table(Vec<u8>),
@@ -61,7 +61,7 @@ pub(crate) struct LeafMemo {
     null: bool,
 }
 
-/// One text leaf with what its evaluation needs.
+/// A text leaf with what its evaluation needs.
 pub(crate) struct TextLeaf<'a> {
     pub(crate) input: usize,
     pub(crate) test: &'a TextTest,
@@ -72,40 +72,43 @@ impl TextLeaf<'_> {
     /// The rows of `wanted` that the leaf keeps.
     pub(crate) fn select(
         &self,
-        located: &Located<'_, '_>,
+        located: &PageBlock<'_, '_>,
         wanted: &Selection,
         memo: &mut Option<LeafMemo>,
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<Selection, Fault> {
         let valid = valid_rows(located);
         if !located.has_dictionary() {
-            return self.select_decoded(located, wanted, valid.as_ref(), room);
+            return self.select_decoded(located, wanted, valid.as_ref(), buffers);
         }
         let page = located.dictionary()?;
         let memo = match memo {
             Some(known) if known.page == located.place.page => known,
-            _ => memo.insert(self.ask_entries(&page, located.place.page)?),
+            _ => memo.insert(self.evaluate_entries(&page, located.place.page)?),
         };
         let block = page.block(located.block).map_err(located.fault())?;
         let kept = match &memo.codes {
             Codes::Range(codes) if codes.is_empty() => Selection::NONE,
             Codes::Range(codes) => {
+                // A code is at most the number of a page's entries, so it never saturates.
                 let stored = |code: usize| i64::try_from(code).unwrap_or(i64::MAX);
-                narrow::interval(&block, stored(codes.start), stored(codes.end - 1), room)
+                narrow::interval(&block, stored(codes.start), stored(codes.end - 1), buffers)
             }
             Codes::Table(table) => {
+                // Only a forged page has a negative reference. No entry follows it, so none
+                // matches.
                 let first = usize::try_from(block.reference()).unwrap_or(usize::MAX).min(table.len());
                 let answers = &table[first..];
-                // Bounds are the writer's word; what is looked up is checked against the table all
-                // the same.
+                // The span is the writer's claim, which may be wrong: codes that are looked up are
+                // still checked against the table.
                 let span = usize::try_from(block.descriptor().span).unwrap_or(usize::MAX);
                 match answers.get(..=span) {
                     Some(same) if same.iter().all(|answer| *answer == 0) => Selection::NONE,
                     Some(same) if same.iter().all(|answer| *answer == 1) => Selection::first(BLOCK_ROWS),
                     _ => {
-                        let level = room.scratch.level();
-                        compare::look_up(block.unpack(&mut room.scratch), answers, &mut room.answers);
-                        Selection::from_bytes(level, &room.answers)
+                        let level = buffers.scratch.level();
+                        compare::look_up(block.unpack(&mut buffers.scratch), answers, &mut buffers.answers);
+                        Selection::from_bytes(level, &buffers.answers)
                     }
                 }
             }
@@ -117,7 +120,7 @@ impl TextLeaf<'_> {
         })
     }
 
-    fn ask_entries(&self, page: &DictionaryPage<'_>, number: usize) -> Result<LeafMemo, Fault> {
+    fn evaluate_entries(&self, page: &DictionaryPage<'_>, number: usize) -> Result<LeafMemo, Fault> {
         let entries = page.entries();
         let memo = |codes, null| LeafMemo { page: number, codes, null };
         let mut table = match self.test {
@@ -146,7 +149,7 @@ impl TextLeaf<'_> {
             }
             TextTest::Node { node, truth } => {
                 let texts = (0..entries).map(|code| Some(page.entry(code))).chain([None]);
-                self.ask_node(*node, *truth, texts)?
+                self.evaluate_node(*node, *truth, texts)?
             }
         };
         let null = matches!(self.test, TextTest::Node { .. }) && table.pop() == Some(1);
@@ -157,8 +160,8 @@ impl TextLeaf<'_> {
         Ok(memo(codes, null))
     }
 
-    /// The node's answers for texts, by arrow's kernels.
-    fn ask_node<'t>(
+    /// Evaluates the node on texts with arrow's kernels.
+    fn evaluate_node<'t>(
         &self,
         node: NodeIndex,
         truth: bool,
@@ -180,20 +183,20 @@ impl TextLeaf<'_> {
 
     fn select_decoded(
         &self,
-        located: &Located<'_, '_>,
+        located: &PageBlock<'_, '_>,
         wanted: &Selection,
         valid: Option<&Selection>,
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<Selection, Fault> {
         let mut texts = TextBuffer::default();
-        // A few rows are gathered; decoding the whole block costs about as much as a quarter of its
-        // rows.
+        // A few rows are gathered; decoding the whole block costs about as much as gathering a
+        // quarter of its rows.
         let few = wanted.count() < BLOCK_ROWS / 4;
         let mut some: Vec<u32> = Vec::new();
         if few {
             wanted.append_rows(&mut some);
         }
-        decode_texts(located, few.then_some(some.as_slice()), room, &mut texts)?;
+        decode_texts(located, few.then_some(some.as_slice()), buffers, &mut texts)?;
         let rows: Vec<usize> =
             if few { some.iter().map(|row| *row as usize).collect() } else { (0..located.rows()).collect() };
         if texts.len() != rows.len() {
@@ -206,7 +209,7 @@ impl TextLeaf<'_> {
                 let is_valid = |row: usize| valid.is_none_or(|valid| valid.contains(row));
                 let values = rows.iter().enumerate();
                 let values = values.map(|(at, row)| is_valid(*row).then(|| texts.get(at)));
-                let answers = self.ask_node(*node, *truth, values)?;
+                let answers = self.evaluate_node(*node, *truth, values)?;
                 rows.iter()
                     .zip(answers)
                     .filter(|(_, answer)| *answer == 1)
@@ -234,8 +237,8 @@ fn search(pattern: &Pattern, texts: &TextBuffer, mut visit: impl FnMut(usize)) {
         (0..texts.len()).filter(|at| pattern.matches(texts.get(*at))).for_each(visit);
         return;
     };
-    // A hit may lie across two texts; the text it begins in is asked whole, then the search goes on
-    // behind it.
+    // A hit may span two texts. The text that it begins in is checked as a whole, and the search
+    // continues after it.
     let (mut from, mut at) = (0, 0);
     while let Some(hit) = needle.find(&texts.bytes[from..]) {
         let hit = from + hit;
@@ -248,28 +251,28 @@ fn search(pattern: &Pattern, texts: &TextBuffer, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// The rows of a block that have a value; `None` when all have.
-pub(crate) fn valid_rows(located: &Located<'_, '_>) -> Option<Selection> {
+/// The rows of a block that are not NULL. `None` if no row of the page is NULL.
+pub(crate) fn valid_rows(located: &PageBlock<'_, '_>) -> Option<Selection> {
     let validity = located.view.validity()?;
     Some(Selection::from_bits(validity.slice(located.first_row(), located.rows()).bytes()))
 }
 
-/// Decodes the texts of a page that has no dictionary: of some rows of a block, ascending, or of
-/// the whole block.
+/// Decodes the texts of a page without a dictionary: of some rows of a block, ascending, or of the
+/// whole block.
 pub(crate) fn decode_texts(
-    located: &Located<'_, '_>,
+    located: &PageBlock<'_, '_>,
     rows: Option<&[u32]>,
-    room: &mut Room,
+    buffers: &mut Buffers,
     texts: &mut TextBuffer,
 ) -> Result<(), Fault> {
     let rows = rows.map(|rows| located.in_page(rows));
-    let scratch = &mut room.scratch;
+    let scratch = &mut buffers.scratch;
     let decoded = match located.compressed() {
         Some(page) => match &rows {
             Some(rows) => page.gather(rows, scratch, texts),
             None => page.decode_block(located.block, scratch, texts),
         },
-        // For the reason why it could not be opened.
+        // Opening the page again yields the reason why it could not be opened.
         None if located.view.encoding() == Encoding::Fsst => located.view.fsst().map(|_| ()),
         None => located.view.plain().and_then(|mut page| match &rows {
             Some(rows) => page.gather(rows, scratch, texts),
@@ -279,7 +282,7 @@ pub(crate) fn decode_texts(
     decoded.map_err(located.fault())
 }
 
-/// Texts as views of their own buffer, no copy. Validates UTF-8.
+/// Texts as views of their own buffer, without a copy. Validates UTF-8.
 pub(crate) fn text_array(texts: TextBuffer, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     let mut offsets: Vec<i32> = Vec::with_capacity(texts.ends.len() + 1);
     offsets.push(0);

@@ -1,10 +1,10 @@
-//! Which arrow types do a program's values have?
+//! The arrow types of a program's values and output.
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use rackscan_format::program::{ValueType, VerifiedProgram};
 use std::sync::Arc;
 
-/// The arrow type of a value. Text is `Utf8View`, because dictionary and FSST pages give views
+/// The arrow type of a value. Text is `Utf8View`, because dictionary and FSST pages yield views
 /// without copies.
 #[must_use]
 pub fn arrow_type(value_type: ValueType) -> DataType {
@@ -14,17 +14,20 @@ pub fn arrow_type(value_type: ValueType) -> DataType {
         ValueType::Int64 => DataType::Int64,
         ValueType::Date32 => DataType::Date32,
         ValueType::TimestampMicros => DataType::Timestamp(TimeUnit::Microsecond, None),
-        ValueType::Decimal { precision, scale } => {
-            // A scale is at most its precision, at most 38 (`ScanProgram::verify`).
-            DataType::Decimal128(precision, i8::try_from(scale).unwrap_or(i8::MAX))
-        }
+        ValueType::Decimal { precision, scale } => DataType::Decimal128(precision, arrow_scale(scale)),
         ValueType::Float64 => DataType::Float64,
         ValueType::Text => DataType::Utf8View,
     }
 }
 
-/// The schema of the batches a program yields: columns by position (named `0`, `1`, ...), all
-/// nullable.
+/// The scale of a decimal as arrow counts it. The scale of a verified type is at most its
+/// precision, at most 38. A larger one, of a type that nobody has verified, stays larger than every
+/// precision, so arrow refuses it with an error.
+pub(crate) fn arrow_scale(scale: u8) -> i8 {
+    i8::try_from(scale).unwrap_or(i8::MAX)
+}
+
+/// The schema of a program's batches: columns named by position (`0`, `1`, ...), all nullable.
 #[must_use]
 pub fn output_schema(program: &VerifiedProgram) -> SchemaRef {
     let types = program.output_types().iter().enumerate();

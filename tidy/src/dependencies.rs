@@ -1,12 +1,12 @@
-//! Is every dependency used, and does the list that gives its reasons know it?
+//! Checks that every dependency is used and that `docs/decisions` gives a reason for it.
 
 use std::collections::BTreeSet;
 
 use crate::{Package, Violation};
 
-/// Dependencies of the workspace's manifest that no package uses, that the list of reasons leaves
-/// out, and entries of that list that the manifest no longer has. The list names each in the first
-/// column of a table: `` | `name` | ``.
+/// Returns dependencies of the workspace's manifest that no package uses, dependencies that the
+/// list of reasons leaves out, and entries of that list that the manifest does not declare. The
+/// list names each in the first column of a table: `` | `name` | ``.
 pub fn unreasoned_dependencies(
     manifest: &str,
     list_path: &str,

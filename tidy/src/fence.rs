@@ -1,4 +1,4 @@
-//! Is `unsafe` only where it is expected and explained?
+//! Checks that `unsafe` occurs only where it is expected and explained.
 //!
 //! Crates outside [`UNSAFE_FOLDERS`] forbid it. Inside, a file with `unsafe` opens with
 //! `#![expect(unsafe_code, reason = "...")]`, so that a reader knows before reading.
@@ -6,13 +6,13 @@
 use crate::Violation;
 use crate::lex::{code_of, has_word};
 
-/// Where `unsafe` may be written, and why.
+/// The folders that may contain `unsafe`, and why.
 pub const UNSAFE_FOLDERS: [(&str, &str); 2] = [
     ("fabric/", "maps memory that another process writes, and hands it to RDMA adapters"),
     ("device/", "hands buffers to the kernel, through io_uring and in system calls"),
 ];
 
-/// Fails unless a crate's root file, outside the fence, forbids unsafe code.
+/// Fails if the root file of a crate outside [`UNSAFE_FOLDERS`] does not forbid unsafe code.
 pub fn missing_forbid(root_file: &str, text: &str) -> Option<Violation> {
     let squeezed: String = code_of(text).split_whitespace().collect();
     if may_be_unsafe(root_file) || squeezed.contains("#![forbid(unsafe_code)]") {
@@ -24,7 +24,8 @@ pub fn missing_forbid(root_file: &str, text: &str) -> Option<Violation> {
     ))
 }
 
-/// Fails if the file says `unsafe` outside the fence, or inside it without announcing it.
+/// Fails if a file outside [`UNSAFE_FOLDERS`] has `unsafe`, or one inside has it without announcing
+/// it.
 pub fn unfenced_unsafe(path: &str, text: &str) -> Option<Violation> {
     let code = code_of(text);
     let line = code.lines().position(|line| has_word(line, "unsafe"))? + 1;

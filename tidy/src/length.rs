@@ -1,11 +1,11 @@
-//! Is a file short enough to be read in one sitting?
+//! Checks that files are short enough to be read in one sitting.
 //!
-//! The limit is a ratchet: a longer file needs an entry with its present length, which may only
+//! The limit is a ratchet: a longer file needs an entry with its current length, which may only
 //! shrink.
 
 use crate::Violation;
 
-/// The most lines, outside of test modules, of a Rust source.
+/// The maximum number of lines of a Rust source, outside of test modules.
 pub const LENGTH_MAX: usize = 500;
 
 /// A file that is longer than [`LENGTH_MAX`].
@@ -13,9 +13,9 @@ pub const LENGTH_MAX: usize = 500;
 pub struct LongFile {
     /// Path from the root of the tree.
     pub path: &'static str,
-    /// Its present length.
+    /// Its current length.
     pub lines: usize,
-    /// Why it has not been divided.
+    /// Why it has not been split.
     pub reason: &'static str,
 }
 

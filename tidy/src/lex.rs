@@ -1,9 +1,10 @@
-//! Which bytes of a Rust source are code, which are comment, and which are the inside of a literal?
+//! Separates the code, the comments and the insides of literals of a Rust source.
 //!
-//! The rules search words (`unsafe`, `mod`, ...), and a word inside a string or a comment is not
-//! what they mean.
+//! The rules search for words (`unsafe`, `mod`, ...), and must not find them inside strings or
+//! comments.
 //!
-//! Invariant: a masked text has the length and the line breaks of its source, so places carry over.
+//! Invariant: a masked text has the length and the line breaks of its source, so positions stay
+//! valid.
 
 /// What a byte of a Rust source belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,17 +14,17 @@ enum Kind {
     Literal,
 }
 
-/// The source with comments and the insides of literals blanked.
+/// The source with comments and the insides of literals replaced by blanks.
 pub(crate) fn code_of(source: &str) -> String {
     masked(source, |kind| kind == Kind::Code)
 }
 
-/// The source with the insides of literals blanked.
+/// The source with the insides of literals replaced by blanks.
 pub(crate) fn code_and_comments_of(source: &str) -> String {
     masked(source, |kind| kind != Kind::Literal)
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore on either side.
+/// Whether `line` contains `word` with no letter, digit or underscore on either side.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {
@@ -73,7 +74,7 @@ fn line_end(bytes: &[u8], start: usize) -> usize {
     bytes[start..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |length| start + length)
 }
 
-/// Block comments nest.
+/// The end of a block comment; block comments nest.
 fn block_comment_end(bytes: &[u8], start: usize) -> usize {
     let mut depth = 0_usize;
     let mut at = start;
@@ -131,12 +132,12 @@ fn char_end(bytes: &[u8], start: usize) -> Option<usize> {
         return None;
     }
     let first = *bytes.get(start + 1)?;
-    // An escape's own character may be a quote, so the search for the closing one starts after it.
+    // The escaped character may be a quote, so the search for the closing quote starts after it.
     let from = if first == b'\\' { start + 3 } else { start + 2 };
     let width_max = if first == b'\\' { 9 } else { 4 };
     let rest = bytes.get(from..)?;
     let close = from + rest.iter().take(width_max).position(|&byte| byte == b'\'')?;
-    // `'a, 'b` are two lifetimes: without an escape, one character stands between the quotes.
+    // `'a, 'b` are two lifetimes: without an escape, exactly one character is between the quotes.
     let one_char = std::str::from_utf8(&bytes[start + 1..close]).is_ok_and(|text| text.chars().count() == 1);
     (first == b'\\' || one_char).then_some(close + 1)
 }

@@ -1,14 +1,24 @@
-//! Does the tree keep its own rules?
+//! Checks that the source tree keeps the rules of the project.
 //!
-//! Each rule is a pure function from texts to a list of [`Violation`]s, so that each rule is shown
-//! able to fail on a bad sample beside it. `tests/tidy.rs` runs all of them over the tree, as part
-//! of `cargo test`.
+//! Each rule is a pure function from texts to a list of [`Violation`]s, with a test beside it that
+//! shows the rule failing on a bad sample. `tests/tidy.rs` runs all rules over the tree, as part of
+//! `cargo test`. The crate is not a linter of Rust code: clippy does that, with the lints in the
+//! workspace's `Cargo.toml`.
+//!
+//! ```text
+//! tree, violation               the files of the tree; a broken rule
+//! ranks, manifest, dependencies crates: directions, lints, reasons for dependencies
+//! modules, names, root, length  files: compiled, named, listed, short enough
+//! fence, source, width, lex     contents: unsafe, leftovers, ASCII, openings, columns
+//! words                         names: the words of the glossary
+//! links                         documents: links to files
+//! ```
 //!
 //! Invariants
-//! - A rule has no switch: an exception is a line in that rule's table, with its reason.
-//! - An exception that is no longer needed is a violation too, so the tables only hold what is
-//!   true.
-//! - Nothing here depends on another crate of the workspace: the judge is not a party.
+//! - A rule cannot be switched off. An exception is a line in that rule's table, with its reason.
+//! - An exception that is no longer needed is a violation too, so the tables stay true.
+//! - Nothing here depends on another crate of the workspace, because the rules apply to all of
+//!   them.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +48,7 @@ pub use manifest::missing_workspace_lints;
 pub use modules::dead_files;
 pub use names::vague_name;
 pub use ranks::{
-    DEV_UPWARD, FENCES, Fence, OUTSIDE_RANKS, Package, RANKS, Upward, outside_fences, packages,
+    DEV_UPWARD, FENCES, Fence, OUTSIDE_RANKS, Package, RANKS, UpwardUse, outside_fences, packages,
     wrong_direction,
 };
 pub use root::{ROOT_ENTRIES, is_ignored, unexpected_root_entries};

@@ -1,12 +1,12 @@
-//! Does every link in the documents lead to a file that is there?
+//! Checks that every link in the documents leads to an existing file.
 
 use std::collections::BTreeSet;
 
 use crate::Violation;
 use crate::modules::resolve;
 
-/// Links of a Markdown text to files that are not in `paths`. Addresses on the web are not
-/// followed.
+/// Returns links of a Markdown text to files that are not in `paths`. Web addresses are not
+/// checked.
 pub fn broken_links(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut violations = Vec::new();
@@ -26,7 +26,7 @@ pub fn broken_links(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Vio
     violations
 }
 
-/// What stands in the round brackets of each `[...](...)`, outside of `code`.
+/// The targets of the links `[...](...)` in a line, outside of code spans.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let prose = line.split('`').step_by(2);
     prose

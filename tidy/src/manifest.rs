@@ -1,4 +1,4 @@
-//! Does every crate stand behind the same lint wall?
+//! Checks that every crate inherits the lints of the workspace.
 
 use crate::Violation;
 

@@ -1,7 +1,6 @@
-//! Is every Rust source compiled at all?
+//! Checks that every Rust source is compiled.
 //!
-//! A file that no `mod` declaration reaches is never built, so nothing would notice that it is
-//! wrong.
+//! A file that no `mod` declaration reaches is never built, so nobody would notice errors in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use crate::Violation;
 use crate::lex::code_of;
 use crate::tree::is_rust;
 
-/// Rust sources that no target reaches. `roots` are the files that cargo builds directly.
+/// Returns Rust sources that no target reaches. `roots` are the files that cargo builds directly.
 pub fn dead_files(roots: &[String], texts: &BTreeMap<String, String>) -> Vec<Violation> {
     let mut reached: BTreeSet<String> = roots.iter().cloned().collect();
     let mut open: Vec<String> = roots.to_vec();
@@ -28,11 +27,11 @@ pub fn dead_files(roots: &[String], texts: &BTreeMap<String, String>) -> Vec<Vio
     .collect()
 }
 
-/// The paths at which the modules declared in this file may be found.
+/// The possible paths of the modules that this file declares.
 fn children(path: &str, text: &str, is_root: bool) -> Vec<String> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-    // A root and a `mod.rs` keep their children beside them, any other file in a folder of its own
-    // name.
+    // The children of a root and of a `mod.rs` are in the same folder; those of another file are in
+    // a folder of its name.
     let own_folder = if is_root || name == "mod.rs" {
         folder.to_owned()
     } else {
@@ -63,7 +62,7 @@ fn declared_module(line: &str) -> Option<&str> {
     is_visibility.then_some(name)
 }
 
-/// `given`, seen from `folder`, with `..` taken away.
+/// Resolves the path `given` relative to `folder`, removing `..`.
 pub(crate) fn resolve(folder: &str, given: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in given.split('/') {

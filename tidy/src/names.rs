@@ -1,12 +1,12 @@
-//! Does a file's name say what is in it?
+//! Checks that the names of files and folders say what they hold.
 
 use crate::Violation;
 
-/// Names that say nothing: whatever is in such a file belongs to an idea that has a name.
+/// Names without a meaning: whatever is in such a file belongs to an idea that has a name.
 const VAGUE: [&str; 9] =
     ["common", "util", "utils", "helper", "helpers", "manager", "managers", "misc", "miscellaneous"];
 
-/// A folder or file stem of this path that says nothing.
+/// Fails if a folder or file name in this path has no meaning.
 pub fn vague_name(path: &str) -> Option<Violation> {
     let vague = path.split('/').map(stem).find(|name| VAGUE.contains(name))?;
     Some(Violation::of(path, format!("the name \"{vague}\" says nothing: name the idea that the file holds")))

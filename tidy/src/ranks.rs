@@ -1,16 +1,16 @@
-//! Do dependencies point in one direction, and does each crate stay ignorant of what it must not
-//! know?
+//! Checks that dependencies point in one direction, and that fenced dependencies stay in their
+//! crates.
 //!
 //! Invariants
-//! - A crate uses only crates of a lower rank; what its tests use may be higher where
-//!   [`DEV_UPWARD`] says why.
-//! - A dependency in [`FENCES`] is used by the crates listed there and by no other.
+//! - A crate uses only crates of a lower rank. Its tests may use higher ones where [`DEV_UPWARD`]
+//!   says why.
+//! - A dependency in [`FENCES`] is used only by the crates listed there.
 
 use serde_json::Value;
 
 use crate::Violation;
 
-/// The rank of each crate: what it may build upon lies strictly below.
+/// The rank of each crate: it may only use crates of lower ranks.
 pub const RANKS: [(&str, u32); 20] = [
     ("rackscan-format", 0),
     ("rackscan-fabric", 0),
@@ -39,7 +39,7 @@ pub const OUTSIDE_RANKS: [&str; 1] = ["rackscan-tidy"];
 
 /// A use that only tests make, against the direction of the ranks.
 #[derive(Debug, Clone, Copy)]
-pub struct Upward {
+pub struct UpwardUse {
     /// The crate whose tests use the other.
     pub from: &'static str,
     /// The crate of the same or a higher rank.
@@ -49,13 +49,13 @@ pub struct Upward {
 }
 
 /// The uses that tests make against the direction of the ranks.
-pub const DEV_UPWARD: &[Upward] = &[
-    Upward {
+pub const DEV_UPWARD: &[UpwardUse] = &[
+    UpwardUse {
         from: "rackscan-client",
         to: "rackscan-storage-node",
         reason: "what a direct line reads and writes is seen on a real node's device",
     },
-    Upward {
+    UpwardUse {
         from: "rackscan-lab",
         to: "rackscan-datasets",
         reason: "what simulated queries count is compared with rows that were really generated and loaded",
@@ -65,7 +65,7 @@ pub const DEV_UPWARD: &[Upward] = &[
 /// A dependency from outside the workspace that only some crates may know.
 #[derive(Debug, Clone, Copy)]
 pub struct Fence {
-    /// The package's name; packages whose name goes on with `-` are meant too
+    /// The name of the package. Packages whose names continue with `-` are included
     /// (`datafusion-common`).
     pub package: &'static str,
     /// Why it is fenced.
@@ -118,7 +118,7 @@ pub struct Package {
     pub roots: Vec<String>,
 }
 
-/// The packages in what `cargo metadata` prints; `None` if it is not of that shape.
+/// Reads the packages from the output of `cargo metadata`. `None` if it has another shape.
 pub fn packages(metadata: &Value) -> Option<Vec<Package>> {
     let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
     let package = |value: &Value| {
@@ -137,8 +137,8 @@ pub fn packages(metadata: &Value) -> Option<Vec<Package>> {
     metadata.get("packages")?.as_array()?.iter().map(package).collect()
 }
 
-/// Uses of a crate that is not of a lower rank, and exceptions that nobody needs.
-pub fn wrong_direction(packages: &[Package], upward: &[Upward]) -> Vec<Violation> {
+/// Returns uses of a crate that is not of a lower rank, and exceptions that are not needed.
+pub fn wrong_direction(packages: &[Package], upward: &[UpwardUse]) -> Vec<Violation> {
     let rank = |name: &str| RANKS.iter().find(|(ranked, _)| *ranked == name).map(|(_, rank)| *rank);
     let ours = |name: &str| packages.iter().any(|package| package.name == name);
     let mut violations = Vec::new();
@@ -160,8 +160,9 @@ pub fn wrong_direction(packages: &[Package], upward: &[Upward]) -> Vec<Violation
             }
         }
     }
-    let used =
-        |u: &Upward| packages.iter().any(|p| p.name == u.from && p.uses.contains(&(u.to.to_owned(), true)));
+    let used = |u: &UpwardUse| {
+        packages.iter().any(|p| p.name == u.from && p.uses.contains(&(u.to.to_owned(), true)))
+    };
     let idle = upward.iter().filter(|u| !used(u));
     violations.extend(
         idle.map(|u| {
@@ -171,7 +172,7 @@ pub fn wrong_direction(packages: &[Package], upward: &[Upward]) -> Vec<Violation
     violations
 }
 
-/// Uses of a fenced dependency by a crate that should not know it.
+/// Returns uses of a fenced dependency by a crate that is not in its list.
 pub fn outside_fences(packages: &[Package], fences: &[Fence]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in packages {
@@ -197,11 +198,11 @@ mod tests {
         Package { name: name.to_owned(), uses, roots: Vec::new() }
     }
 
-    fn directions(packages: &[Package], upward: &[Upward]) -> Vec<String> {
+    fn directions(packages: &[Package], upward: &[UpwardUse]) -> Vec<String> {
         wrong_direction(packages, upward).iter().map(ToString::to_string).collect()
     }
 
-    const SAMPLE: Upward = Upward { from: "rackscan-scan", to: "rackscan-client", reason: "a sample" };
+    const SAMPLE: UpwardUse = UpwardUse { from: "rackscan-scan", to: "rackscan-client", reason: "a sample" };
 
     #[test]
     fn a_use_of_the_same_or_a_higher_rank_is_seen() {

@@ -1,9 +1,8 @@
-//! Does the root of the tree hold only what belongs there?
+//! Checks that the root of the tree holds only the listed entries.
 
 use crate::Violation;
 
-/// Everything that belongs in the root. Whatever else turns up there is a leftover until it is
-/// listed.
+/// Everything that belongs in the root. Any other entry is a leftover until it is listed.
 pub const ROOT_ENTRIES: [&str; 33] = [
     ".ci",
     ".gitignore",
@@ -40,7 +39,7 @@ pub const ROOT_ENTRIES: [&str; 33] = [
     "trace",
 ];
 
-/// Entries of the root that nobody listed.
+/// Returns entries of the root that are not listed.
 pub fn unexpected_root_entries<'a>(entries: impl Iterator<Item = &'a str>) -> Vec<Violation> {
     entries
         .filter(|entry| !ROOT_ENTRIES.contains(entry))
@@ -53,8 +52,8 @@ pub fn unexpected_root_entries<'a>(entries: impl Iterator<Item = &'a str>) -> Ve
         .collect()
 }
 
-/// Whether `.gitignore` excludes this entry. It uses two of git's forms only: `/name` for the root,
-/// `*.ext` anywhere.
+/// Whether `.gitignore` excludes this entry. Only two of git's forms are supported: `/name` for the
+/// root, and `*.ext` anywhere.
 pub fn is_ignored(gitignore: &str, in_root: bool, name: &str) -> bool {
     gitignore.lines().any(|pattern| match (pattern.strip_prefix('/'), pattern.strip_prefix('*')) {
         (Some(rooted), _) => in_root && rooted == name,

@@ -1,4 +1,4 @@
-//! Is a source finished, in plain letters, and does it open with the question it answers?
+//! Checks that a source is finished, is ASCII, and opens with a sentence about its job.
 
 use crate::Violation;
 use crate::lex::{code_and_comments_of, code_of, has_word};
@@ -7,8 +7,8 @@ use crate::tree::is_rust;
 /// Marks of unfinished work, in code and comments of any language.
 const MARKS: [&str; 4] = ["FIXME", "XXX", "TODO", "HACK"];
 
-/// Macros that stand for missing or forgotten code, and the attribute that hides a lint without an
-/// end.
+/// Macros that stand for missing or forgotten code, and attributes that disable a lint or a test
+/// without an end.
 const CODE: [(&str, &str); 6] = [
     ("todo!", "write it, or leave the feature out"),
     ("unimplemented!", "write it, or leave the feature out"),
@@ -18,10 +18,10 @@ const CODE: [(&str, &str); 6] = [
     ("#[ignore", "a test that does not run promises nothing: make it quick, or make it a benchmark"),
 ];
 
-/// Sources that need letters outside ASCII, and why.
+/// Sources that need characters outside ASCII, and why.
 pub const NON_ASCII_FILES: &[(&str, &str)] = &[];
 
-/// Marks of unfinished work, and constructs that should not stay.
+/// Returns marks of unfinished work, and constructs that should not stay.
 pub fn leftovers(path: &str, text: &str) -> Vec<Violation> {
     let readable = if is_rust(path) { code_and_comments_of(text) } else { text.to_owned() };
     let mut violations = Vec::new();
@@ -43,7 +43,7 @@ pub fn leftovers(path: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// Lines with letters outside ASCII.
+/// Returns lines with characters outside ASCII.
 pub fn not_ascii(path: &str, text: &str, exceptions: &[(&str, &str)]) -> Vec<Violation> {
     let excepted = exceptions.iter().any(|(exception, _)| *exception == path);
     if excepted && text.is_ascii() {
@@ -67,7 +67,7 @@ pub fn missing_opening(path: &str, text: &str) -> Option<Violation> {
     if opening.is_some_and(|sentence| !sentence.trim().is_empty()) {
         return None;
     }
-    Some(Violation::at(path, 1, "does not open with //! and the question that the file answers"))
+    Some(Violation::at(path, 1, "does not open with //! and a sentence that says what the file does"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Which files are there, and what do they say?
+//! Reads the files of the source tree.
 //!
-//! Paths are relative to the root and use `/`. What `.gitignore` names in the root is not part of
-//! the tree.
+//! Paths are relative to the root and use `/`. Entries of the root that `.gitignore` names are not
+//! part of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,7 +26,7 @@ impl Tree {
     /// Reads the tree under `root`.
     ///
     /// # Errors
-    /// Whatever the file system says, for the first folder or file that it refuses.
+    /// The error of the file system for the first folder or file that cannot be read.
     pub fn read(root: &Path) -> io::Result<Self> {
         let ignore = fs::read_to_string(root.join(".gitignore"))?;
         let mut tree = Self { paths: BTreeSet::new(), texts: BTreeMap::new() };
@@ -62,7 +62,7 @@ pub fn is_rust(path: &str) -> bool {
     extension(path) == Some("rs")
 }
 
-/// Whether this is a source in any language: all texts but prose.
+/// Whether this is a source in any language: every text except Markdown.
 pub fn is_source(path: &str) -> bool {
     is_text(path) && extension(path) != Some("md")
 }

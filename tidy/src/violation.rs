@@ -1,4 +1,4 @@
-//! How is a broken rule told to a person?
+//! A broken rule, as it is reported to a person.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Violation {
     /// Path from the root of the tree, or a package's name.
     pub place: String,
-    /// The line, counted from 1, where one line is to blame.
+    /// The line, counted from 1, if a single line breaks the rule.
     pub line: Option<usize>,
     /// What was found, what was expected, what to do.
     pub what: String,

@@ -1,15 +1,15 @@
-//! Are comments and documents narrow enough to be read beside code?
+//! Checks that comments and documents are narrow enough to be read beside code.
 //!
-//! Pictures and code between fences, and tables, keep the shape that they need.
+//! Fenced blocks (pictures and code) and tables are exempt.
 
 use crate::Violation;
 use crate::lex::code_and_comments_of;
 use crate::tree::is_rust;
 
-/// Columns of a line of a comment or of Markdown.
+/// The maximum number of columns of a comment line or a line of Markdown.
 pub const WIDTH_MAX: usize = 100;
 
-/// Lines of comments, or of a document, beyond [`WIDTH_MAX`].
+/// Returns lines of comments, or of a document, that are wider than [`WIDTH_MAX`].
 pub fn too_wide(path: &str, text: &str) -> Vec<Violation> {
     let source = is_rust(path);
     let readable = if source { code_and_comments_of(text) } else { text.to_owned() };
@@ -23,7 +23,7 @@ pub fn too_wide(path: &str, text: &str) -> Vec<Violation> {
         let is_fence = words.starts_with("```");
         is_fenced ^= is_fence;
         let columns = line.chars().count();
-        // What has no blank cannot be divided.
+        // A line without blanks cannot be broken.
         let is_exempt = is_fence || is_fenced || words.starts_with('|') || !words.contains(' ');
         if columns > WIDTH_MAX && !is_exempt {
             let what = format!("{columns} columns, at most {WIDTH_MAX} allowed: divide the line");
@@ -33,7 +33,7 @@ pub fn too_wide(path: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// What a line of Rust says if it is a comment and nothing else.
+/// The text of a line of Rust that consists of a comment only.
 fn comment(line: &str) -> Option<&str> {
     let words = line.trim_start().strip_prefix("//")?;
     Some(words.trim_start_matches(['/', '!']).trim())

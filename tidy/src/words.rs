@@ -1,21 +1,21 @@
-//! Which words are not used in names any more?
+//! Checks that names use the words of the glossary.
 //!
-//! `docs/GLOSSARY.md` has one standard word for each concept. A word that it replaces leaves the
-//! code name by name: its entry says how many are left, and only ever shrinks.
+//! `docs/GLOSSARY.md` has one standard word for each concept. A word that it replaces disappears
+//! from the code name by name: its entry says how many uses are left, and may only shrink.
 
 use std::collections::BTreeMap;
 
 use crate::Violation;
 use crate::lex::code_of;
 
-/// A word that names lose.
+/// A word that must disappear from names.
 #[derive(Debug, Clone, Copy)]
 pub struct RetiredWord {
     /// The word, in lower case.
     pub word: &'static str,
-    /// What the glossary says instead.
+    /// The word that the glossary uses instead.
     pub instead: &'static str,
-    /// Uses of names with this word that are left.
+    /// The number of uses of the word in names that are left.
     pub left: usize,
 }
 
@@ -50,7 +50,8 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "tally", instead: "counters", left: 0 },
 ];
 
-/// Words that more names have than their entries allow, and entries that are out of date.
+/// Returns words that more names contain than their entries allow, and entries that are out of
+/// date.
 pub fn retired_words<'a>(
     files: impl Iterator<Item = (&'a str, &'a str)>,
     words: &[RetiredWord],
@@ -79,7 +80,7 @@ pub fn retired_words<'a>(
     words.iter().filter_map(judge).collect()
 }
 
-/// The words of all names, in lower case: `LogReplica` and `log_replica` have two.
+/// The words of all names, in lower case: `LogReplica` and `log_replica` have two each.
 fn parts(code: &str) -> impl Iterator<Item = String> {
     code.split(|c: char| !c.is_alphanumeric()).flat_map(|name| {
         let mut parts: Vec<String> = Vec::new();

@@ -1,5 +1,4 @@
-//! Does this tree keep its own rules? Goal: each rule holds for every file. Method: run each over
-//! the whole tree.
+//! Runs each rule over the whole tree, so that the tree keeps its own rules.
 
 use std::path::Path;
 use std::process::Command;
@@ -97,7 +96,7 @@ fn sources_are_ascii() {
 }
 
 #[test]
-fn every_rust_source_opens_with_the_question_it_answers() {
+fn every_rust_source_opens_with_a_sentence_about_its_job() {
     assert_none(texts(is_rust).filter_map(|(path, text)| missing_opening(path, text)));
 }
 

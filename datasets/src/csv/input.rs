@@ -1,13 +1,13 @@
-//! How do the bytes of a file become text?
+//! Reads the bytes of a file as text.
 //!
 //! ```text
 //! file --> decompressed, if its first bytes are those of gzip, zstd, bzip2 or xz
-//!      --> decoded, from the encoding that was asked for, that its byte order mark names, or UTF-8
+//!      --> decoded, from the encoding of the options, of the byte order mark, or UTF-8
 //! ```
 //!
 //! Invariants
-//! - The text is UTF-8 without a byte order mark. Bytes that the encoding does not have become
-//!   U+FFFD, and their places are told: the caller refuses what holds them.
+//! - The text is UTF-8 without a byte order mark. Bytes that are invalid in the encoding become
+//!   U+FFFD, and their positions are recorded: the caller refuses the records that contain them.
 
 use std::{
     collections::VecDeque,
@@ -27,22 +27,22 @@ pub(super) struct Input {
     bytes: Box<dyn Read + Send>,
     decoder: Decoder,
     buffer: Box<[u8]>,
-    /// Bytes of the text so far.
+    /// Bytes of the text decoded so far.
     text_bytes: u64,
     malformed: VecDeque<u64>,
     has_ended: bool,
 }
 
 impl Input {
-    /// Of a file, compressed or not, in this encoding or in the one that it seems to have.
+    /// Reads a file, compressed or not, in the given encoding or in the one it seems to have.
     pub(super) fn new(file: impl Read + Send + 'static, encoding: Option<Encoding>) -> io::Result<Self> {
-        let (head, file) = with_head(Box::new(file))?;
-        let (head, bytes) = with_head(decompressed(&head, file)?)?;
+        let (head, file) = peek_head(Box::new(file))?;
+        let (head, bytes) = peek_head(decompressed(&head, file)?)?;
         let encoding = encoding.map_or_else(|| encoding_of(&head), |Encoding(encoding)| encoding);
         Ok(Self {
             bytes,
-            // A byte order mark of another encoding than this one is believed, and none is part of
-            // the text.
+            // A byte order mark of another encoding takes precedence, and a byte order mark is
+            // never part of the text.
             decoder: encoding.new_decoder(),
             buffer: vec![0; INPUT_BYTES].into_boxed_slice(),
             text_bytes: 0,
@@ -86,22 +86,21 @@ impl Input {
         }
     }
 
-    /// Whether bytes that the encoding does not have lie in the text before this place. Places
-    /// before it are forgotten.
-    pub(super) fn is_malformed_before(&mut self, end: u64) -> bool {
+    /// Whether the text before this position has invalid bytes. Forgets the positions before it.
+    pub(super) fn take_malformed_before(&mut self, end: u64) -> bool {
         let count = self.malformed.iter().take_while(|place| **place < end).count();
         self.malformed.drain(..count);
         count > 0
     }
 
-    /// The name of the encoding that is read.
+    /// The name of the encoding in use.
     pub(super) fn encoding(&self) -> &'static str {
         self.decoder.encoding().name()
     }
 }
 
-/// The first bytes, and all of them.
-fn with_head(mut bytes: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+/// Reads the first bytes, and returns them and a reader of all bytes.
+fn peek_head(mut bytes: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
     let mut head = Vec::new();
     bytes.by_ref().take(INPUT_HEAD_BYTES).read_to_end(&mut head)?;
     let all = Box::new(Cursor::new(head.clone()).chain(bytes));
@@ -111,11 +110,11 @@ fn with_head(mut bytes: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Re
 fn decompressed(head: &[u8], bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let (format, bytes): (_, Box<dyn Read + Send>) = match head {
         [0x1f, 0x8b, ..] => ("gzip", Box::new(flate2::read::MultiGzDecoder::new(bytes))),
-        // A frame, or one that is skipped.
+        // A frame, or a skippable frame.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             ("zstd", Box::new(zstd::Decoder::new(bytes)?))
         }
-        // A block, or the end of the file.
+        // A block, or the end of the stream.
         [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, ..]
         | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, ..] => {
             ("bzip2", Box::new(bzip2::read::MultiBzDecoder::new(bytes)))
@@ -127,16 +126,16 @@ fn decompressed(head: &[u8], bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn 
         }
         _ => return Ok(bytes),
     };
-    Ok(Box::new(Decompressed { format, bytes }))
+    Ok(Box::new(DecompressedReader { format, bytes }))
 }
 
-/// Says in its errors what was being decompressed.
-struct Decompressed {
+/// Names the compression format in errors.
+struct DecompressedReader {
     format: &'static str,
     bytes: Box<dyn Read + Send>,
 }
 
-impl Read for Decompressed {
+impl Read for DecompressedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.bytes.read(buffer).map_err(|error| {
             let problem = format!("its {} data is damaged or cut off: {error}", self.format);
@@ -145,9 +144,9 @@ impl Read for Decompressed {
     }
 }
 
-/// The encoding that a text without a byte order mark seems to have, by its first bytes: in UTF-16
-/// every other byte of Latin letters, digits and delimiters is 0, which no CSV file in UTF-8 has. A
-/// byte order mark is left to the decoder.
+/// Guesses the encoding of a text without a byte order mark from its first bytes. In UTF-16 every
+/// other byte of Latin letters, digits and delimiters is 0, which occurs in no CSV file in UTF-8.
+/// The decoder handles byte order marks.
 fn encoding_of(head: &[u8]) -> &'static encoding_rs::Encoding {
     let zeros = |from: usize| head.iter().skip(from).step_by(2).filter(|byte| **byte == 0).count();
     let (even, odd) = (zeros(0), zeros(1));
@@ -158,14 +157,14 @@ fn encoding_of(head: &[u8]) -> &'static encoding_rs::Encoding {
     }
 }
 
-/// A way to write text as bytes, of those that the Encoding Standard of WHATWG has.
+/// An encoding of the WHATWG Encoding Standard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding(&'static encoding_rs::Encoding);
 
-/// The encoding of this name.
+/// The encoding with this name.
 ///
 /// # Errors
-/// An unknown name.
+/// If the name is unknown.
 pub fn encoding_named(name: &str) -> Result<Encoding, String> {
     encoding_rs::Encoding::for_label(name.as_bytes()).map(Encoding).ok_or_else(|| {
         "expected the name of an encoding, such as utf-8, utf-16le, iso-8859-1, windows-1252 or shift_jis"
@@ -173,7 +172,7 @@ pub fn encoding_named(name: &str) -> Result<Encoding, String> {
     })
 }
 
-/// Whether two paths lead to one file, whatever its names.
+/// Whether two paths lead to the same file.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
@@ -190,7 +189,7 @@ mod tests {
         let mut text = String::new();
         let mut input = Input::new(Cursor::new(bytes), encoding)?;
         while input.read(&mut text)? {}
-        assert!(!input.is_malformed_before(u64::MAX));
+        assert!(!input.take_malformed_before(u64::MAX));
         Ok(text)
     }
 
@@ -250,9 +249,9 @@ mod tests {
         let mut text = String::new();
         while input.read(&mut text).unwrap() {}
         assert_eq!(text, "ab\u{fffd},c\n\u{fffd}d\n");
-        assert!(!input.is_malformed_before(2));
-        assert!(input.is_malformed_before(8));
-        assert!(!input.is_malformed_before(8));
-        assert!(input.is_malformed_before(9));
+        assert!(!input.take_malformed_before(2));
+        assert!(input.take_malformed_before(8));
+        assert!(!input.take_malformed_before(8));
+        assert!(input.take_malformed_before(9));
     }
 }

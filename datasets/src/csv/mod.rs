@@ -1,21 +1,24 @@
-//! How does a CSV file become a table?
+//! Loads a CSV file as a table.
 //!
 //! ```text
-//! input      the file's bytes, decompressed and decoded
+//! options    the dialect, and what to do with rows that do not parse
+//! input      the bytes of the file, decompressed and decoded
 //! records    the fields of each row, or what is wrong with it
-//! types      which type each column has, by the first piece of rows: boolean, bigint, double,
-//! date, timestamp or text texts      rows, column by column rejects    rows that are left out, if
-//! that was asked for
+//! types      the type of each column, by the first piece of rows: boolean, bigint, double, date,
+//!            timestamp or text
+//! texts      rows, column by column
+//! rejects    rows that are left out, if requested
 //! ```
 //!
 //! Invariants
 //! - The file is read once, from its beginning to its end.
-//! - A row that does not parse ends the load, or is left out and told where the caller asked for
-//!   that. The message leads to it: file, line, column, what is there, what was expected.
-//! - What stands for NULL is a text without quotes; in quotes it is NULL only in columns that are
-//!   not text.
+//! - A row that does not parse ends the load, or is left out and reported if the caller asked for
+//!   that. The message names the file, line and column, what was found and what was expected.
+//! - An unquoted text that stands for NULL is NULL in every column; a quoted one only in columns
+//!   that are not text.
 
 mod input;
+mod options;
 mod records;
 mod rejects;
 mod texts;
@@ -45,81 +48,11 @@ use crate::{
 
 pub use input::{Encoding, encoding_named};
 use input::{Input, is_same_file};
+pub use options::CsvOptions;
 use records::{RecordFault, Records};
 use rejects::Rejects;
 use texts::{Texts, TextsBuilder};
 use types::Kind;
-
-/// How the file is written, and what becomes of rows that do not parse.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsvOptions {
-    /// The ASCII character between fields.
-    pub delimiter: u8,
-    /// The ASCII character around a field that holds delimiters, ends of lines or quotes; `None` if
-    /// there is none.
-    pub quote: Option<u8>,
-    /// The ASCII character before a quote within quotes; `None` if that is the quote itself.
-    pub escape: Option<u8>,
-    /// The texts that stand for NULL.
-    pub nulls: Vec<String>,
-    /// Whether the first row names the columns. If not, they are `column1`, `column2` and so on.
-    pub has_header: bool,
-    /// The file's encoding; `None` for UTF-8, or UTF-16 where it is recognised.
-    pub encoding: Option<Encoding>,
-    /// The file for rows that do not parse, which are left out then; `None` if such a row ends the
-    /// load.
-    pub reject: Option<PathBuf>,
-}
-
-impl Default for CsvOptions {
-    fn default() -> Self {
-        Self {
-            delimiter: b',',
-            quote: Some(b'"'),
-            escape: None,
-            nulls: vec![String::new()],
-            has_header: true,
-            encoding: None,
-            reject: None,
-        }
-    }
-}
-
-/// The characters that are not ordinary ones.
-#[derive(Clone, Copy, Debug)]
-struct Dialect {
-    delimiter: u8,
-    quote: Option<u8>,
-    escape: u8,
-}
-
-#[cfg(test)]
-impl Default for Dialect {
-    fn default() -> Self {
-        Self { delimiter: b',', quote: Some(b'"'), escape: b'"' }
-    }
-}
-
-impl CsvOptions {
-    fn dialect(&self) -> Result<Dialect, LoadError> {
-        let is_plain = |byte: u8| byte.is_ascii() && !matches!(byte, b'\n' | b'\r');
-        let (quote, escape) = (self.quote, self.escape.or(self.quote));
-        let problem =
-            if !is_plain(self.delimiter) || quote.into_iter().chain(escape).any(|byte| !is_plain(byte)) {
-                "ASCII characters that end no line"
-            } else if quote == Some(self.delimiter) || self.escape == Some(self.delimiter) {
-                "another delimiter than the quote and the escape"
-            } else if quote.is_none() && self.escape.is_some() {
-                "no escape where there are no quotes"
-            } else {
-                return Ok(Dialect { delimiter: self.delimiter, quote, escape: escape.unwrap_or(0) });
-            };
-        let shown =
-            |byte: Option<u8>| byte.map_or("none".to_owned(), |byte| format!("{:?}", char::from(byte)));
-        let found = [Some(self.delimiter), quote, self.escape].map(shown).join(", ");
-        Err(LoadError::Option { what: "delimiter, quote and escape", found, expected: problem.to_owned() })
-    }
-}
 
 /// Loads a CSV file.
 ///
@@ -152,47 +85,47 @@ pub async fn load(
     Ok(LoadSummary { rows_rejected: rejected.load(Ordering::Relaxed), ..summary })
 }
 
-/// The rows of a file, of which pieces are read one after the other.
+/// The rows of a file, read piece by piece.
 struct Rows {
     path: PathBuf,
     records: Records,
-    /// The columns' names.
+    /// The names of the columns.
     names: Vec<String>,
     nulls: Vec<String>,
     rejects: Option<Rejects>,
 }
 
-/// Rows of the file, as text; parsed by whoever takes them.
+/// The pieces of a file, read as text; the thread that takes a piece parses it.
 struct CsvPieces {
     table: Arc<str>,
     rows: Rows,
     kinds: Vec<Kind>,
     conversion: Conversion,
-    /// The rows by which the types were found.
+    /// The rows that decided the types.
     first: Option<Texts>,
-    /// Nothing more is read after an error.
+    /// Nothing is read after an error.
     has_failed: bool,
 }
 
 impl CsvPieces {
-    /// Opens a file and reads its first piece; how many bytes the file has.
+    /// Opens a file and reads its first piece. Also returns the size of the file.
     fn open(
         path: &Path,
         csv: &CsvOptions,
         table: &str,
         rejected: Arc<AtomicU64>,
     ) -> Result<(u64, Self), LoadError> {
-        let refused =
+        let file_error =
             |action: &'static str| move |source| LoadError::File { action, path: path.to_owned(), source };
         let dialect = csv.dialect()?;
-        let file = File::open(path).map_err(refused("open"))?;
-        let bytes = file.metadata().map_err(refused("read"))?.len();
+        let file = File::open(path).map_err(file_error("open"))?;
+        let bytes = file.metadata().map_err(file_error("read"))?.len();
         if let Some(reject) = csv.reject.as_deref().filter(|reject| is_same_file(reject, path)) {
             let (what, found) = ("the file for rejected rows", reject.display().to_string());
             return Err(LoadError::Option { what, found, expected: "another than the one to load".into() });
         }
         let reject = csv.reject.as_deref().map(|path| Rejects::create(path, rejected)).transpose()?;
-        let input = Input::new(file, csv.encoding).map_err(refused("read"))?;
+        let input = Input::new(file, csv.encoding).map_err(file_error("read"))?;
         let mut rows = Rows {
             path: path.to_owned(),
             records: Records::new(input, dialect),
@@ -238,7 +171,8 @@ impl CsvPieces {
             let stored = move || texts.stored(&conversion, &kinds).map_err(|fault| error(fault, &texts));
             return Ok(Some(Box::new(stored)));
         };
-        // At once, so that what is left out is told in the order of its lines.
+        // Parsed here rather than by another thread, so that rejected rows are reported in line
+        // order.
         loop {
             match texts.stored(&conversion, &kinds) {
                 Ok(stored) => {
@@ -246,9 +180,9 @@ impl CsvPieces {
                     return Ok(Some(Box::new(move || Ok(stored))));
                 }
                 Err(ConversionFault::Values(faults)) => {
-                    let mut told = BTreeSet::new();
-                    for fault in faults.iter().filter(|fault| told.insert(fault.row)) {
-                        rejects.add(texts.fault(fault), texts.written[fault.row].clone());
+                    let mut reported_rows = BTreeSet::new();
+                    for fault in faults.iter().filter(|fault| reported_rows.insert(fault.row)) {
+                        rejects.add(texts.fault(fault), texts.raw_rows[fault.row].clone());
                     }
                     let without = texts.without(&faults);
                     texts = without.map_err(|source| rows_error(&self.table, source))?;
@@ -277,7 +211,7 @@ fn rows_error(table: &str, source: ArrowError) -> LoadError {
 }
 
 impl Rows {
-    /// Reads the columns' names, and the first row if it does not have them.
+    /// Reads the names of the columns; without a header, the first row.
     fn begin(&mut self, has_header: bool) -> Result<TextsBuilder, LoadError> {
         loop {
             let first = self.next_record()?.ok_or_else(|| {
@@ -288,7 +222,7 @@ impl Rows {
             match &mut self.rejects {
                 Some(rejects) if !has_header => {
                     let RecordFault { line, reason, .. } = fault;
-                    rejects.add(CsvFault { line, column: None, reason }, self.records.written().to_owned());
+                    rejects.add(CsvFault { line, column: None, reason }, self.records.raw_text().to_owned());
                 }
                 _ => {
                     return Err(LoadError::Csv {
@@ -303,9 +237,9 @@ impl Rows {
             let name = if has_header { self.records.field(column).into_owned() } else { String::new() };
             self.names.push(name);
         }
-        name_the_nameless(&mut self.names);
+        name_unnamed_columns(&mut self.names);
         if columns == 1 {
-            self.records.take_empty_lines();
+            self.records.count_empty_lines_as_records();
         }
         let mut texts = self.no_texts();
         if !has_header {
@@ -323,7 +257,7 @@ impl Rows {
         TextsBuilder::new(self.names.len(), self.rejects.is_some())
     }
 
-    /// Adds the next rows of the file, as many as a piece has.
+    /// Adds the next rows of the file, up to the size of a piece.
     fn read(&mut self, mut texts: TextsBuilder) -> Result<Texts, LoadError> {
         while texts.lines.len() < PIECE_ROWS && texts.bytes < PIECE_BYTES {
             let Some(record) = self.next_record()? else { break };
@@ -339,8 +273,9 @@ impl Rows {
                     let Some(rejects) = &mut self.rejects else {
                         return Err(LoadError::Csv { file: self.path.clone(), fault: Box::new(fault) });
                     };
-                    rejects.add(fault, self.records.written().to_owned());
-                    // They are bounded as rows are, and wait for those rows.
+                    rejects.add(fault, self.records.raw_text().to_owned());
+                    // Rejected rows are bounded like rows, and are written after the rows of their
+                    // piece.
                     if rejects.is_full() {
                         if !texts.lines.is_empty() {
                             break;
@@ -368,9 +303,9 @@ impl Rows {
     }
 }
 
-/// Gives columns without a name one that no other column has: pandas writes its index in such a
+/// Gives each unnamed column a name that no other column has: pandas writes its index as such a
 /// column.
-fn name_the_nameless(names: &mut [String]) {
+fn name_unnamed_columns(names: &mut [String]) {
     for column in 0..names.len() {
         if names[column].is_empty() {
             let mut name = format!("column{}", column + 1);

@@ -1,14 +1,14 @@
-//! Which fields has each record of a CSV file, and what is wrong with one that is none?
+//! Splits the text of a CSV file into records and fields.
 //!
-//! Records are those of RFC 4180, with the dialect that was asked for. A quote quotes only at the
-//! beginning of a field; within a field that does not begin with one it is an ordinary character.
-//! What RFC 4180 does not have (a quote that is not closed, text after a closing quote) is a fault:
-//! other readers guess there, and change data without a word.
+//! Records are those of RFC 4180 with the dialect of the options. A quote quotes only at the
+//! beginning of a field; in a field that does not begin with a quote it is an ordinary character.
+//! What RFC 4180 does not allow (a quote that is not closed, text after a closing quote) is a
+//! fault: other readers guess there, and change data silently.
 //!
 //! Invariants
-//! - Lines end with a line feed, a carriage return or both. Lines without any character are no
-//!   records, but of a file with one column, where they are an empty field.
-//! - No more is held than one record of at most `CSV_RECORD_BYTES_MAX` and one read.
+//! - Lines end with a line feed, a carriage return or both. An empty line is not a record, except
+//!   in a file with one column, where it is a record of one empty field.
+//! - At most one record of `CSV_RECORD_BYTES_MAX` and one read are held.
 
 use std::{borrow::Cow, io, ops::Range};
 
@@ -16,61 +16,61 @@ use memchr::{memchr, memchr2, memchr2_iter, memchr3};
 
 use rackscan_format::limits::COLUMNS_MAX;
 
-use super::{Dialect, input::Input};
+use super::{input::Input, options::Dialect};
 use crate::limits::CSV_RECORD_BYTES_MAX;
 
 /// The records of a text.
 pub(super) struct Records {
     input: Input,
     dialect: Dialect,
-    /// What has been read of the text and not left behind.
+    /// The text that was read and not passed yet.
     text: String,
-    /// Where in `text` the present record begins.
+    /// The position in `text` where the current record begins.
     begin: usize,
     /// Bytes of the text before `text`.
     bytes_before: u64,
-    /// The line on which the present record begins, counted from 1.
+    /// The line on which the current record begins, counted from 1.
     line: u64,
-    /// Bytes of the present record with the end of its line.
+    /// Bytes of the current record with its line end.
     length: usize,
     fields: Vec<Field>,
     has_ended: bool,
-    /// The lines up to this one are left out, because of a fault of the record that begins on the
-    /// first of them.
+    /// The lines up to this one are skipped, because the record that begins on the first of them
+    /// has a fault.
     faulty_through: Option<u64>,
-    /// Empty lines before the present record.
+    /// Empty lines directly before the current record.
     empty_lines: u64,
     /// Whether an empty line is a record of one empty field.
     has_empty_records: bool,
 }
 
-/// Where a field lies in its record.
+/// A field of the current record.
 #[derive(Clone, Debug)]
 struct Field {
-    /// Without its quotes.
-    place: Range<usize>,
+    /// Its bytes within the record, without quotes.
+    range: Range<usize>,
     is_quoted: bool,
-    /// Whether it holds quotes or escapes of which one must go.
+    /// Whether it contains escapes that must be removed.
     is_escaped: bool,
 }
 
-/// Why a record has no fields.
+/// Why a record cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RecordFault {
     /// The line of the fault, counted from 1.
     pub(super) line: u64,
-    /// The field, counted from 0, if it is one's.
+    /// The field, counted from 0, if the fault belongs to one.
     pub(super) field: Option<usize>,
     pub(super) reason: String,
 }
 
-/// How reading a record ends.
-enum End {
+/// Why reading a record ended early.
+enum ReadError {
     Fault(RecordFault),
     Io(io::Error),
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -94,25 +94,25 @@ impl Records {
         }
     }
 
-    /// From now on an empty line is a record of one empty field.
-    pub(super) fn take_empty_lines(&mut self) {
+    /// Makes each further empty line a record of one empty field.
+    pub(super) fn count_empty_lines_as_records(&mut self) {
         self.has_empty_records = true;
     }
 
-    /// Reads the next record, whose fields can be looked at until the one after it is read; `None`
-    /// at the end. After a fault of quotes the record is left out up to the line of the fault, and
-    /// what follows is read as if that were not there.
+    /// Reads the next record, whose fields are available until the next call. `None` at the end.
+    /// After a fault of quotes, the lines of the record up to that of the fault are skipped, and
+    /// reading continues after them.
     pub(super) fn next(&mut self) -> io::Result<Option<Result<(), RecordFault>>> {
         if let Some(through) = self.faulty_through.take() {
             while self.line <= through && self.skip_line()? {}
         }
-        self.leave_behind(self.length);
+        self.advance(self.length);
         self.empty_lines = 0;
         loop {
             match self.end_of_line(0)? {
                 Some(0) => return Ok(None),
                 Some(length) if !self.has_empty_records => {
-                    self.leave_behind(length);
+                    self.advance(length);
                     self.empty_lines += 1;
                 }
                 _ => break,
@@ -120,14 +120,14 @@ impl Records {
         }
         match self.read_fields() {
             Ok(()) => {}
-            Err(End::Io(error)) => return Err(error),
-            Err(End::Fault(fault)) => {
+            Err(ReadError::Io(error)) => return Err(error),
+            Err(ReadError::Fault(fault)) => {
                 self.faulty_through = Some(fault.line);
                 return Ok(Some(Err(fault)));
             }
         }
-        let end = self.place(self.length);
-        if self.input.is_malformed_before(end) {
+        let end = self.text_position(self.length);
+        if self.input.take_malformed_before(end) {
             return Ok(Some(Err(self.malformed())));
         }
         if memchr(0, &self.rest().as_bytes()[..self.length]).is_some() {
@@ -139,7 +139,7 @@ impl Records {
         Ok(Some(Ok(())))
     }
 
-    /// How many empty lines there are right before the record.
+    /// The number of empty lines directly before the record.
     pub(super) fn empty_lines(&self) -> u64 {
         self.empty_lines
     }
@@ -154,7 +154,7 @@ impl Records {
         RecordFault { line: self.line, field, reason }
     }
 
-    /// Leaves a line behind; `false` at the end.
+    /// Skips a line. Returns `false` at the end of the text.
     fn skip_line(&mut self) -> io::Result<bool> {
         loop {
             let found = memchr2(b'\n', b'\r', self.rest().as_bytes());
@@ -163,7 +163,7 @@ impl Records {
                 None => self.rest().len(),
             };
             self.forget_malformed(end);
-            self.leave_behind(end);
+            self.advance(end);
             if found.is_some() {
                 return Ok(true);
             }
@@ -174,11 +174,11 @@ impl Records {
     }
 
     fn forget_malformed(&mut self, length: usize) {
-        let end = self.place(length);
-        self.input.is_malformed_before(end);
+        let end = self.text_position(length);
+        self.input.take_malformed_before(end);
     }
 
-    /// How many fields the record has.
+    /// The number of fields of the record.
     pub(super) fn len(&self) -> usize {
         self.fields.len()
     }
@@ -188,14 +188,15 @@ impl Records {
         self.line
     }
 
-    /// The record as it was written; of one that has a fault of quotes what was read of the lines
-    /// that are left out.
-    pub(super) fn written(&self) -> &str {
+    /// The record as it is in the file. For a record with a fault of quotes, what was read of the
+    /// skipped lines.
+    pub(super) fn raw_text(&self) -> &str {
         let rest = self.rest();
         let end = match self.faulty_through {
             None => self.length,
             Some(through) => {
-                let lines = usize::try_from(through - self.line).unwrap_or(usize::MAX);
+                let lines = usize::try_from(through - self.line);
+                let lines = lines.expect("the lines of a record: all of them are in memory");
                 ends_of_lines(rest.as_bytes()).nth(lines).map_or(rest.len(), |end| end + 1)
             }
         };
@@ -205,7 +206,7 @@ impl Records {
     /// The text of a field.
     pub(super) fn field(&self, field: usize) -> Cow<'_, str> {
         let field = &self.fields[field];
-        let text = &self.rest()[field.place.clone()];
+        let text = &self.rest()[field.range.clone()];
         if !field.is_escaped {
             return Cow::Borrowed(text);
         }
@@ -229,18 +230,18 @@ impl Records {
         &self.text[self.begin..]
     }
 
-    /// The place in the whole text of what lies so far behind the record's beginning.
-    fn place(&self, offset: usize) -> u64 {
+    /// The position in the whole text of an offset in the record.
+    fn text_position(&self, offset: usize) -> u64 {
         self.bytes_before + (self.begin + offset) as u64
     }
 
-    fn leave_behind(&mut self, length: usize) {
+    fn advance(&mut self, length: usize) {
         self.line += lines_in(&self.rest().as_bytes()[..length]);
         self.begin += length;
         self.length = 0;
     }
 
-    /// Reads more of the text; `false` at its end.
+    /// Reads more of the text. Returns `false` at its end.
     fn read_more(&mut self) -> io::Result<bool> {
         if self.has_ended {
             return Ok(false);
@@ -251,7 +252,7 @@ impl Records {
         Ok(!self.has_ended)
     }
 
-    /// The byte at this place of the record, if the text goes on so far.
+    /// The byte at this offset of the record, or `None` beyond the end of the text.
     fn byte(&mut self, at: usize) -> io::Result<Option<u8>> {
         while self.rest().len() <= at {
             if !self.read_more()? {
@@ -261,7 +262,8 @@ impl Records {
         Ok(Some(self.rest().as_bytes()[at]))
     }
 
-    /// The bytes that end the line at this place: 0 at the end of the text, `None` if it goes on.
+    /// The number of bytes that end the line at this offset: 0 at the end of the text. `None` if
+    /// the line does not end there.
     fn end_of_line(&mut self, at: usize) -> io::Result<Option<usize>> {
         Ok(match self.byte(at)? {
             None => Some(0),
@@ -271,7 +273,7 @@ impl Records {
         })
     }
 
-    fn read_fields(&mut self) -> Result<(), End> {
+    fn read_fields(&mut self) -> Result<(), ReadError> {
         self.fields.clear();
         let mut at = 0;
         loop {
@@ -286,35 +288,35 @@ impl Records {
             }
             self.check_length(end, None)?;
             if self.fields.len() > COLUMNS_MAX {
-                let reason = format!("found more than {COLUMNS_MAX} fields, expected at most as many");
-                return Err(End::Fault(RecordFault { line: self.line_at(end), field: None, reason }));
+                let reason = format!("found more than {COLUMNS_MAX} fields, expected at most {COLUMNS_MAX}");
+                return Err(ReadError::Fault(RecordFault { line: self.line_at(end), field: None, reason }));
             }
             at = end + 1;
         }
     }
 
-    /// Reads a field without quotes; where it ends.
-    fn plain_field(&mut self, at: usize) -> Result<usize, End> {
+    /// Reads a field without quotes, and returns its end.
+    fn plain_field(&mut self, at: usize) -> Result<usize, ReadError> {
         let mut from = at;
         loop {
             let rest = self.rest().as_bytes();
             if let Some(found) = memchr3(self.dialect.delimiter, b'\n', b'\r', &rest[from..]) {
-                let place = at..from + found;
-                let end = place.end;
-                self.fields.push(Field { place, is_quoted: false, is_escaped: false });
+                let range = at..from + found;
+                let end = range.end;
+                self.fields.push(Field { range, is_quoted: false, is_escaped: false });
                 return Ok(end);
             }
             from = rest.len();
             self.check_length(from, None)?;
             if !self.read_more()? {
-                self.fields.push(Field { place: at..from, is_quoted: false, is_escaped: false });
+                self.fields.push(Field { range: at..from, is_quoted: false, is_escaped: false });
                 return Ok(from);
             }
         }
     }
 
-    /// Reads a field in quotes, of which the first is at this place; where the last one has ended.
-    fn quoted_field(&mut self, at: usize, quote: u8) -> Result<usize, End> {
+    /// Reads a field in quotes that begins at this offset, and returns its end.
+    fn quoted_field(&mut self, at: usize, quote: u8) -> Result<usize, ReadError> {
         let escape = self.dialect.escape;
         let (mut from, mut is_escaped) = (at + 1, false);
         loop {
@@ -336,7 +338,7 @@ impl Records {
                 if !is_closed {
                     return Err(self.text_after_quote(at, end, quote));
                 }
-                self.fields.push(Field { place: at + 1..found, is_quoted: true, is_escaped });
+                self.fields.push(Field { range: at + 1..found, is_quoted: true, is_escaped });
                 return Ok(end);
             } else {
                 from = found + 1;
@@ -344,9 +346,8 @@ impl Records {
         }
     }
 
-    /// Refuses a record that goes on beyond its limit at this place, because a quote is perhaps not
-    /// closed.
-    fn check_length(&self, at: usize, quote: Option<usize>) -> Result<(), End> {
+    /// Refuses a record that is longer than its limit, possibly because a quote is not closed.
+    fn check_length(&self, at: usize, quote: Option<usize>) -> Result<(), ReadError> {
         if at <= CSV_RECORD_BYTES_MAX {
             return Ok(());
         }
@@ -354,13 +355,14 @@ impl Records {
         Err(match quote.zip(self.dialect.quote) {
             Some((begin, quote)) => self.fault(begin, &unclosed(quote, &within)),
             None => {
-                let reason = format!("found no end of the row in {within}, expected rows of at most as many");
-                End::Fault(RecordFault { line: self.line_at(at), field: None, reason })
+                let reason =
+                    format!("found no end of the row in {within}, expected rows of at most that many bytes");
+                ReadError::Fault(RecordFault { line: self.line_at(at), field: None, reason })
             }
         })
     }
 
-    fn text_after_quote(&self, at: usize, end: usize, quote: u8) -> End {
+    fn text_after_quote(&self, at: usize, end: usize, quote: u8) -> ReadError {
         let quote = char::from(quote);
         let closed = self.line_at(end);
         let text: String =
@@ -373,12 +375,12 @@ impl Records {
         self.fault(at, &reason)
     }
 
-    fn fault(&self, at: usize, reason: &str) -> End {
+    fn fault(&self, at: usize, reason: &str) -> ReadError {
         let field = Some(self.fields.len());
-        End::Fault(RecordFault { line: self.line_at(at), field, reason: reason.to_owned() })
+        ReadError::Fault(RecordFault { line: self.line_at(at), field, reason: reason.to_owned() })
     }
 
-    /// The line of this place of the record.
+    /// The line of this offset of the record.
     fn line_at(&self, at: usize) -> u64 {
         self.line + lines_in(&self.rest().as_bytes()[..at])
     }
@@ -392,12 +394,12 @@ fn unclosed(quote: u8, before: &str) -> String {
     )
 }
 
-/// The lines that end in these bytes.
+/// The number of line ends in these bytes.
 fn lines_in(bytes: &[u8]) -> u64 {
     ends_of_lines(bytes).count() as u64
 }
 
-/// The places of the last bytes of lines.
+/// The positions of the last byte of each line end.
 fn ends_of_lines(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     memchr2_iter(b'\n', b'\r', bytes).filter(|at| bytes[*at] == b'\n' || bytes.get(at + 1) != Some(&b'\n'))
 }
@@ -419,7 +421,7 @@ mod tests {
                 }
                 Err(fault) => {
                     let reason: String = fault.reason.chars().take(41).collect();
-                    format!("{}, field {:?}: {reason} <{}>", fault.line, fault.field, records.written())
+                    format!("{}, field {:?}: {reason} <{}>", fault.line, fault.field, records.raw_text())
                 }
             });
         }

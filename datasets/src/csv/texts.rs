@@ -1,4 +1,4 @@
-//! Rows of a CSV file as texts, column by column, and what they are stored as.
+//! Rows of a CSV file as texts, column by column, and their conversion to the stored form.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use rackscan_format::schema::ColumnType;
 use super::{records::Records, types::Kind};
 use crate::{
     CsvFault,
-    stored::{Conversion, ConversionFault, StoredRows, ValueFault, shown},
+    stored::{Conversion, ConversionFault, StoredRows, ValueFault, excerpt},
 };
 
-/// Rows that are being read.
+/// Collects rows as they are read.
 pub(super) struct TextsBuilder {
     columns: Vec<StringBuilder>,
     pub(super) lines: Vec<u64>,
-    written: Vec<String>,
-    keeps_written: bool,
+    raw_rows: Vec<String>,
+    keeps_raw_rows: bool,
     has_quoted_nulls: Vec<bool>,
     /// Bytes of all texts.
     pub(super) bytes: usize,
@@ -29,21 +29,21 @@ pub(super) struct TextsBuilder {
 /// Rows whose fields are texts.
 pub(super) struct Texts {
     pub(super) columns: Vec<StringArray>,
-    /// The lines on which they begin.
+    /// The line on which each row begins.
     pub(super) lines: Vec<u64>,
-    /// The rows as they were written, if they may have to be told.
-    pub(super) written: Vec<String>,
-    /// Which columns have texts in quotes that would stand for NULL without them.
+    /// The rows as they are in the file, if rejected rows must be reported.
+    pub(super) raw_rows: Vec<String>,
+    /// Which columns have quoted texts that would stand for NULL without quotes.
     has_quoted_nulls: Vec<bool>,
 }
 
 impl TextsBuilder {
-    pub(super) fn new(columns: usize, keeps_written: bool) -> Self {
+    pub(super) fn new(columns: usize, keeps_raw_rows: bool) -> Self {
         Self {
             columns: (0..columns).map(|_| StringBuilder::new()).collect(),
             lines: Vec::new(),
-            written: Vec::new(),
-            keeps_written,
+            raw_rows: Vec::new(),
+            keeps_raw_rows,
             has_quoted_nulls: vec![false; columns],
             bytes: 0,
         }
@@ -62,30 +62,30 @@ impl TextsBuilder {
             }
         }
         self.lines.push(records.line());
-        if self.keeps_written {
-            self.written.push(records.written().to_owned());
+        if self.keeps_raw_rows {
+            self.raw_rows.push(records.raw_text().to_owned());
         }
     }
 
-    /// A row of one empty field.
+    /// Adds a row of one empty field.
     pub(super) fn push_empty(&mut self, line: u64, nulls: &[String]) {
         let is_null = nulls.iter().any(String::is_empty);
         self.columns[0].append_option((!is_null).then_some(""));
         self.lines.push(line);
-        if self.keeps_written {
-            self.written.push(String::new());
+        if self.keeps_raw_rows {
+            self.raw_rows.push(String::new());
         }
     }
 
     pub(super) fn finish(mut self) -> Texts {
         let columns = self.columns.iter_mut().map(StringBuilder::finish).collect();
-        let Self { lines, written, has_quoted_nulls, .. } = self;
-        Texts { columns, lines, written, has_quoted_nulls }
+        let Self { lines, raw_rows, has_quoted_nulls, .. } = self;
+        Texts { columns, lines, raw_rows, has_quoted_nulls }
     }
 }
 
 impl Texts {
-    /// With NULL for what stands for it, also in quotes, but in columns that are text.
+    /// Replaces quoted texts that stand for NULL by NULL, except in columns of type text.
     pub(super) fn without_quoted_nulls(mut self, conversion: &Conversion, nulls: &[String]) -> Self {
         for (column, definition) in conversion.definitions().iter().enumerate() {
             if self.has_quoted_nulls[column] && definition.column_type != ColumnType::Text {
@@ -109,7 +109,7 @@ impl Texts {
             odd.map(|(row, text)| ValueFault {
                 column: definition.name.clone(),
                 row,
-                found: shown(text.unwrap_or_default()),
+                found: excerpt(text.unwrap_or_default()),
                 expected: format!("a value of type {}", definition.column_type),
             })
         });
@@ -126,22 +126,22 @@ impl Texts {
         CsvFault { line: self.lines[fault.row], column: Some(fault.column.clone()), reason }
     }
 
-    /// Without the rows of these faults.
+    /// Removes the rows of these faults.
     pub(super) fn without(self, faults: &[ValueFault]) -> Result<Self, ArrowError> {
         let mut is_kept = vec![true; self.lines.len()];
         faults.iter().for_each(|fault| is_kept[fault.row] = false);
-        let (lines, written) = (kept(self.lines, &is_kept), kept(self.written, &is_kept));
+        let (lines, raw_rows) = (keep_marked(self.lines, &is_kept), keep_marked(self.raw_rows, &is_kept));
         let is_kept = BooleanArray::from(is_kept);
         let columns = self.columns.iter().map(|column| Ok(filter(column, &is_kept)?.as_string().clone()));
         Ok(Self {
             columns: columns.collect::<Result<_, ArrowError>>()?,
             lines,
-            written,
+            raw_rows,
             has_quoted_nulls: self.has_quoted_nulls,
         })
     }
 }
 
-fn kept<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
+fn keep_marked<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
     all.into_iter().zip(is_kept).filter_map(|(one, is_kept)| is_kept.then_some(one)).collect()
 }

@@ -1,33 +1,33 @@
-//! Which type has a column, by the texts of its first rows?
+//! Infers the type of a column from the texts of its first rows.
 //!
-//! Only the shape of a text counts: 2024-02-30 is meant as a date, so the column is one, and that
-//! row a fault.
+//! Only the shape of a text counts: 2024-02-30 looks like a date, so the column is a date column,
+//! and that row is a fault.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
-/// Up to this one every whole number is a double.
+/// Every whole number up to this one is exactly a double.
 const DOUBLE_INTEGER_MAX: u64 = 1 << 53;
 
-/// What the texts of a column have in common so far.
+/// The kind of the texts of a column seen so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There was none.
+    /// No text was seen.
     #[default]
     Unknown,
     Boolean,
     Integer,
-    /// One that no double holds exactly.
+    /// Some integer is not exactly a double.
     LongInteger,
     Double,
-    /// NaN or an infinity, which are numbers only beside others.
-    NoNumber,
+    /// NaN or infinity, which count as numbers only in a column with other numbers.
+    NonFinite,
     Date,
     Timestamp,
     Text,
 }
 
 impl Kind {
-    /// Of one more text.
+    /// The kind with one more text.
     pub(super) fn with(self, text: &str) -> Self {
         if self == Self::Text { self } else { self.joined(kind_of(text)) }
     }
@@ -38,16 +38,16 @@ impl Kind {
             (one, other) if one == other => one,
             (Self::Integer | Self::LongInteger, Self::Integer | Self::LongInteger) => Self::LongInteger,
             (
-                Self::Integer | Self::Double | Self::NoNumber,
-                Self::Integer | Self::Double | Self::NoNumber,
+                Self::Integer | Self::Double | Self::NonFinite,
+                Self::Integer | Self::Double | Self::NonFinite,
             ) => Self::Double,
             (Self::Date | Self::Timestamp, Self::Date | Self::Timestamp) => Self::Timestamp,
             _ => Self::Text,
         }
     }
 
-    /// Whether a text may be in a column of this kind: what would have made it one of another kind
-    /// is changed by a cast, or lost.
+    /// Whether a text may be in a column of this kind. A text that would have changed the column's
+    /// type would be altered or lost by the cast.
     pub(super) fn has(self, text: &str) -> bool {
         self == Self::Text
             || self == Self::Unknown
@@ -57,7 +57,7 @@ impl Kind {
     /// The type that texts of this kind are parsed as.
     pub(super) fn data_type(self) -> DataType {
         match self {
-            Self::Unknown | Self::NoNumber | Self::Text => DataType::Utf8,
+            Self::Unknown | Self::NonFinite | Self::Text => DataType::Utf8,
             Self::Boolean => DataType::Boolean,
             Self::Integer | Self::LongInteger => DataType::Int64,
             Self::Double => DataType::Float64,
@@ -70,20 +70,20 @@ impl Kind {
 fn kind_of(text: &str) -> Kind {
     let bytes = text.as_bytes();
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    // Of numbers that begin with zeros, such as postal codes, the zeros count.
+    // Leading zeros are significant, as in postal codes.
     let has_zeros = digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit();
     if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) {
         match text.parse::<i64>() {
             _ if has_zeros => Kind::Text,
             Ok(number) if number.unsigned_abs() > DOUBLE_INTEGER_MAX => Kind::LongInteger,
             Ok(_) => Kind::Integer,
-            // As a double it would lose digits.
+            // A double would lose digits.
             Err(_) => Kind::Text,
         }
     } else if is_double(text) {
         if has_zeros { Kind::Text } else { Kind::Double }
-    } else if is_no_number(text) {
-        Kind::NoNumber
+    } else if is_non_finite(text) {
+        Kind::NonFinite
     } else if text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false") {
         Kind::Boolean
     } else if has_shape(bytes, b"0000-00-00") {
@@ -95,8 +95,8 @@ fn kind_of(text: &str) -> Kind {
     }
 }
 
-/// Whether this is a decimal number that a double holds, if with fewer digits: `-1.5`, `.5`,
-/// `2e10`.
+/// Whether this is a decimal number in the range of a double: `-1.5`, `.5`, `2e10`. Digits beyond
+/// the precision of a double are accepted.
 fn is_double(text: &str) -> bool {
     let of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'-' | b'+');
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
@@ -105,7 +105,7 @@ fn is_double(text: &str) -> bool {
     !text.starts_with('+') && text.bytes().all(of_number) && text.parse::<f64>().is_ok_and(is_held)
 }
 
-fn is_no_number(text: &str) -> bool {
+fn is_non_finite(text: &str) -> bool {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     ["nan", "inf", "infinity"].iter().any(|name| unsigned.eq_ignore_ascii_case(name))
 }
@@ -120,7 +120,7 @@ fn is_timestamp(bytes: &[u8]) -> bool {
     is_fraction && (has_shape(begin, b"0000-00-00T00:00:00") || has_shape(begin, b"0000-00-00 00:00:00"))
 }
 
-/// Whether there is a digit wherever the shape has one, and otherwise the same.
+/// Whether the bytes have digits where the shape has zeros, and otherwise equal the shape.
 fn has_shape(bytes: &[u8], shape: &[u8]) -> bool {
     let is_like = |(byte, like): (&u8, &u8)| if *like == b'0' { byte.is_ascii_digit() } else { byte == like };
     bytes.len() == shape.len() && bytes.iter().zip(shape).all(is_like)
@@ -146,7 +146,7 @@ mod tests {
             (&["00.5"], Kind::Text),
             (&["0.5", "NaN", "-Infinity"], Kind::Double),
             (&["1", "nan"], Kind::Double),
-            (&["nan", "inf"], Kind::NoNumber),
+            (&["nan", "inf"], Kind::NonFinite),
             (&["1e-400"], Kind::Text),
             (&["1", "-.5", "5.", "1e3", "2E-3"], Kind::Double),
             (&["2024-02-29", "2024-02-30"], Kind::Date),

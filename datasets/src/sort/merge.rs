@@ -1,9 +1,9 @@
-//! How do sorted runs become one?
+//! Merges sorted runs into one.
 //!
 //! Invariants
-//! - Every row of every run comes out once, in the runs' order.
-//! - One batch per run is in memory, and the batches of which rows are in the batch being put
-//!   together.
+//! - Every row of every run is returned once, in sorted order.
+//! - Memory holds one batch per run, plus the batches that contributed rows to the batch being
+//!   built.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -15,7 +15,7 @@ use arrow::{
 
 use super::{
     SortPlan,
-    run::{Columns, ORDER, Run, gather},
+    run::{Columns, ORDER, SortedRun, gather},
 };
 use crate::{LoadError, limits::MERGE_ROWS, stored::StoredRows};
 
@@ -25,25 +25,25 @@ pub(crate) struct Merge {
     key: usize,
     converter: Option<RowConverter>,
     cursors: Vec<Cursor>,
-    /// The least key that each unfinished run has left.
+    /// The smallest remaining key of each unfinished run.
     heads: BinaryHeap<Reverse<(OwnedRow, usize)>>,
 }
 
-/// Where a run is being read.
+/// The read position of a run.
 struct Cursor {
-    run: Run,
+    run: SortedRun,
     columns: Columns,
     keys: Option<Rows>,
     row: usize,
 }
 
 impl Merge {
-    pub(super) fn new(plan: &SortPlan, runs: Vec<Run>) -> Result<Self, LoadError> {
-        let cursor = |run: Run| Cursor { run, columns: Vec::new(), keys: None, row: 0 };
+    pub(super) fn new(plan: &SortPlan, runs: Vec<SortedRun>) -> Result<Self, LoadError> {
+        let cursor = |run: SortedRun| Cursor { run, columns: Vec::new(), keys: None, row: 0 };
         let cursors = runs.into_iter().map(cursor).collect();
         let heads = BinaryHeap::new();
         let mut merge = Self { table: plan.table.clone(), key: plan.key, converter: None, cursors, heads };
-        // A single run is in order as it is.
+        // A single run needs no merge.
         if merge.cursors.len() > 1 {
             for run in 0..merge.cursors.len() {
                 let read = merge.read(run);
@@ -57,7 +57,8 @@ impl Merge {
         LoadError::Rows { table: self.table.clone(), action: "merge its sorted rows", source }
     }
 
-    /// Reads the next batch of a run and lets its first row take part; false if there is none.
+    /// Reads the next batch of a run and puts its first row into the heap. Returns false if the run
+    /// has ended.
     fn read(&mut self, run: usize) -> Result<bool, ArrowError> {
         let cursor = &mut self.cursors[run];
         let Some(columns) = cursor.run.next_batch()? else { return Ok(false) };
@@ -80,8 +81,8 @@ impl Merge {
         if let [only] = &mut self.cursors[..] {
             return only.run.next_batch();
         }
-        // The batches that rows are taken from: first each run's present one, then those read on
-        // the way.
+        // The batches that rows are taken from: first the current batch of each run, then those
+        // read during this call.
         let mut batches: Vec<Columns> = self.cursors.iter().map(|cursor| cursor.columns.clone()).collect();
         let mut present: Vec<usize> = (0..batches.len()).collect();
         let mut places = Vec::with_capacity(MERGE_ROWS);
@@ -116,7 +117,7 @@ impl Iterator for Merge {
         match self.next_rows() {
             Ok(columns) => columns.map(|columns| Ok(StoredRows::new(columns))),
             Err(source) => {
-                // Nothing comes after an error.
+                // Nothing is returned after an error.
                 self.cursors.clear();
                 self.heads.clear();
                 Some(Err(self.fault(source)))

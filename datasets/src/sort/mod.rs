@@ -1,16 +1,20 @@
-//! In which order do the rows of a node lie, if the load was told to sort them?
+//! Sorts the rows of a node, if the load requests it.
 //!
 //! ```text
-//! push --> rows in memory -- too many --> a sorted run in a file -- too many --> merged into one
-//! finish --> the runs, those in memory being the last one, merged
+//! push   --> rows in memory -- too many --> a sorted run in a file -- too many --> merged into one
+//! finish --> all runs merged, the rows in memory being the last run
+//!
+//! run      a sorted run, in memory or in a file
+//! spill    writes a run to a file
+//! merge    merges runs
 //! ```
 //!
 //! Invariants
-//! - Ascending, nulls last; doubles in IEEE 754's total order, so NaNs come after all numbers;
-//!   texts by their bytes.
+//! - Ascending, nulls last. Doubles are in IEEE 754's total order, so NaN comes after all numbers;
+//!   texts compare by their bytes.
 //! - Rows in memory are bounded by the load's `sort_memory_bytes`, and by one batch per run while
 //!   runs are merged.
-//! - Runs, and so open files, are bounded by `runs_max`.
+//! - `runs_max` bounds the number of runs in files, and so of open files.
 
 mod merge;
 mod run;
@@ -29,29 +33,29 @@ use crate::{LoadError, stored::StoredRows};
 
 pub(crate) use merge::Merge;
 
-use run::{Columns, Run};
+use run::{Columns, SortedRun};
 
-/// How a node's rows are to be sorted.
+/// How the rows of a node are sorted.
 #[derive(Clone, Debug)]
 pub(crate) struct SortPlan {
     /// For messages.
     pub(crate) table: String,
     /// The position of the column to sort by.
     pub(crate) key: usize,
-    /// Rows held in memory, in bytes.
+    /// The maximum bytes of rows held in memory.
     pub(crate) memory_bytes: usize,
-    /// Runs in files, at least 2.
+    /// The maximum number of runs in files, at least 2.
     pub(crate) runs_max: usize,
-    /// Where those files are.
+    /// The folder of those files.
     pub(crate) folder: PathBuf,
 }
 
-/// The rows of one node, being collected.
+/// Collects and sorts the rows of one node.
 pub(crate) struct Sorter {
     plan: SortPlan,
     held: Vec<Columns>,
     held_bytes: usize,
-    runs: Vec<Run>,
+    runs: Vec<SortedRun>,
 }
 
 impl Sorter {
@@ -60,7 +64,7 @@ impl Sorter {
         Self { plan, held: Vec::new(), held_bytes: 0, runs: Vec::new() }
     }
 
-    /// Takes the chosen rows.
+    /// Adds the chosen rows.
     pub(crate) fn push(&mut self, rows: &StoredRows, chosen: &[u32]) -> Result<(), LoadError> {
         let chosen = UInt32Array::from(chosen.to_vec());
         let own = |array: &ArrayRef| compact(&take(array, &chosen, None)?);
@@ -74,24 +78,24 @@ impl Sorter {
         Ok(())
     }
 
-    /// All rows, in order.
+    /// Returns all rows, in order.
     pub(crate) fn finish(mut self) -> Result<Merge, LoadError> {
         if !self.held.is_empty() {
-            let run = self.sorted()?;
+            let run = self.sort_held()?;
             self.runs.push(run);
         }
         Merge::new(&self.plan, self.runs)
     }
 
-    /// Moves the rows held into a run in a file; when there are too many runs, they become one
-    /// first.
+    /// Writes the rows in memory to a file as a run. If there are too many runs, they are merged
+    /// into one first.
     fn spill(&mut self) -> Result<(), LoadError> {
         if self.runs.len() >= self.plan.runs_max {
             let merged = Merge::new(&self.plan, std::mem::take(&mut self.runs))?;
             let batches = merged.map(|rows| rows.map(|rows| rows.columns));
             self.runs.push(spill::spill(&self.plan.table, &self.plan.folder, batches)?);
         }
-        let mut run = self.sorted()?;
+        let mut run = self.sort_held()?;
         let plan = &self.plan;
         let batches = std::iter::from_fn(|| run.next_batch().transpose());
         let fault = |source| LoadError::Rows { table: plan.table.clone(), action: "sort its rows", source };
@@ -100,11 +104,11 @@ impl Sorter {
         Ok(())
     }
 
-    /// The rows held, sorted.
-    fn sorted(&mut self) -> Result<Run, LoadError> {
+    /// Sorts the rows in memory.
+    fn sort_held(&mut self) -> Result<SortedRun, LoadError> {
         self.held_bytes = 0;
         let held = std::mem::take(&mut self.held);
-        Run::sort(held, self.plan.key).map_err(|source| self.fault("sort its rows", source))
+        SortedRun::sort(held, self.plan.key).map_err(|source| self.fault("sort its rows", source))
     }
 
     fn fault(&self, action: &'static str, source: ArrowError) -> LoadError {
@@ -112,8 +116,8 @@ impl Sorter {
     }
 }
 
-/// Copies a text column that may share its bytes with other rows; with offsets that do not overflow
-/// when much is put together.
+/// Copies a text column that may share its bytes with other rows, with 64-bit offsets, which do not
+/// overflow when many arrays are concatenated.
 fn compact(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     if array.data_type().is_string() { cast(array, &DataType::LargeUtf8) } else { Ok(ArrayRef::clone(array)) }
 }

@@ -1,4 +1,4 @@
-//! What is a sorted run, and how are its rows read in order?
+//! A sorted run of rows, in memory or in a file.
 
 use std::{fs::File, io::BufReader};
 
@@ -11,22 +11,22 @@ use arrow::{
 
 use crate::limits::MERGE_ROWS;
 
-/// Ascending, nulls last.
+/// The sort order: ascending, nulls last.
 pub(super) const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// Columns of some rows.
+/// The columns of some rows.
 pub(super) type Columns = Vec<ArrayRef>;
 
-/// Rows in order, read a batch at a time.
-pub(super) enum Run {
-    /// Rows that stay where they came, and the order to read them in.
+/// Rows in sorted order, read batch by batch.
+pub(super) enum SortedRun {
+    /// Rows in their original batches, and the order to read them in.
     Memory { held: Vec<Columns>, order: UInt32Array, next: usize, starts: Vec<usize> },
     /// Rows that have been spilled.
     File(Box<FileReader<BufReader<File>>>),
 }
 
-impl Run {
-    /// Sorts rows by column `key`. Equal keys may come in any order.
+impl SortedRun {
+    /// Sorts rows by column `key`. The order of equal keys is unspecified.
     pub(super) fn sort(held: Vec<Columns>, key: usize) -> Result<Self, ArrowError> {
         let keys: Vec<&dyn Array> = held.iter().map(|columns| columns[key].as_ref()).collect();
         let order = sort_to_indices(&concat(&keys)?, Some(ORDER), None)?;
@@ -39,7 +39,7 @@ impl Run {
         Ok(Self::Memory { held, order, next: 0, starts })
     }
 
-    /// The next rows; `None` when there are no more.
+    /// The next rows; `None` at the end.
     pub(super) fn next_batch(&mut self) -> Result<Option<Columns>, ArrowError> {
         match self {
             Self::File(reader) => Ok(reader.next().transpose()?.map(|batch| batch.columns().to_vec())),
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// Rows of several batches, given by batch and row.
+/// Gathers rows of several batches, given by batch and row.
 pub(super) fn gather(batches: &[Columns], places: &[(usize, usize)]) -> Result<Columns, ArrowError> {
     let columns = batches.first().map_or(0, Vec::len);
     let column = |column: usize| {

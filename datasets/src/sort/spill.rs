@@ -1,7 +1,7 @@
-//! Where do sorted runs go that have no room in memory?
+//! Writes sorted runs that do not fit memory to files.
 //!
 //! Invariants
-//! - A run's file never has a name, so nothing of it is left behind however the process ends.
+//! - The file of a run never has a name, so nothing is left behind however the process ends.
 
 use std::{
     fs::File,
@@ -17,15 +17,15 @@ use arrow::{
     ipc::{reader::FileReader, writer::FileWriter},
 };
 
-use super::run::{Columns, Run};
+use super::run::{Columns, SortedRun};
 use crate::LoadError;
 
-/// Writes the batches of a run, of which there is at least one, into a nameless file in `folder`.
+/// Writes the batches of a run, at least one, to a nameless file in `folder`.
 pub(super) fn spill(
     table: &str,
     folder: &Path,
     mut batches: impl Iterator<Item = Result<Columns, LoadError>>,
-) -> Result<Run, LoadError> {
+) -> Result<SortedRun, LoadError> {
     let refused = |source: io::Error| {
         let action = "spill sorted rows into";
         LoadError::File { action, path: folder.to_owned(), source }
@@ -48,5 +48,5 @@ pub(super) fn spill(
     let mut file: File = file.into_inner().map_err(|error| refused(error.into_error()))?;
     file.rewind().map_err(refused)?;
     let reader = FileReader::try_new(BufReader::new(file), None).map_err(fault)?;
-    Ok(Run::File(Box::new(reader)))
+    Ok(SortedRun::File(Box::new(reader)))
 }

@@ -1,15 +1,18 @@
-//! How do the values of a group become one?
+//! Folds the values of each group into one, for one aggregate.
 //!
 //! Invariants
-//! - Sums of integers and decimals have 128 bits, and beyond them are an error. Those of integers
-//!   never come to that, however a table is cut into segments and a segment into groups.
-//! - Sums of doubles are made in row order.
-//! - The smallest and largest double are those of IEEE total order, as in arrow's kernels; texts
-//!   compare by code point.
-//! - A group without a value has a count of 0 and no sum, smallest or largest value.
+//! - Sums of integers and decimals have 128 bits; a sum beyond them is an error. Sums of integers
+//!   never overflow, however a table is cut into segments and a segment into groups.
+//! - Sums of doubles are added in row order.
+//! - The smallest and largest double follow IEEE total order, as in arrow's kernels; texts compare
+//!   by code point.
+//! - A group without a value has a count of 0 and no sum, minimum or maximum.
 
-use super::{PartialValues, integers_of, integers_to};
-use crate::narrow::int::Int;
+use super::{
+    integers::{integers_of, integers_to},
+    partial::PartialValues,
+};
+use crate::{narrow::int::Int, types::arrow_scale};
 use arrow::{
     array::{
         Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, StringViewArray,
@@ -25,7 +28,7 @@ use rackscan_format::{
 };
 use std::{cmp::Ordering, sync::Arc};
 
-/// One aggregate over all groups; each vector has an entry per group.
+/// One aggregate over all groups; each vector has one entry per group.
 pub(super) enum Accumulator {
     Counts { counts: Vec<i64>, every_row: bool },
     Integers { value_type: ValueType, combine: Combine, values: Vec<i64>, seen: Vec<bool> },
@@ -34,7 +37,7 @@ pub(super) enum Accumulator {
     Texts { combine: Combine, values: Vec<Option<Box<str>>>, bytes: usize },
 }
 
-/// What two values of a group become.
+/// How two values of a group are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Combine {
     Sum,
@@ -43,7 +46,7 @@ pub(super) enum Combine {
 }
 
 impl Combine {
-    /// Whether a value takes the place of the one known.
+    /// Whether a new value replaces the known one.
     fn replaces(self, order: Ordering) -> bool {
         match self {
             Self::Sum => false,
@@ -96,10 +99,10 @@ impl Accumulator {
         match argument {
             None => Err(ArrowError::ComputeError(format!("{function:?} without an argument"))),
             Some(ValueType::Decimal { precision, scale }) => {
-                // Ten digits more, as `program::verify` types it.
+                // Ten more digits, the type that `program::verify` gives the sum.
                 let more = if combine == Combine::Sum { 10 } else { 0 };
                 let precision = (precision + more).min(COMPUTED_DIGITS_MAX);
-                let scale = i8::try_from(scale).unwrap_or(i8::MAX);
+                let scale = arrow_scale(scale);
                 Ok(Self::Decimals { precision, scale, combine, values: Vec::new(), seen })
             }
             Some(ValueType::Int64) if combine == Combine::Sum => Ok(Self::Decimals {
@@ -115,7 +118,7 @@ impl Accumulator {
         }
     }
 
-    /// Makes room for `groups` groups.
+    /// Adds empty entries up to `groups` groups.
     pub(super) fn grow(&mut self, groups: usize) {
         match self {
             Self::Counts { counts, .. } => counts.resize(groups, 0),
@@ -158,7 +161,7 @@ impl Accumulator {
         match self {
             Self::Counts { counts, .. } => rows.for_each(|(_, group)| counts[group] += 1),
             Self::Integers { combine, values, seen, .. } => {
-                let integers = integers_of(array).ok_or_else(|| foreign(array))?;
+                let integers = integers_of(array).ok_or_else(|| unexpected_type(array))?;
                 for (row, group) in rows {
                     let value = integers[row];
                     values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
@@ -172,14 +175,14 @@ impl Accumulator {
                     let value = match (decimals, integers) {
                         (Some(decimals), _) => decimals.value(row),
                         (_, Some(integers)) => integers.value(row).into(),
-                        _ => return Err(foreign(array)),
+                        _ => return Err(unexpected_type(array)),
                     };
                     values[group] = if seen[group] { combine.decimals(values[group], value)? } else { value };
                     seen[group] = true;
                 }
             }
             Self::Floats { combine, values, seen } => {
-                let floats = array.as_primitive_opt::<Float64Type>().ok_or_else(|| foreign(array))?;
+                let floats = array.as_primitive_opt::<Float64Type>().ok_or_else(|| unexpected_type(array))?;
                 for (row, group) in rows {
                     let value = floats.value(row);
                     values[group] = if seen[group] { combine.floats(values[group], value) } else { value };
@@ -187,7 +190,7 @@ impl Accumulator {
                 }
             }
             Self::Texts { combine, values, bytes } => {
-                let texts = array.as_string_view_opt().ok_or_else(|| foreign(array))?;
+                let texts = array.as_string_view_opt().ok_or_else(|| unexpected_type(array))?;
                 for (row, group) in rows {
                     keep_text(*combine, &mut values[group], texts, row, bytes);
                 }
@@ -196,7 +199,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds the values of some rows, each with its group; where rows are counted, a row is one.
+    /// Adds the values of some rows, each with its group. A count counts the rows.
     pub(super) fn add_values<T: Int>(
         &mut self,
         rows: impl Iterator<Item = (usize, T)>,
@@ -225,7 +228,7 @@ impl Accumulator {
     }
 
     /// Adds counts, sums or extremes of some rows of each group. Only aggregates over stored
-    /// integers and texts have such.
+    /// integers and texts have such partial values.
     pub(super) fn add_partial(&mut self, groups: &[u32], partial: &PartialValues) -> Result<(), ArrowError> {
         let (of_groups, values) = match partial {
             PartialValues::Numbers { counts, values } => (counts, values),
@@ -242,7 +245,7 @@ impl Accumulator {
         match self {
             Self::Integers { combine, values, seen, .. } => {
                 for (group, value) in rows {
-                    // Extremes are of the argument's type.
+                    // Extremes have the argument's type.
                     let value = i64::cut(value);
                     values[group] = if seen[group] { combine.integers(values[group], value) } else { value };
                     seen[group] = true;
@@ -263,7 +266,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// One row per group.
+    /// Returns one row per group.
     pub(super) fn finish(self) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Counts { counts, .. } => Arc::new(Int64Array::from(counts)),
@@ -301,10 +304,10 @@ fn nulls(seen: Vec<bool>) -> Option<NullBuffer> {
     Some(NullBuffer::from(seen)).filter(|nulls| nulls.null_count() > 0)
 }
 
-fn foreign(array: &ArrayRef) -> ArrowError {
+fn unexpected_type(array: &ArrayRef) -> ArrowError {
     ArrowError::ComputeError(format!("an aggregate over {}, not the program's type", array.data_type()))
 }
 
-// A stored decimal's sum over a whole segment fits 128 bits, so only sums of computed ones can
-// fail.
+// The sum of a stored decimal over a whole segment fits 128 bits, so only sums of computed decimals
+// can fail.
 const _: () = assert!(DECIMAL_DIGITS_MAX + 10 < COMPUTED_DIGITS_MAX);

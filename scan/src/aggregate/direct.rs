@@ -1,34 +1,35 @@
-//! How are rows grouped without making a single array?
+//! Groups packed blocks without building arrow arrays.
 //!
 //! Where keys are dictionary codes or integers of a small range, their combination is an index into
-//! a small table ([`super::domain`]); where arguments are narrow ([`crate::narrow::expression`]),
+//! a small table ([`super::domain`]). Where arguments are narrow ([`crate::narrow::expression`]),
 //! they are computed on unpacked blocks and added there. TPC-H's Q1 and Q6 are such scans. One
-//! integer key of a large range is hashed ([`hashed`]). The first and the last of texts are those
-//! of their codes in a sorted dictionary.
+//! integer key of a large range is hashed ([`hashed`]). The first and last text of a group are
+//! those of the smallest and largest code, because dictionaries are sorted.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key and of each text that is folded, and is so short
-//!   that no 64-bit sum can overflow, unless a single block could; such sums are made in 128 bits.
-//!   Everything else is left to the general path.
-//! - Row `i` of a block belongs to slot `slots[i]`; rows not selected belong to one slot more,
-//!   which is thrown away, and so do rows without a value, in the copy of the slots that the
-//!   arguments of their columns use.
+//! - A run of blocks lies in one page of each key and of each text that is folded. It is so short
+//!   that no 64-bit sum can overflow, unless a single block could overflow it; such sums have 128
+//!   bits. Everything else takes the general path.
+//! - Row `i` of a block belongs to slot `slots[i]`. Rows that are not selected belong to one extra
+//!   slot, which is discarded. Rows without a value do as well, in the copy of the slots that is
+//!   used for the arguments of their columns.
 
 use super::{
-    Grouping, Groups, Partial, PartialValues,
     domain::{KeyDomain, domains},
+    groups::{Grouping, Groups},
     masked::Slots,
-    table::{Slotted, Table, Values},
+    partial::{PartialGroups, PartialValues},
+    table::{SlottedRows, Table, Values},
 };
 use crate::{
     error::Fault,
     limits::SPARSE_SHARE,
     narrow::{
-        self, Room,
-        expression::{self, NarrowProgram, Operand, Reaches},
+        self, Buffers,
+        expression::{self, NarrowProgram, Operand, StepBounds},
         int::Lanes,
     },
-    pages::{InputView, Located},
+    pages::{InputView, PageBlock},
     predicate::inputs_of,
     select::integers,
     selection::Selection,
@@ -46,23 +47,23 @@ use std::ops::Range;
 
 mod hashed;
 
-/// What an aggregate folds, and over which rows: a position in `Direct::classes`.
+/// What an aggregate folds. `class` is a position in `Direct::classes`: the set of rows.
 #[derive(Clone, Copy, Debug)]
 enum Fold {
     Count {
         class: usize,
     },
-    /// A position in `Direct::sums`.
+    /// `sum` is a position in `Direct::sums`.
     Sum {
         sum: usize,
         class: usize,
     },
-    /// A position in `Direct::extremes`.
+    /// `extreme` is a position in `Direct::extremes`.
     Extreme {
         extreme: usize,
         class: usize,
     },
-    /// Likewise, of the codes of a text column.
+    /// As `Extreme`, over the codes of a text column.
     Text {
         extreme: usize,
         class: usize,
@@ -70,7 +71,7 @@ enum Fold {
     },
 }
 
-/// A step to be folded over the rows of a class.
+/// A step whose values are folded over the rows of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measure {
     step: usize,
@@ -78,46 +79,46 @@ struct Measure {
     least: bool,
 }
 
-/// The narrow path of one grouping.
+/// The direct path of one grouping.
 pub(crate) struct Direct {
     narrow: NarrowProgram,
     keys: Vec<(usize, ValueType)>,
     folds: Vec<Fold>,
     sums: Vec<Measure>,
     extremes: Vec<Measure>,
-    /// Sets of inputs: an argument over them has a value where all of them have. The first is
-    /// empty: all rows.
+    /// Sets of inputs: an argument over a set has a value in the rows where all of its inputs have
+    /// one. The first set is empty and stands for all rows.
     classes: Vec<Vec<usize>>,
-    lanes: expression::Room,
+    lanes: expression::StepBuffers,
     slots: Box<Slots>,
-    /// The slots of the rows of a class; room for a key's codes.
+    /// The slots of the rows of a class; also a buffer for the codes of a key.
     class_slots: Box<Slots>,
-    /// The selected rows of a block that has few.
-    few: Vec<usize>,
-    /// Room for arguments that are added row by row, once there are such.
-    spread: Vec<Lanes>,
-    /// The keys of a block's selected rows, where they are hashed.
+    /// The selected rows of a block of which few rows are selected.
+    few_rows: Vec<usize>,
+    /// Buffers for arguments that are added row by row; empty until one is.
+    widened: Vec<Lanes>,
+    /// The keys of a block's selected rows, if they are hashed.
     hashed: Vec<i64>,
-    /// Blocks before this one have keys of a range that is too large to be addressed directly.
+    /// Blocks before this one have keys whose range is too large to be addressed directly.
     hashed_until: usize,
     groups_bytes: usize,
 }
 
-/// What is known of a run before its first row.
-struct Run<'a> {
+/// What is known of a run of blocks before its first row is read.
+struct BlockRun<'a> {
     domains: Vec<KeyDomain>,
-    /// The columns of the expressions, all of the first block, then all of the second.
+    /// The columns of the expressions: all of the first block, then all of the second, and so on.
     columns: Vec<IntegerBlock<'a>>,
-    reaches: Reaches,
-    /// For each class, itself if a row of its inputs' pages may be null, else the class of all
-    /// rows.
+    step_bounds: StepBounds,
+    /// For each class: the class itself if a row of its inputs' pages may be null, else class 0,
+    /// which has all rows.
     class_of: Vec<usize>,
     table: Table,
 }
 
 impl Direct {
-    /// The narrow path, if the grouping's shape allows it; its runs end when the groups take more
-    /// than so many bytes.
+    /// The direct path, if the grouping's shape allows it. A hashed run ends once the groups take
+    /// more than `groups_bytes`.
     pub(crate) fn new(program: &VerifiedProgram, grouping: &Grouping, groups_bytes: usize) -> Option<Self> {
         let mut keys = Vec::new();
         for key in &grouping.keys {
@@ -135,11 +136,11 @@ impl Direct {
             sums: Vec::new(),
             extremes: Vec::new(),
             classes: vec![Vec::new()],
-            lanes: expression::Room::default(),
+            lanes: expression::StepBuffers::default(),
             slots: Box::new([0; BLOCK_ROWS]),
             class_slots: Box::new([0; BLOCK_ROWS]),
-            few: Vec::with_capacity(BLOCK_ROWS / SPARSE_SHARE),
-            spread: Vec::new(),
+            few_rows: Vec::with_capacity(BLOCK_ROWS / SPARSE_SHARE),
+            widened: Vec::new(),
             hashed: Vec::new(),
             hashed_until: 0,
             groups_bytes,
@@ -178,15 +179,15 @@ impl Direct {
         })
     }
 
-    /// Adds the selected rows of the first run of `blocks` to the groups, and says where the run
-    /// ended; `None` when the first block is not for this path.
+    /// Adds the selected rows of the first run of `blocks` to the groups, and returns the block
+    /// after the run. `None` if the first block cannot take this path.
     pub(crate) fn add_run(
         &mut self,
         views: &[InputView<'_>],
         blocks: Range<usize>,
         selection_of: impl Fn(usize) -> Selection,
         groups: &mut Groups,
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<Option<usize>, Fault> {
         let mut end = blocks.end;
         let texts = self.folds.iter().filter_map(|fold| match fold {
@@ -209,7 +210,7 @@ impl Direct {
             if blocks.start < self.hashed_until { None } else { domains(&self.keys, views, &wanted)? };
         let Some(domains) = domains else {
             self.hashed_until = blocks.end;
-            let added = self.add_hashed(views, &wanted, selection_of, groups, room)?;
+            let added = self.add_hashed(views, &wanted, selection_of, groups, buffers)?;
             return Ok((added > 0).then(|| wanted.get(added).copied().unwrap_or(end)));
         };
         let Some((mut run, blocks_most)) = self.plan(views, &wanted, domains)? else { return Ok(None) };
@@ -217,35 +218,36 @@ impl Direct {
             end = wanted[blocks_most];
         }
         for (index, block) in wanted.into_iter().enumerate().filter(|(_, block)| *block < end) {
-            self.add_block(views, (index, block), &selection_of(block), &mut run, room)?;
+            self.add_block(views, (index, block), &selection_of(block), &mut run, buffers)?;
         }
         let partial = self.partial(views, &run, blocks.start)?;
         groups.add_partial(&partial)?;
         Ok(Some(end))
     }
 
-    /// How a run over these blocks is made, and how many of them it may have.
+    /// Prepares a run over these blocks, and computes the maximum number of blocks it may have.
     fn plan<'a>(
         &self,
         views: &[InputView<'a>],
         blocks: &[usize],
         domains: Vec<KeyDomain>,
-    ) -> Result<Option<(Run<'a>, usize)>, Fault> {
+    ) -> Result<Option<(BlockRun<'a>, usize)>, Fault> {
         let mut bounds = vec![(i128::MAX, i128::MIN); views.len()];
         let mut columns = Vec::with_capacity(blocks.len() * self.narrow.columns().count());
         for block in blocks {
             for (_, input) in self.narrow.columns() {
                 let Some(column) = column(&views[input], *block)? else { return Ok(None) };
-                let ((low, high), (least, most)) = (bounds[input], narrow::reach_of(&column));
+                let ((low, high), (least, most)) = (bounds[input], narrow::bounds_of(&column));
                 bounds[input] = (least.min(low), most.max(high));
                 columns.push(column);
             }
         }
-        let Some(reaches) = self.narrow.reaches(|input| bounds[input]) else { return Ok(None) };
+        let Some(step_bounds) = self.narrow.step_bounds(|input| bounds[input]) else { return Ok(None) };
         let mut blocks_most = usize::MAX;
         let mut wide = Vec::with_capacity(self.sums.len());
         for Measure { step, .. } in &self.sums {
-            let Some(magnitude) = reaches.magnitude(*step) else { return Ok(None) };
+            let Some(magnitude) = step_bounds.magnitude(*step) else { return Ok(None) };
+            // A number of blocks that no usize counts is no bound for a run.
             let blocks_within = |most: i128| {
                 let block = magnitude.max(1).checked_mul(BLOCK_ROWS as i128);
                 block.map_or(0, |block| usize::try_from(most / block).unwrap_or(usize::MAX))
@@ -270,7 +272,7 @@ impl Direct {
         let slots = domains.iter().map(|domain| domain.size).product();
         let least: Vec<bool> = self.extremes.iter().map(|measure| measure.least).collect();
         let table = Table::new(slots, self.classes.len(), &wide, &least);
-        Ok(Some((Run { domains, columns, reaches, class_of, table }, blocks_most)))
+        Ok(Some((BlockRun { domains, columns, step_bounds, class_of, table }, blocks_most)))
     }
 
     fn add_block(
@@ -278,28 +280,28 @@ impl Direct {
         views: &[InputView<'_>],
         (index, block): (usize, usize),
         selection: &Selection,
-        run: &mut Run<'_>,
-        room: &mut Room,
+        run: &mut BlockRun<'_>,
+        buffers: &mut Buffers,
     ) -> Result<(), Fault> {
         let selected = selection.count();
         let sparse = selected < BLOCK_ROWS / SPARSE_SHARE;
-        let mut few = std::mem::take(&mut self.few);
-        few.clear();
+        let mut few_rows = std::mem::take(&mut self.few_rows);
+        few_rows.clear();
         if sparse {
-            selection.rows().for_each(|row| few.push(row));
+            selection.rows().for_each(|row| few_rows.push(row));
         }
-        let some = sparse.then_some(few.as_slice());
+        let some = sparse.then_some(few_rows.as_slice());
         let rows = some.map_or(BLOCK_ROWS, <[usize]>::len);
         self.lanes.make(self.narrow.steps());
         let columns = &run.columns[index * self.narrow.columns().count()..];
         for ((step, _), column) in self.narrow.columns().zip(columns) {
-            NarrowProgram::fill(&run.reaches, step, column, some, &mut room.scratch, &mut self.lanes);
+            NarrowProgram::fill(&run.step_bounds, step, column, some, &mut buffers.scratch, &mut self.lanes);
         }
-        let level = room.scratch.level();
-        self.narrow.compute(level, &run.reaches, &mut self.lanes, rows);
+        let level = buffers.scratch.level();
+        self.narrow.compute(level, &run.step_bounds, &mut self.lanes, rows);
         self.slots.fill(0);
         for domain in &run.domains {
-            domain.add_codes(views, block, (&mut self.slots, &mut self.class_slots), room)?;
+            domain.add_codes(views, block, (&mut self.slots, &mut self.class_slots), buffers)?;
         }
         let discarded = run.table.discarded();
         if selected < BLOCK_ROWS && !sparse {
@@ -328,23 +330,24 @@ impl Direct {
             }
             self.add_class(class, (level, rows), run);
         }
-        self.few = few;
+        self.few_rows = few_rows;
         Ok(())
     }
 
     /// Folds the measures of a class of rows.
-    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut Run<'_>) {
-        let rows = &Slotted { level, slots: &self.class_slots, rows };
-        let Run { reaches, class_of, table, .. } = run;
+    fn add_class(&mut self, class: usize, (level, rows): (Level, usize), run: &mut BlockRun<'_>) {
+        let rows = &SlottedRows { level, slots: &self.class_slots, rows };
+        let BlockRun { step_bounds, class_of, table, .. } = run;
         let present = table.count(class, rows);
+        // Sums have a magnitude, as `plan` has checked; extremes do not use it.
         let values = |step: usize| Values {
             lanes: self.lanes.step(step),
-            width: reaches.width(step),
-            magnitude: reaches.magnitude(step).unwrap_or(i128::MAX),
+            width: step_bounds.width(step),
+            magnitude: step_bounds.magnitude(step).unwrap_or(i128::MAX),
         };
         let sums = self.sums.iter().enumerate().filter(|(_, measure)| class_of[measure.class] == class);
         let sums: Vec<(usize, Values<'_>)> = sums.map(|(sum, measure)| (sum, values(measure.step))).collect();
-        table.add(&sums, rows, &present, &mut self.spread);
+        table.add(&sums, rows, &present, &mut self.widened);
         for (extreme, measure) in self.extremes.iter().enumerate() {
             if class_of[measure.class] == class {
                 table.extreme((extreme, measure.least), values(measure.step), rows, &present);
@@ -352,9 +355,14 @@ impl Direct {
         }
     }
 
-    /// A run's slots as one partial group each.
-    fn partial(&self, views: &[InputView<'_>], run: &Run<'_>, block: usize) -> Result<Partial, Fault> {
-        let Run { domains, class_of, table, .. } = run;
+    /// Converts the slots of a run to one partial group each.
+    fn partial(
+        &self,
+        views: &[InputView<'_>],
+        run: &BlockRun<'_>,
+        block: usize,
+    ) -> Result<PartialGroups, Fault> {
+        let BlockRun { domains, class_of, table, .. } = run;
         let used: Vec<usize> = (0..table.slots()).filter(|slot| table.counts[0][*slot] > 0).collect();
         let keys: Result<Vec<_>, Fault> =
             domains.iter().map(|domain| domain.keys(views, block, &used)).collect();
@@ -380,11 +388,11 @@ impl Direct {
             }
         });
         let values: Result<Vec<_>, Fault> = values.collect();
-        Ok(Partial { keys: keys?, rows: used.len(), values: values? })
+        Ok(PartialGroups { keys: keys?, rows: used.len(), values: values? })
     }
 }
 
-/// A block's values, or its codes if it holds texts; `None` without a dictionary.
+/// A block's values, or its codes if it holds texts. `None` for texts without a dictionary.
 fn column<'a>(view: &InputView<'a>, block: usize) -> Result<Option<IntegerBlock<'a>>, Fault> {
     let located = view.locate(block)?;
     if view.column_type != ColumnType::Text {
@@ -396,14 +404,14 @@ fn column<'a>(view: &InputView<'a>, block: usize) -> Result<Option<IntegerBlock<
     located.dictionary()?.block(located.block).map(Some).map_err(located.fault())
 }
 
-/// The entries of a page's dictionary that have these codes.
-fn texts(located: &Located<'_, '_>, codes: impl Iterator<Item = Option<i128>>) -> Result<ArrayRef, Fault> {
+/// The entries of a page's dictionary with these codes.
+fn texts(located: &PageBlock<'_, '_>, codes: impl Iterator<Item = Option<i128>>) -> Result<ArrayRef, Fault> {
     let page = located.dictionary()?;
     let (mut texts, mut valid) = (TextBuffer::default(), Vec::new());
     for code in codes {
         let entry =
             code.map_or(Some(0), |code| usize::try_from(code).ok().filter(|code| *code < page.entries()));
-        // Codes were folded as they lay there, whatever a page says that somebody forged.
+        // Codes were folded without a check, so a forged page can have codes beyond its dictionary.
         let Some(entry) = entry else {
             let reason = format!("a code is {code:?}, expected below {}", page.entries());
             return Err(located.place.fault(reason));
@@ -415,7 +423,7 @@ fn texts(located: &Located<'_, '_>, codes: impl Iterator<Item = Option<i128>>) -
     Ok(text_array(texts, Some(NullBuffer::from(valid)).filter(|nulls| nulls.null_count() > 0))?)
 }
 
-/// Where something is in a list, to which it is appended if it is not there.
+/// The position of `wanted` in `list`; appends it if it is missing.
 fn position<T: PartialEq>(list: &mut Vec<T>, wanted: T) -> usize {
     let known = list.iter().position(|one| *one == wanted);
     known.unwrap_or_else(|| {

@@ -1,14 +1,15 @@
-//! Which combinations of keys can a run of blocks hold, and which is a row's?
+//! Maps the combination of keys of a row to a slot, where the keys of a run of blocks have small
+//! ranges.
 //!
-//! Invariant: a key's part of a slot's number is `code * stride`, `code` being below its domain's
-//! size for every row of the block; NULL has the last code.
+//! Invariant: a key adds `code * stride` to the number of a slot. The code is below the size of the
+//! key's domain for every row of the block; NULL has the last code.
 
-use super::{integers_to, masked::Slots};
+use super::{integers::integers_to, masked::Slots};
 use crate::{
     error::Fault,
     limits::DIRECT_SLOTS_MAX,
-    narrow::{self, Room},
-    pages::{InputView, Located},
+    narrow::{self, Buffers},
+    pages::{InputView, PageBlock},
     select::integers,
     text::{text_array, valid_rows},
 };
@@ -20,20 +21,20 @@ use rackscan_format::{
     simd::Kernel,
 };
 
-/// How a key's codes become part of a slot's number.
+/// How the codes of a key map to slots.
 pub(super) struct KeyDomain {
     input: usize,
     value_type: ValueType,
-    /// The value of code 0 (0 for dictionaries).
+    /// The value of code 0; 0 for dictionaries.
     base: i64,
     pub(super) size: usize,
     stride: usize,
-    /// Whether the last code is that of NULL.
+    /// Whether the last code stands for NULL.
     nullable: bool,
 }
 
-/// The small ranges of the keys over these blocks, which lie in one page of each; `None` when they
-/// are not small.
+/// The domains of the keys over these blocks, which lie in one page of each key. `None` if there
+/// are more than `DIRECT_SLOTS_MAX` combinations, or a text key has no dictionary.
 pub(super) fn domains(
     keys: &[(usize, ValueType)],
     views: &[InputView<'_>],
@@ -59,6 +60,7 @@ pub(super) fn domains(
             low = low.min(block.reference().into());
             high = high.max(narrow::largest_value(&block));
         }
+        // A range that no usize counts is too large for slots, too.
         let size = usize::try_from(high - low + 1 + i128::from(nullable)).unwrap_or(usize::MAX);
         let (Ok(base), true) = (i64::try_from(low), size.saturating_mul(stride) <= DIRECT_SLOTS_MAX) else {
             return Ok(None);
@@ -70,23 +72,23 @@ pub(super) fn domains(
 }
 
 impl KeyDomain {
-    /// Adds `code * stride` of each row of a block to its slot. What wraps belongs to rows behind
-    /// the block's end.
+    /// Adds `code * stride` of each row of a block to its slot. Only rows beyond the end of the
+    /// block can wrap.
     pub(super) fn add_codes(
         &self,
         views: &[InputView<'_>],
         block: usize,
         (slots, codes): (&mut Slots, &mut Slots),
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<(), Fault> {
         let located = views[self.input].locate(block)?;
-        let level = room.scratch.level();
+        let level = buffers.scratch.level();
         let valid = valid_rows(&located);
         match valid.filter(|_| self.nullable) {
-            None => self.of_values(&located, slots, room)?,
+            None => self.of_values(&located, slots, buffers)?,
             Some(valid) => {
                 codes.fill(0);
-                self.of_values(&located, codes, room)?;
+                self.of_values(&located, codes, buffers)?;
                 valid.replace_others(level, codes, cut(((self.size - 1) * self.stride) as u64));
                 let (factor, first) = (1, 0);
                 level.run(AddCodes { lanes: &*codes, factor, first, slots });
@@ -95,16 +97,21 @@ impl KeyDomain {
         Ok(())
     }
 
-    fn of_values(&self, located: &Located<'_, '_>, slots: &mut Slots, room: &mut Room) -> Result<(), Fault> {
-        let level = room.scratch.level();
+    fn of_values(
+        &self,
+        located: &PageBlock<'_, '_>,
+        slots: &mut Slots,
+        buffers: &mut Buffers,
+    ) -> Result<(), Fault> {
+        let level = buffers.scratch.level();
         let (first, factor, numbers) = if self.value_type == ValueType::Text {
             let page = located.dictionary()?;
             let block = page.block(located.block).map_err(located.fault())?;
-            let numbers = page.unpack(&block, &mut room.scratch).map_err(located.fault())?;
+            let numbers = page.unpack(&block, &mut buffers.scratch).map_err(located.fault())?;
             (block.reference(), 1, numbers)
         } else {
             let block = integers(located)?;
-            (block.reference().wrapping_sub(self.base), block.divisor(), block.unpack(&mut room.scratch))
+            (block.reference().wrapping_sub(self.base), block.divisor(), block.unpack(&mut buffers.scratch))
         };
         let stride = cut(self.stride as u64);
         let first = cut(first.cast_unsigned()).wrapping_mul(stride);
@@ -119,7 +126,7 @@ impl KeyDomain {
         Ok(())
     }
 
-    /// The keys of some slots, in a run that has `block` in it.
+    /// The keys of these slots, in a run that contains `block`.
     pub(super) fn keys(
         &self,
         views: &[InputView<'_>],
@@ -131,7 +138,7 @@ impl KeyDomain {
         let nulls = self.nullable.then(|| NullBuffer::from_iter(codes.clone().map(|code| code != null)));
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         if self.value_type != ValueType::Text {
-            // Codes are below DIRECT_SLOTS_MAX.
+            // Codes are below `DIRECT_SLOTS_MAX`.
             let values = codes.map(|code| self.base.wrapping_add(code as i64)).collect();
             return Ok(integers_to(self.value_type, values, nulls)?);
         }
@@ -146,7 +153,8 @@ impl KeyDomain {
     }
 }
 
-/// All that is cut here is below DIRECT_SLOTS_MAX for rows of the block.
+/// The low 16 bits, which always fit. For rows of the block, every number cut here is below
+/// `DIRECT_SLOTS_MAX`.
 #[inline(always)]
 fn cut(number: u64) -> u16 {
     u16::try_from(number & u64::from(u16::MAX)).unwrap_or_default()

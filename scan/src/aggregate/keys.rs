@@ -1,10 +1,10 @@
-//! Which group does a row belong to?
+//! Finds the group of a row by its keys.
 //!
-//! Groups are numbered in order of first appearance. A single integer key is hashed itself; other
-//! keys are hashed in arrow's row format, whose equality of bytes is equality of keys, NULL being a
+//! Groups are numbered in order of first appearance. A single integer key is hashed itself. Other
+//! keys are hashed in arrow's row format: keys are equal if their bytes are equal, and NULL is a
 //! key like any other.
 
-use super::{integers_of, integers_to};
+use super::integers::{integers_of, integers_to};
 use crate::types::arrow_type;
 use arrow::{
     array::{Array, ArrayRef},
@@ -19,11 +19,11 @@ use std::hash::BuildHasher;
 
 /// The table of keys.
 pub(super) enum Keys {
-    /// No keys: one group, there from the beginning.
+    /// No keys: one group, which always exists.
     None,
-    /// One key of a type held in 64 bits.
+    /// One key of a type that is stored in 64 bits.
     Integer { value_type: ValueType, values: Vec<i64>, null_group: Option<u32>, table: HashTable<u32> },
-    /// Any keys.
+    /// Any other keys.
     Rows { converter: RowConverter, rows: Rows, table: HashTable<u32> },
 }
 
@@ -106,7 +106,8 @@ impl Keys {
         Ok(())
     }
 
-    /// Appends the group of each row by its only key; false where keys are not of that kind.
+    /// Appends the group of each row by its only key. Returns false if the keys are not of that
+    /// kind.
     pub(super) fn assign_integers(
         &mut self,
         integers: &[i64],
@@ -166,9 +167,9 @@ impl Keys {
     }
 }
 
-/// Groups are rows of one segment at most, far below 2^32.
 fn number(group: usize) -> u32 {
-    u32::try_from(group).unwrap_or(u32::MAX)
+    u32::try_from(group)
+        .expect("the number of a group: each has a row of a segment, which are counted in 32 bits")
 }
 
 fn missing(key: usize) -> ArrowError {

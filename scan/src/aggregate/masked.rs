@@ -1,25 +1,26 @@
-//! What do the rows of each slot of a block add up to? Plain loops, compiled for each level of
-//! vectors.
+//! Loops that count, add and compare the rows of one slot of a block, compiled for each instruction
+//! set.
 //!
-//! Where there are few slots, each is summed in a pass of its own over all rows, the others
-//! counting as nothing: vectors do that several times faster than a walk from row to row.
+//! Where there are few slots, each is summed in a pass of its own over all rows, in which the rows
+//! of other slots count as nothing. Vector instructions do that several times faster than a loop
+//! over rows.
 //!
-//! Invariant: a sum is made of [`PARTS`] partial sums, in integers that hold them; their sum has 64
-//! bits.
+//! Invariant: a sum consists of [`PARTS`] partial sums, in integers that hold them; the total has
+//! 64 bits.
 
 use crate::narrow::int::Int;
 use rackscan_format::{limits::BLOCK_ROWS, simd::Kernel};
 
-/// Partial sums of a block, each of every so manieth row: one for each lane of two of the widest
-/// vectors.
+/// The number of partial sums of a block, each of every 32nd row: one for each lane of two of the
+/// widest vectors.
 const PARTS: usize = 32;
-/// Rows of one partial sum, to multiply magnitudes with.
+/// The number of rows of a partial sum, as a factor for magnitudes.
 pub(super) const PART_ROWS: i128 = (BLOCK_ROWS / PARTS) as i128;
 
 /// The slot of each row of a block.
 pub(crate) type Slots = [u16; BLOCK_ROWS];
 
-/// Adds the rows of each slot to its count, and appends the slots that have some.
+/// Adds the number of rows of each slot to its count, and appends the slots that have rows.
 pub(super) struct Count<'a> {
     pub(super) slots: &'a Slots,
     pub(super) counts: &'a mut [i64],
@@ -73,8 +74,8 @@ impl<T: Int, A: Int + Into<i64>> Kernel for Sum<'_, T, A> {
     }
 }
 
-/// The smallest (or largest) of one slot's values; of an empty slot, the type's largest (or
-/// smallest).
+/// The minimum (or maximum) of one slot's values. For an empty slot, the type's largest (or
+/// smallest) value.
 pub(super) struct Extreme<'a, T> {
     pub(super) slots: &'a Slots,
     pub(super) slot: u16,

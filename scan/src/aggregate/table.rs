@@ -1,9 +1,9 @@
-//! What have the slots of a run added up to?
+//! Counts, sums and extremes per slot over a run of blocks.
 //!
 //! Invariants
-//! - Rows of one slot more than there are, the discarded ones, are added to nothing that is read.
-//! - A 64-bit sum is asked for only where the whole run's fits ([`super::direct`]); others are made
-//!   in 128 bits.
+//! - Discarded rows belong to one extra slot, whose values are never read.
+//! - A 64-bit sum is used only if it fits for the whole run ([`super::direct`]); other sums have
+//!   128 bits.
 
 use super::masked::{Count, Extreme, PART_ROWS, Slots, Sum};
 use crate::{
@@ -20,13 +20,13 @@ use rackscan_format::{limits::BLOCK_ROWS, simd::Level};
 pub(super) struct Values<'a> {
     pub(super) lanes: &'a Lanes,
     pub(super) width: Width,
-    /// No value is larger, whatever its sign.
+    /// The maximum absolute value.
     pub(super) magnitude: i128,
 }
 
-/// Rows of a block with their slots: the first `rows` of them.
+/// The first `rows` rows of a block with their slots.
 #[derive(Clone, Copy)]
-pub(super) struct Slotted<'a> {
+pub(super) struct SlottedRows<'a> {
     pub(super) level: Level,
     pub(super) slots: &'a Slots,
     pub(super) rows: usize,
@@ -37,8 +37,9 @@ pub(super) struct Table {
     slots: usize,
     pub(super) counts: Vec<Vec<i64>>,
     sums: Vec<Sums>,
-    /// For every eight sums what was added row by row, by slot. Empty until there is such a row.
-    lines: Vec<Vec<Lines>>,
+    /// For each group of eight sums, what was added row by row, by slot. Empty until a row is
+    /// added.
+    lines: Vec<Vec<SlotLines>>,
     pub(super) extremes: Vec<Vec<i128>>,
 }
 
@@ -48,47 +49,55 @@ enum Sums {
     Wide(Vec<i128>),
 }
 
-/// The sums of a slot that are added together: a cache line.
-type Line = [i64; LINE];
-const LINE: usize = 8;
+/// Sums of one slot that are added together: one cache line.
+type SumLine = [i64; LINE_SUMS];
+const LINE_SUMS: usize = 8;
 
-/// A slot's sums, in parts: a row need not wait for the row before, which is often of the same
-/// slot.
-type Lines = [Line; WAYS];
-const WAYS: usize = 2;
+/// A slot's sums in two interleaved parts, so that a row does not wait for the row before it, which
+/// often belongs to the same slot.
+type SlotLines = [SumLine; LINES_PER_SLOT];
+const LINES_PER_SLOT: usize = 2;
 
 impl Table {
-    /// For so many slots and sets of rows; which sums need 128 bits; which extremes are the least.
+    /// A table for `slots` slots and `classes` sets of rows. `wide` says which sums need 128 bits,
+    /// `least` which extremes are minima.
     pub(super) fn new(slots: usize, classes: usize, wide: &[bool], least: &[bool]) -> Self {
-        // One more: rows that are not selected.
-        let room = slots + 1;
-        let sums = wide
-            .iter()
-            .map(|wide| if *wide { Sums::Wide(vec![0; room]) } else { Sums::Narrow(vec![0; room]) });
-        let extremes = least.iter().map(|least| vec![if *least { i128::MAX } else { i128::MIN }; room]);
-        let lines = vec![Vec::new(); wide.len().div_ceil(LINE)];
-        let counts = vec![vec![0; room]; classes];
+        // One extra slot for rows that are not selected.
+        let slots_and_discarded = slots + 1;
+        let sums = wide.iter().map(|wide| {
+            if *wide {
+                Sums::Wide(vec![0; slots_and_discarded])
+            } else {
+                Sums::Narrow(vec![0; slots_and_discarded])
+            }
+        });
+        let extremes =
+            least.iter().map(|least| vec![if *least { i128::MAX } else { i128::MIN }; slots_and_discarded]);
+        let lines = vec![Vec::new(); wide.len().div_ceil(LINE_SUMS)];
+        let counts = vec![vec![0; slots_and_discarded]; classes];
         Self { slots, counts, sums: sums.collect(), lines, extremes: extremes.collect() }
     }
 
     /// The slot of rows that are not selected.
     pub(super) fn discarded(&self) -> u16 {
-        u16::try_from(self.slots).unwrap_or(u16::MAX)
+        u16::try_from(self.slots)
+            .expect("the slot of discarded rows: there are at most DIRECT_SLOTS_MAX others")
     }
 
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Whether a pass per slot is the way for these rows.
-    fn masked(&self, rows: &Slotted<'_>) -> bool {
-        // Below AVX-512 a masked addition is several instructions, and the walk from row to row
-        // wins.
+    /// Whether one pass per slot is fastest for these rows.
+    fn uses_masks(&self, rows: &SlottedRows<'_>) -> bool {
+        // Below AVX-512 a masked addition takes several instructions, and the loop over rows is
+        // faster.
         rows.level >= Level::V4 && rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX
     }
 
-    /// Counts the rows of each slot, and says which slots have some.
-    pub(super) fn count(&mut self, class: usize, rows: &Slotted<'_>) -> Vec<u16> {
+    /// Counts the rows of each slot, and returns the slots that have rows (nothing where rows are
+    /// not counted slot by slot).
+    pub(super) fn count(&mut self, class: usize, rows: &SlottedRows<'_>) -> Vec<u16> {
         let few = rows.rows == BLOCK_ROWS && self.slots <= MASKED_SLOTS_MAX;
         let counts = &mut self.counts[class];
         if !few {
@@ -101,22 +110,22 @@ impl Table {
         present
     }
 
-    /// Adds the values of some sums, ascending, to their slots; `present` is what [`Self::count`]
-    /// said of these rows.
+    /// Adds the values of some sums, in ascending order, to their slots. `present` is the result of
+    /// [`Self::count`] for these rows.
     pub(super) fn add(
         &mut self,
         sums: &[(usize, Values<'_>)],
-        rows: &Slotted<'_>,
+        rows: &SlottedRows<'_>,
         present: &[u16],
-        spread: &mut Vec<Lanes>,
+        widened: &mut Vec<Lanes>,
     ) {
-        if self.masked(rows) || rows.rows < BLOCK_ROWS {
+        if self.uses_masks(rows) || rows.rows < BLOCK_ROWS {
             sums.iter().for_each(|(sum, values)| self.add_one(*sum, *values, rows, present));
             return;
         }
-        spread.resize(LINE, Lanes::NONE);
-        for group in sums.chunk_by(|(one, _), (next, _)| one / LINE == next / LINE) {
-            let (mut at, mut members) = ([0; LINE], 0);
+        widened.resize(LINE_SUMS, Lanes::NONE);
+        for group in sums.chunk_by(|(one, _), (next, _)| one / LINE_SUMS == next / LINE_SUMS) {
+            let (mut at, mut members) = ([0; LINE_SUMS], 0);
             for (sum, values) in group {
                 match self.sums[*sum] {
                     Sums::Wide(_) => self.add_one(*sum, *values, rows, present),
@@ -125,36 +134,36 @@ impl Table {
                             rows.level,
                             values.lanes,
                             values.width,
-                            &mut spread[members],
+                            &mut widened[members],
                             BLOCK_ROWS,
                         );
-                        at[members] = sum % LINE;
+                        at[members] = sum % LINE_SUMS;
                         members += 1;
                     }
                 }
             }
-            let Some(line) = group.first().and_then(|(sum, _)| self.lines.get_mut(sum / LINE)) else {
+            let Some(line) = group.first().and_then(|(sum, _)| self.lines.get_mut(sum / LINE_SUMS)) else {
                 return;
             };
             if line.is_empty() {
-                *line = vec![[[0; LINE]; WAYS]; self.slots + 1];
+                *line = vec![[[0; LINE_SUMS]; LINES_PER_SLOT]; self.slots + 1];
             }
             match members {
                 0 => {}
-                1 => add_lines::<1>(rows.slots, &at, spread, line),
-                2 => add_lines::<2>(rows.slots, &at, spread, line),
-                3 => add_lines::<3>(rows.slots, &at, spread, line),
-                4 => add_lines::<4>(rows.slots, &at, spread, line),
-                5 => add_lines::<5>(rows.slots, &at, spread, line),
-                6 => add_lines::<6>(rows.slots, &at, spread, line),
-                7 => add_lines::<7>(rows.slots, &at, spread, line),
-                _ => add_lines::<8>(rows.slots, &at, spread, line),
+                1 => add_lines::<1>(rows.slots, &at, widened, line),
+                2 => add_lines::<2>(rows.slots, &at, widened, line),
+                3 => add_lines::<3>(rows.slots, &at, widened, line),
+                4 => add_lines::<4>(rows.slots, &at, widened, line),
+                5 => add_lines::<5>(rows.slots, &at, widened, line),
+                6 => add_lines::<6>(rows.slots, &at, widened, line),
+                7 => add_lines::<7>(rows.slots, &at, widened, line),
+                _ => add_lines::<8>(rows.slots, &at, widened, line),
             }
         }
     }
 
-    fn add_one(&mut self, sum: usize, values: Values<'_>, rows: &Slotted<'_>, present: &[u16]) {
-        let masked = self.masked(rows);
+    fn add_one(&mut self, sum: usize, values: Values<'_>, rows: &SlottedRows<'_>, present: &[u16]) {
+        let masked = self.uses_masks(rows);
         let Values { lanes, width, magnitude } = values;
         match &mut self.sums[sum] {
             Sums::Narrow(sums) if masked => at_width!(width, T => {
@@ -180,25 +189,25 @@ impl Table {
         }
     }
 
-    /// What a sum has come to in a slot.
+    /// The value of a sum in a slot.
     pub(super) fn sum(&self, sum: usize, slot: usize) -> i128 {
         let sums = match &self.sums[sum] {
             Sums::Narrow(sums) => sums[slot],
             Sums::Wide(sums) => return sums[slot],
         };
-        let lines = self.lines[sum / LINE].get(slot).map_or(&[][..], |lines| lines);
-        lines.iter().fold(sums, |sums, line| sums.wrapping_add(line[sum % LINE])).into()
+        let lines = self.lines[sum / LINE_SUMS].get(slot).map_or(&[][..], |lines| lines);
+        lines.iter().fold(sums, |sums, line| sums.wrapping_add(line[sum % LINE_SUMS])).into()
     }
 
-    /// Keeps the smallest (or largest) values of each slot.
+    /// Keeps the minimum (or maximum) of each slot.
     pub(super) fn extreme(
         &mut self,
         (extreme, least): (usize, bool),
         values: Values<'_>,
-        rows: &Slotted<'_>,
+        rows: &SlottedRows<'_>,
         present: &[u16],
     ) {
-        let masked = self.masked(rows);
+        let masked = self.uses_masks(rows);
         let known = &mut self.extremes[extreme];
         let keep = |known: &mut i128, value: i128| {
             *known = if least { (*known).min(value) } else { (*known).max(value) };
@@ -219,31 +228,36 @@ impl Table {
     }
 }
 
-/// Adds each row's values to its slot's line.
-fn add_lines<const SUMS: usize>(slots: &Slots, at: &[usize; LINE], spread: &[Lanes], lines: &mut [Lines]) {
-    let lanes: [&[i64; BLOCK_ROWS]; SUMS] = std::array::from_fn(|sum| spread[sum].get());
-    let at: [usize; SUMS] = std::array::from_fn(|sum| at[sum] % LINE);
+/// Adds each row's values to the sums of its slot.
+fn add_lines<const SUMS: usize>(
+    slots: &Slots,
+    at: &[usize; LINE_SUMS],
+    widened: &[Lanes],
+    lines: &mut [SlotLines],
+) {
+    let lanes: [&[i64; BLOCK_ROWS]; SUMS] = std::array::from_fn(|sum| widened[sum].get());
+    let at: [usize; SUMS] = std::array::from_fn(|sum| at[sum] % LINE_SUMS);
     if at.iter().enumerate().all(|(sum, at)| sum == *at) {
-        walk(slots, lanes, std::array::from_fn(|sum| sum), lines);
+        add_rows_to_lines(slots, lanes, std::array::from_fn(|sum| sum), lines);
     } else {
-        walk(slots, lanes, at, lines);
+        add_rows_to_lines(slots, lanes, at, lines);
     }
 }
 
-/// Inlined twice: where the sums lie one after the other, their places are constants.
+/// Inlined twice: where the sums lie one after the other, their positions are constants.
 #[inline(always)]
-fn walk<const SUMS: usize>(
+fn add_rows_to_lines<const SUMS: usize>(
     slots: &Slots,
     lanes: [&[i64; BLOCK_ROWS]; SUMS],
     at: [usize; SUMS],
-    lines: &mut [Lines],
+    lines: &mut [SlotLines],
 ) {
-    for (first, slots) in slots.as_chunks::<WAYS>().0.iter().enumerate() {
-        for (way, slot) in slots.iter().enumerate() {
-            let row = first * WAYS % BLOCK_ROWS + way;
+    for (first, slots) in slots.as_chunks::<LINES_PER_SLOT>().0.iter().enumerate() {
+        for (part, slot) in slots.iter().enumerate() {
+            let row = first * LINES_PER_SLOT % BLOCK_ROWS + part;
             let Some(lines) = lines.get_mut(usize::from(*slot)) else { continue };
             for (at, lanes) in at.iter().zip(lanes) {
-                let sum = &mut lines[way][*at];
+                let sum = &mut lines[part][*at];
                 *sum = sum.wrapping_add(lanes[row]);
             }
         }

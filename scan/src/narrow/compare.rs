@@ -1,8 +1,8 @@
-//! Which of 1,024 unpacked numbers compare as asked? Plain loops over lanes that compilers
+//! Compares 1,024 unpacked numbers with constants, in plain loops over lanes that compilers
 //! vectorise.
 //!
-//! One byte per row, 0 or 1. Rows after a short block's last are answered too; the caller ignores
-//! them.
+//! An answer is one byte per row, 0 or 1. Rows beyond the end of a short block have an answer too;
+//! the caller ignores it.
 
 use crate::selection::RowBytes;
 use rackscan_format::{
@@ -11,12 +11,12 @@ use rackscan_format::{
     simd::{Kernel, Level},
 };
 
-/// Sets up to this size are compared value by value; larger ones are looked up.
-const FEW: usize = 8;
+/// Sets of up to this size are compared value by value; larger sets are searched.
+const SMALL_SET: usize = 8;
 
 /// An unsigned lane type.
 pub(crate) trait Lane: Copy + Ord {
-    /// The number, cut to the lane; callers have checked that it fits.
+    /// The number as a lane. Callers have checked that it fits; a larger one would saturate.
     fn cut(number: u64) -> Self;
     fn less(self, other: Self) -> Self;
 }
@@ -38,7 +38,7 @@ macro_rules! lanes {
 }
 lanes!(u8 u16 u32 u64);
 
-/// `low <= number <= high`, both within the lane, `low <= high`.
+/// `low <= number <= high`; both bounds fit the lane, and `low <= high`.
 pub(crate) fn between(level: Level, numbers: Narrow<'_>, (low, high): (u64, u64), answers: &mut RowBytes) {
     match numbers {
         Narrow::Constant => answers.fill(u8::from(low == 0)),
@@ -61,7 +61,7 @@ impl<L: Lane> Kernel for Within<'_, L> {
 
     #[inline(always)]
     fn run(self) {
-        // One unsigned comparison: numbers below `low` wrap to large ones.
+        // One unsigned comparison is enough: numbers below `low` wrap to large ones.
         let (low, extent) = (L::cut(self.low), L::cut(self.high - self.low));
         for (answer, lane) in self.answers.iter_mut().zip(self.lanes) {
             *answer = u8::from(lane.less(low) <= extent);
@@ -69,11 +69,11 @@ impl<L: Lane> Kernel for Within<'_, L> {
     }
 }
 
-/// Whether the number is one of `set`, ascending and within the lane.
-pub(crate) fn among(level: Level, numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
+/// Whether the number is in `set`, which is ascending and fits the lane.
+pub(crate) fn in_set(level: Level, numbers: Narrow<'_>, set: &[u64], answers: &mut RowBytes) {
     match numbers {
         Narrow::Constant => answers.fill(u8::from(set.contains(&0))),
-        Narrow::U8(lanes) if set.len() > FEW => {
+        Narrow::U8(lanes) if set.len() > SMALL_SET => {
             let mut table = [0; 256];
             set.iter().filter_map(|number| usize::try_from(*number).ok()).for_each(|number| {
                 if let Some(entry) = table.get_mut(number) {
@@ -90,7 +90,7 @@ pub(crate) fn among(level: Level, numbers: Narrow<'_>, set: &[u64], answers: &mu
 }
 
 fn equal_one<L: Lane>(level: Level, lanes: &[L; BLOCK_ROWS], set: &[u64], answers: &mut RowBytes) {
-    if set.len() <= FEW {
+    if set.len() <= SMALL_SET {
         level.run(EqualOne { lanes, set, answers });
         return;
     }
@@ -122,7 +122,7 @@ impl<L: Lane> Kernel for EqualOne<'_, L> {
     }
 }
 
-/// The table's entry of each number; numbers beyond the table are answered 0.
+/// The table's entry for each number; 0 for numbers beyond the table.
 pub(crate) fn look_up(numbers: Narrow<'_>, table: &[u8], answers: &mut RowBytes) {
     let entry = |number: usize| table.get(number).copied().unwrap_or(0);
     match numbers {

@@ -1,25 +1,26 @@
-//! Which integers does an expression need, and what are its values?
+//! Computes expressions over integers on whole blocks, in the narrowest integers that hold the
+//! values.
 //!
 //! `l_extendedprice * (1 - l_discount)` is a decimal of 38 digits by type, but a few dozen bits by
-//! what the pages hold. Bounds of the columns are carried through the expression by interval
-//! arithmetic; each step is then computed on whole blocks in the narrowest integer that holds it, 8
+//! what the pages hold. Interval arithmetic carries the bounds of the columns through the
+//! expression; each step is then computed on whole blocks in the narrowest integer that holds it, 8
 //! to 128 bits.
 //!
 //! Invariants
-//! - A step's value is the unscaled integer of its node's type, so scales are made equal by
-//!   explicit factors.
-//! - [`NarrowProgram::reaches`] answers only when no step can leave its node's type (where arrow
-//!   would fail), for any number the packed bits can hold, honest or not. Then no step overflows in
-//!   the integer chosen for it.
-//! - A step is NULL where a column below it is; its lanes hold something within bounds there.
+//! - The value of a step is the unscaled integer of its node's type; explicit factors make scales
+//!   equal.
+//! - [`NarrowProgram::step_bounds`] returns bounds only if no step can exceed its node's type
+//!   (where arrow would fail), for any number that the packed bits can hold, even in a forged page.
+//!   So no step overflows the integer chosen for it.
+//! - A step is NULL where one of its columns is; its lanes hold some value within bounds there.
 
 use super::{
     int::{Int, Lanes, Width, at_width},
     kernels::{Combine, Compare, Side, Widen, decode},
 };
 use crate::{
-    predicate::{stored_integer, unscaled},
     selection::RowBytes,
+    stored::{stored_integer, unscaled},
 };
 use rackscan_format::{
     encoding::{bitpack::Scratch, integer::IntegerBlock},
@@ -28,10 +29,10 @@ use rackscan_format::{
     simd::Level,
 };
 
-/// The smallest and the largest value.
+/// The minimum and the maximum.
 pub(crate) type Interval = (i128, i128);
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operand {
     Step(usize),
@@ -45,28 +46,28 @@ enum Operation {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct NarrowStep {
     operation: Operation,
     /// The bounds of the node's type.
     allowed: Interval,
 }
 
-/// Some of a program's nodes as steps, each after those it needs.
+/// Some nodes of a program as steps, each after the steps it depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct NarrowProgram {
-    steps: Vec<Step>,
+    steps: Vec<NarrowStep>,
     step_of_node: Vec<Option<Operand>>,
 }
 
-/// How far each step's values can reach over some rows, and the integers that hold them.
+/// The bounds of each step's values over some rows, and the integers that hold them.
 #[derive(Clone, Debug)]
-pub(crate) struct Reaches {
+pub(crate) struct StepBounds {
     bounds: Vec<Interval>,
     widths: Vec<Width>,
 }
 
-impl Reaches {
-    /// The largest magnitude of a step; `None` beyond 127 bits.
+impl StepBounds {
+    /// The maximum absolute value of a step; `None` if it exceeds 127 bits.
     pub(crate) fn magnitude(&self, step: usize) -> Option<i128> {
         let (low, high) = self.bounds[step];
         Some(low.checked_abs()?.max(high.checked_abs()?))
@@ -77,7 +78,7 @@ impl Reaches {
         self.widths[step]
     }
 
-    /// How far an operand reaches.
+    /// The bounds of an operand.
     pub(crate) fn of(&self, operand: Operand) -> Interval {
         match operand {
             Operand::Step(step) => self.bounds[step],
@@ -93,15 +94,15 @@ impl Reaches {
     }
 }
 
-/// Room for the steps of one program.
+/// Buffers for the steps of one program.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct StepBuffers {
     steps: Vec<Lanes>,
     spare: Vec<Lanes>,
 }
 
-impl Room {
-    /// Room for so many steps.
+impl StepBuffers {
+    /// Makes buffers for `steps` steps.
     pub(crate) fn make(&mut self, steps: usize) {
         if self.steps.len() < steps {
             self.steps.resize(steps, Lanes::NONE);
@@ -109,7 +110,7 @@ impl Room {
         self.spare.resize(2, Lanes::NONE);
     }
 
-    /// The room of operands that are not in the width wanted.
+    /// Buffers for two operands that must be widened.
     pub(crate) fn pair(&mut self) -> Option<&mut [Lanes; 2]> {
         self.spare.first_chunk_mut()
     }
@@ -120,7 +121,7 @@ impl Room {
 }
 
 impl NarrowProgram {
-    /// No steps yet.
+    /// A program without steps.
     pub(crate) fn new(program: &VerifiedProgram) -> Self {
         Self { steps: Vec::new(), step_of_node: vec![None; program.node_types().len()] }
     }
@@ -131,14 +132,15 @@ impl NarrowProgram {
 
     /// The column steps with their inputs.
     pub(crate) fn columns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.steps.iter().enumerate().filter_map(|(step, Step { operation, .. })| match operation {
+        self.steps.iter().enumerate().filter_map(|(step, NarrowStep { operation, .. })| match operation {
             Operation::Column { input } => Some((step, *input)),
             Operation::Combine { .. } => None,
         })
     }
 
-    /// The operand that is a node's value, its steps added; `None` when it cannot be computed this
-    /// way. Recursion follows a verified program, whose nodes name only earlier ones.
+    /// The operand that holds the value of `node`; adds the steps it needs. `None` if the node
+    /// cannot be computed on blocks. The recursion ends because nodes of a verified program refer
+    /// only to earlier nodes.
     pub(crate) fn operand(&mut self, program: &VerifiedProgram, node: NodeIndex) -> Option<Operand> {
         let index = usize::from(node);
         if let Some(known) = self.step_of_node[index] {
@@ -173,7 +175,7 @@ impl NarrowProgram {
                     return None;
                 }
                 let item = self.operand(program, *item)?;
-                // Also without a factor, because the new type may hold less.
+                // Also where the factor is 1, because the new type may have a smaller range.
                 let factor = 10_i128.checked_pow(u32::from(scale_of(*to) - scale_of(from)))?;
                 self.combine(Arithmetic::Multiply, item, Operand::Constant(factor), digits_of(*to)?)?
             }
@@ -183,13 +185,13 @@ impl NarrowProgram {
         Some(operand)
     }
 
-    /// The step of a text column's codes, which compare as its texts do within one page's
-    /// dictionary.
+    /// The step of a text column's codes. Within one page's dictionary, codes compare as their
+    /// texts do.
     pub(crate) fn codes(&mut self, input: usize) -> usize {
         let known = self.columns().find(|(_, known)| *known == input);
         known.map_or_else(
             || {
-                self.steps.push(Step { operation: Operation::Column { input }, allowed: ANY });
+                self.steps.push(NarrowStep { operation: Operation::Column { input }, allowed: ANY });
                 self.steps.len() - 1
             },
             |(step, _)| step,
@@ -197,7 +199,7 @@ impl NarrowProgram {
     }
 
     fn push(&mut self, operation: Operation, allowed: Interval) -> Operand {
-        self.steps.push(Step { operation, allowed });
+        self.steps.push(NarrowStep { operation, allowed });
         Operand::Step(self.steps.len() - 1)
     }
 
@@ -215,7 +217,7 @@ impl NarrowProgram {
         Some(self.push(Operation::Combine { op, left, right }, allowed))
     }
 
-    /// The same decimal with the digits after the point that the result has.
+    /// Multiplies a decimal so that it has the scale of the result.
     fn rescale(
         &mut self,
         operand: Operand,
@@ -231,45 +233,45 @@ impl NarrowProgram {
         self.combine(Arithmetic::Multiply, operand, Operand::Constant(factor), allowed)
     }
 
-    /// How far values reach when columns reach as far as `column` says; `None` when some step could
+    /// The bounds of all steps, if `column` gives the bounds of an input. `None` if some step could
     /// overflow.
-    pub(crate) fn reaches(&self, column: impl Fn(usize) -> Interval) -> Option<Reaches> {
-        let mut reaches = Reaches { bounds: Vec::new(), widths: Vec::new() };
-        for Step { operation, allowed } in &self.steps {
+    pub(crate) fn step_bounds(&self, column: impl Fn(usize) -> Interval) -> Option<StepBounds> {
+        let mut step_bounds = StepBounds { bounds: Vec::new(), widths: Vec::new() };
+        for NarrowStep { operation, allowed } in &self.steps {
             let (bounds, width) = match *operation {
                 Operation::Column { input } => {
                     let bounds = column(input);
                     (bounds, Width::of(bounds))
                 }
                 Operation::Combine { op, left, right } => {
-                    let bounds = interval_of(op, reaches.of(left), reaches.of(right))?;
-                    // The operands are computed in it too, so it holds them as well.
-                    let operands = reaches.width_of(left).max(reaches.width_of(right));
+                    let bounds = interval_of(op, step_bounds.of(left), step_bounds.of(right))?;
+                    // The operands are computed in this width too, so it must hold them as well.
+                    let operands = step_bounds.width_of(left).max(step_bounds.width_of(right));
                     (bounds, Width::of(bounds).max(operands))
                 }
             };
             if bounds.0 < allowed.0 || bounds.1 > allowed.1 {
                 return None;
             }
-            reaches.bounds.push(bounds);
-            reaches.widths.push(width);
+            step_bounds.bounds.push(bounds);
+            step_bounds.widths.push(width);
         }
-        Some(reaches)
+        Some(step_bounds)
     }
 
-    /// Puts a block's column into its step: all rows, or only `rows`.
+    /// Writes a block's column into its step: all rows, or only `rows`.
     pub(crate) fn fill(
-        reaches: &Reaches,
+        step_bounds: &StepBounds,
         step: usize,
         block: &IntegerBlock<'_>,
         rows: Option<&[usize]>,
         scratch: &mut Scratch,
-        room: &mut Room,
+        buffers: &mut StepBuffers,
     ) {
         let level = scratch.level();
         let numbers = block.unpack(scratch);
-        let out = &mut room.steps[step];
-        at_width!(reaches.width(step), T => {
+        let out = &mut buffers.steps[step];
+        at_width!(step_bounds.width(step), T => {
             let out = out.get_mut::<T>();
             match rows {
                 None => decode(level, block, numbers, out),
@@ -282,16 +284,25 @@ impl NarrowProgram {
         });
     }
 
-    /// Computes all steps but the columns, which are there, for the first `rows` rows.
-    pub(crate) fn compute(&self, level: Level, reaches: &Reaches, room: &mut Room, rows: usize) {
-        for (index, Step { operation, .. }) in self.steps.iter().enumerate() {
+    /// Computes all other steps for the first `rows` rows; the column steps are already filled.
+    pub(crate) fn compute(
+        &self,
+        level: Level,
+        step_bounds: &StepBounds,
+        buffers: &mut StepBuffers,
+        rows: usize,
+    ) {
+        for (index, NarrowStep { operation, .. }) in self.steps.iter().enumerate() {
             let Operation::Combine { op, left, right } = *operation else { continue };
-            let (before, rest) = room.steps.split_at_mut(index);
-            let (Some(out), [first, second]) = (rest.first_mut(), room.spare.as_mut_slice()) else { return };
-            let width = reaches.width(index);
-            let operands = reaches.width_of(left).max(reaches.width_of(right));
-            let sides = Sides { level, reaches, before, rows };
-            // Products of halves are one vector instruction where products of wholes are many.
+            let (before, rest) = buffers.steps.split_at_mut(index);
+            let (Some(out), [first, second]) = (rest.first_mut(), buffers.spare.as_mut_slice()) else {
+                return;
+            };
+            let width = step_bounds.width(index);
+            let operands = step_bounds.width_of(left).max(step_bounds.width_of(right));
+            let sides = Sides { level, step_bounds, before, rows };
+            // A product of integers of half the width is one vector instruction, a product of full
+            // width is many.
             macro_rules! widening {
                 ($half:ident $whole:ident) => {{
                     let (left, right) = (sides.of::<$half>(left, first), sides.of::<$half>(right, second));
@@ -314,23 +325,23 @@ impl NarrowProgram {
         level: Level,
         op: Comparison,
         (left, right): (Operand, Operand),
-        reaches: &Reaches,
-        room: &mut Room,
+        step_bounds: &StepBounds,
+        buffers: &mut StepBuffers,
         answers: &mut RowBytes,
     ) {
-        let sides = Sides { level, reaches, before: &room.steps, rows: BLOCK_ROWS };
-        let [first, second] = room.spare.as_mut_slice() else { return };
-        at_width!(reaches.width_of(left).max(reaches.width_of(right)), T => {
+        let sides = Sides { level, step_bounds, before: &buffers.steps, rows: BLOCK_ROWS };
+        let [first, second] = buffers.spare.as_mut_slice() else { return };
+        at_width!(step_bounds.width_of(left).max(step_bounds.width_of(right)), T => {
             let (left, right) = (sides.of::<T>(left, first), sides.of::<T>(right, second));
             level.run(Compare { op, left, right, answers });
         });
     }
 }
 
-/// Operands in the integers that an operation wants.
+/// Provides operands in the width that an operation needs.
 struct Sides<'a> {
     level: Level,
-    reaches: &'a Reaches,
+    step_bounds: &'a StepBounds,
     before: &'a [Lanes],
     rows: usize,
 }
@@ -341,7 +352,7 @@ impl<'a> Sides<'a> {
             Operand::Constant(value) => return Side::Constant(T::cut(value)),
             Operand::Step(step) => step,
         };
-        let (lanes, width) = (&self.before[step], self.reaches.width(step));
+        let (lanes, width) = (&self.before[step], self.step_bounds.width(step));
         if width == T::WIDTH {
             return Side::Lanes(&lanes.get::<T>()[..self.rows]);
         }
@@ -356,7 +367,7 @@ pub(crate) fn widen<T: Int>(level: Level, lanes: &Lanes, width: Width, to: &mut 
     at_width!(width, A => level.run(Widen { from: &lanes.get::<A>()[..rows], to }));
 }
 
-/// The reach of `left op right`; `None` beyond 128 bits.
+/// The bounds of `left op right`; `None` beyond 128 bits.
 pub(crate) fn interval_of(op: Arithmetic, left: Interval, right: Interval) -> Option<Interval> {
     let corners = [(left.0, right.0), (left.0, right.1), (left.1, right.0), (left.1, right.1)];
     let mut extremes = (i128::MAX, i128::MIN);
@@ -381,7 +392,7 @@ fn scale_of(value_type: ValueType) -> u8 {
     if let ValueType::Decimal { scale, .. } = value_type { scale } else { 0 }
 }
 
-/// What a cast to a type lets through.
+/// The values that a cast to the type accepts.
 fn digits_of(value_type: ValueType) -> Option<Interval> {
     match value_type {
         ValueType::Decimal { precision, .. } => {
@@ -392,8 +403,8 @@ fn digits_of(value_type: ValueType) -> Option<Interval> {
     }
 }
 
-/// What values of a type may be; `None` for types that are not integers. A computed decimal is
-/// bounded by its 128 bits, not by its digits, as in arrow.
+/// The range of a type; `None` for types that are not integers. A computed decimal is bounded by
+/// its 128 bits, not by its digits, as in arrow.
 fn range_of(value_type: ValueType) -> Option<Interval> {
     match value_type {
         ValueType::Int32 => Some((i32::MIN.into(), i32::MAX.into())),

@@ -1,8 +1,8 @@
-//! Which integer is the narrowest that holds a value's whole range?
+//! Signed integers of 8 to 128 bits, and buffers for a block's values in any of them.
 //!
 //! Invariants
-//! - [`Width::of`] holds every value between its bounds; nothing narrower does.
-//! - [`Lanes`] are 1,024 values of one width; which width is known to whoever filled them.
+//! - [`Width::of`] is the narrowest width that holds every value between its bounds.
+//! - [`Lanes`] are 1,024 values of one width; the code that filled them knows the width.
 
 use bytemuck::{Pod, Zeroable};
 use rackscan_format::limits::BLOCK_ROWS;
@@ -35,8 +35,7 @@ impl Width {
     }
 }
 
-/// A signed integer of some width. Arithmetic wraps: whoever calls has proved that it does not come
-/// to that.
+/// A signed integer of some width. Arithmetic wraps; callers have proved that it does not overflow.
 pub(crate) trait Int: Copy + Ord + Pod {
     const WIDTH: Width;
     const LEAST: Self;
@@ -135,24 +134,25 @@ macro_rules! at_width {
 }
 pub(crate) use at_width;
 
-/// Room for a block's values in integers of any width. What follows the values keeps neighbouring
-/// rooms from beginning at the same places of the nearest cache, whose sets they would fill.
+/// A buffer for a block's values in integers of any width. The padding after the values keeps
+/// neighbouring buffers from beginning at the same sets of the L1 cache, which they would fill.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Lanes([i128; BLOCK_ROWS], [[u64; 8]; APART_LINES]);
 
-/// Some cache lines; an odd number of them, so that rooms meet at the same places as late as
-/// possible.
+/// An odd number of cache lines, so that buffers begin at the same sets as rarely as possible.
 const APART_LINES: usize = 5;
 
 impl Lanes {
     pub(crate) const NONE: Self = Self([0; BLOCK_ROWS], [[0; 8]; APART_LINES]);
 
     pub(crate) fn get<T: Int>(&self) -> &[T; BLOCK_ROWS] {
-        bytemuck::cast_slice(&self.0).first_chunk().expect("no integer is wider than the room's")
+        bytemuck::cast_slice(&self.0).first_chunk().expect("no integer is wider than the buffer's")
     }
 
     pub(crate) fn get_mut<T: Int>(&mut self) -> &mut [T; BLOCK_ROWS] {
-        bytemuck::cast_slice_mut(&mut self.0).first_chunk_mut().expect("no integer is wider than the room's")
+        bytemuck::cast_slice_mut(&mut self.0)
+            .first_chunk_mut()
+            .expect("no integer is wider than the buffer's")
     }
 }

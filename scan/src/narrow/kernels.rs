@@ -1,5 +1,5 @@
-//! How are a block's values made, widened, combined and compared? Plain loops, compiled for each
-//! level of vectors.
+//! Loops that decode, widen, combine and compare a block's values, compiled for each instruction
+//! set.
 //!
 //! Invariant: nothing here checks for overflow; [`super::expression`] has proved that there is
 //! none.
@@ -13,7 +13,7 @@ use rackscan_format::{
     simd::{Kernel, Level},
 };
 
-/// Values of a block, `reference + divisor * number`, in integers that hold them all.
+/// Decodes the values of a block, `reference + divisor * number`, into integers that hold them all.
 pub(crate) fn decode<T: Int>(
     level: Level,
     block: &IntegerBlock<'_>,
@@ -55,7 +55,7 @@ impl<L: Copy + Into<u64>, T: Int> Kernel for Decode<'_, L, T> {
     }
 }
 
-/// The same values in integers that are as wide or wider.
+/// Copies values into integers of the same or a larger width.
 pub(crate) struct Widen<'a, A, B> {
     pub(crate) from: &'a [A],
     pub(crate) to: &'a mut [B],
@@ -79,7 +79,7 @@ pub(crate) enum Side<'a, T> {
     Constant(T),
 }
 
-/// `left op right`, computed in `T` of operands in `H`, which is `T` or narrower.
+/// `left op right`, computed in `T` from operands in `H`, which is `T` or narrower.
 pub(crate) struct Combine<'a, H, T> {
     pub(crate) op: Arithmetic,
     pub(crate) left: Side<'a, H>,
@@ -122,7 +122,7 @@ fn apply<H: Int, T: Int>(left: Side<'_, H>, right: Side<'_, H>, out: &mut [T], o
     }
 }
 
-/// `left op right`, a byte for each row.
+/// `left op right`, one byte for each row.
 pub(crate) struct Compare<'a, T> {
     pub(crate) op: Comparison,
     pub(crate) left: Side<'a, T>,

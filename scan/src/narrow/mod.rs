@@ -1,11 +1,17 @@
-//! Which rows of a block does a leaf over stored integers keep, without widening a value?
+//! Evaluates leaves over stored integers on packed blocks, without widening the values.
 //!
 //! A block's values are `reference + divisor * number`. The constant is translated once, to the
-//! numbers it lies between; the block's bounds often decide without unpacking; else the numbers are
-//! compared in the lanes they were unpacked to, 8 bits each where that is what they take.
+//! range of numbers that match. The block's bounds often decide without unpacking; otherwise the
+//! numbers are compared in the lanes they were unpacked to, 8 bits each where that is enough.
 //!
-//! Invariant: rows without a value are for the caller to remove; the answers here are about the
-//! numbers stored.
+//! ```text
+//! mod          leaves over one or two blocks: intervals, sets, keys, comparisons
+//! compare      loops that compare unpacked numbers with constants
+//! expression   expressions over columns, in the narrowest integers that hold them
+//! int, kernels integers of each width, and the loops over a block of them
+//! ```
+//!
+//! Invariant: the answers are about the stored numbers; the caller removes rows that are NULL.
 
 pub(crate) mod compare;
 pub(crate) mod expression;
@@ -18,7 +24,7 @@ use self::{
     kernels::{Compare, Side},
 };
 use crate::{
-    limits::KEYS_TRIED,
+    limits::KEY_FILTER_TRIAL_ROWS,
     prune::{self, Verdict},
     selection::{RowBytes, Selection},
 };
@@ -32,46 +38,47 @@ use rackscan_format::{
 };
 use std::collections::HashMap;
 
-/// Room for unpacking and comparing one block; one per scan.
-pub(crate) struct Room {
+/// Buffers for unpacking and comparing blocks; one per scan.
+pub(crate) struct Buffers {
     pub(crate) scratch: Box<Scratch>,
     pub(crate) answers: Box<RowBytes>,
-    /// The steps of an expression, or the columns of a comparison.
-    pub(crate) steps: expression::Room,
-    /// The entries of the dictionary page last seen of an input: batches of one page share them.
+    /// For the steps of an expression, or the columns of a comparison.
+    pub(crate) steps: expression::StepBuffers,
+    /// For each text input, the page whose dictionary was decoded last and its entries: batches of
+    /// one page share them.
     pub(crate) entries: HashMap<usize, (usize, ArrayRef)>,
-    /// What each key filter of the program has been good for.
-    pub(crate) searches: [Searches; KEY_FILTERS_MAX],
+    /// For each key filter of the program, how many rows it has kept.
+    pub(crate) key_filter_uses: [KeyFilterUse; KEY_FILTERS_MAX],
 }
 
-/// How many rows a key filter was asked about, and how many it kept.
+/// How many rows a key filter was applied to, and how many it kept.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Searches {
+pub(crate) struct KeyFilterUse {
     pub(crate) tested: u64,
     pub(crate) kept: u64,
 }
 
-impl Searches {
-    /// Whether so many are kept that asking about the others does not pay. A filter may keep what
-    /// it likes, so that giving it up changes nothing for whoever asked.
-    pub(crate) fn given_up(&self) -> bool {
-        self.tested >= KEYS_TRIED && self.kept > self.tested / 8 * 7
+impl KeyFilterUse {
+    /// Whether the filter keeps so many rows that applying it does not pay. Giving it up does not
+    /// change the result, because a key filter may keep any row.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.tested >= KEY_FILTER_TRIAL_ROWS && self.kept > self.tested / 8 * 7
     }
 }
 
-impl Room {
+impl Buffers {
     pub(crate) fn new(level: Level) -> Self {
         Self {
             scratch: Scratch::at(level),
             answers: Box::new([0; BLOCK_ROWS]),
-            steps: expression::Room::default(),
+            steps: expression::StepBuffers::default(),
             entries: HashMap::new(),
-            searches: [Searches::default(); KEY_FILTERS_MAX],
+            key_filter_uses: [KeyFilterUse::default(); KEY_FILTERS_MAX],
         }
     }
 }
 
-fn decided(verdict: Verdict) -> Option<Selection> {
+fn selection_by_verdict(verdict: Verdict) -> Option<Selection> {
     match verdict {
         Verdict::Never => Some(Selection::NONE),
         Verdict::Always => Some(Selection::first(BLOCK_ROWS)),
@@ -80,35 +87,45 @@ fn decided(verdict: Verdict) -> Option<Selection> {
 }
 
 /// Rows whose value is within `low ..= high`.
-pub(crate) fn interval(block: &IntegerBlock<'_>, low: i64, high: i64, room: &mut Room) -> Selection {
-    if let Some(selection) = decided(prune::interval(Some(block.bounds()), low, high)) {
+pub(crate) fn interval(block: &IntegerBlock<'_>, low: i64, high: i64, buffers: &mut Buffers) -> Selection {
+    if let Some(selection) = selection_by_verdict(prune::interval(Some(block.bounds()), low, high)) {
         return selection;
     }
     let Some((low, high)) = numbers_between(block, low, high) else { return Selection::NONE };
-    // A constant block has one number, 0, in no lane.
+    // A constant block has one number, 0, which needs no lane.
     let largest = block.lane().largest();
     if low > largest {
         return Selection::NONE;
     }
-    let level = room.scratch.level();
-    compare::between(level, block.unpack(&mut room.scratch), (low, high.min(largest)), &mut room.answers);
-    Selection::from_bytes(level, &room.answers)
+    let level = buffers.scratch.level();
+    compare::between(
+        level,
+        block.unpack(&mut buffers.scratch),
+        (low, high.min(largest)),
+        &mut buffers.answers,
+    );
+    Selection::from_bytes(level, &buffers.answers)
 }
 
-/// The numbers whose values lie within `low ..= high`; `None` when there are none.
+/// The range of numbers whose values lie within `low ..= high`; `None` if it is empty.
 fn numbers_between(block: &IntegerBlock<'_>, low: i64, high: i64) -> Option<(u64, u64)> {
     let (reference, divisor) = (block.reference(), block.divisor());
     // Differences that are not negative fit 64 bits without a sign.
     let above = |value: i64| (value >= reference).then(|| value.wrapping_sub(reference).cast_unsigned());
     let last = above(high)? / divisor;
-    // Rounded up: the first number whose value is not below.
+    // Rounded up: the first number whose value is at least `low`.
     let first = above(low).unwrap_or(0).div_ceil(divisor);
     (first <= last).then_some((first, last))
 }
 
 /// Rows whose value is in `values`, ascending, or (negated) is not.
-pub(crate) fn set(block: &IntegerBlock<'_>, values: &[i64], negated: bool, room: &mut Room) -> Selection {
-    if let Some(selection) = decided(prune::set(Some(block.bounds()), values, negated)) {
+pub(crate) fn set(
+    block: &IntegerBlock<'_>,
+    values: &[i64],
+    negated: bool,
+    buffers: &mut Buffers,
+) -> Selection {
+    if let Some(selection) = selection_by_verdict(prune::set(Some(block.bounds()), values, negated)) {
         return selection;
     }
     let (reference, divisor) = (i128::from(block.reference()), i128::from(block.divisor()));
@@ -119,28 +136,28 @@ pub(crate) fn set(block: &IntegerBlock<'_>, values: &[i64], negated: bool, room:
         (number <= largest).then_some(number)
     });
     let numbers: Vec<u64> = numbers.collect();
-    let level = room.scratch.level();
-    compare::among(level, block.unpack(&mut room.scratch), &numbers, &mut room.answers);
-    let among = Selection::from_bytes(level, &room.answers);
-    if negated { Selection::first(BLOCK_ROWS).without(&among) } else { among }
+    let level = buffers.scratch.level();
+    compare::in_set(level, block.unpack(&mut buffers.scratch), &numbers, &mut buffers.answers);
+    let in_set = Selection::from_bytes(level, &buffers.answers);
+    if negated { Selection::first(BLOCK_ROWS).without(&in_set) } else { in_set }
 }
 
-/// Rows of `wanted` whose value may be in a filter.
+/// The rows of `wanted` whose value may be in a key filter.
 pub(crate) fn keys(
     block: &IntegerBlock<'_>,
     filter: &KeyFilter,
     wanted: &Selection,
-    room: &mut Room,
+    buffers: &mut Buffers,
 ) -> Selection {
     if prune::keys(Some(block.bounds()), filter) == Verdict::Never {
         return Selection::NONE;
     }
-    let Room { scratch, steps, answers, .. } = room;
+    let Buffers { scratch, steps, answers, .. } = buffers;
     steps.make(0);
     let Some([lanes, _]) = steps.pair() else { return Selection::NONE };
     let (level, values) = (scratch.level(), lanes.get_mut::<i64>());
     kernels::decode(level, block, block.unpack(scratch), values);
-    // Looking up all rows costs each of them less, looking up the wanted ones costs fewer.
+    // Looking up all rows is cheaper per row; looking up the wanted rows is fewer rows.
     if wanted.count() < BLOCK_ROWS / 4 {
         let mut kept = Selection::NONE;
         wanted.rows().filter(|row| filter.contains(values[*row])).for_each(|row| kept.insert(row));
@@ -150,17 +167,19 @@ pub(crate) fn keys(
     Selection::from_bytes(level, answers).and(wanted)
 }
 
-/// Rows where the values of two blocks compare as asked.
+/// The rows where the values of two blocks compare as `op`.
 pub(crate) fn columns(
     op: Comparison,
     left: &IntegerBlock<'_>,
     right: &IntegerBlock<'_>,
-    room: &mut Room,
+    buffers: &mut Buffers,
 ) -> Selection {
-    if let Some(selection) = decided(prune::columns(op, Some(left.bounds()), Some(right.bounds()))) {
+    if let Some(selection) =
+        selection_by_verdict(prune::columns(op, Some(left.bounds()), Some(right.bounds())))
+    {
         return selection;
     }
-    let Room { scratch, steps, answers, .. } = room;
+    let Buffers { scratch, steps, answers, .. } = buffers;
     steps.make(0);
     let Some([left_lanes, right_lanes]) = steps.pair() else { return Selection::NONE };
     let level = scratch.level();
@@ -173,18 +192,18 @@ pub(crate) fn columns(
     Selection::from_bytes(level, answers)
 }
 
-/// The largest value a block's bytes can unpack to, whatever its descriptor says.
+/// The largest value that a block's bytes can unpack to, whatever its descriptor says.
 pub(crate) fn largest_value(block: &IntegerBlock<'_>) -> i128 {
     i128::from(block.reference()) + i128::from(block.divisor()) * i128::from(block.largest_number())
 }
 
-/// The values a block's bytes can unpack to.
-pub(crate) fn reach_of(block: &IntegerBlock<'_>) -> Interval {
+/// The bounds of the values that a block's bytes can unpack to.
+pub(crate) fn bounds_of(block: &IntegerBlock<'_>) -> Interval {
     (block.reference().into(), largest_value(block))
 }
 
-/// The narrowest integer for a block's values. A lying block's values wrap in 64 bits, wherever
-/// they are compared.
+/// The narrowest integer for a block's values. Values of a block with a wrong descriptor wrap in 64
+/// bits, wherever they are compared.
 fn width_of(block: &IntegerBlock<'_>) -> Width {
-    Width::of(reach_of(block)).min(Width::W64)
+    Width::of(bounds_of(block)).min(Width::W64)
 }

@@ -1,10 +1,10 @@
-//! Which blocks are scanned together, and which pages are read for them?
+//! Chooses the blocks of a window and the pages that are read for them.
 //!
-//! Invariant: a page is asked for once, and counted once, as read or as skipped.
+//! Invariant: a page is requested at most once, and counted once, as read or as skipped.
 
 use super::SegmentScan;
 use crate::{
-    error::PageWhere,
+    error::PagePosition,
     limits::LIMITED_WINDOW_BLOCKS,
     pages::{InputPages, Slot},
     plan::prune,
@@ -17,7 +17,7 @@ use rackscan_format::{ids::PageNumber, limits::BLOCK_ROWS};
 use std::ops::Range;
 
 impl<P: AsRef<[u8]>> SegmentScan<P> {
-    /// The next blocks whose pages fit the memory bound, one at least.
+    /// The next blocks whose pages fit the memory bound; at least one.
     pub(super) fn next_window(&self) -> Option<Range<usize>> {
         let (start, blocks) = (self.window.end, self.directory.blocks());
         if start >= blocks || self.rows_left == 0 {
@@ -25,7 +25,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
         let mut most = blocks;
         if self.plan.program().program().limit_rows.is_some() {
-            // Few rows are wanted: look at little first, then at twice as much.
+            // The program has a row limit: begin with a small window, then double it.
             most = blocks.min(start + LIMITED_WINDOW_BLOCKS.max(2 * self.window.len()));
         }
         let mut held_bytes = 0_usize;
@@ -34,7 +34,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             for input in &self.inputs {
                 let page = input.page_of(end);
                 if end == start || input.page_of(end - 1) != page {
-                    let number = PageNumber(u16::try_from(page).unwrap_or(u16::MAX));
+                    let number = u16::try_from(page).expect("the number of a page: `page_of` reads 16 bits");
+                    let number = PageNumber(number);
                     let entry = self.directory.page(input.column, number);
                     held_bytes += entry.map_or(0, |entry| entry.extent.length_bytes as usize);
                 }
@@ -51,8 +52,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         (self.directory.rows as usize - block * BLOCK_ROWS).min(BLOCK_ROWS)
     }
 
-    /// The rows of a block that are there, and how many they are. What zone maps prove of all rows
-    /// holds of these, too.
+    /// The rows of a block that are not withheld, and their number. What zone maps prove of all
+    /// rows holds of these, too.
     fn present(&self, block: usize) -> (Selection, usize) {
         let rows = self.rows_of(block);
         match self.withheld.as_ref().and_then(|withheld| withheld.in_block(block)) {
@@ -64,8 +65,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
     }
 
-    /// Prunes the window and asks for the pages of undecided conjuncts.
-    pub(super) fn want_filter_pages(&mut self) {
+    /// Prunes the window and requests the pages of undecided conjuncts.
+    pub(super) fn request_filter_pages(&mut self) {
         let verdicts = prune(&self.plan, &self.directory, &self.inputs, self.window.clone());
         self.alive.clear();
         self.selections.clear();
@@ -79,8 +80,8 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             self.selections.push(present);
         }
         for (conjunct, predicate) in self.plan.filter.conjuncts.iter().enumerate() {
-            let given_up = matches!(predicate, Predicate::Keys { position, .. } if self.room.searches[*position].given_up());
-            if given_up {
+            let is_given_up = matches!(predicate, Predicate::Keys { position, .. } if self.buffers.key_filter_uses[*position].is_given_up());
+            if is_given_up {
                 self.undecided.push(vec![false; self.window.len()]);
                 continue;
             }
@@ -94,22 +95,22 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
             for &input in inputs {
                 let blocks = self.window.clone().zip(undecided);
                 let pages = blocks.filter(|(_, undecided)| **undecided).map(|(block, _)| block);
-                want(&mut self.inputs, &mut self.wanted, input, pages);
+                request(&mut self.inputs, &mut self.wanted, input, pages);
             }
         }
     }
 
-    /// Asks for the pages of the output's inputs that have selected rows.
-    pub(super) fn want_payload_pages(&mut self) {
+    /// Requests the pages of the output's inputs that have selected rows.
+    pub(super) fn request_payload_pages(&mut self) {
         self.wanted.clear();
         for &input in &self.plan.payload_inputs {
             let blocks = self.window.clone().zip(&self.selections);
             let pages = blocks.filter(|(_, selection)| !selection.is_empty()).map(|(block, _)| block);
-            want(&mut self.inputs, &mut self.wanted, input, pages);
+            request(&mut self.inputs, &mut self.wanted, input, pages);
         }
     }
 
-    /// Pages asked for and not supplied yet, in the order of their rows.
+    /// Pages that were requested and not yet supplied, in row order.
     pub(super) fn missing(&self) -> Option<Vec<PageWanted>> {
         let missing = self
             .wanted
@@ -127,12 +128,12 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         (!pages.is_empty()).then(|| pages.into_iter().map(|(_, wanted)| wanted).collect())
     }
 
-    /// Counts what was not read, and drops what is not needed any more.
+    /// Counts the pages that were not read, and drops the pages that are no longer needed.
     pub(super) fn leave_window(&mut self) {
         for (index, input) in self.inputs.iter_mut().enumerate() {
             let is_payload = self.plan.payload_inputs.contains(&index);
             for page in input.pages_of(self.window.clone()) {
-                // A page that goes on in the next window is counted there.
+                // A page that extends into the next window is counted there.
                 let goes_on =
                     self.window.end < self.directory.blocks() && input.page_of(self.window.end) == page;
                 if goes_on || !matches!(input.slots()[page], Slot::Unread) {
@@ -149,7 +150,7 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
         }
     }
 
-    /// Stored bytes of the pages that are asked for or here.
+    /// Stored bytes of the pages that are requested or held.
     pub(super) fn page_bytes(&self) -> usize {
         let of_input = |input: &InputPages<P>| -> usize {
             let chunk = self.directory.chunk(input.column);
@@ -161,10 +162,10 @@ impl<P: AsRef<[u8]>> SegmentScan<P> {
     }
 }
 
-/// Marks the unread pages of these blocks as wanted.
-fn want<P: AsRef<[u8]>>(
+/// Requests the unread pages of these blocks.
+fn request<P: AsRef<[u8]>>(
     inputs: &mut [InputPages<P>],
-    wanted: &mut Vec<PageWhere>,
+    wanted: &mut Vec<PagePosition>,
     input: usize,
     blocks: impl Iterator<Item = usize>,
 ) {
@@ -172,7 +173,7 @@ fn want<P: AsRef<[u8]>>(
         let page = inputs[input].page_of(block);
         if let Some(slot @ Slot::Unread) = inputs[input].slot_mut(page) {
             *slot = Slot::Wanted;
-            wanted.push(PageWhere { input, page });
+            wanted.push(PagePosition { input, page });
         }
     }
 }

@@ -1,6 +1,12 @@
-//! How does one column of a batch become buffers, and come back?
+//! Encodes one column of a batch into buffers, and decodes it.
 
-use super::{ALIGNMENT, DESCRIPTOR_BYTES, Reader, WireError, Writer, lanes, lanes::Lanes, malformed, text};
+use super::{
+    descriptor::Descriptor,
+    lanes,
+    lanes::Lanes,
+    layout::{Reader, WireError, Writer, malformed},
+    text,
+};
 use arrow::{
     array::{
         Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Decimal128Array, Float64Array,
@@ -15,50 +21,6 @@ use arrow::{
 };
 use rackscan_format::encoding::integer::Stored;
 use std::sync::Arc;
-
-/// What a column's buffers hold: 40 bytes on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Descriptor {
-    /// Whether a validity bitmap comes first.
-    pub(super) nullable: bool,
-    /// Integers of rows; or codes of rows, when there are entries; or lengths of texts.
-    pub(super) lanes: Lanes,
-    /// Lengths of dictionary entries.
-    pub(super) entry_lanes: Lanes,
-    /// Dictionary entries; 0 without a dictionary.
-    pub(super) entries: u32,
-    /// Bytes of the texts.
-    pub(super) text_bytes: u64,
-}
-
-impl Descriptor {
-    pub(super) fn to_bytes(self) -> [u8; DESCRIPTOR_BYTES] {
-        let mut bytes = [0; DESCRIPTOR_BYTES];
-        bytes[0] = u8::from(self.nullable);
-        bytes[1] = self.lanes.width;
-        bytes[2] = self.entry_lanes.width;
-        bytes[4..8].copy_from_slice(&self.entries.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.text_bytes.to_le_bytes());
-        bytes[16..32].copy_from_slice(&self.lanes.reference.to_le_bytes());
-        // The least length of an entry: never negative, and far below 2^64.
-        let least = u64::try_from(self.entry_lanes.reference).unwrap_or(u64::MAX);
-        bytes[32..40].copy_from_slice(&least.to_le_bytes());
-        bytes
-    }
-
-    pub(super) fn from_bytes(bytes: &[u8; DESCRIPTOR_BYTES]) -> Self {
-        let reference = bytes[16..].first_chunk().map_or(0, |word| i128::from_le_bytes(*word));
-        Self {
-            nullable: bytes[0] != 0,
-            lanes: Lanes { width: bytes[1], reference },
-            entry_lanes: Lanes { width: bytes[2], reference: super::word64(bytes, 32).into() },
-            entries: super::word32(bytes, 4),
-            text_bytes: super::word64(bytes, 8),
-        }
-    }
-}
-
-const _: () = assert!(DESCRIPTOR_BYTES == 40 && ALIGNMENT.is_multiple_of(8));
 
 pub(super) fn encode(column: &ArrayRef, writer: &mut Writer<'_>) -> Result<Descriptor, WireError> {
     let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
@@ -88,7 +50,7 @@ pub(super) fn encode(column: &ArrayRef, writer: &mut Writer<'_>) -> Result<Descr
             }
         }
         DataType::Utf8View => text::encode(column.as_string_view(), &mut descriptor, writer)?,
-        other => return Err(foreign(other).into()),
+        other => return Err(unexpected_type(other).into()),
     }
     Ok(descriptor)
 }
@@ -129,14 +91,15 @@ pub(super) fn decode(
             Ok(Arc::new(Float64Array::try_new(values.into(), nulls)?))
         }
         DataType::Utf8View => text::decode(descriptor, rows, nulls, reader),
-        other => Err(foreign(other).into()),
+        other => Err(unexpected_type(other).into()),
     }
 }
 
 const I32_BOUNDS: (i128, i128) = (i32::MIN as i128, i32::MAX as i128);
 const I64_BOUNDS: (i128, i128) = (i64::MIN as i128, i64::MAX as i128);
 
-/// Integers of a type with these bounds; a value beyond them is refused unless its row is null.
+/// Decodes integers of a type with these bounds. A value beyond them is refused unless its row is
+/// null.
 fn integers<T: ArrowPrimitiveType>(
     lanes: Lanes,
     rows: usize,
@@ -151,7 +114,7 @@ where
         let values = lanes::decode::<T::Native>(lanes, rows, reader)?;
         return Ok(Arc::new(PrimitiveArray::<T>::try_new(values.into(), nulls)?));
     }
-    // The lanes could hold more than the type does: look at each.
+    // The lanes could hold values beyond the type, so each value is checked.
     let wide = lanes::decode::<i64>(lanes, rows, reader)?;
     let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
     let beyond =
@@ -168,6 +131,6 @@ fn bits(rows: usize, reader: &mut Reader<'_>) -> Result<BooleanBuffer, WireError
     Ok(BooleanBuffer::new(Buffer::from(bytes), 0, rows))
 }
 
-fn foreign(data_type: &DataType) -> ArrowError {
+fn unexpected_type(data_type: &DataType) -> ArrowError {
     ArrowError::InvalidArgumentError(format!("a column of type {data_type}, which no scan yields"))
 }

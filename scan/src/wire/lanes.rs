@@ -1,20 +1,20 @@
-//! How do integers travel in few bytes? As differences to the smallest, in the narrowest of 1, 2, 4
-//! and 8 bytes.
+//! Encodes integers in few bytes: as differences to the smallest, in the narrowest of 1, 2, 4 and 8
+//! bytes.
 //!
 //! Invariants
-//! - `value = reference + lane`, wrapping in 64 bits; a width of 0 means that all rows have the
+//! - `value = reference + lane`, wrapping in 64 bits. Width 0 means that every row has the
 //!   reference.
-//! - Values under a null are anything.
-//! - Decimals beyond 64 bits travel whole, in lanes of 16 bytes.
+//! - The value of a null row is arbitrary.
+//! - Decimals beyond 64 bits are stored unchanged, in lanes of 16 bytes.
 
-use super::{Reader, WireError, malformed};
+use super::layout::{Reader, WireError, malformed};
 use arrow::buffer::NullBuffer;
 use rackscan_format::{
     encoding::integer::Stored,
     simd::{Kernel, Level},
 };
 
-/// How a run of integers is stored.
+/// How a sequence of integers is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lanes {
     /// Bytes of a lane: 0, 1, 2, 4, 8 or 16.
@@ -26,7 +26,7 @@ pub(super) struct Lanes {
 const WIDE: u8 = 16;
 
 impl Lanes {
-    /// Whether every value, whatever the lanes hold, is within these bounds.
+    /// Whether every value is within these bounds, whatever the lanes hold.
     pub(super) fn within(&self, low: i128, high: i128) -> bool {
         let largest = match self.width {
             0 => 0,
@@ -89,7 +89,7 @@ pub(super) fn encode<T: Copy + Ord + Into<i64>>(
     Lanes { width, reference: min.into() }
 }
 
-/// Stores the low bytes of each difference; the higher ones are zero, but for rows that are null.
+/// Stores the low bytes of each difference. The high bytes are zero, except in null rows.
 struct Store<'a, T, const W: usize> {
     values: &'a [T],
     reference: i64,
@@ -109,8 +109,8 @@ impl<T: Copy + Into<i64>, const W: usize> Kernel for Store<'_, T, W> {
     }
 }
 
-/// The values; those that do not fit the type are cut, so callers ask [`Lanes::within`] first, or
-/// check 64 bits.
+/// Decodes the values. Values that do not fit `T` are truncated, so callers ask [`Lanes::within`]
+/// first, or decode 64 bits and check.
 pub(super) fn decode<T: Stored>(
     lanes: Lanes,
     rows: usize,
@@ -152,19 +152,20 @@ pub(super) fn encode_wide(values: &[i128], nulls: Option<&NullBuffer>, buffer: &
     Lanes { width: WIDE, reference: 0 }
 }
 
-/// The values in 64 bits, if all fit: looked at together, because nearly always they do.
+/// The values in 64 bits, if all of them fit. All are converted before the check, because nearly
+/// always they fit.
 fn narrow(values: &[i128]) -> Option<Vec<i64>> {
     let mut narrow = vec![0; values.len()];
-    Level::chosen().run(Cut { values, narrow: &mut narrow }).then_some(narrow)
+    Level::chosen().run(LowHalves { values, narrow: &mut narrow }).then_some(narrow)
 }
 
-/// Puts the low halves in place, and says whether the high ones are nothing but their signs.
-struct Cut<'a> {
+/// Stores the low halves, and returns whether every high half is only a sign extension.
+struct LowHalves<'a> {
     values: &'a [i128],
     narrow: &'a mut [i64],
 }
 
-impl Kernel for Cut<'_> {
+impl Kernel for LowHalves<'_> {
     type Output = bool;
 
     #[inline(always)]

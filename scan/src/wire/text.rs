@@ -1,10 +1,13 @@
-//! How does a text column travel? As lengths and bytes; each distinct text once, when few are
-//! distinct.
+//! Encodes a text column as lengths and bytes, with each distinct text once if few are distinct.
 //!
-//! Dictionary pages yield the same view for the same text, so distinct *views* are counted: equal
-//! texts with different views cost a few bytes, not correctness.
+//! Dictionary pages yield the same view for the same text, so distinct *views* are counted. Equal
+//! texts with different views only cost a few bytes.
 
-use super::{Reader, WireError, Writer, column::Descriptor, lanes, malformed, small};
+use super::{
+    descriptor::Descriptor,
+    lanes,
+    layout::{Reader, WireError, Writer, count32, malformed},
+};
 use crate::limits::{WIRE_DICTIONARY_ENTRIES_MAX, WIRE_DICTIONARY_ROWS_PER_ENTRY};
 use arrow::{
     array::{Array, ArrayRef, AsArray, StringArray, StringViewArray, UInt32Array},
@@ -13,7 +16,7 @@ use arrow::{
 };
 use std::{collections::HashMap, sync::Arc};
 
-/// Bytes of all values.
+/// The total bytes of all values.
 pub(super) fn bytes(column: &ArrayRef) -> usize {
     column.as_string_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
 }
@@ -26,9 +29,9 @@ pub(super) fn encode(
     let total = texts.lengths().map(|length| length as usize).sum();
     if let Some((codes, entries)) = dictionary(texts) {
         descriptor.lanes = lanes::encode(&codes, None, writer.buffer());
-        descriptor.entries = small(entries.len());
+        descriptor.entries = count32(entries.len());
         let values = entries.iter().map(|row| texts.value(*row));
-        let lengths: Vec<u32> = values.clone().map(|text| small(text.len())).collect();
+        let lengths: Vec<u32> = values.clone().map(|text| count32(text.len())).collect();
         descriptor.entry_lanes = lanes::encode(&lengths, None, writer.buffer());
         descriptor.text_bytes = append(values, 0, writer);
     } else if texts.null_count() == 0 {
@@ -37,7 +40,7 @@ pub(super) fn encode(
         descriptor.text_bytes = append((0..texts.len()).map(|row| texts.value(row)), total, writer);
     } else {
         let values = texts.iter().map(Option::unwrap_or_default);
-        let lengths: Vec<u32> = values.clone().map(|text| small(text.len())).collect();
+        let lengths: Vec<u32> = values.clone().map(|text| count32(text.len())).collect();
         descriptor.lanes = lanes::encode(&lengths, None, writer.buffer());
         descriptor.text_bytes = append(values, total, writer);
     }
@@ -47,11 +50,12 @@ pub(super) fn encode(
     }
 }
 
+/// The length is the sender's word: one that no usize holds saturates, and no buffer is so long.
 fn bytes_of(descriptor: &Descriptor) -> usize {
     usize::try_from(descriptor.text_bytes).unwrap_or(usize::MAX)
 }
 
-/// Appends the texts, of about `total` bytes, and says how many there were.
+/// Appends the texts, of about `total` bytes, and returns their exact number of bytes.
 fn append<'t>(values: impl Iterator<Item = &'t str>, total: usize, writer: &mut Writer<'_>) -> u64 {
     let buffer = writer.buffer();
     let start = buffer.len();
@@ -60,12 +64,13 @@ fn append<'t>(values: impl Iterator<Item = &'t str>, total: usize, writer: &mut 
     (buffer.len() - start) as u64
 }
 
-/// A code for each row and a row for each code, if there are few codes. Null rows have any code.
+/// A code for each row and a row for each code, if there are few distinct texts. Null rows have an
+/// arbitrary code.
 fn dictionary(texts: &StringViewArray) -> Option<(Vec<u32>, Vec<usize>)> {
     let most = (texts.len() / WIRE_DICTIONARY_ROWS_PER_ENTRY).min(WIRE_DICTIONARY_ENTRIES_MAX);
     let mut code_of: HashMap<u128, u32, foldhash::fast::FixedState> = HashMap::default();
-    // In front of the table, a small one that forgets: few distinct texts hardly ever get past it.
-    let mut recent: [(u128, u32); RECENT] = [(0, u32::MAX); RECENT];
+    // A small lossy cache in front of the table: few distinct texts rarely get past it.
+    let mut recent: [(u128, u32); CACHE_ENTRIES] = [(0, u32::MAX); CACHE_ENTRIES];
     let mut codes = Vec::with_capacity(texts.len());
     let mut entries: Vec<usize> = Vec::new();
     for (row, view) in texts.views().iter().enumerate() {
@@ -73,16 +78,16 @@ fn dictionary(texts: &StringViewArray) -> Option<(Vec<u32>, Vec<usize>)> {
             codes.push(0);
             continue;
         }
-        let known = &mut recent[recent_of(*view)];
+        let known = &mut recent[cache_position(*view)];
         if known.0 == *view && known.1 != u32::MAX {
             codes.push(known.1);
             continue;
         }
-        let next = small(entries.len());
+        let next = count32(entries.len());
         let code = *code_of.entry(*view).or_insert(next);
         if code == next {
             entries.push(row);
-            // Texts that are all distinct are given up after a few rows, not after all.
+            // Gives up early if nearly all texts are distinct.
             if entries.len() > most || entries.len() > 64 + row / 2 {
                 return None;
             }
@@ -93,10 +98,10 @@ fn dictionary(texts: &StringViewArray) -> Option<(Vec<u32>, Vec<usize>)> {
     (!entries.is_empty()).then_some((codes, entries))
 }
 
-const RECENT: usize = 64;
+const CACHE_ENTRIES: usize = 64;
 
-/// A view's place among the recent ones: the top bits of a product, which depend on all bits below.
-fn recent_of(view: u128) -> usize {
+/// A view's position in the cache: the top bits of a product, which depend on all lower bits.
+fn cache_position(view: u128) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let bytes = view.to_le_bytes();
     let mixed = bytes
@@ -104,8 +109,8 @@ fn recent_of(view: u128) -> usize {
         .0
         .iter()
         .fold(0_u64, |mixed, half| mixed.rotate_left(23) ^ u64::from_le_bytes(*half));
-    let place = mixed.wrapping_mul(ODD) >> (u64::BITS - RECENT.ilog2());
-    usize::try_from(place).unwrap_or_default() % RECENT
+    let place = mixed.wrapping_mul(ODD) >> (u64::BITS - CACHE_ENTRIES.ilog2());
+    usize::try_from(place).expect("a position in the cache: it has few bits") % CACHE_ENTRIES
 }
 
 pub(super) fn decode(

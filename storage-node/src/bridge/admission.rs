@@ -1,8 +1,8 @@
-//! Is a request begun at all?
+//! Decides whether a request is begun.
 //!
 //! Invariants
-//! - What one connection and one reactor have in progress is bounded; who asks for more is told so
-//!   and may ask again.
+//! - The number of requests in progress on one connection and on one reactor is bounded. A further
+//!   request is refused and may be sent again.
 
 use rackscan_format::message::{Refusal, RefusalCode};
 
@@ -11,7 +11,8 @@ use crate::{
     limits::{REQUESTS_PER_CONNECTION_MAX, REQUESTS_PER_REACTOR_MAX},
 };
 
-/// Why a request is not even begun, with so many in progress on its connection and its reactor.
+/// The refusal of a request with this many in progress on its connection and its reactor; `None` if
+/// it may begin.
 pub(super) fn refusal(lifecycle: &Lifecycle, on_connection: usize, on_reactor: usize) -> Option<Refusal> {
     let busy = |found: usize, most: usize, whose: &str| {
         let text =

@@ -1,11 +1,13 @@
-//! What may a request use while it is served?
+//! What a request may use while it is served: the devices, the memory and the connections of one
+//! reactor.
 //!
-//! The way to the devices, the memory and the connections of one reactor, apart from the table of
-//! its requests, so that a request can be given both itself and these.
+//! It is separate from the reactor's table of requests, so that a request can be given both itself
+//! and this.
 //!
 //! Invariants
-//! - Every device operation and wire transfer carries the place of its task and reports to it.
-//! - Nothing here waits.
+//! - Every device operation and wire transfer carries the position of its task, to which its
+//!   completion is reported.
+//! - Nothing here blocks.
 
 use std::{
     os::fd::BorrowedFd,
@@ -45,7 +47,7 @@ use crate::{
     task::{Place, bad_memory},
 };
 
-/// What all reactors of a node share.
+/// The parts that all reactors of a node share.
 #[derive(Debug)]
 pub(crate) struct NodeParts {
     pub(crate) config: Config,
@@ -53,36 +55,36 @@ pub(crate) struct NodeParts {
     pub(crate) started: Instant,
     /// The kernel's boot id.
     pub(crate) host: String,
-    /// What the data folder says of itself.
+    /// The identity recorded in the data folder.
     pub(crate) identity: Arc<Identity>,
     pub(crate) store: Arc<Store>,
-    /// Pages in memory, if there is a cache.
+    /// The page cache, if there is one.
     pub(crate) cache: Option<NodeCache>,
-    /// What all know of the home of transactions, if the node keeps keys.
+    /// The shared state of the home of transactions, if the node keeps keys.
     pub(crate) home: Option<Arc<HomeShared>>,
-    /// The way to the copies of other nodes' logs, if some are kept here.
+    /// Access to the copies of other nodes' logs, if this node keeps any.
     pub(crate) keeping: Option<Keeping>,
-    /// Its relays of stripes.
+    /// The relays of stripes of this node.
     pub(crate) relays: Vec<Relay>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scans: Arc<ScanQueue>,
     pub(crate) cpu_share: CpuShare,
     pub(crate) programs: Programs,
-    /// Connections that are being told that they are refused.
+    /// Connections that are being refused.
     pub(crate) refusals_under_way: AtomicUsize,
     pub(crate) lifecycle: Arc<Lifecycle>,
-    /// Whether every ring could register its buffers; set when all threads are there.
+    /// Whether every ring could register its buffers; set when all threads have started.
     pub(crate) registered_buffers: std::sync::OnceLock<Result<(), String>>,
 }
 
-/// What became of a device operation that was asked for.
+/// The result of submitting a device operation.
 #[derive(Debug)]
 pub(crate) enum Submitted {
-    /// It will be reported.
+    /// Its completion will be reported.
     Underway,
     /// The queue is full.
     NoRoom,
-    /// It cannot be done.
+    /// It cannot be executed.
     Refused(Refusal),
 }
 
@@ -92,31 +94,31 @@ pub(crate) struct Core {
     pub(crate) publisher: Publisher,
     pub(crate) message_queue: Arc<MessageQueue>,
     pub(crate) io: BridgeIo,
-    /// Places in its queue that are kept for writes whose bytes are on their way from the
+    /// Slots of the device queue that are reserved for writes whose bytes are still coming from the
     /// requester.
     pub(crate) reserved: u32,
-    /// Pages being checked before they are written.
+    /// Buffers for pages that are checked before they are written.
     pub(crate) pool: BufferPool,
     pub(crate) staging: Staging,
-    /// Zeroes, for echo.
+    /// Zeroes, for echo requests.
     pub(crate) echo: Region,
-    /// The way to the home of transactions.
+    /// Access to the home of transactions.
     pub(crate) home: HomeAccess,
     pub(crate) links: Links,
 }
 
 impl Core {
-    /// The connection of a task, if it is still there.
+    /// The connection of a task, if it still exists.
     pub(crate) fn link(&mut self, place: Place) -> Option<&mut Link> {
         self.links.use_at(place.link)
     }
 
-    /// Hands over everything that was posted and held back.
+    /// Hands everything that was posted and held back to the wires.
     pub(crate) fn release(&mut self) {
         self.links.release();
     }
 
-    /// The same over wires where announcing takes no system call while the peer is awake.
+    /// The same for wires on which announcing takes no system call while the peer is awake.
     pub(crate) fn release_mapped(&mut self) {
         self.links.release_mapped();
     }
@@ -133,13 +135,14 @@ impl Core {
         self.io.in_flight() + self.reserved < self.io.depth()
     }
 
-    /// Whether a place may be reserved for a write whose bytes are on their way. Half of the places
-    /// never are, so that requesters whose bytes do not come leave some to others.
+    /// Whether a slot of the device queue may be reserved for a write whose bytes are still coming.
+    /// At most half of the slots are reserved, so that requesters whose bytes do not come leave
+    /// slots to others.
     pub(crate) fn may_reserve(&self) -> bool {
         self.has_room() && self.reserved < self.io.depth().div_ceil(2)
     }
 
-    /// Whether a task that waits may be waiting for memory of its own connection.
+    /// Whether a waiting task may be waiting for memory that its own connection holds.
     pub(crate) fn waits_for_itself(&mut self, place: Place) -> bool {
         self.link(place).is_some_and(|link| link.staged_bytes > 0)
     }
@@ -159,7 +162,7 @@ impl Core {
         }
     }
 
-    /// Writes an extent of a device. When that has ended, [`Core::written`] is to be called.
+    /// Writes an extent of a device. The caller calls [`Core::written`] when the write has ended.
     pub(crate) fn write(&mut self, place: Place, part: u32, extent: Extent, from: IoMemory) -> Submitted {
         self.written(&extent);
         let write = Write {
@@ -175,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Makes durable what was written to a device.
+    /// Flushes a device, which makes completed writes durable.
     pub(crate) fn flush(&mut self, place: Place, part: u32, device: DeviceId) -> Submitted {
         let flush = Fsync { device: DeviceIndex(device.0.into()), token: Token(place.operation(part)) };
         match self.io.submit_fsync(flush) {
@@ -184,16 +187,16 @@ impl Core {
         }
     }
 
-    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there.
-    /// Both times, because who reads the device meanwhile may have found the old bytes.
+    /// Invalidates an extent in all caches. Called before a write and after it, because a read in
+    /// between may find the old bytes.
     pub(crate) fn written(&self, extent: &Extent) {
         if let Some(cache) = &self.node.cache {
             cache.pages().withdraw(extent);
         }
     }
 
-    /// What a device's fault means for its request; a fault that leaves the device unknown stops
-    /// the node.
+    /// The refusal of a request after a device fault. A fault that leaves the state of the device
+    /// unknown stops the node.
     pub(crate) fn storage_fault(&self, what: &dyn std::fmt::Display, fault: &IoFault) -> Refusal {
         if fault.must_stop() {
             self.node.lifecycle.fail(&fault.to_string());
@@ -207,8 +210,8 @@ impl Core {
         Refusal::new(RefusalCode::Storage, format!("{what}: {fault}"))
     }
 
-    /// Takes staging memory for a task, if there is some and its connection does not hold too much
-    /// already.
+    /// Allocates staging memory for a task. `None` if there is none, or if its connection already
+    /// holds too much.
     pub(crate) fn take_slot(&mut self, place: Place, bytes: usize) -> Option<Slot> {
         let half = self.staging.total_bytes() / 2;
         let held = self.link(place)?.staged_bytes;
@@ -222,7 +225,7 @@ impl Core {
         Some(slot)
     }
 
-    /// Gives staging memory back.
+    /// Returns staging memory.
     pub(crate) fn give_back(&mut self, place: Place, slot: &Slot) {
         self.staging.give_back(slot);
         if let Some(link) = self.link(place) {
@@ -230,14 +233,14 @@ impl Core {
         }
     }
 
-    /// Takes a buffer for a page that is to be checked and written.
+    /// Allocates a buffer for a page that is to be checked and written.
     pub(crate) fn take_buffer(&self, bytes: usize) -> Option<Buffer> {
         let buffer = self.pool.take(bytes).ok()?;
         self.node.metrics.memory_taken(buffer.len() as u64);
         Some(buffer)
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer.
     pub(crate) fn return_buffer(&self, buffer: Buffer) {
         self.node.metrics.memory_returned(buffer.len() as u64);
         drop(buffer);
@@ -298,7 +301,7 @@ fn submitted(reason: SubmitError) -> Submitted {
     }
 }
 
-/// The end of a request whose connection is gone; nobody will read it.
+/// The result of a request whose connection is lost; nobody will read it.
 pub(crate) fn lost() -> Refusal {
     bad_memory("the connection is gone")
 }

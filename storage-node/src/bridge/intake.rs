@@ -1,15 +1,14 @@
-//! How do the requests of many clients reach one reactor?
+//! Receives the requests of many clients at one reactor.
 //!
-//! Through the reactor's inbox: it decides into which ring a client writes. A client that asks
-//! often gets a ring of its own, the others share one, and who asks often is measured while they
-//! ask.
+//! They arrive in the reactor's inbox, which decides the ring into which a client writes. Clients
+//! that send often get a private ring, the others share one; the traffic is measured continuously.
 //!
 //! Invariants
-//! - Requests of one client come out in the order in which it sent them, also while it is moved to
-//!   another ring.
-//! - A request that arrives before its connection was handed over waits for it; how many may wait
-//!   is bounded, and a client that exceeds it is refused when its connection comes.
-//! - What arrives after a connection has gone is dropped.
+//! - Requests of one client are delivered in the order in which it sent them, even while it is
+//!   moved to another ring.
+//! - A request that arrives before its connection was handed over waits for it. The number of
+//!   waiting requests is bounded; a client that exceeds it is refused when its connection arrives.
+//! - Requests that arrive after their connection was closed are dropped.
 
 use std::collections::HashMap;
 
@@ -20,15 +19,15 @@ use crate::{
     metrics::{Metrics, add},
 };
 
-/// What is known of a sender.
+/// What is known about a sender.
 #[derive(Debug)]
 enum Sender {
-    /// Its connection has not been handed over yet; its requests so far, or `None` if there were
-    /// too many.
+    /// Its connection has not been handed over yet. Holds its requests so far, or `None` if there
+    /// were too many.
     Early(Option<Vec<Vec<u8>>>),
     /// Its connection is this link of the reactor.
     Connected(usize),
-    /// Its connection has gone; what it sent before may still arrive.
+    /// Its connection was closed; messages sent before may still arrive.
     Gone,
 }
 
@@ -38,17 +37,17 @@ pub(crate) struct Intake {
     inbox: Inbox,
     assignment: Assignment,
     senders: HashMap<SenderId, Sender>,
-    /// Arrivals since the traffic was looked at.
+    /// Arrivals since the traffic was last evaluated.
     arrivals: u32,
     stalls_counted: u64,
 }
 
-/// What came out of the inbox.
+/// What was taken out of the inbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incoming {
     /// The bytes are a request of this link.
     Request(usize),
-    /// Nothing that concerns anybody now.
+    /// Nothing that requires action.
     Noted,
 }
 
@@ -62,12 +61,12 @@ impl Intake {
         &self.inbox
     }
 
-    /// Announces that the reactor is about to sleep; false means that something has arrived.
+    /// Announces that the reactor is about to sleep. Returns false if something has arrived.
     pub(crate) fn arm(&mut self) -> bool {
         self.inbox.arm()
     }
 
-    /// Takes the next arrival; a request's bytes replace the content of `bytes`.
+    /// Takes the next arrival. The bytes of a request replace the content of `bytes`.
     pub(crate) fn next(&mut self, bytes: &mut Vec<u8>, metrics: &Metrics) -> Option<Incoming> {
         let Arrival { sender, kind, .. } = self.inbox.next(bytes)?;
         self.arrivals += 1;
@@ -77,7 +76,7 @@ impl Intake {
         }
         match kind {
             ArrivalKind::Message => Some(self.request(sender, bytes)),
-            // Clients send requests, which are reported whole, and write with no immediates.
+            // Clients send requests, which are reported whole, and use no immediates.
             ArrivalKind::Packet { .. } | ArrivalKind::Immediate { .. } => Some(Incoming::Noted),
             ArrivalKind::Left => {
                 self.senders.remove(&sender);
@@ -102,8 +101,8 @@ impl Intake {
         Incoming::Noted
     }
 
-    /// The connection of `sender` is `link` from now on. Returns the requests that arrived before
-    /// it, in order; `None` if there were more than may wait.
+    /// Assigns `sender` to the connection `link`. Returns the requests that arrived before it, in
+    /// order; `None` if there were more than may wait.
     pub(crate) fn connected(&mut self, sender: SenderId, link: usize) -> Option<Vec<Vec<u8>>> {
         match self.senders.insert(sender, Sender::Connected(link)) {
             Some(Sender::Early(waiting)) => waiting,
@@ -111,12 +110,12 @@ impl Intake {
         }
     }
 
-    /// The connection of `sender` has gone.
+    /// Records that the connection of `sender` was closed.
     pub(crate) fn gone(&mut self, sender: SenderId) {
         self.senders.insert(sender, Sender::Gone);
     }
 
-    /// Looks at who sends how much, and moves whom it concerns.
+    /// Evaluates who sends how much, and moves senders between rings.
     fn look(&mut self, metrics: &Metrics) {
         for step in self.assignment.decide(&self.inbox.traffic()) {
             let moved = match step {
@@ -128,7 +127,7 @@ impl Intake {
                     add(&metrics.inbox_moves, 1);
                     tracing::debug!(?step, ?ring, "a client receives another ring");
                 }
-                // It has left meanwhile: the next look decides anew.
+                // The sender was closed meanwhile; the next evaluation decides again.
                 Err(error) => tracing::debug!(?step, %error, "a client keeps its ring"),
             }
         }

@@ -1,4 +1,4 @@
-//! What reads and writes devices for a reactor or poller?
+//! Executes the device operations of a reactor or poller.
 //!
 //! | bridge | io | |
 //! |---|---|---|
@@ -8,7 +8,7 @@
 //! | `dynamic` | | a thread for each operation |
 //!
 //! Invariants
-//! - Everything else about a request is the same over each, so that what is compared is only who
+//! - All other code is the same for each bridge, so that a comparison measures only which thread
 //!   waits for the device.
 
 use rackscan_device::{
@@ -20,8 +20,8 @@ use rackscan_format::message::{BridgeKind, IoKind};
 
 use super::core::NodeParts;
 
-/// The device operations of one thread. An enumeration, so that the ring is called as directly as
-/// without the others.
+/// The device operations of one thread. An enum rather than a trait object, so that calls to the
+/// ring stay direct.
 #[derive(Debug)]
 pub(crate) enum BridgeIo {
     Ring(Box<Ring>),
@@ -30,7 +30,7 @@ pub(crate) enum BridgeIo {
 }
 
 impl BridgeIo {
-    /// What the configuration asks for, for the poller with this number.
+    /// The variant that the configuration selects, for the poller with this number.
     pub(crate) fn new(node: &NodeParts, number: u16, buffers: BufferPool) -> Result<Self, RingError> {
         let config = &node.config;
         let (depth, devices) = (config.reactor_depth, node.store.devices().to_vec());
@@ -57,7 +57,7 @@ impl BridgeIo {
     }
 }
 
-/// The same call of whichever there is.
+/// Calls the same method on whichever variant there is.
 macro_rules! whichever {
     ($self:ident, $io:ident => $call:expr) => {
         match $self {

@@ -1,11 +1,11 @@
-//! Which connections does a reactor have, and which of them are to be looked at?
+//! The connections of a reactor, and which of them must be polled.
 //!
 //! Invariants
-//! - A connection on which nothing happens costs a turn nothing: it is in no list until its watch
-//!   fires, or somebody uses it.
-//! - A connection that is in no list is armed and watched, so whatever arrives there fires its
+//! - An idle connection costs a turn nothing: it is in no list until its watch fires or something
+//!   is posted to it.
+//! - A connection that is in no list is armed and watched, so anything that arrives on it fires its
 //!   watch.
-//! - What was posted and held back is handed over by the next release: who posts takes the
+//! - The next release hands over what was posted and held back. Code that posts therefore gets the
 //!   connection by [`Links::use_at`].
 
 use std::collections::HashMap;
@@ -13,19 +13,19 @@ use std::collections::HashMap;
 use super::io::BridgeIo;
 use crate::{link::Link, store::ConnectionId};
 
-/// The connections of a reactor, by their places.
+/// The connections of a reactor, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     all: Vec<Option<Link>>,
     places: HashMap<ConnectionId, usize>,
-    /// Those that were used since the last turn and may hold back what was posted.
+    /// Connections used since the last release, which may hold back posted operations.
     used: Vec<usize>,
-    /// Those that are looked at in each turn: all without a watch, and those that were used.
+    /// Connections that are polled in each turn: all without a watch, and those that were used.
     awake: Vec<usize>,
 }
 
 impl Links {
-    /// Gives a connection a place.
+    /// Adds a connection and returns its index.
     pub(crate) fn add(&mut self, link: Link) -> usize {
         let id = link.id();
         let index = match self.all.iter().position(Option::is_none) {
@@ -41,17 +41,17 @@ impl Links {
         index
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(crate) fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// A connection, which is not used by this.
+    /// A connection, without marking it as used.
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Link> {
         self.all.get_mut(index)?.as_mut()
     }
 
-    /// A connection that something may be posted to.
+    /// A connection, marked as used: operations may be posted to it.
     pub(crate) fn use_at(&mut self, index: usize) -> Option<&mut Link> {
         let link = self.all.get_mut(index)?.as_mut()?;
         if !std::mem::replace(&mut link.is_used, true) {
@@ -63,7 +63,7 @@ impl Links {
         Some(link)
     }
 
-    /// A connection is to be looked at in the next turns.
+    /// Adds a connection to those that are polled.
     fn awaken(&mut self, index: usize) {
         if let Some(link) = self.get_mut(index)
             && !std::mem::replace(&mut link.is_awake, true)
@@ -72,7 +72,7 @@ impl Links {
         }
     }
 
-    /// The watch of a connection has fired.
+    /// Handles the firing of a connection's watch.
     pub(crate) fn fired(&mut self, id: ConnectionId) {
         if let Some(index) = self.places.get(&id).copied() {
             if let Some(link) = self.get_mut(index) {
@@ -82,7 +82,7 @@ impl Links {
         }
     }
 
-    /// Takes a connection out.
+    /// Removes a connection.
     pub(crate) fn take(&mut self, index: usize) -> Option<Link> {
         let link = self.all.get_mut(index)?.take()?;
         self.places.remove(&link.id());
@@ -91,13 +91,14 @@ impl Links {
         Some(link)
     }
 
-    /// Takes all out.
+    /// Removes all connections.
     pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Link> + '_ {
         self.places.clear();
         self.all.iter_mut().filter_map(Option::take)
     }
 
-    /// The place of one of those that are to be looked at; `None` behind the last.
+    /// The index of the connection at position `at` of those that are polled; `None` after the
+    /// last.
     pub(crate) fn awake_at(&self, at: usize) -> Option<usize> {
         self.awake.get(at).copied()
     }
@@ -113,7 +114,7 @@ impl Links {
         }
     }
 
-    /// The same over wires where announcing takes no system call while the peer is awake.
+    /// The same for wires on which announcing takes no system call while the peer is awake.
     pub(super) fn release_mapped(&mut self) {
         let all = &mut self.all;
         self.used.retain(|index| match all.get_mut(*index).and_then(Option::as_mut) {
@@ -127,8 +128,8 @@ impl Links {
         });
     }
 
-    /// Lets the kernel watch those that `are` to be watched and on which nothing waits to be looked
-    /// at. False if something does somewhere.
+    /// Arms watches on the connections that `are` accepts, and stops polling them. Returns false if
+    /// one of them has something to poll.
     pub(crate) fn arm(&mut self, io: &mut BridgeIo, are: impl Fn(&Link) -> bool) -> bool {
         let (all, mut all_armed) = (&mut self.all, true);
         self.awake.retain(|index| {

@@ -1,13 +1,23 @@
-//! How do requests get from the wire to the devices and back?
+//! Moves requests from the wire to the devices and replies back.
 //!
-//! By threads that each own a share of the connections and a way to the devices. With the bridge
-//! `reactor` that way is a ring of the thread's own, so that a request becomes reads and reads
-//! become one-sided writes without a hand-off between threads. With `static` and `dynamic` other
-//! threads wait for the devices (`io`), as in the systems that the reactor is measured against; the
-//! rest is the same code.
+//! Each thread owns a share of the connections and access to the devices. With the bridge
+//! `reactor`, that access is a ring of the thread, so that requests become reads and reads become
+//! one-sided writes without a hand-off between threads. With `static` and `dynamic`, other threads
+//! wait for the devices (`io`), as in the systems that the reactor is compared with; all other code
+//! is the same.
+//!
+//! ```text
+//! reactor    the loop of one thread: polls, advances requests, sleeps (connect, mail, posts, sleep)
+//! core       what a request may use while it is served
+//! links      the connections of a reactor
+//! intake     the requests that arrive in its inbox
+//! admission  refuses requests beyond the bounds
+//! outcome    turns results into replies
+//! io         the device operations of each bridge
+//! ```
 //!
 //! Invariants
-//! - A reactor's parts belong to its thread; other threads reach it through its message queue only.
+//! - A reactor's parts belong to its thread. Other threads reach it only through its message queue.
 
 mod admission;
 mod core;

@@ -1,14 +1,14 @@
-//! What is said of a request when it has ended?
+//! Turns the result of a request into a reply.
 //!
 //! Invariants
-//! - An answer that carries a time carries the one the whole request took.
+//! - An answer that reports a time reports that of the whole request.
 
 use rackscan_format::message::{Answer, Payload, Refusal, RefusalCode, ReplyMessage};
 
 use super::core::Core;
 use crate::task::{Place, Progress, Work};
 
-/// Work that was refused before it began.
+/// A request that was refused before it began.
 pub(super) struct Refused(pub(super) Option<Refusal>);
 
 impl Work for Refused {
@@ -17,7 +17,7 @@ impl Work for Refused {
     }
 }
 
-/// The bytes of a reply. Of an answer that cannot be encoded, the refusal says why.
+/// Encodes a reply. If an answer cannot be encoded, the reply is a refusal that says why.
 pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
     let (id, load) = (reply.id, reply.load);
     let bytes = reply.encode().or_else(|error| {
@@ -27,8 +27,8 @@ pub(super) fn encoded(reply: ReplyMessage) -> Option<Vec<u8>> {
     bytes.inspect_err(|error| tracing::error!(%error, "a refusal cannot be sent")).ok()
 }
 
-/// Whether a reply may be written into a box: it speaks of no bytes that were written elsewhere,
-/// which a reader of the box might not see yet.
+/// Whether a reply may be written into a box: only if it refers to no bytes that were written
+/// elsewhere, which a reader of the box might not see yet.
 pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
     match outcome {
         Ok(Answer::Transacted { messages }) => matches!(messages, Payload::Here(_)),
@@ -37,7 +37,8 @@ pub(super) fn fits_a_box(outcome: &Result<Answer, Refusal>) -> bool {
     }
 }
 
-/// Puts the time a request took into its answer, and tells how many bytes it was about.
+/// Writes the time that a request took into its answer, and returns the number of bytes it was
+/// about.
 pub(super) fn timestamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
     match outcome {
         Ok(Answer::Fetched { cost, .. } | Answer::Transferred { cost, .. }) => {

@@ -1,18 +1,18 @@
-//! How does one thread serve many connections and devices, and sleep when there is nothing to do?
+//! The loop of one thread that serves many connections and devices, and sleeps when it is idle.
 //!
 //! ```text
-//! mail, listeners, connections, inbox, ring -- each looked at without waiting --> requests advance --> replies
-//! nothing happened for a moment, if asking again has paid of late: arm the inbox and every connection, then sleep in one system call on the ring, which
-//! watches them, the listeners and the message queue's bell
+//! messages, listeners, connections, inbox, ring -- each polled without waiting --> requests advance --> replies
+//! idle for a short time, if polling has paid recently: arm the inbox and every connection, then sleep in
+//! one system call on the ring, which watches them, the listeners and the message queue
 //! ```
 //!
 //! Invariants
-//! - A request's task is removed only when nothing it started is under way; its connection may go
+//! - A task is removed only when nothing that it started is in flight; its connection may be closed
 //!   earlier.
 //! - Requests that wait for memory are served in the order in which they began to wait, except that
-//!   nobody waits behind one whose own connection has what it waits for.
-//! - An idle reactor costs nothing: it is asleep, and never with an ended operation that it has not
-//!   looked at.
+//!   nobody waits behind a request whose own connection holds what it waits for.
+//! - An idle reactor uses no processor time. It never sleeps with a completion that it has not
+//!   processed.
 
 mod connect;
 mod mail;
@@ -43,15 +43,15 @@ use crate::{
     task::{Place, Progress, Task, Tasks},
 };
 
-/// The place of a task whose connection is gone.
+/// The connection index of a task whose connection was closed.
 const NO_LINK: usize = usize::MAX;
 
-/// Where a reactor's connections come from.
+/// The sources of a reactor's connections.
 pub(crate) struct ReactorParts {
-    /// The node's listeners; with the first reactor only.
+    /// The node's listeners; only the first reactor has them.
     pub(crate) listeners: Vec<Listener>,
-    /// All reactors, this one included, in the order of their inboxes, among which the listeners
-    /// deal connections.
+    /// All reactors, including this one, in the order of their inboxes. The listeners distribute
+    /// connections among them.
     pub(crate) reactors: Vec<Arc<MessageQueue>>,
 }
 
@@ -60,25 +60,25 @@ pub(crate) struct Reactor {
     core: Core,
     parts: ReactorParts,
     intake: Intake,
-    /// The request that has just arrived.
+    /// The request that has just arrived as a message.
     bytes: Vec<u8>,
-    /// The same, of one that lay in a box.
+    /// The request that was just taken from a box.
     posted: Vec<u8>,
     tasks: Tasks,
-    /// What the devices have done and that were not looked at yet.
+    /// Completions of device operations that were not processed yet.
     ended: VecDeque<Completion>,
-    /// Tasks that wait for memory or room.
+    /// Tasks that wait for memory or for room in a queue.
     starved: VecDeque<TaskIndex>,
     next_connection: u64,
     turns: u32,
-    /// When refused connections were logged last.
+    /// When refused connections were last logged.
     refusals_logged: Option<Instant>,
     stop_deadline: Option<Instant>,
 }
 
 impl Reactor {
-    /// Watches what a sleeping reactor must wake for. `number` tells its connections' names from
-    /// other reactors'.
+    /// Watches everything that must wake the sleeping reactor. `number` distinguishes the names of
+    /// its connections from those of other reactors.
     pub(crate) fn new(
         mut core: Core,
         intake: Intake,
@@ -133,11 +133,11 @@ impl Reactor {
         }
     }
 
-    /// Looks at everything once, without waiting. Whether anything happened.
+    /// Polls everything once, without waiting. Returns whether anything happened.
     fn turn(&mut self) -> bool {
         let mut happened = self.take_mail();
         happened |= self.accept();
-        // First the connections: over `tcp` it is polling them that brings requests into the inbox.
+        // Connections come first: over `tcp`, polling them brings requests into the inbox.
         happened |= self.poll_links();
         self.watch_idle();
         happened |= self.poll_inbox();
@@ -146,13 +146,13 @@ impl Reactor {
         happened | self.feed_starved()
     }
 
-    /// Whether the node stops and nothing is left to do here, or time is over.
+    /// Whether the node is stopping and this reactor is done, or its deadline has passed.
     fn is_over(&mut self) -> bool {
         if !self.core.node.lifecycle.is_stopping() {
             return false;
         }
         let deadline = *self.stop_deadline.get_or_insert_with(|| Instant::now() + STOP_TIME_MAX);
-        // The home ends after the last request of any reactor.
+        // The home stops after the last request of any reactor.
         let home_is_idle = self.core.node.home.as_ref().is_none_or(|home| home.is_idle());
         self.tasks.len() == 0 && home_is_idle || Instant::now() >= deadline
     }
@@ -162,14 +162,14 @@ impl Reactor {
         self.complete()
     }
 
-    /// Lets requests go on with what has ended. Whether anything had.
+    /// Advances requests whose operations completed. Returns whether any did.
     fn complete(&mut self) -> bool {
         let happened = !self.ended.is_empty();
         for _ in 0..COMPLETIONS_PER_TURN_MAX {
             let Some(completion) = self.ended.pop_front() else { break };
             self.completed(completion);
-            // Where that takes no system call, the first answer does not wait for the last of many
-            // reads that end together.
+            // Where releasing takes no system call, the first answer need not wait for the last of
+            // many reads that completed together.
             self.core.release_mapped();
         }
         self.core.release();
@@ -195,7 +195,7 @@ impl Reactor {
         self.advance(index);
     }
 
-    /// Takes what has arrived in the inbox.
+    /// Takes requests out of the inbox.
     fn poll_inbox(&mut self) -> bool {
         let mut bytes = std::mem::take(&mut self.bytes);
         let mut happened = false;
@@ -204,7 +204,7 @@ impl Reactor {
             happened = true;
             if let Incoming::Request(link) = incoming {
                 add(&self.core.node.metrics.inbox_messages, 1);
-                // What was written before it was sent is there, and comes first.
+                // Requests in boxes were written before the message was sent, so they come first.
                 self.take_posts(link);
                 self.request(link, None, &bytes);
             }
@@ -222,7 +222,7 @@ impl Reactor {
             let Some(link) = self.core.links.get_mut(index) else { continue };
             let mut moved = link.poll(&mut events);
             if link.holds_back() {
-                // What had waited was posted.
+                // Operations that had been held back were posted.
                 self.core.links.use_at(index);
             }
             moved |= self.take_posts(index);
@@ -232,8 +232,8 @@ impl Reactor {
             happened |= moved;
             for event in events.drain(..) {
                 if self.core.links.get_mut(index).is_none() {
-                    // The node hung up in the middle of the events; closing reports the transfers
-                    // among the rest.
+                    // The node closed the connection while handling its events. Closing reports the
+                    // transfers among the remaining events.
                     break;
                 }
                 self.handle(index, event);
@@ -242,7 +242,7 @@ impl Reactor {
         happened
     }
 
-    /// From time to time, leaves connections on which nothing happens to the kernel.
+    /// From time to time, arms watches on idle connections instead of polling them.
     fn watch_idle(&mut self) {
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(TURNS_UNTIL_WATCHED) {
@@ -260,7 +260,7 @@ impl Reactor {
                 }
                 self.transferred(id, outcome.map(drop));
             }
-            // Every listener of a node has inboxes, and they hand out the messages.
+            // Every listener of a node has inboxes, which deliver the messages.
             Event::Message { .. } => self.hang_up(link, "a message beside the inbox"),
             Event::Closed(ending) => self.disconnected(link, &ending),
         }
@@ -273,7 +273,8 @@ impl Reactor {
         self.advance(index);
     }
 
-    /// The peer has gone. Everything that was under way has been reported before.
+    /// Handles a peer that has disconnected. Everything that was in flight has been reported
+    /// before.
     fn disconnected(&mut self, index: usize, ending: &Ending) {
         let Some(link) = self.forget(index) else { return };
         tracing::debug!(peer = link.peer(), %ending, "disconnected");
@@ -281,8 +282,9 @@ impl Reactor {
         self.abandon(transfers);
     }
 
-    /// The peer must go. Another thread closes the connection, because a peer that does not read
-    /// can make that take a while; requests whose transfers are under way end when it has.
+    /// Closes the connection of a peer that must be disconnected. Another thread does it, because a
+    /// peer that does not read can make it slow. Requests with transfers in flight end when it is
+    /// closed.
     fn hang_up(&mut self, index: usize, reason: &str) {
         let Some(link) = self.forget(index) else { return };
         tracing::warn!(peer = link.peer(), reason, "the connection is closed");
@@ -290,14 +292,14 @@ impl Reactor {
         let close = move || message_queue.send(Mail::HungUp(link.close()));
         let spawned = std::thread::Builder::new().name("hang-up".to_owned()).spawn(close);
         if let Err(error) = spawned {
-            // The closure, and the connection with it, was dropped; but what was under way is not
-            // known any more.
+            // The closure was dropped, and the connection with it. The state of what was in flight
+            // is unknown.
             self.core.node.lifecycle.fail(&format!("no thread to close a connection: {error}"));
         }
     }
 
-    /// Takes a connection out of the table. Its requests end as soon as nothing they started is
-    /// under way.
+    /// Removes a connection from the table. Its requests end as soon as nothing that they started
+    /// is in flight.
     fn forget(&mut self, index: usize) -> Option<Link> {
         let link = self.core.links.take(index)?;
         link.forget();
@@ -307,7 +309,7 @@ impl Reactor {
         if let Some(watch) = link.watch()
             && let Err(error) = self.core.io.unwatch(watch)
         {
-            // It may still wake us, for nothing.
+            // It may still cause a spurious wake-up.
             tracing::debug!(%error, "a watch could not be ended");
         }
         let metrics = &self.core.node.metrics;
@@ -332,7 +334,7 @@ impl Reactor {
         Some(link)
     }
 
-    /// Transfers that will not be reported have failed.
+    /// Fails transfers that will not be reported.
     fn abandon(&mut self, transfers: Vec<u64>) {
         let ending = Ending::Lost { reason: "the node closed the connection".to_owned() };
         for id in transfers {
@@ -340,8 +342,8 @@ impl Reactor {
         }
     }
 
-    /// A message has arrived, in this box if in one: a request, or nonsense, which ends the
-    /// connection.
+    /// Handles a message, or the content of box `post`: a request, or malformed bytes, which end
+    /// the connection.
     fn request(&mut self, link_index: usize, post: Option<usize>, bytes: &[u8]) {
         let Some(link) = self.core.links.get_mut(link_index) else { return };
         let message = match RequestMessage::decode(bytes) {
@@ -383,11 +385,11 @@ impl Reactor {
         self.advance(index);
     }
 
-    /// Lets a task go on after something has happened to it.
+    /// Advances a task after an event.
     fn advance(&mut self, index: TaskIndex) {
         let Some(task) = self.tasks.get_mut(index) else { return };
         if task.queued {
-            // Its turn comes in order.
+            // It advances when its turn comes.
             return;
         }
         match task.work.advance(&mut self.core, task.place) {
@@ -400,8 +402,8 @@ impl Reactor {
         }
     }
 
-    /// Lets waiting tasks go on, in order, until one waits for what other connections have. Whether
-    /// any could.
+    /// Advances waiting tasks in order, until one waits for what other connections hold. Returns
+    /// whether any advanced.
     fn feed_starved(&mut self) -> bool {
         let (mut happened, mut at) = (false, 0);
         while let Some(index) = self.starved.get(at).copied() {

@@ -1,11 +1,11 @@
-//! How do a node's requests and devices use its page cache?
+//! Connects the node's requests and devices to its page cache.
 //!
-//! Which pages are kept, and how others read them, is `rackscan-cache`'s; here its memory meets
-//! devices and connections.
+//! `rackscan-cache` decides which pages are kept and how clients read them; this module gives its
+//! memory to devices and connections.
 //!
 //! Invariants
 //! - A connection has at most one grant of the cache, for reading.
-//! - There is no cache, or one whose memory was taken at the start.
+//! - A node has no cache, or one whose memory was allocated at the start.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::error::StartError;
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     pages: Arc<PageCache>,
-    /// The same memory, for devices.
+    /// The same memory, as the devices see it.
     memory: ExternalMemory,
 }
 
 impl NodeCache {
-    /// Takes the memory; `None` if there is to be no cache.
+    /// Allocates the memory. `None` if the node has no cache.
     pub(crate) fn new(budget_bytes: u64, reactors: usize) -> Result<Option<Self>, StartError> {
         if budget_bytes == 0 {
             return Ok(None);
@@ -37,7 +37,7 @@ impl NodeCache {
         let Some(pages) = PageCache::new(budget_bytes, reactors, epoch)? else { return Ok(None) };
         let whole = pages.region().as_raw_slice(0, pages.region().bytes()).map_err(RegionError::from)?;
         let Some(shared) = whole.into_shared_bytes() else {
-            // Our own regions are writable; only a peer's may not be.
+            // Regions of this process are writable; only a peer's may be read-only.
             return Err(
                 RegionError::OutOfBounds(OutOfBounds { offset: 0, length: 0, region_bytes: 0 }).into()
             );
@@ -50,12 +50,12 @@ impl NodeCache {
         &self.pages
     }
 
-    /// What to do for a page.
+    /// What to do for the page in this extent.
     pub(crate) fn look(&self, extent: &Extent) -> Look {
         self.pages.look(extent)
     }
 
-    /// Where a device puts a page that is to be kept.
+    /// The memory into which a device reads a page that is to be kept.
     pub(crate) fn memory(&self, fill: &Fill) -> Option<ExternalMemory> {
         let (offset, length) = fill.place_bytes();
         self.memory.part(offset, length)

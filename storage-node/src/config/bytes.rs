@@ -1,13 +1,14 @@
-//! How do people write a number of bytes?
+//! Parses and prints numbers of bytes as people write them.
 //!
-//! `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`; decimal units (`"10GB"`) too. Written back in the
+//! `4096`, `"128KiB"`, `"512 MiB"`, `"1.5GiB"`; decimal units (`"10GB"`) too. Printed in the
+//! largest binary unit that is exact.
 //! largest binary unit that is exact.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number of bytes with a form for people.
+/// A number of bytes with a readable form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
@@ -24,7 +25,7 @@ const UNITS: [(&str, u64); 10] = [
     ("B", 1),
 ];
 
-/// Why a text is no number of bytes.
+/// Why a text is not a number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:?} is no size; expected a number of bytes, or a number with a unit, like \"512MiB\"")]
 pub struct ByteSizeError {

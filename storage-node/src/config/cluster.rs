@@ -1,13 +1,13 @@
-//! Which cluster is meant?
+//! The id of a cluster.
 //!
-//! A number, or a name that stands for one: its 64-bit FNV-1a hash. Everybody who writes the same
-//! name means the same cluster; the key, not this number, is what keeps strangers out.
+//! It is a number, or a name that stands for one: its 64-bit FNV-1a hash. The same name always
+//! means the same cluster. The key, not this number, keeps strangers out.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A cluster's number.
+/// The number of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClusterId(pub u64);
 
@@ -28,7 +28,7 @@ impl fmt::Display for ClusterId {
 }
 
 impl Serialize for ClusterId {
-    /// As a number where TOML's signed integers can hold it, else as its digits.
+    /// Serialised as a number if it fits TOML's signed integers, otherwise as its digits.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match i64::try_from(self.0) {
             Ok(number) => serializer.serialize_i64(number),

@@ -1,8 +1,8 @@
-//! Is this file a node's configuration, and can a node be started with it?
+//! Reads a node's configuration and checks that a node can start with it.
 //!
 //! Invariants
 //! - Every error names the file, the key, what was found and what was expected.
-//! - Relative paths of a file are relative to the file's own folder.
+//! - Relative paths in a file are relative to the folder of the file.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use rackscan_format::{
 use super::Config;
 use crate::limits;
 
-/// Why a node cannot be configured like that.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
@@ -24,7 +24,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         file: PathBuf,
-        /// The system's answer.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Not TOML, or a key that is missing, unknown or of another type.
@@ -35,7 +35,7 @@ pub enum ConfigError {
         /// What is wrong, and where.
         source: Box<toml::de::Error>,
     },
-    /// A value that makes no sense.
+    /// A value is out of its bounds.
     #[error("configuration {file}: {key} is {found}, expected {expected}", file = file.display())]
     Value {
         /// The file.
@@ -44,7 +44,7 @@ pub enum ConfigError {
         key: &'static str,
         /// Its value.
         found: String,
-        /// What would be right.
+        /// What was expected.
         expected: String,
     },
 }
@@ -63,7 +63,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads and checks a text; relative paths are left as they are.
+    /// Reads and checks a text; relative paths are left unchanged.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.
@@ -72,10 +72,10 @@ impl Config {
         Self::parse(text, Path::new("(text)"))
     }
 
-    /// The configuration as TOML, which [`Config::from_str`] reads back.
+    /// The configuration as TOML, which [`Config::from_str`] can read.
     ///
     /// # Errors
-    /// When a path is not UTF-8.
+    /// If a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
     }
@@ -87,9 +87,9 @@ impl Config {
         Ok(config)
     }
 
-    /// Makes relative paths, those of `shm` addresses included, relative to `folder`.
+    /// Makes relative paths, including those of `shm` addresses, relative to `folder`.
     pub fn make_relative_to(&mut self, folder: &Path) {
-        // Joining leaves absolute paths alone.
+        // Joining leaves absolute paths unchanged.
         self.data_dir = folder.join(&self.data_dir);
         self.key_file = folder.join(&self.key_file);
         for device in &mut self.devices {
@@ -191,7 +191,7 @@ impl Config {
         if most > NODE_RELAYS_MAX {
             return fault("relay", format!("{most} addresses"), format!("at most {NODE_RELAYS_MAX}"));
         }
-        // Each address has its part.
+        // Each address has an equal part.
         let (least, most) =
             (limits::RELAY_BYTES_MIN * self.relay.len().max(1) as u64, limits::RELAY_BYTES_MAX);
         if let Some(bytes) = self.relay_memory
@@ -227,7 +227,7 @@ impl Config {
         Ok(())
     }
 
-    /// The nodes that this one talks to.
+    /// Checks the other nodes.
     fn check_peers(&self, file: &Path) -> Result<(), ConfigError> {
         let fault = |key: &'static str, found: String, expected: String| {
             Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
@@ -262,7 +262,7 @@ impl Config {
         Ok(())
     }
 
-    /// The devices and what is kept of them in memory.
+    /// Checks the devices and the cache.
     fn check_devices(&self, file: &Path) -> Result<(), ConfigError> {
         let fault = |key: &'static str, found: String, expected: String| {
             Err(ConfigError::Value { file: file.to_owned(), key, found, expected })
@@ -289,7 +289,7 @@ impl Config {
     }
 }
 
-/// Addresses as texts.
+/// Serialises addresses as texts.
 pub(super) mod addresses {
     use rackscan_fabric::Address;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -1,4 +1,4 @@
-//! What is a node told before it starts?
+//! The configuration of a node.
 //!
 //! ```toml
 //! node = 0
@@ -10,29 +10,29 @@
 //! memory_budget = "512MiB"          # optional, as everything below
 //! cache = "64MiB"                   # of the memory budget, for pages that are wanted often; "0" for none
 //! transactions = "32MiB"            # of the memory budget, for keys and their versions; "0" keeps no keys
-//! transactions_log = "1GiB"         # the most that their log takes of the disk; without it, all there is
-//! log_replicas_min = 1              # replicas in other nodes that have a record before it is acknowledged; below it writes are refused. Without it 1 where there are three nodes or more, else 0
-//! transactions_nice = 0             # how nice the threads are that write transactions down, here and as copies: up to 19, where queries of the same host come first
+//! transactions_log = "1GiB"         # the maximum size of their log on the disk; by default it may fill the disk
+//! log_replicas_min = 1              # replicas in other nodes that must have a record before it is acknowledged; with fewer available, writes are refused. By default 1 with three nodes or more, else 0
+//! transactions_nice = 0             # the niceness of the threads that write transactions, here and as copies: up to 19, which lets queries on the same host run first
 //! reactors = 1
 //! scan_workers = 2
 //! pin_cores = [0, 1]
-//! bridge = "reactor"                # or "static", "dynamic": who serves connections and who waits for devices
-//! io = "uring"                      # below reactors: or "pread"
+//! bridge = "reactor"                # or "static", "dynamic": which threads serve connections and which wait for devices
+//! io = "uring"                      # of reactors: or "pread"
 //! io_threads = 4                    # for each reactor or poller that reads by pread
 //! pollers = 4                       # of the bridges "static" and "dynamic", in place of reactors
-//! scratch = "1GiB"                  # an area of the first device for the laboratory; none by default
-//! relay = ["shm:node0/relay"]       # where stripes are relayed, each with a thread of its own; nowhere by default. Without them loads are protected by their clients
-//! relay_memory = "64MiB"            # of the memory budget, for stripes that pass; by default so much for each address
-//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this one ends nothing, and its log has no copies
-//! connections = 3600                # clients and nodes that may be connected, with 96 KiB each beside the memory budget, taken as they use it
+//! scratch = "1GiB"                  # an area of the first device for experiments of the laboratory; none by default
+//! relay = ["shm:node0/relay"]       # addresses where stripes are relayed, each with a thread of its own; none by default. Without them, clients protect their loads themselves
+//! relay_memory = "64MiB"            # of the memory budget, for stripes that are relayed; this is the default for each address
+//! peers = [{ node = 1, addresses = ["shm:node1/socket", "tcp:127.0.0.1:7411"] }]   # the other nodes; without them this node ends no transactions of lost clients, and its log has no copies
+//! connections = 3600                # maximum number of connected clients and nodes, with up to 96 KiB each in addition to the memory budget
 //! members = [0, 1]                  # all nodes of the cluster; a data folder records them once, and is refused with others
-//! private_rings = 4                 # receive rings of a reactor for clients that ask often; the others share one
-//! scan_cpu_ms = 5000                # processor time of one scan; one that takes more is bounced, and the engine scans the segment
-//! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; likewise
+//! private_rings = 4                 # receive rings of a reactor for clients that send often; the others share one
+//! scan_cpu_ms = 5000                # processor time of one scan; a scan that takes more is bounced, and the engine scans the segment
+//! scan_memory = "64MiB"             # stored pages and groups that one scan may hold; a scan that needs more is bounced too
 //! ```
 //!
 //! Invariants
-//! - Every key has its default in one place, here. A key that is not known is an error.
+//! - Every key has its default in one place, here. An unknown key is an error.
 //! - Every value is within the bounds of `limits` once [`Config::check`] has passed; nothing starts
 //!   without it.
 
@@ -59,36 +59,36 @@ use crate::{limits, scan_pool::ScanQuota};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceConfig {
-    /// A file or a block device. A file that does not exist is made at the first start.
+    /// A file or a block device. A file that does not exist is created at the first start.
     pub path: PathBuf,
-    /// Size of a file to be made; needed only then.
+    /// The size of a file to be created; needed only then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<ByteSize>,
-    /// Whether a file to be made takes all its disk space at once; otherwise it takes it as pages
-    /// are written, and a load fails when the filesystem is full.
+    /// Whether a file to be created reserves all its disk space at once. Otherwise it takes space
+    /// as pages are written, and a load fails when the filesystem is full.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserve: bool,
 }
 
-/// Another node of the cluster, or this one, which is then not meant.
+/// Another node of the cluster. An entry for this node itself is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PeerConfig {
     /// Its id.
     pub node: NodeId,
-    /// Where it listens; the first address is used.
+    /// Its addresses; the first one is used.
     #[serde(with = "load::addresses")]
     pub addresses: Vec<Address>,
-    /// Where it relays stripes.
+    /// The addresses where it relays stripes.
     #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
     pub relay: Vec<Address>,
 }
 
-/// How long a node whose log has a damaged end waits for those that may have the rest of it, before
-/// it goes on without.
+/// How long a node whose log has a damaged end waits for nodes that may have the rest of it, before
+/// it continues without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPatience {
-    /// For the others, once one of them has said what it has.
+    /// For the others, once one of them has answered.
     pub others: Duration,
     /// For the first one.
     pub first: Duration,
@@ -100,7 +100,7 @@ impl Default for LogPatience {
     }
 }
 
-/// Everything a node is told.
+/// The configuration of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -108,60 +108,61 @@ pub struct Config {
     pub node: NodeId,
     /// Its cluster: a number, or a name that stands for one.
     pub cluster: ClusterId,
-    /// The folder of its catalog and of its log of transactions.
+    /// The folder of its catalog and its transaction log.
     pub data_dir: PathBuf,
-    /// Its devices; pages are striped over them. New ones may be added at the end, none may leave.
+    /// Its devices; pages are striped over them. New devices may be appended, none may be removed.
     pub devices: Vec<DeviceConfig>,
-    /// Where it listens, on one wire or several at once.
+    /// The addresses where it listens, on one or several wires.
     #[serde(with = "load::addresses")]
     pub listen: Vec<Address>,
-    /// Where it relays stripes, each address with a thread of its own; nowhere if empty. Other
-    /// nodes find it by their `peers`.
+    /// The addresses where it relays stripes, each with a thread of its own; may be empty. Other
+    /// nodes find them by their `peers`.
     #[serde(default, with = "load::addresses", skip_serializing_if = "Vec::is_empty")]
     pub relay: Vec<Address>,
-    /// The part of the memory budget that stripes may take while they pass, divided among the
-    /// addresses: from `RELAY_BYTES_MIN` for each to `RELAY_BYTES_MAX`, by default
-    /// `RELAY_BYTES_DEFAULT` for each; none without `relay`.
+    /// The part of the memory budget for stripes that are being relayed, divided among the
+    /// addresses: `RELAY_BYTES_MIN` to `RELAY_BYTES_MAX` for each, by default
+    /// `RELAY_BYTES_DEFAULT`; none without `relay`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay_memory: Option<ByteSize>,
     /// The file of the cluster's key.
     pub key_file: PathBuf,
-    /// All memory it may use for buffers, scans and metadata.
+    /// All memory that it may use for buffers, scans and metadata.
     #[serde(default = "defaults::memory_budget")]
     pub memory_budget: ByteSize,
-    /// The part of it in which pages that are wanted often are kept: none if 0. By default an
-    /// eighth, or what the rest can spare.
+    /// The part of the budget for the page cache; 0 for none. By default an eighth, or what the
+    /// other parts leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<ByteSize>,
-    /// The part of it in which keys of transactions are kept: none if 0. By default a sixteenth, or
-    /// what the rest and the cache can spare.
+    /// The part of the budget for the keys of transactions; 0 for none. By default a sixteenth, or
+    /// what the other parts and the cache leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions: Option<ByteSize>,
-    /// Bytes that the log of transactions may take; beyond, nothing new is prepared until it has
-    /// been made shorter. By default all that the disk has.
+    /// The maximum bytes of the transaction log; beyond it, nothing is prepared until the log has
+    /// been compacted. By default it may fill the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transactions_log: Option<ByteSize>,
     /// Replicas of the log in other nodes that must have a record before it is acknowledged; while
-    /// fewer are available, writes are refused. At most as many as the log has: two, or one of two
-    /// nodes. By default 1 where there are two other nodes or more, else 0: then the loss of this
-    /// node's disk may lose acknowledged records, and a person decides whether the node goes on
-    /// without them.
+    /// fewer are available, writes are refused. At most as many as the log has: two, or one in a
+    /// cluster of two nodes. By default 1 with at least two other nodes, else 0: then the loss of
+    /// this node's disk may lose acknowledged records, and a person decides whether the node
+    /// continues without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_replicas_min: Option<u8>,
-    /// How nice the threads are that write logs of transactions, their copies, and to other nodes:
-    /// 0 to 19. More than 0 is for hosts that run queries, too: those get the processors first.
+    /// The niceness, 0 to 19, of the threads that write transaction logs and their copies and that
+    /// send to other nodes. A value above 0 is for hosts that also run queries, which then get the
+    /// processors first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub transactions_nice: u8,
-    /// The clock with which those of clients are compared; not read from a file.
+    /// The clock to which the clocks of clients are compared; not read from a file.
     #[serde(skip)]
     pub wall: WallClock,
     /// The other nodes of the cluster. A node that knows them ends transactions whose coordinator
-    /// is gone; one that knows none leaves them in doubt. The next two of them in the ring of ids
-    /// keep copies of its log.
+    /// is unavailable; a node without peers leaves them in doubt. The next two of them in the ring
+    /// of ids keep copies of its log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<PeerConfig>,
-    /// The ids of all nodes of the cluster, this one's, too. Empty if it is not told: then it goes
-    /// on with what its data folder records.
+    /// The ids of all nodes of the cluster, including this one. If it is empty, the node uses the
+    /// members that its data folder records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<NodeId>,
     /// Threads that serve connections and read devices.
@@ -170,32 +171,32 @@ pub struct Config {
     /// Threads that scan; by default as many as there are cores.
     #[serde(default = "defaults::scan_workers")]
     pub scan_workers: u16,
-    /// Which threads stand between connections and devices.
+    /// Which threads connect the connections to the devices.
     #[serde(default)]
     pub bridge: BridgeKind,
-    /// How reactors read devices; the other bridges read by threads of their own.
+    /// How reactors read devices; the other bridges read with threads of their own.
     #[serde(default)]
     pub io: IoKind,
     /// Threads that read devices for each reactor (with `io = "pread"`) or poller (of the bridge
     /// `static`).
     #[serde(default = "defaults::io_threads")]
     pub io_threads: u16,
-    /// Threads that serve connections with the bridges `static` and `dynamic`: connections are
-    /// dealt among them, one to each as long as there are enough.
+    /// Threads that serve connections with the bridges `static` and `dynamic`. Connections are
+    /// distributed among them, one to each as long as there are enough.
     #[serde(default = "defaults::pollers")]
     pub pollers: u16,
-    /// Bytes of an area of the first device into which anybody may write; none by default.
+    /// Bytes of an area of the first device that any client may write; none by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch: Option<ByteSize>,
-    /// Cores to pin threads to: reactors (or pollers) first, then scan workers, then the threads
-    /// that read devices, poller by poller; in turn. None are pinned if empty.
+    /// Cores to pin threads to, round robin: reactors (or pollers) first, then scan workers, then
+    /// the threads that read devices, poller by poller. No thread is pinned if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pin_cores: Vec<usize>,
-    /// Connections at a time. Each takes up to [`limits::CONNECTION_BYTES`] beside the memory
-    /// budget.
+    /// The maximum number of connections. Each takes up to [`limits::CONNECTION_BYTES`] in addition
+    /// to the memory budget.
     #[serde(default = "defaults::connections")]
     pub connections: u32,
-    /// Receive rings of each reactor for clients that ask often; all others share one.
+    /// Receive rings of each reactor for clients that send often; all others share one.
     #[serde(default = "defaults::private_rings")]
     pub private_rings: u16,
     /// Reads and writes in flight per reactor.
@@ -204,25 +205,25 @@ pub struct Config {
     /// Reads in flight per scan worker.
     #[serde(default = "defaults::scan_depth")]
     pub scan_depth: u32,
-    /// Scans that may wait for a worker; further ones are refused, and the engine fetches the
-    /// segment instead.
+    /// The maximum number of scans that wait for a worker. Further scans are refused, and the
+    /// engine fetches the segment instead.
     #[serde(default = "defaults::scan_queue")]
     pub scan_queue: u16,
-    /// Milliseconds of processor time that one scan of a segment may take; one that takes more is
-    /// refused, and the engine fetches the segment instead.
+    /// The maximum milliseconds of processor time of one scan of a segment. A scan that takes more
+    /// is refused, and the engine fetches the segment instead.
     #[serde(default = "defaults::scan_cpu_ms")]
     pub scan_cpu_ms: u32,
-    /// Stored pages and groups that one scan of a segment may hold; one that cannot do with it is
-    /// refused likewise.
+    /// The maximum bytes of stored pages and groups that one scan of a segment holds. A scan that
+    /// needs more is refused as well.
     #[serde(default = "defaults::scan_memory")]
     pub scan_memory: ByteSize,
-    /// How long it waits for the rest of a log whose end is damaged. Not in a file: there it is
-    /// what it is by default.
+    /// How long the node waits for the rest of a log whose end is damaged. Cannot be set in a file,
+    /// where it always has the default.
     #[serde(skip)]
     pub log_patience: LogPatience,
 }
 
-/// What a node does when it is not told.
+/// The defaults.
 mod defaults {
     use super::ByteSize;
 
@@ -277,7 +278,7 @@ mod defaults {
 }
 
 impl Config {
-    /// A node with one device file and one address, everything else by default.
+    /// A node with one device file and one address, and the defaults for everything else.
     #[must_use]
     pub fn new(
         node: NodeId,
@@ -323,7 +324,7 @@ impl Config {
         }
     }
 
-    /// Bytes of the memory budget for stripes that pass.
+    /// Bytes of the memory budget for stripes that are relayed.
     #[must_use]
     pub fn relay_bytes(&self) -> u64 {
         let relays = self.relay.len() as u64;
@@ -333,8 +334,8 @@ impl Config {
         }
     }
 
-    /// Links of each relay that may belong to no session: nodes that forward come before the client
-    /// does, or behind it.
+    /// Connections of each relay that may belong to no session: forwarding nodes may connect before
+    /// the client does, and stay after it.
     #[must_use]
     pub fn relay_links(&self) -> usize {
         (self.peers.len() + limits::RELAY_LINKS_SPARE).min(rackscan_relay::limits::EARLY_MAX)
@@ -356,7 +357,7 @@ impl Config {
         }
     }
 
-    /// What is below them.
+    /// The bridge and the threads that it uses.
     #[must_use]
     pub fn bridge_status(&self) -> BridgeStatus {
         let (io, io_threads) = match (self.bridge, self.io) {
@@ -369,7 +370,7 @@ impl Config {
         BridgeStatus { kind: self.bridge, io, io_threads }
     }
 
-    /// What one scan of a segment may use.
+    /// The quota of one scan of a segment.
     pub(crate) fn scan_quota(&self) -> ScanQuota {
         ScanQuota {
             cpu: Duration::from_millis(self.scan_cpu_ms.into()),

@@ -1,10 +1,10 @@
-//! How does one copy of a log grow?
+//! One copy of another node's log: a file that records are appended to.
 //!
 //! Invariants
-//! - The copy goes as far as its records follow each other; what lies behind that on the disk
-//!   counts for nothing, and is overwritten.
-//! - A full disk leaves the copy as it was.
-//! - There is disk space ahead of the copy's end, of which its origin is told.
+//! - The copy ends where its records stop following one another. Bytes after that on the disk do
+//!   not count and are overwritten.
+//! - A full disk leaves the copy unchanged.
+//! - Disk space is reserved after the copy's end, and its origin knows how much.
 
 use std::{
     fs::{File, OpenOptions},
@@ -30,36 +30,36 @@ pub(super) struct Copy {
     file: File,
     pub(super) number: u32,
     follower: Follower,
-    /// Up to where there is disk space, with zeroes behind what was written; `None` if something
-    /// else may lie there.
+    /// The end of the disk space that holds only zeroes after what was written; `None` if other
+    /// bytes may be there.
     reserved_bytes: Option<u64>,
-    /// Up to where there is disk space that the file's length does not show.
+    /// The end of the disk space that is reserved beyond the file's length.
     ahead_bytes: u64,
     is_dirty: bool,
 }
 
-/// Why bytes were not kept.
+/// Why bytes were not appended.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// They do not go on with the log.
+    /// They do not continue the log.
     Foreign(Damage),
-    /// There is no room; what there was is there.
+    /// There is no space; what was there before is intact.
     Full(io::Error),
     /// The disk failed.
     Broken(&'static str, io::Error),
 }
 
-/// What a file is.
+/// What a file contains.
 #[derive(Debug)]
 pub(super) enum Found {
     Nothing,
-    /// It begins as no log does.
+    /// Its beginning is not that of a log.
     Damaged,
     Copy(Box<Copy>),
 }
 
 impl Copy {
-    /// An empty one, over whatever has that name. `header` begins the log.
+    /// Creates an empty copy, replacing any file of that name. The log begins with `header`.
     pub(super) fn create(path: &Path, header: &[u8], number: u32, start: Tail) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         LogFile::write_at(&mut file, header, 0)?;
@@ -73,7 +73,7 @@ impl Copy {
         })
     }
 
-    /// The copy in a file, as far as it is whole.
+    /// Opens the copy in a file, up to its last whole record.
     pub(super) fn open(path: &Path) -> io::Result<Found> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -90,7 +90,7 @@ impl Copy {
             return Ok(Found::Damaged);
         };
         let follower = followed(&file, start, file_bytes)?;
-        // What is not a whole record is written anew.
+        // Bytes of an incomplete record are written again.
         let follower = Follower::after(follower.tail());
         Ok(Found::Copy(Box::new(Self {
             file,
@@ -102,17 +102,17 @@ impl Copy {
         })))
     }
 
-    /// Behind the last whole record.
+    /// The end of the last whole record.
     pub(super) fn tail(&self) -> Tail {
         self.follower.tail()
     }
 
-    /// Behind the last byte.
+    /// The end of the last byte.
     pub(super) fn through_bytes(&self) -> u64 {
         self.follower.through_bytes()
     }
 
-    /// Puts bytes behind it.
+    /// Appends bytes.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Fault> {
         let mut follower = self.follower;
         follower.take(bytes).map_err(Fault::Foreign)?;
@@ -145,7 +145,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Makes sure that only zeroes lie behind the copy. Disk space that its origin counts on stays.
+    /// Makes sure that only zeroes follow the copy. Keeps the disk space that its origin counts on.
     fn clear_behind(&mut self) -> io::Result<()> {
         if self.reserved_bytes.is_some() {
             return Ok(());
@@ -167,8 +167,8 @@ impl Copy {
         Ok(())
     }
 
-    /// Takes disk space ahead, if less than half of it is left: up to where there is some. What the
-    /// log's origin accepts fits there, so a disk that becomes full leaves nothing in doubt.
+    /// Reserves disk space ahead if less than half of it is left, and returns its end. What the
+    /// origin accepts into its log fits there, so a disk that becomes full leaves nothing in doubt.
     pub(super) fn reserve_ahead(&mut self) -> io::Result<u64> {
         let through = self.through_bytes();
         let (half, all) = (through + LOG_AHEAD_BYTES / 2, through + LOG_AHEAD_BYTES);
@@ -183,20 +183,20 @@ impl Copy {
         match taken {
             Ok(taken) => self.ahead_bytes = taken,
             Err(error) if is_full(&error) => {}
-            // What cannot be reserved shows when it is written.
+            // A failure to reserve shows when the bytes are written.
             Err(_) => self.ahead_bytes = all,
         }
         Ok(self.ahead_bytes)
     }
 
-    /// The part of a record that is not whole is forgotten: it comes again.
+    /// Forgets an incomplete record at the end: it will be sent again.
     pub(super) fn forget_part(&mut self) {
         self.follower = Follower::after(self.follower.tail());
         self.reserved_bytes = None;
     }
 
-    /// Ends the copy at a point, if there is one, and puts what lies behind it into another file,
-    /// durably. False if there is no such point.
+    /// Truncates the copy at a point of its log, and moves the bytes after it to another file,
+    /// durably. Returns false if the log has no such point.
     pub(super) fn cut(&mut self, point: Tail, beside: &Path) -> io::Result<bool> {
         let mut header = [0; LOG_HEADER_BYTES];
         self.file.read_at(&mut header, 0)?;
@@ -214,7 +214,7 @@ impl Copy {
         Ok(true)
     }
 
-    /// At most so many bytes from here on, before `end_bytes`.
+    /// Reads at most `most` bytes from `from` on, up to `end_bytes`.
     fn read(&self, from: u64, most: usize, end_bytes: u64) -> io::Result<Vec<u8>> {
         let length = end_bytes.saturating_sub(from).min(most as u64);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -222,18 +222,18 @@ impl Copy {
         Ok(bytes)
     }
 
-    /// At most so many bytes of whole records from here on, header included.
+    /// Reads at most `most` bytes of whole records from `from` on; the header is included.
     pub(super) fn part(&self, from: u64, most: usize) -> io::Result<Vec<u8>> {
         self.read(from, most, self.tail().offset_bytes)
     }
 
-    /// Makes durable what was written.
+    /// Flushes what was written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.is_dirty) { LogFile::sync(&mut self.file) } else { Ok(()) }
     }
 }
 
-/// How far the first `end_bytes` of a file are whole.
+/// How far the first `end_bytes` of a file consist of whole records.
 fn followed(file: &File, start: Tail, end_bytes: u64) -> io::Result<Follower> {
     let mut follower = Follower::after(start);
     let mut piece = vec![0; LOG_STEP_BYTES];

@@ -1,8 +1,8 @@
-//! Which generation of a log does a node know, after any crash?
+//! Stores the newest generation of a log that a node knows, so that it survives any crash.
 //!
-//! A file of two slots, written by turns: the one that is not the newest is overwritten, so a torn
-//! write leaves the newest whole. The file never grows, so a full disk is no reason not to write it
-//! once it is there.
+//! The file has two slots. A write overwrites the slot that is not the newest, so a torn write
+//! leaves the newest intact. The file never grows, so once it exists a full disk does not prevent a
+//! write.
 //!
 //! | file | |
 //! |---|---|
@@ -24,7 +24,7 @@ use rackscan_format::{
     message::LogGeneration,
 };
 
-/// Bytes of each slot, so that both are in different sectors.
+/// Bytes of each slot: each is in a sector of its own.
 const SLOT_BYTES: usize = 512;
 const SLOTS: usize = 2;
 /// Bytes of a slot's length.
@@ -35,12 +35,13 @@ const LENGTH_BYTES: usize = 2;
 pub(crate) struct GenerationFile {
     path: PathBuf,
     newest: Option<LogGeneration>,
-    /// The slot that it lies in.
+    /// The slot of the newest generation.
     slot: usize,
 }
 
 impl GenerationFile {
-    /// What there is of it. A file without a whole slot knows nothing, which is warned of.
+    /// Opens the file. A file without a valid slot holds no generation, which is logged as a
+    /// warning.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -58,12 +59,12 @@ impl GenerationFile {
         Ok(Self { path, newest, slot: slot.unwrap_or(0) })
     }
 
-    /// The newest generation that is known.
+    /// The newest known generation.
     pub(crate) fn newest(&self) -> Option<&LogGeneration> {
         self.newest.as_ref()
     }
 
-    /// Its number; 0 for none.
+    /// The number of the newest generation; 0 for none.
     pub(crate) fn number(&self) -> u64 {
         self.newest.as_ref().map_or(0, |newest| newest.number)
     }
@@ -87,7 +88,7 @@ impl GenerationFile {
         Ok(())
     }
 
-    /// Makes the file, whole as soon as it has its name.
+    /// Creates the file, which gets its name only when it is complete.
     fn create(&self, bytes: &[u8], place: usize) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;

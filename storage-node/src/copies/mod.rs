@@ -1,29 +1,29 @@
-//! How does a node keep copies of other nodes' logs of transactions?
+//! Keeps copies of other nodes' transaction logs.
 //!
 //! ```text
-//! request/keep_log -- bytes, a bounded queue --> this thread: copies/<origin>.log --one flush for all that came meanwhile--> mail
-//! request/copy_of_log -- which part? ----------/            \-> bytes --> mail
+//! request/keep_log -- bytes, a bounded queue --> this thread: copies/<origin>.log --one flush for all that came meanwhile--> message queue
+//! request/copy_of_log -- which part? ----------/            \-> bytes --> message queue
 //! ```
 //!
-//! | file, in the folder `copies` of the node's | |
+//! | file, in the folder `copies` of the node's data folder | |
 //! |---|---|
-//! | `<origin>.log` | the copy that counts: what its origin gets if it has lost its own. Behind it zeroes where disk space was taken ahead |
-//! | `<origin>.log.new` | one that is being made; it takes the other one's place when it is whole |
-//! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut behind the other; bounded as `transactions.log.cut` is, the newest cut kept |
+//! | `<origin>.log` | the valid copy: what its origin gets if it has lost its own log. Zeroes follow it where disk space was reserved |
+//! | `<origin>.log.new` | a copy that is being made; it replaces the valid one when it is complete |
+//! | `<origin>.log.cut` | what a copy had and its origin's log has not, one cut after the other; bounded as `transactions.log.cut` is, the newest cut is kept |
 //! | `<origin>.log.cut.new` | a new version of that being written; never read |
-//! | `<origin>.log.<number>-<record>` | a copy of a log that was not replaced by a shorter one, and is not its origin's any more |
-//! | `<origin>.log.damaged` | a file that began as no log does |
-//! | `<origin>.generation` | which replicas of that log count, as far as this node was told (`generation`); also of logs that have no replica here |
+//! | `<origin>.log.<number>-<record>` | a copy that was set aside because the origin's new log is not a shorter version of it |
+//! | `<origin>.log.damaged` | a file whose beginning is not that of a log |
+//! | `<origin>.generation` | which replicas of that log count, as far as this node knows (`generation`); also for logs without a replica here |
 //!
 //! Invariants
-//! - What is answered is on the disk.
-//! - Bytes are kept only if they go on with the log: by their numbers and checksums, whoever sends
-//!   them.
-//! - Nothing of a copy is thrown away but what a shorter log of the same row replaces, what was
-//!   never whole, and cuts for which newer ones leave no room.
-//! - Only nodes that this one is told of have copies here; each takes care of its own by its id,
-//!   and one cannot touch another's.
-//! - It works whether or not the node's own home is there: nodes that start at the same time ask
+//! - Everything that is answered is on the disk.
+//! - Bytes are kept only if they continue the log: their numbers and checksums are checked, whoever
+//!   sends them.
+//! - Bytes of a copy are discarded only if a shorter log of the same row replaces them, if they
+//!   never formed a whole record, or if they are cuts that newer cuts displace.
+//! - Only the configured other nodes have copies here. Each can change only its own, which is found
+//!   by its id.
+//! - Copies work even while the node's own home does not: nodes that start at the same time ask
 //!   each other.
 
 mod copy;
@@ -39,22 +39,23 @@ use rackscan_ramp::log::Tail;
 
 use crate::limits::LOG_COPIES;
 
-/// Numbers of the logs of which each replaces the one before have this half in common.
+/// The upper half of a log's number: logs of which each replaces the one before form a row, and
+/// share it.
 const ROW: u32 = 0xffff_0000;
 
 /// The number of a log that replaces the one with this number.
 pub(crate) fn new_version(number: u32, random: u32) -> u32 {
     let drawn = number & ROW | random & !ROW;
-    // Two logs one after the other are told apart.
+    // Two successive logs must have different numbers.
     if drawn == number { drawn ^ 1 } else { drawn }
 }
 
-/// Whether a log may replace another one of the same row.
+/// Whether a log may replace another log of the same row.
 pub(crate) fn is_new_version(number: u32, of: u32) -> bool {
     number != of && number & ROW == of & ROW
 }
 
-/// Who keeps copies of a node's log: the next ones in the ring of ids.
+/// The nodes that keep copies of a node's log: the next ones in the ring of ids.
 pub(crate) fn replica_nodes(own: NodeId, others: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
     let mut ring: Vec<NodeId> = others.filter(|node| *node != own).collect();
     ring.sort_unstable_by_key(|node| (*node < own, *node));

@@ -1,7 +1,7 @@
-//! Which copies are there, and which one of an origin's counts?
+//! The copies of all origins, and which copy of each origin is valid.
 //!
 //! Invariants
-//! - A copy that is being made changes nothing until it is whole and durable.
+//! - A copy that is being made changes nothing until it is complete and durable.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{limits::LOG_COPIES, task::malformed};
 
-/// A part of a log that is to be kept.
+/// A part of a log that is to be appended.
 #[derive(Debug)]
 pub(super) struct Part<'b> {
     pub(super) log: u32,
@@ -34,23 +34,23 @@ pub(super) struct Part<'b> {
     pub(super) bytes: &'b [u8],
 }
 
-/// Why something was not done.
+/// Why a request was not executed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// It is answered.
+    /// The requester gets a refusal.
     Refused(Refusal),
-    /// What is on the disk is not known any more, and why.
+    /// The state of the disk is unknown; the text says why.
     Broken(String),
 }
 
-/// Copies of one node's log.
+/// The copies of one node's log: the valid one, and one that is being made.
 #[derive(Debug, Default)]
 struct Shelf {
     whole: Option<Box<Copy>>,
     fresh: Option<Box<Copy>>,
 }
 
-/// Copies of all nodes' logs.
+/// The copies of all nodes' logs.
 #[derive(Debug)]
 pub(super) struct Shelves {
     folder: PathBuf,
@@ -77,18 +77,19 @@ impl Shelves {
             let file = GenerationFile::open(path.clone()).map_err(broken(&path, "reading its generation"))?;
             self.generations.insert(origin, file);
         }
-        // It is there: the path of another one is never made.
+        // The entry exists: it was inserted above if it was missing.
         let unknown =
             || Trouble::Broken(format!("the generation of the log of node {origin} is gone; this is a bug"));
         self.generations.get_mut(&origin).ok_or_else(unknown)
     }
 
-    /// The newest generation of a log that is known here.
+    /// The newest generation of a log that this node knows.
     pub(super) fn generation(&mut self, origin: NodeId) -> Result<Option<LogGeneration>, Trouble> {
         Ok(self.generation_file(origin)?.newest().cloned())
     }
 
-    /// Makes a generation of a log known here, durably; the number of the newest one that is.
+    /// Records a generation of a log durably if it is newer, and returns the number of the newest
+    /// one.
     pub(super) fn know(&mut self, origin: NodeId, told: Option<&LogGeneration>) -> Result<u64, Trouble> {
         let file = self.generation_file(origin)?;
         if let Some(told) = told.filter(|told| told.number > file.number()) {
@@ -104,7 +105,7 @@ impl Shelves {
         Ok(self.generation_file(origin)?.number())
     }
 
-    /// What there is of an origin, read from the disk the first time.
+    /// The copies of an origin, read from the disk at the first call.
     fn of(&mut self, origin: NodeId) -> Result<&mut Shelf, Trouble> {
         if !self.of.contains_key(&origin) {
             let path = self.path(origin, "");
@@ -123,8 +124,8 @@ impl Shelves {
         Ok(self.of.entry(origin).or_default())
     }
 
-    /// Keeps a part, if it goes on with what there is; what there is then. Nothing is durable
-    /// before [`Shelves::sync`].
+    /// Appends a part, if it continues a copy, and returns the state of the copy. Nothing is
+    /// durable before [`Shelves::sync`].
     pub(super) fn keep(&mut self, origin: NodeId, part: &Part<'_>) -> Result<LogKept, Trouble> {
         self.of(origin)?;
         let begins = part.offset_bytes == 0 && !part.bytes.is_empty();
@@ -156,7 +157,7 @@ impl Shelves {
             && let Err(fault) = copy.append(bytes)
         {
             if is_fresh && shelf.whole.is_some() && matches!(fault, Fault::Full(_)) {
-                // What it took is needed by the one that counts.
+                // The valid copy needs the space of the new one.
                 shelf.fresh = None;
                 let new = self.path(origin, ".new");
                 fs::remove_file(&new).map_err(broken(&new, "removing it"))?;
@@ -188,7 +189,7 @@ impl Shelves {
         })
     }
 
-    /// Begins a copy beside the one there is; the bytes that follow the header.
+    /// Begins a new copy beside the valid one, and returns the bytes after the header.
     fn begin<'b>(&mut self, origin: NodeId, part: &Part<'b>) -> Result<&'b [u8], Trouble> {
         let start =
             Tail::from_header(part.bytes).map_err(|fault| Trouble::Refused(malformed(fault.to_string())))?;
@@ -205,7 +206,7 @@ impl Shelves {
         Ok(rest)
     }
 
-    /// The copy that was being made is whole: from now on it counts.
+    /// Makes the new copy the valid one, once it is complete.
     fn put_in_place(&mut self, origin: NodeId) -> Result<(), Trouble> {
         let (path, new) = (self.path(origin, ""), self.path(origin, ".new"));
         let folder = self.folder.clone();
@@ -232,7 +233,7 @@ impl Shelves {
         synced.map_err(broken(&path, "putting it in place"))
     }
 
-    /// Makes durable what was kept.
+    /// Flushes everything that was appended.
     pub(super) fn sync(&mut self) -> Result<(), Trouble> {
         for (origin, shelf) in &mut self.of {
             for copy in [&mut shelf.whole, &mut shelf.fresh].into_iter().flatten() {
@@ -243,7 +244,7 @@ impl Shelves {
         Ok(())
     }
 
-    /// The copy that counts, and at most so many of its bytes from here on.
+    /// The valid copy, and at most `most` of its bytes from `from` on.
     pub(super) fn part(
         &mut self,
         origin: NodeId,
@@ -265,7 +266,7 @@ fn refused(file: &Path, fault: Fault) -> Trouble {
     let name = file.display();
     match fault {
         Fault::Foreign(damage) => Trouble::Refused(malformed(format!(
-            "bytes that do not go on with the copy of a log {name}: {damage}"
+            "bytes that do not continue the copy of a log {name}: {damage}"
         ))),
         Fault::Full(error) => Trouble::Refused(Refusal::new(
             RefusalCode::Full,

@@ -1,10 +1,10 @@
-//! How do copies reach the disk without a reactor waiting for it?
+//! The thread that writes copies to the disk, so that no reactor waits for it.
 //!
 //! Invariants
-//! - One flush serves all that was asked for since the one before.
-//! - What waits is bounded in number and in bytes; one more is told so.
-//! - The start of an origin's folder is remembered durably before a part of its log is answered.
-//! - A disk that fails ends the node, as it does below its own log.
+//! - One flush serves all requests that arrived since the flush before.
+//! - The number and the bytes of waiting requests are bounded; a further request is refused.
+//! - The start of an origin's folder is recorded durably before a part of its log is acknowledged.
+//! - A disk that fails stops the node, as the disk of its own log does.
 
 use std::{
     collections::BTreeMap,
@@ -35,28 +35,28 @@ use crate::{
     message_queue::ReplyTo,
 };
 
-/// The folder of all copies, in the node's.
+/// The folder of all copies, in the node's data folder.
 const FOLDER: &str = "copies";
 
-/// What comes of a request.
+/// The result of a request.
 #[derive(Debug)]
 pub(crate) enum Kept {
-    /// What there is of the log now.
+    /// The state of the copy of the log.
     Log(LogKept),
-    /// What there is of a node's log, some of its bytes, and its newest generation that is known.
+    /// The state of a node's copy, some of its bytes, and the newest known generation of its log.
     Copy(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>),
 }
 
 type Outcome = Result<Kept, Refusal>;
 
-/// Memory for bytes on their way between wires and copies.
+/// A budget of memory for bytes in transit between wires and copies.
 #[derive(Debug)]
 pub(crate) struct Room {
     most_bytes: u64,
     taken_bytes: AtomicU64,
 }
 
-/// Some of it; it goes back when this is dropped.
+/// A part of the budget, returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RoomTaken {
     room: Arc<Room>,
@@ -68,14 +68,14 @@ impl Room {
         Arc::new(Self { most_bytes, taken_bytes: AtomicU64::new(0) })
     }
 
-    /// Takes some, if there is some; for one request there always is.
+    /// Takes `bytes` of the budget, or refuses. A single request always fits.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Result<RoomTaken, Refusal> {
         let fits = |taken: u64| taken.checked_add(bytes).filter(|all| taken == 0 || *all <= self.most_bytes);
         match self.taken_bytes.fetch_update(SeqCst, SeqCst, fits) {
             Ok(_) => Ok(RoomTaken { room: Arc::clone(self), bytes }),
             Err(taken) => {
                 let text = format!(
-                    "{taken} bytes of copies of logs are on their way, at most {} may be; ask again",
+                    "{taken} bytes of copies of logs are in transit, expected at most {}; ask again",
                     self.most_bytes
                 );
                 Err(Refusal::new(RefusalCode::Busy, text))
@@ -90,7 +90,7 @@ impl Drop for RoomTaken {
     }
 }
 
-/// What the thread is asked for.
+/// A request to the thread.
 #[derive(Debug)]
 enum Job {
     Keep {
@@ -113,19 +113,20 @@ enum Job {
     },
 }
 
-/// The way to the thread.
+/// Access to the thread.
 #[derive(Debug)]
 pub(crate) struct Keeping {
     jobs: SyncSender<Job>,
     pub(crate) room: Arc<Room>,
-    /// Whose logs are kept here.
+    /// The nodes whose logs are copied here.
     origins: Vec<NodeId>,
-    /// Whose generations are known here: the other nodes.
+    /// The nodes whose generations are recorded here: all other nodes.
     known: Vec<NodeId>,
 }
 
 impl Keeping {
-    /// Starts the thread, if other nodes are to keep their logs here. It ends with the way to it.
+    /// Starts the thread, if this node keeps copies of other nodes' logs. The thread ends when this
+    /// is dropped.
     pub(crate) fn start(
         config: &Config,
         room_bytes: u64,
@@ -155,8 +156,8 @@ impl Keeping {
         Ok(Some((Self { jobs, room: Room::new(room_bytes), origins, known }, thread)))
     }
 
-    /// Whether this node's log is kept here; or, if no bytes are meant, whether its generation is
-    /// known here.
+    /// Checks that this node keeps copies of the origin's log; for a request without bytes, that it
+    /// records its generation.
     pub(crate) fn check(&self, origin: NodeId, has_bytes: bool) -> Result<(), Refusal> {
         if self.origins.contains(&origin) || !has_bytes && self.known.contains(&origin) {
             return Ok(());
@@ -168,7 +169,7 @@ impl Keeping {
         Err(Refusal::new(RefusalCode::NotFound, text))
     }
 
-    /// Keeps a part of a log: of `request` everything but its bytes counts.
+    /// Appends a part of a log. Everything in `request` except its bytes is used.
     pub(crate) fn keep(
         &self,
         request: &rackscan_format::message::KeepLog,
@@ -207,7 +208,9 @@ impl Keeping {
     fn ask(&self, job: Job) -> Result<(), Refusal> {
         self.jobs.try_send(job).map_err(|refused| match refused {
             TrySendError::Full(_) => {
-                let text = format!("{KEEPING_QUEUE_MAX} parts of copies of logs are waiting; ask again");
+                let text = format!(
+                    "{KEEPING_QUEUE_MAX} parts of copies of logs are waiting, the maximum; ask again"
+                );
                 Refusal::new(RefusalCode::Busy, text)
             }
             TrySendError::Disconnected(_) => Refusal::new(RefusalCode::Stopping, "the node is stopping"),
@@ -215,7 +218,7 @@ impl Keeping {
     }
 }
 
-/// Does what is asked for until nobody can ask any more.
+/// Executes requests until all senders are dropped.
 fn work(mut shelves: Shelves, mut starts: Starts, jobs: &Receiver<Job>, lifecycle: &Lifecycle) {
     let mut kept: Vec<(ReplyTo<Outcome>, Outcome)> = Vec::new();
     while let Ok(first) = jobs.recv() {
@@ -259,15 +262,15 @@ fn work(mut shelves: Shelves, mut starts: Starts, jobs: &Receiver<Job>, lifecycl
     }
 }
 
-/// Over which starts of their folders other nodes write here.
+/// For each other node, the start of its data folder with which it writes here.
 struct Starts {
     identity: Arc<Identity>,
-    /// Those that are remembered durably.
+    /// The starts that are recorded durably.
     known: BTreeMap<NodeId, Start>,
 }
 
 impl Starts {
-    /// Remembers the start of an origin, before anything of its log is kept.
+    /// Records the start of an origin, before anything of its log is kept.
     fn remember(&mut self, origin: NodeId, start: Start) -> Result<(), Trouble> {
         if self.known.get(&origin) != Some(&start) {
             self.identity.serves(origin, start).map_err(Trouble::Refused)?;
@@ -277,8 +280,8 @@ impl Starts {
     }
 }
 
-/// Keeps a part of a log. Of an origin that does not know the newest generation of its own log
-/// nothing is kept: it is older than its replicas.
+/// Appends a part of a log. Appends nothing for an origin that does not know the newest generation
+/// of its own log, because its log is older than the replicas.
 fn keep(
     shelves: &mut Shelves,
     origin: NodeId,
@@ -292,7 +295,8 @@ fn keep(
     Ok(LogKept { generation, ..shelves.keep(origin, part)? })
 }
 
-/// What is answered. What leaves the disk's state unknown ends the node.
+/// The refusal that answers the request. A fault that leaves the state of the disk unknown stops
+/// the node.
 fn refusal(trouble: Trouble, lifecycle: &Lifecycle) -> Refusal {
     match trouble {
         Trouble::Refused(refusal) => refusal,

@@ -1,4 +1,4 @@
-//! Why is a data folder not used?
+//! The errors of a data folder that cannot be used.
 
 use std::{io, path::PathBuf};
 
@@ -6,23 +6,23 @@ use rackscan_format::ids::NodeId;
 
 use crate::config::ClusterId;
 
-/// The version of the file.
+/// The version of the identity file.
 pub(super) const VERSION: u32 = 1;
 
-/// Why a data folder is not used.
+/// Why a data folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The system refused.
+    /// An operation on a file failed.
     #[error("{file}: {action} failed: {source}", file = file.display())]
     Os {
         /// The file or folder.
         file: PathBuf,
         /// What was attempted.
         action: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The file does not say who lives there.
+    /// The file does not say which node the folder belongs to.
     #[error(
         "{file}: {reason}; expected an identity of version {VERSION}: restore the file from a copy of this folder",
         file = file.display()
@@ -33,7 +33,7 @@ pub enum IdentityError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Another node lives there.
+    /// The folder belongs to another node.
     #[error(
         "{file}: the folder belongs to node {found_node} of cluster {found_cluster}, expected node {node} of cluster {cluster}: \
          correct `data_dir`, `node` or `cluster` in the configuration",
@@ -65,7 +65,7 @@ pub enum IdentityError {
         /// From the file.
         expected: String,
     },
-    /// The tables of a folder of an earlier version have other nodes.
+    /// An earlier version wrote the folder, and its tables have other nodes than the configuration.
     #[error(
         "{folder}: an earlier version wrote this folder, which records no member list yet; the configuration lists nodes {found}, \
          expected nodes {expected}, over which its tables were loaded: make the configuration list nodes {expected} again",
@@ -79,7 +79,7 @@ pub enum IdentityError {
         /// From the tables.
         expected: String,
     },
-    /// It is a copy.
+    /// The folder is a copy.
     #[error(
         "{folder}: the folder is a copy of {original}, which is still there: a node has one data folder. Use the original, or, if \
          the copy is to take its place, stop its node, move {original} away and try again",
@@ -91,7 +91,7 @@ pub enum IdentityError {
         /// The original.
         original: PathBuf,
     },
-    /// Others know a newer state of the node.
+    /// Other nodes know a newer state of this node.
     #[error(
         "{folder}: the folder is outdated, as if it was restored from an older snapshot: {reason}; `rackscan rebuild {node}` brings \
          it up to date",
@@ -100,7 +100,7 @@ pub enum IdentityError {
     Outdated {
         /// The folder.
         folder: PathBuf,
-        /// What others know.
+        /// What the other nodes know.
         reason: String,
         /// The node.
         node: NodeId,

@@ -1,10 +1,10 @@
-//! How do requests and replies travel in boxes instead of messages?
+//! Boxes for requests and replies, which are written one-sidedly instead of being sent as messages.
 //!
 //! Invariants
-//! - Boxes are looked at one behind the other, so requests come out in the order in which they were
-//!   written, and what lies in another box than the next one is not there yet.
+//! - Boxes are polled in turn, so requests are taken in the order in which they were written. A
+//!   request in any box but the next is not visible yet.
 //! - A connection without boxes pays nothing for them.
-//! - A reply that finds no room in its box is sent as a message.
+//! - A reply that does not fit its box is sent as a message.
 
 use rackscan_fabric::{
     RegisterError, RemoteRegion,
@@ -15,17 +15,17 @@ use rackscan_format::message::Target;
 use super::{Link, REPLY, remote};
 use crate::limits::HELD_BYTES_MAX;
 
-/// Boxes for requests here, and for replies at the peer.
+/// The boxes for requests here, and access to those for replies at the peer.
 #[derive(Debug)]
 pub(crate) struct Posts {
     requests: PostBoxes,
     replies: PostSender,
-    /// The box that is written next.
+    /// The box that the peer writes next.
     turn: usize,
 }
 
 impl Posts {
-    /// Boxes for a peer that has its own there.
+    /// Boxes for a peer that has boxes for replies at `replies`.
     pub(crate) fn new(shape: PostShape, replies: &Target) -> Result<Self, PostBoxError> {
         let replies = PostSender::new(remote(replies), shape)?;
         Ok(Self { requests: PostBoxes::new(shape)?, replies, turn: 0 })
@@ -48,26 +48,26 @@ impl Link {
         self.posts.is_some()
     }
 
-    /// Lets the peer write these boxes, and says by which name.
+    /// Registers these boxes for writes by the peer, and returns their address.
     pub(crate) fn open_posts(&mut self, posts: Posts) -> Result<Target, RegisterError> {
         let RemoteRegion { key, address, length } = posts.requests.register(&mut self.connection)?;
         self.posts = Some(Box::new(posts));
         Ok(Target { key, offset_bytes: address, length_bytes: length })
     }
 
-    /// Takes the next request out of its box. Its bytes replace the content of `into`.
+    /// Takes the request out of the next box. Its bytes replace the content of `into`.
     pub(crate) fn next_post(&mut self, into: &mut Vec<u8>) -> Option<usize> {
         self.posts.as_mut()?.next(into)
     }
 
-    /// Whether there is a next request. To be asked between arming and sleeping.
+    /// Whether the next box has a request. Checked between arming and sleeping.
     pub(super) fn has_post(&mut self) -> bool {
         self.posts.as_mut().is_some_and(|posts| posts.requests.look_at(posts.turn))
     }
 
-    /// Writes a reply into the box of its request; false if it is to be sent as a message.
+    /// Writes a reply into the box of its request. Returns false if it must be sent as a message.
     pub(crate) fn reply_by_post(&mut self, index: usize, bytes: &[u8]) -> bool {
-        // What waits is older, and waits because there is no room.
+        // Waiting replies are older, and there is no room for them.
         if self.posts.is_none() || !self.waiting.is_empty() {
             return false;
         }

@@ -1,18 +1,18 @@
-//! How does a node take part in relays of stripes?
+//! The relays of stripes of this node.
 //!
 //! ```text
 //! a thread for each address: rackscan_relay::Node --> its own ring over the node's devices
-//!                                   \--> store: where the cells of a stripe go
+//!                                   \--> store: where the cells of a stripe are read and written
 //! ```
 //!
 //! Invariants
-//! - Relays have listeners, connections, memory and a thread of their own: a stripe that passes
-//!   takes nothing from requests but processor time and the device's.
-//! - Nodes that may be called are those of the configuration; a client cannot have a node call
-//!   anybody else.
-//! - What a relay holds is bounded by the configuration (`relay_memory`) and part of the memory
-//!   plan: sessions, and links that belong to none.
-//! - A relay that stops tells everybody in its sessions, and leaves no thread behind.
+//! - Relays have listeners, connections, memory and threads of their own: a relayed stripe takes
+//!   nothing from requests but processor time and device bandwidth.
+//! - Relays connect only to the nodes of the configuration; a client cannot make a node connect to
+//!   any other.
+//! - The configuration bounds what a relay holds (`relay_memory`), and the memory plan includes it:
+//!   sessions, and connections that belong to no session.
+//! - A relay that stops tells all peers of its sessions, and leaves no thread behind.
 
 mod store;
 
@@ -36,7 +36,7 @@ use crate::{
     store::Store,
 };
 
-/// What a relay has done, as it last said.
+/// The state of a relay, as it last reported.
 #[derive(Clone, Debug, Default)]
 struct Report {
     sessions: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// What it has done; up to date whenever it rests.
+    /// Its counters; up to date whenever the relay sleeps.
     pub(crate) fn status(&self) -> RelayStatus {
         let Report { sessions, counters } =
             self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -71,7 +71,7 @@ impl Relay {
     }
 }
 
-/// Starts the relays that are configured; returns when all of them listen.
+/// Starts the configured relays. Returns when all of them listen.
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
@@ -104,7 +104,7 @@ pub(crate) fn start(
                 ..NodeConfig::new(config.node, members.clone())
             },
             listener,
-            // It calls the relays of others.
+            // The relay connects to the relays of other nodes.
             key: key.of_any_node(),
             store: Arc::clone(store),
             scratch: store.scratch().map(|area| part_of(area, number as u64, relays_wanted)),
@@ -117,7 +117,7 @@ pub(crate) fn start(
     Ok((relays, threads))
 }
 
-/// The part of the scratch area that belongs to one of so many relays: no two write to one place.
+/// The part of the scratch area that belongs to relay `number`: relays never share a part.
 fn part_of(area: ScratchArea, number: u64, relays: u64) -> ScratchArea {
     let sector = rackscan_relay::limits::SECTOR_BYTES as u64;
     let start = area.offset_bytes.next_multiple_of(sector);
@@ -135,7 +135,7 @@ fn members(config: &Config) -> Vec<Member> {
     members.collect()
 }
 
-/// What a relay's thread is given.
+/// What the thread of a relay needs.
 struct RelayThread {
     config: NodeConfig,
     listener: Listener,
@@ -147,7 +147,7 @@ struct RelayThread {
 }
 
 impl RelayThread {
-    /// Starts it; returns when it serves.
+    /// Starts the thread. Returns when it serves.
     fn spawn(self, name: String) -> Result<JoinHandle<()>, StartError> {
         let (ready, is_ready) = mpsc::sync_channel(1);
         let run = move || {
@@ -155,14 +155,14 @@ impl RelayThread {
             let report = Arc::clone(&self.report);
             match self.node() {
                 Ok(mut node) => {
-                    // The other side waits for exactly this.
+                    // The receiver waits for exactly this message.
                     let _ = ready.send(Ok(()));
                     let _guard = lifecycle.guard("a relay");
                     if let Err(error) = serve(&mut node, &report, &lifecycle) {
                         lifecycle.fail(&error.to_string());
                     }
-                    // Everybody in its sessions is told, and whoever calls or hangs up for it is
-                    // waited for.
+                    // Tells all peers of its sessions, and waits for the threads that connect or
+                    // disconnect for it.
                     node.stop();
                     say(&node, &report);
                 }
@@ -190,7 +190,7 @@ impl RelayThread {
     }
 }
 
-/// Serves until the node stops, which is seen within [`RELAY_SLEEP_MAX`].
+/// Serves until the node stops, which it notices within [`RELAY_SLEEP_MAX`].
 fn serve(
     node: &mut Node<Ring, CellStore>,
     report: &Mutex<Report>,

@@ -1,11 +1,11 @@
-//! Where do the cells of a relayed stripe come from and go?
+//! Reads and writes the cells of relayed stripes.
 //!
 //! Invariants
-//! - Nothing is read outside of the devices; anything inside may be, as by
-//!   [`ReadRaw`](rackscan_format::message::Request::ReadRaw).
-//! - Nothing is written outside of the scratch area but reserved cells of parity and places of sets
-//!   that were lost here: what may lie there is the node's store's to say.
-//! - The node's store is asked once when a stripe begins and once when it has ended, never for a
+//! - Reads may address any bytes of the devices, as with
+//!   [`ReadRaw`](rackscan_format::message::Request::ReadRaw), but nothing beyond them.
+//! - Writes go only to the scratch area, to reserved parity cells, and to places of stripe sets
+//!   that were lost here. The node's store decides which of these may be written.
+//! - The node's store is asked once when a stripe begins and once when it has ended, never per
 //!   slice.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -22,24 +22,25 @@ use rackscan_stripe::Cell;
 
 use crate::store::{self, ParityCells, ParityClaim, PlacesClaim};
 
-/// A node's cells.
+/// The cells of a node.
 #[derive(Debug)]
 pub(super) struct CellStore {
     store: Arc<store::Store>,
     scratch: Result<Area, Refusal>,
-    /// Stripes that write neither into memory nor into the area.
+    /// Stripes in progress that write parity cells or lost places, rather than memory or the
+    /// scratch area.
     underway: BTreeMap<StripeName, Underway>,
 }
 
-/// A stripe that has begun: the cells that it keeps, and what becomes of them.
+/// A stripe in progress: the cells that it writes, and their purpose.
 #[derive(Debug)]
 struct Underway {
     kept: Vec<Cell>,
     goal: Goal,
 }
 
-/// What is written. The relay holds the claim, too: what was given up is free for others when its
-/// last device operation has ended.
+/// What a stripe writes. The relay holds the claim as well: an abandoned stripe blocks others until
+/// its last device operation has ended.
 #[derive(Debug)]
 enum Goal {
     Parity(ParityCells, Arc<ParityClaim>),
@@ -47,11 +48,11 @@ enum Goal {
 }
 
 impl CellStore {
-    /// With this scratch area, if there is one.
+    /// A store with this scratch area, if there is one.
     pub(super) fn new(store: Arc<store::Store>, scratch: Option<ScratchArea>) -> Self {
         let none = || Refusal("the node has no scratch area: give it one (scratch = \"1GiB\")".to_owned());
         let area = |ScratchArea { offset_bytes, length_bytes }| {
-            // The area lies on the first device.
+            // The scratch area is on the first device.
             Area::new(Place { device: DeviceIndex(0), offset_bytes, length_bytes })
         };
         let scratch = scratch.ok_or_else(none).and_then(area);
@@ -100,8 +101,8 @@ impl CellStore {
         self.places(("holds", beginning.held.len()), beginning.cell_bytes, held)
     }
 
-    /// The places of cells, if there are as many as there should be, none longer than a cell or
-    /// beyond its device.
+    /// The extents of cells. Fails unless their number is right and none exceeds a cell or its
+    /// device.
     fn places(
         &self,
         (does, expected): (&str, usize),
@@ -144,7 +145,7 @@ fn place(extent: &Extent) -> Place {
     }
 }
 
-/// The checksums of kept cells, in the order in which they were to be kept.
+/// The checksums of the written cells, in the order of the request.
 fn checksums(kept: &[Cell], cells: &[StoredCell]) -> Result<Vec<u32>, Refusal> {
     let of = |cell: &Cell| cells.iter().find(|stored| stored.cell == *cell).map(|stored| stored.checksum);
     let found: Option<Vec<u32>> = kept.iter().map(of).collect();
@@ -174,7 +175,7 @@ impl Store for CellStore {
 
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal> {
         let Some(Underway { kept, goal }) = self.underway.remove(&name) else {
-            // The area knows which stripes lie in it.
+            // The scratch area knows which stripes it holds.
             return self.scratch.as_mut().map_or(Ok(()), |area| area.stored(name, cells));
         };
         let checksums = checksums(&kept, cells)?;

@@ -1,19 +1,19 @@
-//! How does a segment of a load get onto the devices? And how do cells of parity, and bytes for
-//! places that have lost theirs?
+//! Stores a segment of a load on the devices, or parity cells, or bytes for places that have lost
+//! theirs.
 //!
 //! ```text
 //! directory  pulled from the source, unsealed, verified        (directory)
-//! extents    allocated, round the devices
+//! extents    allocated, round robin over the devices
 //! pages      pulled, checked, written, several at a time       (pull -> check -> store)
 //! ```
 //!
 //! Invariants
-//! - No page is written whose checksum, identity and rows are not those of the directory: what a
+//! - A page is written only if its checksum, identity and rows are those of the directory: what a
 //!   reader will check is checked before it is stored.
-//! - Pages are checked in private memory, which the source's owner cannot change afterwards.
-//! - Whatever fails, the extents are free again once nothing is being written to them.
-//! - A request that waits holds no memory that others wait for: a page reserves its place at the
-//!   device before it takes memory.
+//! - Pages are checked in private memory, which the owner of the source cannot change afterwards.
+//! - Whatever fails, the extents are freed once no write to them is in flight.
+//! - A request that waits holds no memory that others wait for: a page reserves its slot in the
+//!   device's queue before it takes memory.
 
 mod directory;
 mod repair;
@@ -42,14 +42,14 @@ use crate::{
 };
 use directory::Page;
 
-/// The part of an append that is its directory; pages have the parts below.
+/// The part number of the directory's transfer; pages have the numbers below.
 const DIRECTORY: u32 = u32::MAX;
 
-/// What is appended.
+/// The kind of append.
 enum What {
-    /// A segment: its pages say what they are.
+    /// A segment, whose pages identify themselves.
     Segment,
-    /// Cells of parity with these checksums.
+    /// Parity cells with these checksums.
     Parity { set: u32, first_cell: u32, checksums: Vec<u32> },
     /// Bytes for places of a stripe set.
     Places(repair::Repairing),
@@ -60,23 +60,23 @@ struct Append {
     load: TableId,
     directory_bytes: usize,
     source: Target,
-    /// The source, where it is mapped here.
+    /// The source, if it is mapped here.
     mapped: Option<RawSlice>,
     directory_slot: Option<Slot>,
     segment: Option<Arc<StoredSegment>>,
-    /// Whether the pages are known.
+    /// Whether the list of pages is complete.
     is_planned: bool,
     pages: Vec<Page>,
     next: usize,
-    /// Pages that come over the wire into the slot and go on in the buffer, each with a place at
-    /// the device reserved.
+    /// Pages that are pulled into the slot and then written from the buffer. Each has reserved a
+    /// slot in the device's queue.
     pulling: Vec<Option<(Slot, Buffer)>>,
     under_way: usize,
     stored_bytes: u64,
     failed: Option<Refusal>,
 }
 
-/// Begins to serve it.
+/// Begins to append a segment.
 pub(crate) fn start(
     core: &mut Core,
     place: Place,
@@ -88,7 +88,7 @@ pub(crate) fn start(
     begin(core, place, load, directory_bytes, source, What::Segment).map(|append| Box::new(append) as _)
 }
 
-/// Begins to store cells of parity, which have no directory: the request says what they are.
+/// Begins to store parity cells. They have no directory: the request describes them.
 pub(crate) fn parity(core: &mut Core, place: Place, request: AppendParity) -> Result<Box<dyn Work>, Refusal> {
     let AppendParity { load, set, first_cell, cell_bytes, checksums, source } = request;
     let (cells, found) = (checksums.len(), source.length_bytes);
@@ -158,7 +158,7 @@ impl Append {
         self.failed.get_or_insert(refusal);
     }
 
-    /// Makes the plan from the directory's bytes and takes the extents.
+    /// Plans the pages from the bytes of the directory, and allocates the extents.
     fn plan(&mut self, core: &Core, bytes: &[u8]) -> Result<(), Refusal> {
         let directory = directory::open(bytes, self.load, self.directory_bytes, &self.source)?;
         self.plan_pages(Arc::new(core.node.store.allocate(directory)?));
@@ -175,8 +175,8 @@ impl Append {
         (self.pages, self.is_planned) = (pages, true);
     }
 
-    /// Gets the directory: at once where the source is mapped, else by asking for it. False if
-    /// there is no memory now.
+    /// Gets the directory: at once if the source is mapped, otherwise by a transfer. Returns false
+    /// if there is no memory now.
     fn pull_directory(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         if let Some(mapped) = &self.mapped {
             let mut bytes = vec![0; self.directory_bytes];
@@ -212,7 +212,7 @@ impl Append {
         }
     }
 
-    /// Begins with the next page. False if there is no room or memory now.
+    /// Begins with the next page. Returns false if there is no queue slot or memory now.
     fn pull(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         if !core.may_reserve() {
             return Ok(false);
@@ -258,7 +258,7 @@ impl Append {
         Ok(true)
     }
 
-    /// Whether the bytes are the page that the directory promises.
+    /// Checks that the bytes are the page that the directory describes.
     fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let page = &self.pages[index];
         let bytes = &bytes[..page.extent.length_bytes as usize];
@@ -299,7 +299,7 @@ impl Append {
         self.store(core, place, index, buffer, pulled);
     }
 
-    /// Checks a page and writes it to the place that is reserved for it.
+    /// Checks a page and writes it to its extent.
     fn store(
         &mut self,
         core: &mut Core,
@@ -322,11 +322,11 @@ impl Append {
                 self.under_way += 1;
                 return;
             }
-            // Not with room for it; and to ask again is right.
+            // Cannot happen while there is room for it; if it does, a retry is the right reaction.
             Submitted::NoRoom => Refusal::new(RefusalCode::Busy, "the device's queue is full"),
             Submitted::Refused(refusal) => refusal,
         };
-        // The buffer went with the refused request; its share is no longer in use.
+        // The buffer was dropped with the refused request, so its share is no longer in use.
         core.node.metrics.memory_returned(u64::from(extent.length_bytes));
         self.fail(refusal);
     }
@@ -337,7 +337,7 @@ impl Append {
             return self.failed.take().map_or(Ok(Answer::Done), Err);
         }
         if let Some(refusal) = self.failed.take() {
-            // The extents go back here, when nothing is being written to them.
+            // Frees the extents: no write to them is in flight.
             drop(segment);
             let _ = core.node.store.end_append(self.load, None);
             return Err(refusal);
@@ -417,7 +417,7 @@ impl Work for Append {
     fn flushed(&mut self, core: &mut Core, outcome: Result<(), Box<IoFault>>) {
         self.under_way -= 1;
         if let Err(fault) = outcome {
-            // What was written before may be lost without anybody noticing.
+            // Earlier writes may be lost without any other sign.
             let reason = format!("flushing a device failed: {fault}");
             core.node.lifecycle.fail(&reason);
             self.fail(Refusal::new(RefusalCode::Storage, reason));

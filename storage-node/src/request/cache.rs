@@ -1,5 +1,4 @@
-//! How does a client come to read the page cache by itself, and how does the node learn that it
-//! did?
+//! Lets a client read the page cache one-sidedly, and records what it has read.
 
 use rackscan_format::message::{Answer, CachePlace, CacheRegion, Refusal, RefusalCode};
 
@@ -10,7 +9,7 @@ use crate::{
 
 struct Answered(Option<Answer>);
 
-/// Begins to serve a request for the cache's memory.
+/// Begins to serve a request for access to the cache's memory.
 pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refusal> {
     let Some(pages) = core.node.cache.as_ref().map(|cache| cache.pages()).cloned() else {
         return Ok(Box::new(Answered(Some(Answer::Cache(None)))));
@@ -24,11 +23,11 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
     Ok(Box::new(Answered(Some(Answer::Cache(Some(region))))))
 }
 
-/// Begins to serve a client's word of what it has read.
+/// Begins to record what a client has read.
 #[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
 pub(crate) fn used(core: &Core, places: &[CachePlace]) -> Result<Box<dyn Work>, Refusal> {
     if let Some(cache) = &core.node.cache {
-        // Pages that are not there any more were still read: they count, and change nothing.
+        // A page that has left the cache since then counts as a hit, and changes nothing else.
         places.iter().for_each(|place| cache.pages().used(*place));
     }
     Ok(Box::new(Answered(Some(Answer::Done))))

@@ -1,5 +1,5 @@
-//! What tables does the node have, what are the maps of those that are protected, and what does a
-//! load have here? Sealed, in parts that fit the target.
+//! Sends the sealed catalog of the node's tables, the map of a protected table, or what a load has
+//! stored here, in parts that fit the target.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ struct Told {
     outcome: Option<Result<(), Refusal>>,
 }
 
-/// Begins to serve it.
+/// Begins to send a part of the catalog.
 pub(crate) fn start(core: &Core, from_bytes: u64, target: Target) -> Result<Box<dyn Work>, Refusal> {
     part("catalog", core.node.store.catalog(), from_bytes, target)
 }
 
-/// Begins to tell a part of a map.
+/// Begins to send a part of a map.
 pub(crate) fn map(core: &Core, request: &ReadMap) -> Result<Box<dyn Work>, Refusal> {
     part("map", core.node.store.map(request.table)?, request.from_bytes, request.target)
 }
 
-/// Begins to tell what a load has here.
+/// Begins to send what a load has stored here.
 pub(crate) fn load_held(core: &Core, request: &LoadHeld) -> Result<Box<dyn Work>, Refusal> {
     let LoadHeld { load, after, target } = *request;
     let most = target.length_bytes.min(LOAD_PART_BYTES_MAX);
@@ -47,7 +47,7 @@ fn part(
 ) -> Result<Box<dyn Work>, Refusal> {
     let total_bytes = encoded.len() as u64;
     if from_bytes > total_bytes {
-        return Err(malformed(format!("{what} bytes from {from_bytes} on; there are {total_bytes}")));
+        return Err(malformed(format!("{what} bytes from {from_bytes} on, expected at most {total_bytes}")));
     }
     let length = (total_bytes - from_bytes).min(target.length_bytes).min(CATALOG_PART_BYTES_MAX);
     if length == 0 && from_bytes < total_bytes {
@@ -62,7 +62,7 @@ fn part(
     Ok(told(Answer::Catalog { written_bytes, total_bytes, generation }, part, target))
 }
 
-/// Writes bytes into a target, and answers.
+/// Writes bytes into a target, then answers.
 fn told(answer: Answer, part: Vec<u8>, target: Target) -> Box<dyn Work> {
     let outcome = if part.is_empty() { Some(Ok(())) } else { None };
     Box::new(Told { part, answer: Some(answer), target, slot: None, outcome })

@@ -1,5 +1,5 @@
-//! What does this node keep of another one's log of transactions? For its origin, when it has lost
-//! it or its end is damaged; and for whoever follows homes, while the origin is away.
+//! Sends a part of a copy of another node's log: to its origin, when it has lost its log or its end
+//! is damaged, and to followers of the log while the origin is unavailable.
 
 use std::sync::Arc;
 
@@ -20,26 +20,30 @@ use crate::{
 
 enum Stage {
     Arrived,
-    /// The copies' thread reads.
+    /// The copies' thread is reading.
     Asked,
-    /// It has read.
+    /// The thread has read a part.
     Read(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>),
-    /// The bytes are on their way.
+    /// The bytes are in flight to the requester.
     Sending(Slot, Answer),
     Ended(Result<Answer, Refusal>),
 }
 
 struct Tell {
     request: CopyOfLog,
-    /// Held until it ends.
+    /// Held until the request ends.
     _room: RoomTaken,
     stage: Stage,
 }
 
-/// The way to the copies, if that node's log is kept here.
+/// Access to the copies, if this node keeps those of `origin`.
 pub(super) fn keeping(core: &Core, origin: NodeId, has_bytes: bool) -> Result<&Keeping, Refusal> {
-    let none =
-        || Refusal::new(RefusalCode::NotFound, "this node keeps no copies of logs: it is told of no `peers`");
+    let none = || {
+        Refusal::new(
+            RefusalCode::NotFound,
+            "this node keeps no copies of logs: its configuration has no `peers`",
+        )
+    };
     let keeping = core.node.keeping.as_ref().ok_or_else(none)?;
     keeping.check(origin, has_bytes).map(|()| keeping)
 }
@@ -48,7 +52,7 @@ fn most(request: &CopyOfLog) -> usize {
     usize::try_from(request.target.length_bytes).map_or(KEPT_BYTES_MAX, |length| length.min(KEPT_BYTES_MAX))
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &Core, request: CopyOfLog) -> Result<Box<dyn Work>, Refusal> {
     let room = keeping(core, request.origin, false)?.room.take(most(&request) as u64)?;
     Ok(Box::new(Tell { request, _room: room, stage: Stage::Arrived }))

@@ -1,7 +1,7 @@
-//! How fast is the wire alone? Bytes of no meaning, no device.
+//! Sends meaningless bytes without touching a device, to measure the wire alone.
 //!
 //! Invariants
-//! - What travels is zeroes that never held anything else.
+//! - The bytes are zeroes, from memory that never held anything else.
 
 use rackscan_fabric::OperationError;
 use rackscan_format::message::{Answer, Refusal, Target};
@@ -20,7 +20,7 @@ struct Echo {
     failed: Option<Refusal>,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(bytes: u64, target: Target) -> Result<Box<dyn Work>, Refusal> {
     if bytes > target.length_bytes {
         let text = format!("an echo of {bytes} bytes into a target of {}", target.length_bytes);

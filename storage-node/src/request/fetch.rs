@@ -1,17 +1,18 @@
-//! How do raw pages get into the requester's memory?
+//! Transfers raw pages into the requester's memory.
 //!
 //! ```text
-//! in the cache                     slot ------------------ wire --> target
-//! to be kept in the cache          device --> slot ------- wire --> target
-//! not to be kept, target mapped    device -------------------------> target     (no copy, no processor)
-//! not to be kept, other wires      device --> staging ---- wire --> target
+//! in the cache                     cache slot ------------------ wire --> target
+//! to be cached                     device --> cache slot ------- wire --> target
+//! not cached, target mapped        device -------------------------------> target     (no copy, no processor)
+//! not cached, other wires          device --> staging ---------- wire --> target
 //! ```
 //!
 //! Invariants
-//! - Every page is looked up by its identity and every target checked before the first read begins.
-//! - The reply follows the last byte. A read that fails ends the request after those under way.
-//! - What the cache decides for a page is asked when its turn comes, so one fetch holds few slots
-//!   at a time.
+//! - Every page is looked up by its identity and every target is checked before the first read
+//!   begins.
+//! - The reply follows the last byte. A read that fails ends the request after those in flight.
+//! - The cache decides about a page when its turn comes, so a fetch holds few cache slots at a
+//!   time.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -34,7 +35,7 @@ use crate::{
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 
-/// What is asked for.
+/// The parameters of a fetch.
 pub(crate) struct Wanted {
     pub(crate) table: TableId,
     pub(crate) segment: SegmentId,
@@ -42,44 +43,44 @@ pub(crate) struct Wanted {
     pub(crate) target: Target,
 }
 
-/// One transfer: a page, or several that are neighbours on the device and in the target.
+/// One transfer: a page, or several that are adjacent both on the device and in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Planned {
     extent: Extent,
     target_offset: u64,
     pages: u32,
-    /// Its first page's position in the request.
+    /// The position of its first page in the request.
     position: usize,
 }
 
-/// How pages reach the target where the cache does not keep them.
+/// How uncached pages reach the target.
 enum Route {
     Mapped(ExternalMemory),
     Staged,
 }
 
-/// What stands between the device and the target.
+/// The memory between the device and the target.
 enum Via {
     /// Nothing.
     Direct,
     Staging(Slot),
-    /// A slot of the cache that the device fills.
+    /// A cache slot that the device fills.
     Filling(Fill),
-    /// A slot of the cache with the page in it.
+    /// A cache slot that holds the page.
     Cached(Pin),
 }
 
-/// A transfer that is being made.
+/// A transfer in flight.
 struct Part {
     planned: Planned,
-    /// Taken when it has ended.
+    /// Taken when the transfer has ended.
     via: Option<Via>,
 }
 
-/// A transfer, and the slot of the cache that is for it.
+/// A transfer, and the decision of the cache about it.
 type Decided = (Planned, Option<Look>);
 
-/// What became of an attempt to begin a transfer.
+/// The result of an attempt to begin a transfer.
 enum Begun {
     Underway,
     NoRoom(Decided),
@@ -87,12 +88,12 @@ enum Begun {
 }
 
 struct Fetch {
-    // Keeps the extents from being used anew.
+    // Keeps the extents from being reused.
     _segment: Arc<StoredSegment>,
     pages: Vec<Planned>,
     next: usize,
-    /// What comes next, where it has been decided already: what found no room, and the page behind
-    /// it that is not to be joined.
+    /// Transfers that the cache has already decided about: one that found no room, and the page
+    /// after it that cannot be joined.
     ahead: VecDeque<Decided>,
     parts: Vec<Part>,
     under_way: u32,
@@ -100,13 +101,13 @@ struct Fetch {
     target: Target,
     cost: Cost,
     places: Vec<Option<CachePlace>>,
-    /// Positions of pages that came out of the cache.
+    /// Positions of the pages that were in the cache.
     cached: Vec<u16>,
     failed: Option<Refusal>,
     began: Instant,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
     let Wanted { table, segment, pages, target } = wanted;
     let (_, stored) = core.node.store.segment(*table, *segment)?;
@@ -151,8 +152,7 @@ fn route(core: &mut Core, place: Place, target: &Target) -> Result<Route, Refusa
     Ok(Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes))))
 }
 
-/// The transfers that bring `pages` into a target, one for each, in the order of their places on
-/// the devices.
+/// The transfers of `pages` into a target, one per page, in device order.
 fn plan(
     directory: &SegmentDirectory,
     pages: &[PageWanted],
@@ -187,14 +187,13 @@ fn plan(
 }
 
 impl Planned {
-    /// Takes in the next transfer, which it may join.
+    /// Appends the next transfer to this one; see `may_join`.
     fn join(&mut self, next: &Self) {
         self.extent.length_bytes += next.extent.length_bytes;
         self.pages += next.pages;
     }
 
-    /// Whether the next transfer is of the neighbour on the device whose place in the target is the
-    /// neighbour too.
+    /// Whether the next transfer is adjacent both on the device and in the target.
     fn may_join(&self, next: &Self) -> bool {
         self.extent.device == next.extent.device
             && self.extent.end_bytes() == Some(next.extent.offset_bytes)
@@ -208,7 +207,7 @@ impl Fetch {
         self.failed.get_or_insert(refusal);
     }
 
-    /// The next transfer; neighbours that the cache does not keep are joined.
+    /// Chooses the next transfer. Joins adjacent pages that the cache does not keep.
     fn decide(&mut self, core: &Core) -> Option<Decided> {
         let cache = core.node.cache.as_ref();
         let looked = |page: &Planned| match cache.map(|cache| cache.look(&page.extent)) {
@@ -249,7 +248,7 @@ impl Fetch {
             Some(Look::Hit(pin)) => {
                 self.cost.pages_cached += planned.pages;
                 self.places[planned.position] = pin.place();
-                // At most FETCH_PAGES_MAX, far below.
+                // Less than `FETCH_PAGES_MAX`, far below `u16::MAX`.
                 self.cached.extend(u16::try_from(planned.position));
                 self.parts.push(Part { planned, via: Some(Via::Cached(pin)) });
                 return match self.send(core, place, part) {
@@ -295,7 +294,7 @@ impl Fetch {
         }
     }
 
-    /// A page is where the wire can take it.
+    /// Sends a page that is in a slot.
     fn send(&mut self, core: &mut Core, place: Place, part: u32) -> Result<(), Refusal> {
         let Part { planned, via } = &self.parts[part as usize];
         let source = match via {
@@ -307,7 +306,7 @@ impl Fetch {
         core.send(place, part, source, &self.target, planned.target_offset)
     }
 
-    /// A transfer has ended: what stood between is free.
+    /// Ends a transfer and releases its slot.
     fn ended(&mut self, core: &mut Core, place: Place, part: u32) {
         self.under_way -= 1;
         if let Some(via) = self.parts[part as usize].via.take() {
@@ -315,7 +314,7 @@ impl Fetch {
         }
     }
 
-    /// The device has read a page. Whether it is to be sent now.
+    /// Handles a completed read. Returns whether the page must now be sent.
     fn arrived(&mut self, core: &Core, part: u32) -> bool {
         let Planned { extent, pages, position, .. } = self.parts[part as usize].planned;
         let bytes = u64::from(extent.length_bytes);
@@ -347,7 +346,7 @@ impl Fetch {
 fn release(core: &mut Core, place: Place, via: Via) {
     match via {
         Via::Staging(slot) => core.give_back(place, &slot),
-        // Slots of the cache know what to do when they are let go.
+        // Cache slots release themselves when they are dropped.
         Via::Direct | Via::Filling(_) | Via::Cached(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! What tables have here stays for a reader, until it says that it needs it no more.
+//! Keeps the extents of tables for a reader until it releases them.
 
 use rackscan_format::message::{Answer, HoldTables, Refusal};
 

@@ -1,5 +1,5 @@
-//! How does a client come to read the slots of the home, and its feed, by itself? And how does a
-//! person's decision reach a home whose log may lack records?
+//! Gives a client one-sided access to the slots and the feed of the home, and passes an operator's
+//! decision to a home whose log may lack records.
 
 use rackscan_format::message::{Answer, HomeRegion, Refusal, RefusalCode};
 
@@ -10,7 +10,7 @@ use crate::{
 
 struct Answered(Option<Answer>);
 
-/// Begins to serve a request for the home's memory.
+/// Begins to serve a request for access to the home's memory.
 pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refusal> {
     let Some(home) = core.node.home.clone() else {
         return Ok(Box::new(Answered(Some(Answer::Home(None)))));
@@ -27,7 +27,7 @@ pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refus
     Ok(Box::new(Answered(Some(Answer::Home(Some(region))))))
 }
 
-/// A person has decided that the log goes on without records that may be missing.
+/// Accepts, by decision of an operator, that the log continues without records that may be missing.
 pub(crate) fn accept_loss(core: &Core) -> Result<Box<dyn Work>, Refusal> {
     let Some(home) = core.node.home.clone() else {
         let text = "this node keeps no keys: its configuration gives no memory for `transactions`";

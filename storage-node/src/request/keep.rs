@@ -1,11 +1,12 @@
-//! How does a load take over a segment of the table that it succeeds?
+//! Lets a load take over a segment of the table version that it replaces.
 //!
-//! Nothing is written: the load comes to share what is stored. The rows of the segment that are not
-//! there any more are pulled from the requester. The same of a segment that the load has written
+//! Nothing is written: the load shares the stored segment. The list of withheld rows of the segment
+//! is pulled from the requester. The same request updates a segment that the load has written
 //! itself: rows of it may have changed before it is published.
 //!
-//! Invariant: rows come to a load that parse, whose checksum is right, which the segment has, and
-//! among which are all that the published table withholds already; or nothing does.
+//! Invariant: a load gets a list of withheld rows only if it parses, its checksum is right, the
+//! segment has its rows, and it contains all rows that the published table already withholds;
+//! otherwise nothing changes.
 
 use rackscan_fabric::OperationError;
 use rackscan_format::{
@@ -24,7 +25,7 @@ use crate::{
 
 const WHAT: &str = "bytes of withheld rows";
 
-/// What is asked for.
+/// The parameters of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) load: TableId,
@@ -37,7 +38,7 @@ pub(crate) struct Wanted {
 enum State {
     Asked,
     UnderWay(Slot),
-    /// The rows are here.
+    /// The list was pulled.
     Pulled(Vec<u8>),
     Failed(Refusal),
 }
@@ -46,12 +47,12 @@ struct Keep {
     load: TableId,
     of: TableId,
     segment: TableSegment,
-    /// Exactly the bytes of the withheld rows.
+    /// Exactly the bytes of the list.
     source: Target,
     state: State,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
     let &Wanted { load, of, segment, withheld_bytes, source } = wanted;
     let store = &core.node.store;
@@ -64,7 +65,7 @@ pub(crate) fn start(core: &mut Core, place: Place, wanted: &Wanted) -> Result<Bo
     let most = WithheldRows::bytes_max(rows) as u64;
     if bytes > most || bytes > source.length_bytes {
         return Err(malformed(format!(
-            "{bytes} {WHAT} in a source of {}, expected at most {most} of a segment of {rows} rows, inside of it",
+            "{bytes} {WHAT} in a source of {}, expected at most {most} for a segment of {rows} rows, within the source",
             source.length_bytes
         )));
     }
@@ -98,7 +99,7 @@ impl Keep {
                 Ok(Answer::Done)
             }
             Err(refusal) => {
-                // Why it was refused says more than that the load is gone, too.
+                // The original refusal says more than a failure to end the append.
                 let _ = store.end_append(self.load, None);
                 Err(refusal)
             }
@@ -112,7 +113,7 @@ impl Work for Keep {
             self.state = self.begin(core, place);
         }
         match std::mem::replace(&mut self.state, State::Asked) {
-            // As long as its connection is there: without one, to pull fails.
+            // Waits as long as the connection exists: without it, the pull fails.
             State::Asked => Progress::Starved,
             State::UnderWay(slot) => {
                 self.state = State::UnderWay(slot);

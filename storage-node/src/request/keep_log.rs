@@ -1,7 +1,7 @@
-//! How does a part of another node's log of transactions come to its copy here?
+//! Passes a part of another node's log to its copy here.
 //!
-//! Its bytes are in the request, or pulled as one piece; then they are another thread's (`copies`),
-//! which answers when they are on the disk.
+//! The bytes are in the request, or are pulled as one piece. Then the copies' thread (`copies`)
+//! takes them and answers when they are on the disk.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::{
 };
 
 enum Stage {
-    /// Its bytes lie in the requester's memory.
+    /// The bytes are in the requester's memory.
     Beside(Target),
-    /// They are on their way.
+    /// The bytes are in flight.
     Pulling(Slot, usize),
-    /// They are here.
+    /// The bytes are here.
     Here(Vec<u8>),
-    /// The copies' thread has them.
+    /// The copies' thread has the bytes.
     Asked,
     Ended(Result<Answer, Refusal>),
 }
 
 struct Keep {
-    /// Without its bytes.
+    /// The request without its bytes.
     request: KeepLog,
     room: Option<RoomTaken>,
     stage: Stage,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &Core, mut request: KeepLog) -> Result<Box<dyn Work>, Refusal> {
     let has_bytes = request.cut.is_some() || request.bytes != Payload::Here(Vec::new());
     let keeping = keeping(core, request.origin, has_bytes)?;
@@ -54,7 +54,7 @@ pub(crate) fn start(core: &Core, mut request: KeepLog) -> Result<Box<dyn Work>, 
 }
 
 impl Keep {
-    /// Goes on as far as it can; what it waits for.
+    /// Advances as far as possible without waiting, and returns what it waits for.
     fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Progress, Refusal> {
         loop {
             match std::mem::replace(&mut self.stage, Stage::Asked) {

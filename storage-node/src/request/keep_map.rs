@@ -1,9 +1,9 @@
-//! How does the map of a protected table get here?
+//! Stores the map of a protected table.
 //!
-//! In pieces, each pulled from the requester; with the last one the catalog's thread checks the map
-//! and makes it durable.
+//! It arrives in pieces, each pulled from the requester. With the last piece, the catalog's thread
+//! checks the map and makes it durable.
 //!
-//! Invariant: nothing of it counts before all of it has been found right.
+//! Invariant: the map has no effect before all of it has been checked.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ enum State {
     Asked,
     UnderWay(Slot),
     Pulled(Vec<u8>),
-    /// The catalog's thread has it.
+    /// The catalog's thread has the map.
     Kept,
     Ended(Result<(), Refusal>),
 }
@@ -37,7 +37,7 @@ struct Keep {
     begun: bool,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &mut Core, place: Place, request: KeepMap) -> Result<Box<dyn Work>, Refusal> {
     if request.source.length_bytes == 0 {
         return Err(malformed("a piece of a map has no bytes"));
@@ -89,7 +89,7 @@ impl Work for Keep {
         };
         let outcome = std::mem::replace(outcome, Ok(()));
         if self.begun {
-            // Why it was refused says more than that the load is gone, too.
+            // The original refusal says more than a failure to end the append.
             let _ = core.node.store.end_append(self.request.load, None);
         }
         Progress::Finished(outcome.map(|()| Answer::Done))

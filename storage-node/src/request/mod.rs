@@ -1,4 +1,4 @@
-//! How is each kind of request served? One file per kind.
+//! Serves each kind of request, in one file per kind.
 
 pub(crate) mod append;
 pub(crate) mod cache;

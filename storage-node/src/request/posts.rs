@@ -1,7 +1,8 @@
-//! How does a client come to write its requests into boxes that we look at?
+//! Gives a client boxes into which it writes its requests one-sidedly.
 //!
 //! Invariants
-//! - Boxes are bounded, and counted with their connection's memory; each connection has them once.
+//! - The number of boxes is bounded, and their memory counts as that of their connection, which
+//!   gets them at most once.
 
 use rackscan_fabric::post::PostShape;
 use rackscan_format::message::{Answer, Refusal, RefusalCode, Target};

@@ -1,14 +1,14 @@
-//! How is a scan run next to its data?
+//! Runs a scan next to its data.
 //!
-//! The reactor checks that the segment is here and that the result has a place to go, and queues
-//! the job; a scan worker does the rest (`scan_pool`). Before, the rows that are not there for the
-//! scan are taken or pulled (`withheld`), and key filters of a program that is not known yet are
-//! pulled (`key_filters`). Where the requester's memory is mapped the worker writes the result
-//! there itself; elsewhere it leaves it in staging memory and the reactor sends it.
+//! The reactor checks that the segment is here and that the target can hold a result, and queues
+//! the job; a scan worker does the rest (`scan_pool`). Before that, the list of withheld rows is
+//! taken or pulled (`withheld`), and the key filters of an unknown program are pulled
+//! (`key_filters`). If the requester's memory is mapped, the worker writes the result there itself;
+//! otherwise it writes to staging memory and the reactor sends it.
 //!
 //! Invariants
-//! - A full queue or short memory is a refusal with [`RefusalCode::Bounced`] and the reason,
-//!   counted: the engine fetches instead.
+//! - A full queue or a lack of memory is a refusal with [`RefusalCode::Bounced`] and the reason,
+//!   and is counted: the engine fetches instead.
 
 mod key_filters;
 mod withheld;
@@ -36,7 +36,7 @@ use crate::{
 use key_filters::Pulling;
 use withheld::Withheld;
 
-/// What is asked for.
+/// The parameters of a scan.
 pub(crate) struct Wanted {
     pub(crate) program: ScanProgram,
     pub(crate) key_filters: Vec<Target>,
@@ -50,9 +50,9 @@ pub(crate) struct Wanted {
 
 enum Stage {
     Asked(Box<Wanted>),
-    /// The withheld rows are on their way.
+    /// The list of withheld rows is in flight.
     Withholding(Box<Wanted>),
-    /// Key filters are on their way.
+    /// Key filters are in flight.
     Pulling(Box<(Pulling, Wanted)>),
     Scanning,
     Scanned(Box<ScanResult>),
@@ -62,7 +62,7 @@ enum Stage {
 }
 
 struct Process {
-    /// Of a table that has the segment.
+    /// The definition of a table that has the segment.
     definition: Arc<TableDefinition>,
     segment: Arc<StoredSegment>,
     target: Target,
@@ -71,9 +71,10 @@ struct Process {
     stage: Stage,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &Core, mut wanted: Wanted) -> Result<Box<dyn Work>, Refusal> {
-    // Held from now on: who began to read it goes on, whatever becomes of the tables that have it.
+    // The segment is held from now on: the scan continues whatever happens to the tables that have
+    // it.
     let (definition, segment) = core.node.store.segment(wanted.table, wanted.segment)?;
     let withheld = Withheld::new(wanted.withheld.take(), segment.directory().rows);
     let target = wanted.target;
@@ -82,8 +83,8 @@ pub(crate) fn start(core: &Core, mut wanted: Wanted) -> Result<Box<dyn Work>, Re
 }
 
 impl Process {
-    /// Takes the withheld rows, finds or makes the verified program, and queues the scan when it
-    /// has its key filters.
+    /// Takes the withheld rows, finds or makes the verified program, and queues the scan once its
+    /// key filters are here.
     fn prepare(&mut self, core: &mut Core, place: Place, wanted: Wanted) -> Result<Stage, Refusal> {
         if !self.withheld.advance(core, place)? {
             return Ok(Stage::Withholding(Box::new(wanted)));
@@ -170,7 +171,7 @@ impl Process {
         }
     }
 
-    /// The result is where it should be, or begins to travel there.
+    /// Answers if the result is in place, otherwise begins to send it.
     fn deliver(&mut self, core: &mut Core, place: Place, result: ScanResult) -> Stage {
         let ScanResult { outcome, cost, reads } = result;
         let output = match outcome {
@@ -201,7 +202,8 @@ impl Process {
         }
     }
 
-    /// A larger target does not help where the result is staged: then the segment must be fetched.
+    /// Corrects a refusal for a small target: where the result is staged, a larger target does not
+    /// help, and the segment must be fetched.
     fn staged_limit(&self, refusal: Refusal) -> Refusal {
         let too_large =
             refusal.code == RefusalCode::TargetTooSmall && refusal.needed_bytes > RESULT_STAGED_BYTES_MAX;

@@ -1,6 +1,6 @@
-//! How does a load become a table, in two steps that a crash cannot tear?
+//! Publishes a load as a table, in two steps that survive a crash between them.
 //!
-//! The catalog's own thread does the work; the request waits for its word.
+//! The catalog's own thread does the work; the request waits for its result.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     task::{Place, Progress, Work},
 };
 
-/// A change of the catalog on its way.
+/// A change of the catalog in progress.
 pub(super) struct Publish {
     change: Option<Change>,
     outcome: Option<Result<(), Refusal>>,
@@ -30,7 +30,7 @@ impl Publish {
     }
 }
 
-/// Begins to make a load ready.
+/// Begins to prepare a load for publication.
 pub(crate) fn prepare(definition: TableDefinition, segments: u32) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Prepare { definition, segments: segments as usize })
 }
@@ -40,17 +40,17 @@ pub(crate) fn commit(load: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Commit(load))
 }
 
-/// Begins to publish a prepared table in the place of this one.
+/// Begins to publish a prepared table as a new version of the table `of`.
 pub(crate) fn commit_in_place(load: TableId, of: Option<TableId>) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::CommitInPlace(load, of))
 }
 
-/// Begins to forget a load.
+/// Begins to abort a load.
 pub(crate) fn abort(load: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Abort(load))
 }
 
-/// Begins to take the part of a published table that was lost here.
+/// Begins to adopt the part of a published table that was lost here.
 pub(crate) fn adopt(table: TableId) -> Result<Box<dyn Work>, Refusal> {
     Publish::of(Change::Adopt(table))
 }

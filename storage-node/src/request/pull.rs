@@ -1,10 +1,10 @@
-//! How do bytes that a request names in the requester's memory get here?
+//! Pulls bytes that a request names in the requester's memory.
 //!
-//! Where that memory is mapped they are copied at once; elsewhere they are read one-sidedly into
-//! staging memory and copied out of it.
+//! If that memory is mapped, they are copied at once. Otherwise they are read one-sidedly into
+//! staging memory and copied from there.
 //!
-//! Invariant: while a transfer is under way its staging memory is ours; it goes back when the
-//! transfer has ended, however it ended.
+//! Invariant: the staging memory belongs to the transfer while it is in flight, and is returned
+//! when it has ended, with or without success.
 
 use rackscan_fabric::{Access, OperationError};
 use rackscan_format::message::{BounceReason, Refusal, RefusalCode, Target};
@@ -16,24 +16,24 @@ use crate::{
     task::{Place, bad_memory},
 };
 
-/// What became of a pull.
+/// The result of beginning a pull.
 pub(super) enum Pulled {
     /// The bytes are here.
     Here(Vec<u8>),
-    /// They are on their way: [`end`] takes them when the transfer has ended.
+    /// The bytes are in flight: [`end`] takes them when the transfer has ended.
     UnderWay(Slot),
-    /// There is no memory for them now; nothing was begun.
+    /// There is no memory for the bytes now; nothing was begun.
     NoMemory,
 }
 
-/// The refusal of a scan for whose bytes there is no memory: the node gives it back.
+/// Bounces a scan for whose bytes there is no memory.
 pub(super) fn bounced(source: &Target, what: &'static str) -> Refusal {
     let length = source.length_bytes;
     let text = format!("no {length} bytes of staging memory are free for {what}; fetch the segment");
     Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text)
 }
 
-/// Begins to pull all of the source's bytes, whose number was checked.
+/// Begins to pull all bytes of the source, whose length was checked.
 pub(super) fn begin(
     core: &mut Core,
     place: Place,
@@ -62,7 +62,7 @@ pub(super) fn begin(
     }
 }
 
-/// The bytes of a transfer that has ended, if it ended well.
+/// The bytes of a transfer that has ended, if it succeeded.
 pub(super) fn end(
     core: &mut Core,
     place: Place,

@@ -1,16 +1,17 @@
-//! How do parts of devices get to a requester, or from it into the scratch area, as they are?
+//! Transfers parts of devices to a requester, or from a requester to the scratch area, without
+//! interpreting them.
 //!
-//! As pages do (`fetch`): out of the cache or through it, straight between the device and the
-//! requester's memory where that is mapped here (`shm`), through staging memory elsewhere. But each
-//! part is an operation of its own: what is asked for is what the device is asked.
+//! The routes are those of pages (`fetch`): from the cache or through it, directly between the
+//! device and the requester's memory if that is mapped here (`shm`), otherwise through staging
+//! memory. But parts are never joined: each is one device operation.
 //!
 //! Invariants
-//! - Every part is held against device, alignment, scratch area and memory before the first
+//! - Every part is checked against device, alignment, scratch area and memory before the first
 //!   operation begins.
-//! - The reply follows the last byte. An operation that fails ends the request after those under
-//!   way.
-//! - A request that waits holds no memory that others wait for: a staged write reserves its place
-//!   at the device before it takes a slot, so its bytes never wait in one.
+//! - The reply follows the last byte. An operation that fails ends the request after those in
+//!   flight.
+//! - A request that waits holds no memory that others wait for: a staged write reserves its slot in
+//!   the device's queue before it takes a staging slot, so its bytes never wait there.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ use crate::{
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     /// From the device to the requester.
@@ -41,26 +42,26 @@ enum Direction {
     Write,
 }
 
-/// One operation of a device.
+/// One device operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     extent: Extent,
-    /// In the requester's memory.
+    /// The offset in the requester's memory.
     memory_offset: u64,
 }
 
-/// How bytes pass between the device and the requester's memory.
+/// How uncached bytes pass between the device and the requester's memory.
 enum Route {
     Mapped(ExternalMemory),
     Staged,
 }
 
-/// Where the bytes of a part are on their way, if not in the requester's memory.
+/// The memory that holds the bytes of a part in flight, if it is not the requester's.
 enum Via {
     Staging(Slot),
-    /// A slot of the cache that the device fills.
+    /// A cache slot that the device fills.
     Filling(Fill),
-    /// A slot of the cache with the bytes in it.
+    /// A cache slot that holds the bytes.
     Cached(Pin),
 }
 
@@ -68,13 +69,13 @@ struct Raw {
     direction: Direction,
     parts: Vec<Part>,
     next: usize,
-    /// Parts begun and not ended.
+    /// Parts in flight.
     under_way: usize,
-    /// Empty while every part passes straight between the device and the requester's memory.
+    /// Per part; empty while all parts pass directly between the device and the requester's memory.
     vias: Vec<Option<Via>>,
-    /// What the cache decided for the next part, if that was asked and found no room.
+    /// The decision of the cache about the next part, if it was made and the part found no room.
     looked: Option<Look>,
-    /// Where parts lie in the cache; empty while none is known to.
+    /// The places of parts in the cache; empty while no part is in the cache.
     places: Vec<Option<CachePlace>>,
     route: Route,
     memory: Target,
@@ -137,7 +138,7 @@ fn start(
     }))
 }
 
-/// Whether a part can be done at all; if not, why.
+/// Checks that a part can be executed; the error says why not.
 fn check(
     direction: Direction,
     part: Part,
@@ -208,14 +209,14 @@ fn route(core: &mut Core, place: Place, direction: Direction, memory: &Target) -
             if direction == Direction::Read { "writing" } else { "reading" },
         )));
     };
-    // What may only be read here cannot be named to a device, which does not know reading from
-    // writing.
+    // Memory that is read-only here cannot be given to a device, which may write to any memory it
+    // gets.
     let bytes = mapped.into_shared_bytes();
     Ok(bytes.map_or(Route::Staged, |bytes| Route::Mapped(ExternalMemory::of_bytes(Arc::new(bytes)))))
 }
 
 impl Raw {
-    /// Begins the next part. False if there is no room or memory for it now.
+    /// Begins the next part. Returns false if there is no queue slot or memory for it now.
     fn begin(&mut self, core: &mut Core, place: Place) -> bool {
         let index = self.next;
         let Part { extent, memory_offset } = self.parts[index];
@@ -289,19 +290,19 @@ impl Raw {
         false
     }
 
-    /// Whether the device would take a part, or lets its place be reserved.
+    /// Whether the device's queue has a slot for a part, or a slot that can be reserved.
     fn has_room(&self, core: &Core) -> bool {
         let reserves = self.direction == Direction::Write && matches!(self.route, Route::Staged);
         if reserves { core.may_reserve() } else { core.has_room() }
     }
 
-    /// What the cache does for the next part to be read; asked once for each.
+    /// The decision of the cache about the next part to be read; made once per part.
     fn look(&mut self, core: &Core, extent: &Extent) -> Option<Look> {
         let cache = core.node.cache.as_ref().filter(|_| self.direction == Direction::Read)?;
         self.looked.take().or_else(|| Some(cache.look(extent)))
     }
 
-    /// Sends a part out of the cache. False if that is not possible.
+    /// Sends a part from the cache. Returns false if that is not possible.
     fn begin_cached(&mut self, core: &mut Core, place: Place, part: u32, pin: Pin) -> bool {
         self.cost.pages_cached += 1;
         self.note_place(part, &pin);
@@ -321,7 +322,7 @@ impl Raw {
         is_sent
     }
 
-    /// A part does not pass straight.
+    /// Records that a part passes through `via`.
     fn goes(&mut self, index: usize, via: Via) {
         if self.vias.is_empty() {
             self.vias.resize_with(self.parts.len(), || None);
@@ -329,17 +330,17 @@ impl Raw {
         self.vias[index] = Some(via);
     }
 
-    /// Which way a part goes, if not straight.
+    /// What a part passes through, if it does not pass directly.
     fn via(&self, part: u32) -> Option<&Via> {
         self.vias.get(part as usize)?.as_ref()
     }
 
-    /// A part's way ends; it is given back.
+    /// Takes what a part passed through.
     fn arrives(&mut self, index: usize) -> Option<Via> {
         self.vias.get_mut(index)?.take()
     }
 
-    /// A part lies in the cache, which the reply says.
+    /// Records the place of a part in the cache, for the reply.
     fn note_place(&mut self, part: u32, pin: &Pin) {
         if self.places.is_empty() {
             self.places = vec![None; self.parts.len()];
@@ -363,13 +364,13 @@ impl Raw {
         let memory = memory.ok_or_else(|| bad_memory("a write without a slot"))?;
         match core.write(place, part, extent, IoMemory::External(memory)) {
             Submitted::Underway => Ok(()),
-            // Not with a reserved place; and to ask again is right.
+            // Cannot happen after a reservation; if it does, a retry is the right reaction.
             Submitted::NoRoom => Err(Refusal::new(RefusalCode::Busy, "the device's queue is full")),
             Submitted::Refused(refusal) => Err(refusal),
         }
     }
 
-    /// The bytes of a part in its slot, for the wire.
+    /// The bytes of a part in its slot, as the wire needs them.
     fn slice(&self, core: &Core, part: u32) -> Result<RegionSlice, Refusal> {
         let length = self.parts[part as usize].extent.length_bytes as usize;
         let slice = match self.via(part) {
@@ -381,7 +382,7 @@ impl Raw {
     }
 
     fn release(&mut self, core: &mut Core, place: Place, part: u32) {
-        // Slots of the cache know what to do when they are let go.
+        // Cache slots release themselves when they are dropped.
         if let Some(Via::Staging(slot)) = self.arrives(part as usize) {
             core.give_back(place, &slot);
         }

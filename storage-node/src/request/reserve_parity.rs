@@ -1,7 +1,7 @@
-//! How does a load get room for parity that stripes will bring which nodes relay to each other?
+//! Reserves extents for the parity cells of a load that nodes relay to each other.
 //!
-//! At once: room is taken as for cells that are appended, nothing is written, and what is not
-//! written becomes no table.
+//! It is done at once: extents are allocated as for appended cells, and nothing is written. Cells
+//! that are never written do not become part of a table.
 
 use rackscan_format::{
     limits::{CELL_BYTES_MAX, CELL_BYTES_MIN},
@@ -15,7 +15,7 @@ use crate::{
 
 struct Reserved(Option<Answer>);
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(
     core: &mut Core,
     place: Place,

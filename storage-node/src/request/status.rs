@@ -1,4 +1,4 @@
-//! Who is this node, how busy is it, what has it done?
+//! Reports the identity, load and counters of this node.
 
 use rackscan_format::message::{Answer, NodeStatus, Refusal};
 
@@ -12,7 +12,7 @@ struct Status {
     status: Option<Box<NodeStatus>>,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 #[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
 pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
     let node = &core.node;

@@ -1,4 +1,4 @@
-//! How is a node told to stop by a client? The answer goes out before the connection closes.
+//! Stops the node at a client's request. The answer is sent before the connection closes.
 
 use rackscan_format::message::{Answer, Refusal};
 
@@ -9,7 +9,7 @@ use crate::{
 
 struct Stop;
 
-/// Begins to serve it.
+/// Begins to serve the request.
 #[expect(clippy::unnecessary_wraps, reason = "every kind of request begins alike")]
 pub(crate) fn start() -> Result<Box<dyn Work>, Refusal> {
     Ok(Box::new(Stop))

@@ -1,18 +1,18 @@
-//! How do messages of transactions reach the home, and its replies the requester?
+//! Passes transaction messages to the home, and its replies to the requester.
 //!
 //! ```text
-//! payload -- pulled piece by piece if it lies beside --> messages -> home (`home::access`) -> replies
+//! payload -- pulled piece by piece if it is beside the request --> messages -> home (`home::access`) -> replies
 //! replies -- in the answer if they are short, else written into the target piece by piece --> answer
 //! ```
 //!
 //! Invariants
-//! - A request holds memory of the home's part from its first byte to its answer (`Charge`), so
-//!   what clients send at one time is bounded. How much it takes is known when it is decoded; until
-//!   then one request of each reactor may take more, by what the lists of one answered message and
-//!   the next may have.
-//! - Nothing of a request is done that breaks a rule of the list: its length, more than one
-//!   question, a message beyond its limits.
-//! - What the home does is done, whether or not its replies find room in the target.
+//! - A request holds a share of the home's memory from its first byte to its answer (`Charge`),
+//!   which bounds what clients send at one time. The exact share is known only after decoding.
+//!   Until then, one request of each reactor may take more, by what the lists of one answered
+//!   message and the next may need.
+//! - A request that breaks a rule has no effect at all. The rules: the length of the list, at most
+//!   one question, the limits of a message.
+//! - What the home does takes effect whether or not its replies fit the target.
 
 mod answer;
 
@@ -38,34 +38,33 @@ use crate::{
 };
 use answer::Answering;
 
-/// How far a request is.
+/// The progress of a request.
 enum Stage {
-    /// It waits for memory.
+    /// Waits for memory.
     Arrived(Payload),
-    /// Its bytes come, from this place.
+    /// The bytes are being pulled from this source.
     Pulling(Target, Vec<u8>),
-    /// They are here, pulled from this place or not.
+    /// The bytes are here, with the source that they were pulled from, if any.
     Here(Option<Target>, Vec<u8>),
-    /// The home has its messages.
+    /// The home has the messages.
     Asked(Caller),
     /// The home has answered.
     Answering(Box<Answering>),
-    /// It is over.
+    /// The request has ended.
     Ended(Result<Answer, Refusal>),
 }
 
 struct Transact {
     target: Target,
     stage: Stage,
-    /// What it takes of the home's memory, as far as is known.
+    /// The memory of the home that it needs, as far as is known.
     needed_bytes: u64,
     charge: Option<Charge>,
-    /// Where a piece is on its way through staging memory, from or to the requester, and how long
-    /// it is.
+    /// The staging slot and the length of the piece that is in flight, from or to the requester.
     slot: Option<(Slot, usize)>,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Box<dyn Work>, Refusal> {
     let Some(home) = &core.node.home else {
         let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
@@ -85,21 +84,21 @@ pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Bo
     Ok(Box::new(Transact { target, stage: Stage::Arrived(messages), needed_bytes, charge: None, slot: None }))
 }
 
-/// Whether a request can have as much memory as this at all.
+/// Refuses a request that needs more memory than all requests together may take.
 fn check_needed(home: &HomeShared, needed: u64) -> Result<(), Refusal> {
     let most = home.transit_bytes();
     if needed <= most {
         return Ok(());
     }
     let text = format!(
-        "messages of a transaction that take {needed} bytes while they are served, of {most}: divide the transaction, or give the node \
+        "messages of a transaction that need {needed} bytes of memory, expected at most {most}: divide the transaction, or give the node \
          more memory for `transactions`"
     );
     Err(Refusal::new(RefusalCode::Full, text))
 }
 
-/// What a request takes while it is served, as far as is known before it is decoded: its bytes, and
-/// as much for what they mean.
+/// The memory that a request needs, as far as is known before it is decoded: its bytes, and as much
+/// for what they decode to.
 fn transit_bytes(messages: &Payload) -> u64 {
     let bytes = match messages {
         Payload::Here(bytes) => bytes.len() as u64,
@@ -108,14 +107,14 @@ fn transit_bytes(messages: &Payload) -> u64 {
     (2 * bytes).max(TRANSIT_BYTES_MIN)
 }
 
-/// What it takes in truth: many small keys take more than their bytes.
+/// The memory that a request needs: many small keys decode to more than their bytes.
 fn decoded_bytes(bytes: &[u8], messages: &[Request]) -> u64 {
     let meant = messages.iter().map(Request::memory_bytes).sum::<usize>();
     bytes.len() as u64 + meant as u64
 }
 
-/// At most `TRANSACT_MESSAGES_MAX` messages, and how many of them are answered; of those, none
-/// behind the first is kept.
+/// A list of at most `TRANSACT_MESSAGES_MAX` messages, and the number of answered ones among them.
+/// Answered messages after the first are counted but not stored.
 struct Messages(Vec<Request>, usize);
 
 impl<'de> Deserialize<'de> for Messages {
@@ -136,8 +135,7 @@ impl<'de> Deserialize<'de> for Messages {
                     }
                     found += 1;
                     answered += usize::from(is_answered(&message));
-                    // It is answered messages that may be large: there are never two in memory and
-                    // a third to come.
+                    // Answered messages may be large: at most two of them are in memory at a time.
                     if answered <= 1 {
                         messages.push(message);
                     }
@@ -149,16 +147,16 @@ impl<'de> Deserialize<'de> for Messages {
     }
 }
 
-/// The messages in these bytes, if they keep the rules.
+/// Decodes the messages and checks the rules.
 fn messages(bytes: &[u8]) -> Result<Vec<Request>, Refusal> {
     let Messages(messages, answered) = codec::decode("a list of at most 64 messages of transactions", bytes)
         .map_err(|error| malformed(error.to_string()))?;
     if answered > 1 {
         return Err(malformed(format!(
-            "{answered} messages of transactions that are answered, expected at most 1"
+            "{answered} messages of transactions that need an answer, expected at most 1"
         )));
     }
-    // What is answered is refused by its answer.
+    // A faulty answered message is refused in its answer.
     let unanswered = messages.iter().filter(|message| !is_answered(message));
     let fault = unanswered.filter_map(|message| message.check().err()).next();
     fault.map_or(Ok(messages), |fault| Err(malformed(fault.to_string())))
@@ -167,7 +165,8 @@ fn messages(bytes: &[u8]) -> Result<Vec<Request>, Refusal> {
 const _: () = assert!(TRANSACT_MESSAGES_MAX == 64);
 
 impl Transact {
-    /// Goes on as far as it can without waiting; what it waits for, if it does not end.
+    /// Advances as far as possible without waiting. Returns what it waits for, or `None` if it can
+    /// advance further.
     fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Option<Progress>, Refusal> {
         match std::mem::replace(&mut self.stage, Stage::Ended(Err(bad_memory("the request was lost")))) {
             Stage::Arrived(payload) => {
@@ -212,8 +211,8 @@ impl Transact {
         Ok(None)
     }
 
-    /// Decodes the request and asks the home; or waits for memory, if it takes more than its bytes
-    /// let expect.
+    /// Decodes the request and passes it to the home. Waits for memory if the decoded messages need
+    /// more than was reserved.
     fn ask(
         &mut self,
         core: &mut Core,
@@ -224,7 +223,7 @@ impl Transact {
         let messages = messages(&bytes)?;
         let needed_bytes = decoded_bytes(&bytes, &messages);
         if needed_bytes > self.needed_bytes && !self.take_more(core, needed_bytes)? {
-            // It is decoded again, and pulled again, when there is some.
+            // When there is memory, it is pulled and decoded again.
             self.stage = Stage::Arrived(source.map_or(Payload::Here(bytes), Payload::Beside));
             return Ok(Some(Progress::Starved));
         }
@@ -243,18 +242,20 @@ impl Transact {
         Ok(None)
     }
 
-    /// Takes more memory than it has. False if others hold it: then it has none.
+    /// Takes a larger share of memory. Returns false if others hold it; then the request holds
+    /// none.
     fn take_more(&mut self, core: &Core, needed_bytes: u64) -> Result<bool, Refusal> {
         let Some(home) = &core.node.home else { return Ok(false) };
         check_needed(home, needed_bytes)?;
         self.needed_bytes = needed_bytes;
-        // Two that keep what they have and wait for more might wait for each other.
+        // Gives up its share first: two requests that keep theirs and wait for more could wait for
+        // each other.
         self.charge = None;
         self.charge = Charge::take(home, needed_bytes);
         Ok(self.charge.is_some())
     }
 
-    /// Begins with the next piece of the request. False if there is no memory now.
+    /// Begins with the next piece of the request. Returns false if there is no memory now.
     fn pull(&mut self, core: &mut Core, place: Place, source: &Target, from: u64) -> Result<bool, Refusal> {
         let length = (source.length_bytes - from).min(TRANSACT_PIECE_BYTES as u64);
         let length = usize::try_from(length).unwrap_or(TRANSACT_PIECE_BYTES);
@@ -264,7 +265,7 @@ impl Transact {
         self.keep(core, place, (slot, length), asked)
     }
 
-    /// Begins with the next piece of the answer. False if there is no memory now.
+    /// Begins with the next piece of the answer. Returns false if there is no memory now.
     fn send(&mut self, core: &mut Core, place: Place, answering: &mut Answering) -> Result<bool, Refusal> {
         let Some(slot) = core.take_slot(place, TRANSACT_PIECE_BYTES) else { return Ok(false) };
         let at = answering.written_bytes();

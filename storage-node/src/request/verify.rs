@@ -1,11 +1,11 @@
-//! Are the bytes of a stripe set here what they were?
+//! Verifies the bytes of a stripe set on this node.
 //!
-//! Read from the devices, whatever the cache has; neighbours in one read. Nothing is sent but which
-//! places are corrupt.
+//! They are read from the devices, whatever the cache has; adjacent places are read together. The
+//! answer only names the corrupt places.
 //!
 //! Invariants
-//! - A place that cannot be read is corrupt, unless the device is lost: then the node stops, as it
-//!   does with any read.
+//! - A place that cannot be read is corrupt, unless the device is lost: then the node stops, as
+//!   after any such read.
 //! - A request that waits holds no memory that others wait for.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
@@ -25,16 +25,16 @@ use crate::{
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 
-/// A place and its number.
+/// A place and its number in the set.
 type Numbered = (u64, HeldPlace);
 
 struct Verify {
     from: u64,
-    /// Keeps the extents from being used anew.
+    /// Keeps the extents from being reused.
     set: Arc<HeldSet>,
-    /// In the order of the devices.
+    /// In device order.
     places: Vec<Numbered>,
-    /// Neighbours that are to be read at once.
+    /// Runs of adjacent places that are still to be read, one read each.
     runs: VecDeque<Range<usize>>,
     /// The run of each read.
     reads: Vec<Range<usize>>,
@@ -43,12 +43,15 @@ struct Verify {
     failed: Option<Refusal>,
 }
 
-/// Begins to serve it.
+/// Begins to serve the request.
 pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refusal> {
     let set = core.node.store.held_set(wanted.set)?;
     let count = set.places();
     if wanted.from > count {
-        return Err(malformed(format!("place {} of set {}; there are {count}", wanted.from, wanted.set)));
+        return Err(malformed(format!(
+            "place {} of stripe set {}, which has {count} places",
+            wanted.from, wanted.set
+        )));
     }
     let (most, mut bytes) = (wanted.bytes_max.min(VERIFY_BYTES_MAX), 0);
     let mut places: Vec<Numbered> = Vec::new();
@@ -78,7 +81,7 @@ pub(crate) fn start(core: &Core, wanted: &Wanted) -> Result<Box<dyn Work>, Refus
     }))
 }
 
-/// Neighbours together, as far as a read may be long.
+/// Groups adjacent places, up to the maximum length of a read.
 fn runs(places: &[Numbered]) -> VecDeque<Range<usize>> {
     let mut runs: VecDeque<Range<usize>> = VecDeque::new();
     for at in 0..places.len() {
@@ -99,7 +102,7 @@ fn runs(places: &[Numbered]) -> VecDeque<Range<usize>> {
     runs
 }
 
-/// What neighbours take together.
+/// The extent of a run of places.
 fn extent(run: &[Numbered]) -> Extent {
     let (first, last) = (run[0].1.extent, run[run.len() - 1].1.extent);
     let before = u32::try_from(last.offset_bytes - first.offset_bytes).unwrap_or(u32::MAX);
@@ -107,7 +110,7 @@ fn extent(run: &[Numbered]) -> Extent {
 }
 
 impl Verify {
-    /// Begins to read the next run. False if there is no room or memory for it now.
+    /// Begins to read the next run. Returns false if there is no queue slot or memory for it now.
     fn begin(&mut self, core: &mut Core, place: Place) -> bool {
         let Some(run) = self.runs.front().cloned() else { return false };
         if self.under_way >= READS_PER_VERIFY_MAX || !core.has_room() {
@@ -129,7 +132,7 @@ impl Verify {
                 self.failed.get_or_insert(refusal);
             }
         }
-        // The buffer went with the refused request; its share is no longer in use.
+        // The buffer was dropped with the refused request, so its share is no longer in use.
         core.node.metrics.memory_returned(taken);
         false
     }
@@ -151,7 +154,7 @@ impl Verify {
         if fault.must_stop() || refusal.code != RefusalCode::Storage {
             self.failed.get_or_insert(refusal);
         } else if run.len() > 1 {
-            // One by one: some may be readable.
+            // Reads them one by one: some may be readable.
             run.rev().for_each(|at| self.runs.push_front(at..at + 1));
         } else {
             tracing::warn!(reason = refusal.text, "bytes on a device cannot be read");

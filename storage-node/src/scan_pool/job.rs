@@ -1,4 +1,4 @@
-//! What does a scan worker get, and what does it give back?
+//! A scan job, and its result.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -14,7 +14,7 @@ use rackscan_format::{
 
 use crate::{message_queue::ReplyTo, store::StoredSegment};
 
-/// Where a result goes: the requester's memory where that is mapped here, else our own, from where
+/// The memory for a result: the requester's if it is mapped here, else staging memory from which
 /// the wire takes it.
 #[derive(Debug)]
 pub(crate) enum Sink {
@@ -34,35 +34,35 @@ impl Sink {
     }
 }
 
-/// One scan of one segment.
+/// The scan of one segment.
 #[derive(Debug)]
 pub(crate) struct ScanJob {
     pub(crate) program: Arc<VerifiedProgram>,
     pub(crate) segment: Arc<StoredSegment>,
-    /// The rows of it that are not there for this scan.
+    /// The rows of the segment that the scan leaves out.
     pub(crate) withheld: Option<Arc<WithheldRows>>,
     pub(crate) first_block: u32,
     pub(crate) sink: Sink,
-    /// Bytes that the result may take.
+    /// The maximum bytes of the result.
     pub(crate) sink_bytes: usize,
     pub(crate) queued_at: Instant,
-    /// Set when nobody waits for the result any more; a job that has not begun is then left undone.
+    /// Set when nobody waits for the result any more. A job that has not begun is skipped then.
     pub(crate) requester_gone: Arc<AtomicBool>,
     /// Whether the requester wants to know which pages were read.
     pub(crate) report_reads: bool,
     pub(crate) reply_to: ReplyTo<Box<ScanResult>>,
 }
 
-/// How a scan went.
+/// The outcome of a scan.
 #[derive(Debug)]
 pub(crate) struct ScanResult {
     pub(crate) outcome: Result<ScanOutput, Refusal>,
     pub(crate) cost: Cost,
-    /// The pages that were read, if the job says so.
+    /// The pages that were read from a device, if the job requests them.
     pub(crate) reads: Vec<PageRead>,
 }
 
-/// What a scan left in its sink.
+/// The output of a scan in its sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ScanOutput {
     pub(crate) written_bytes: usize,

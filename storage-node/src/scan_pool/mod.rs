@@ -1,12 +1,12 @@
-//! On whose CPU does a scan next to the data run?
+//! The threads that run scans next to the data.
 //!
-//! A fixed number of worker threads, each with a ring and buffers of its own, and one bounded
-//! queue. When the queue is full the node refuses, and the engine fetches the segment instead. Why
-//! workers read for themselves: `docs/decisions/0005-scan-workers-own-rings.md`.
+//! There is a fixed number of worker threads, each with its own ring and buffers, and one bounded
+//! queue. When the queue is full the node refuses, and the engine fetches the segment instead.
+//! `docs/decisions/0005-scan-workers-own-rings.md` says why workers read for themselves.
 //!
 //! Invariants
-//! - At most `scan_queue` jobs wait; a job is answered exactly once, also when the node stops.
-//! - A worker holds no more than its share of the memory budget.
+//! - At most `scan_queue` jobs wait. Each job is answered exactly once, also when the node stops.
+//! - A worker holds at most its share of the memory budget.
 
 mod job;
 mod programs;
@@ -24,7 +24,7 @@ use std::{
 
 use rackscan_format::message::{BounceReason, Refusal, RefusalCode};
 
-/// The jobs that wait, and how many run.
+/// The waiting jobs, and the number of running jobs.
 #[derive(Debug)]
 pub(crate) struct ScanQueue {
     state: Mutex<State>,
@@ -48,7 +48,7 @@ impl ScanQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a job, or says why not; the job is gone then.
+    /// Queues a job. If that is refused, the job is dropped.
     pub(crate) fn push(&self, job: ScanJob) -> Result<(), Refusal> {
         let mut state = self.state();
         if state.closed {
@@ -68,7 +68,7 @@ impl ScanQueue {
         Ok(())
     }
 
-    /// The next job; waits for one. `None` when the queue is closed and empty.
+    /// Waits for the next job. `None` when the queue is closed and empty.
     fn pop(&self) -> Option<ScanJob> {
         let mut state = self.state();
         loop {
@@ -87,13 +87,13 @@ impl ScanQueue {
         self.state().running -= 1;
     }
 
-    /// Takes no more jobs; those that wait are still done.
+    /// Refuses further jobs; waiting jobs are still executed.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_all();
     }
 
-    /// Jobs waiting and running.
+    /// The numbers of waiting and running jobs.
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.state();
         (state.waiting.len(), state.running)

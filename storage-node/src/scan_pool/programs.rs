@@ -1,15 +1,15 @@
-//! Has this program been verified before?
+//! Remembers verified programs.
 //!
-//! A query scans many segments with one program; it is verified for the first and remembered for
-//! the others, together with the key filters that it names, which then need not travel again. The
-//! key is the whole encoded program, the filters' digests in it, and the columns that it was held
-//! against, so nothing but the same program is ever taken for it.
+//! A query scans many segments with one program. The program is verified for the first segment and
+//! remembered for the others, together with its key filters, which then need not be sent again. The
+//! key is the whole encoded program, including the digests of its filters, and the columns against
+//! which it was verified, so only the same program can match.
 //!
 //! Invariants
 //! - At most `PROGRAMS_KEPT_MAX` programs and `PROGRAM_FILTERS_BYTES_MAX` bytes of filters are
-//!   kept; the one not used for longest goes first.
-//! - A program is known only for the columns against which it was verified: the table that it names
-//!   may be any.
+//!   kept; the least recently used program is dropped first.
+//! - A program matches only for the columns against which it was verified; the table that it names
+//!   does not matter.
 
 use std::{
     collections::VecDeque,
@@ -28,11 +28,11 @@ use crate::{
     task::malformed,
 };
 
-/// A program as its bytes and as what they were found to mean.
+/// A program in encoded and in verified form.
 #[derive(Debug)]
 struct Kept {
     key: Vec<u8>,
-    /// Whose columns it was held against.
+    /// The definition whose columns it was verified against.
     definition: Arc<TableDefinition>,
     program: Arc<VerifiedProgram>,
 }
@@ -45,14 +45,14 @@ impl Kept {
     }
 }
 
-/// Verified programs, the last used first.
+/// Verified programs, the most recently used first.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     kept: Mutex<VecDeque<Kept>>,
 }
 
 impl Programs {
-    /// The verified form of a program for a table with the columns of this one, if it is known.
+    /// The verified form of a program, if it is known for the columns of this table.
     pub(crate) fn known(
         &self,
         program: &ScanProgram,
@@ -61,15 +61,14 @@ impl Programs {
         let key = key_of(program)?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(index) = kept.iter().position(|known| known.is(&key, definition)) else { return Ok(None) };
-        // Found a moment ago.
+        // The index was found above.
         let Some(entry) = kept.remove(index) else { return Ok(None) };
         let found = Arc::clone(&entry.program);
         kept.push_front(entry);
         Ok(Some(found))
     }
 
-    /// Keeps a program that has the key filters it names and was verified against the columns of
-    /// this table.
+    /// Remembers a program with all its key filters, verified against the columns of this table.
     pub(crate) fn keep(
         &self,
         verified: VerifiedProgram,

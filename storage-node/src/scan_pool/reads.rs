@@ -1,8 +1,8 @@
-//! Which pages were read for a scan whose requester traces its query?
+//! Records which pages were read for a scan whose requester traces its query.
 //!
 //! Invariants
-//! - What is told was read; a scan whose reads might not fit the reply is refused before it reads,
-//!   as busy, so that the requester fetches the segment and knows the reads itself.
+//! - Every reported page was read. A scan whose reads might not fit the reply is bounced before it
+//!   reads anything, so that the requester fetches the segment and knows the reads itself.
 
 use std::time::Instant;
 
@@ -14,8 +14,8 @@ use rackscan_format::{
 };
 use rackscan_scan::PageWanted;
 
-/// A segment may be scanned twice for one reply: with usual batches, and with small ones if the
-/// first does not fit.
+/// A segment may be scanned twice for one reply: with batches of the usual size, and with small
+/// ones if the first does not fit.
 const SCANS_MAX: usize = 2;
 
 /// The reads of one job.
@@ -25,12 +25,12 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// No reads yet of a request that arrived at that time.
+    /// Starts without reads, for a request that arrived at `since`.
     pub(super) fn since(since: Instant) -> Self {
         Self { since, pages: Vec::new() }
     }
 
-    /// The device has been asked for this page now.
+    /// Records that the device was asked for this page now.
     pub(super) fn note(&mut self, page: &PageWanted) {
         let after_us = u32::try_from(self.since.elapsed().as_micros()).unwrap_or(u32::MAX);
         self.pages.push(PageRead { column: page.column, page: page.page, after_us });
@@ -41,7 +41,7 @@ impl Reads {
     }
 }
 
-/// Refuses a scan that might read more pages than a reply can tell of.
+/// Bounces a scan that might read more pages than a reply can report.
 pub(super) fn check_room(program: &ScanProgram, directory: &SegmentDirectory) -> Result<(), Refusal> {
     let chunks = program.inputs.iter().filter_map(|input| directory.chunk(input.column));
     let pages: usize = chunks.map(|chunk| chunk.pages.len()).sum();
@@ -50,7 +50,7 @@ pub(super) fn check_room(program: &ScanProgram, directory: &SegmentDirectory) ->
         return Ok(());
     }
     let text = format!(
-        "the scan may read {pages} pages, and a reply can tell of at most {pages_max} of a traced query; fetch the segment"
+        "the scan may read {pages} pages, and a reply can report at most {pages_max} of a traced query; fetch the segment"
     );
     Err(Refusal::new(RefusalCode::Bounced(BounceReason::Memory), text))
 }

@@ -1,19 +1,19 @@
-//! How does a worker scan a segment?
+//! The loop of a worker that scans segments.
 //!
 //! ```text
 //! job -> verified program -> SegmentScan
 //!          Step::Read  : pages of the cache, or direct reads, into pool buffers; each checked as it arrives  (read)
 //!          Step::Batch : encoded into scratch, copied into the sink                  (fill)
-//!          target full : the answer ends before that batch and says where to go on
+//!          sink full   : the answer ends before that batch and says where to continue
 //! ```
 //!
 //! Invariants
-//! - Pages in memory never exceed the worker's pool; a scan that needs more is bounced for memory,
+//! - Pages in memory never exceed the worker's pool. A scan that needs more is bounced for memory,
 //!   and the engine fetches.
-//! - A scan that uses more than its quota ([`ScanQuota`]) is bounced like one that finds no room:
-//!   nothing of it is answered.
-//! - What else a scan holds (decoded blocks, groups, a batch and its encoded form) is bounded by
-//!   its limits and counted as the worker's whole share of working memory.
+//! - A scan that exceeds its quota ([`ScanQuota`]) is bounced like one that finds no room: none of
+//!   its output is sent.
+//! - Everything else that a scan holds (decoded blocks, groups, a batch and its encoded form) is
+//!   bounded by its limits and counted as the worker's whole share of working memory.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -49,7 +49,7 @@ use crate::{
     metrics::{Metrics, add},
 };
 
-/// What a worker is made of.
+/// What a worker needs.
 pub(crate) struct WorkerParts {
     pub(crate) queue: Arc<ScanQueue>,
     pub(crate) devices: Vec<Arc<Device>>,
@@ -72,20 +72,20 @@ pub(crate) struct ScanQuota {
     pub(crate) memory_bytes: usize,
 }
 
-/// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between
-/// buffers of different sizes.
+/// Page bytes of a worker's pool that a scan may request at a time. The remainder is lost to
+/// fragmentation between buffers of different sizes.
 fn scan_window_bytes(pool_bytes: usize) -> usize {
     pool_bytes / 8 * 5
 }
 
-/// Starts a worker; returns when it is ready.
+/// Starts a worker. Returns when it is ready.
 pub(crate) fn start(name: &str, parts: WorkerParts) -> Result<(JoinHandle<()>, RingReport), StartError> {
     let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
     let run = move || {
         let lifecycle = Arc::clone(&parts.lifecycle);
         match Worker::new(parts) {
             Ok(mut worker) => {
-                // The other side waits for exactly this.
+                // The receiver waits for exactly this message.
                 let _ = ready.send(Ok(worker.ring.report()));
                 let _guard = lifecycle.guard("a scan worker");
                 worker.run();
@@ -109,23 +109,24 @@ struct Worker {
     ring: Ring,
     pool: BufferPool,
     scratch: Vec<u8>,
-    /// The reads of the present job, if its requester wants to know them.
+    /// The reads of the current job, if its requester wants to know them.
     reads: Option<Reads>,
-    /// Microseconds that the present job has waited for devices.
+    /// Microseconds that the current job has waited for devices.
     read_us: u64,
-    /// Pages on their way from a device that the cache keeps, by their place among those asked for.
+    /// Pages that are being read and that the cache keeps, by their position among the requested
+    /// pages.
     fills: Vec<(usize, Fill)>,
     cached: Cached,
 }
 
-/// What the present attempt has taken from the cache.
+/// What the current attempt has taken from the cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cached {
     pages: u64,
     bytes: u64,
 }
 
-/// Why a scan was not finished.
+/// Why a scan did not finish.
 enum Failure {
     Refused(Refusal),
     /// A batch of this many bytes does not fit an empty sink.
@@ -166,8 +167,8 @@ impl Worker {
             self.read_us = 0;
             let cpu_before = thread_cpu();
             let mut cost = Cost { queued_us, ..Cost::default() };
-            // Decoded blocks, groups and batches are the scan's own; its whole share counts while
-            // it runs.
+            // Decoded blocks, groups and batches belong to the scan, so its whole share counts
+            // while it runs.
             let work_bytes = self.parts.work_bytes as u64;
             self.parts.metrics.memory_taken(work_bytes);
             self.reads = job.report_reads.then(|| Reads::since(job.queued_at));
@@ -199,8 +200,8 @@ impl Worker {
         add(&metrics.scan_cpu_us, cost.cpu_us);
     }
 
-    /// Scans with batches of the usual size, and with the smallest ones if the first of those does
-    /// not fit.
+    /// Scans with batches of the usual size, and again with the smallest ones if the first batch
+    /// does not fit.
     fn scan(&mut self, job: &ScanJob, cost: &mut Cost) -> Result<ScanOutput, Refusal> {
         let program = Arc::clone(&job.program);
         if self.reads.is_some() {
@@ -208,7 +209,7 @@ impl Worker {
         }
         let (mut needed_bytes, before) = (0, thread_cpu());
         for batch_rows in [BATCH_ROWS_DEFAULT, BATCH_ROWS_MIN] {
-            // The second attempt has what the first has left.
+            // The second attempt gets what the first has left of the quota.
             let most = self.parts.quota.cpu.saturating_sub(thread_cpu().saturating_sub(before));
             let memory_bytes = Some(self.parts.quota.memory_bytes);
             let quota = Quota { cpu: Some(CpuQuota { most, clock: thread_cpu }), memory_bytes };
@@ -271,8 +272,8 @@ impl Worker {
                     output.written_bytes += bytes;
                     output.batches += 1;
                     output.rows += batch.batch.num_rows() as u64;
-                    // Groups are unique within an answer only if it ends with the batch that holds
-                    // them.
+                    // Groups are unique within an answer only if the answer ends with the batch
+                    // that holds them.
                     if is_grouped(program) && batch.end_block < blocks {
                         output.next_block = Some(batch.end_block);
                         break Ok(());
@@ -298,7 +299,7 @@ impl Worker {
         outcome.map(|()| output)
     }
 
-    /// Reads pages into buffers of the pool and hands each to the scan as it arrives.
+    /// Reads pages into buffers of the pool, and supplies each to the scan as it arrives.
     fn read(&mut self, pages: &[PageWanted], scan: &mut SegmentScan<ScanPage>) -> Result<(), Refusal> {
         let mut outcome = Ok(());
         let mut wanted = pages.iter().enumerate();
@@ -311,7 +312,7 @@ impl Worker {
                 }
             }
             if self.ring.in_flight() == 0 {
-                // Those of pages that never came.
+                // Fills of pages that were never read.
                 self.fills.clear();
                 return outcome;
             }
@@ -319,7 +320,7 @@ impl Worker {
             let reaped = self.ring.reap(Wait::ForOne, &mut |completion| ended.push(completion));
             self.read_us += micros(waiting.elapsed());
             if let Err(error) = reaped {
-                // What is in flight cannot be waited for, so this worker cannot go on.
+                // This worker cannot wait for what is in flight, so it cannot continue.
                 self.parts.lifecycle.fail(&error.to_string());
                 return Err(Refusal::new(RefusalCode::Storage, error.to_string()));
             }
@@ -330,7 +331,7 @@ impl Worker {
         }
     }
 
-    /// Takes a page out of the cache, or begins to read it.
+    /// Takes a page from the cache, or begins to read it.
     fn take(
         &mut self,
         index: usize,
@@ -398,7 +399,7 @@ impl Worker {
         });
         let filled = filled.transpose()?;
         scan.supply(column, page, bytes).map_err(refused)?;
-        // Only what was found right is for others.
+        // Others may only use a page that was checked.
         if let Some(fill) = filled {
             fill.publish().found_right();
         }
@@ -443,7 +444,7 @@ fn is_grouped(program: &VerifiedProgram) -> bool {
     matches!(program.program().output, Output::Groups { .. })
 }
 
-/// What the client is told about a scan that cannot go on.
+/// The refusal that the client gets for a failed scan.
 fn refused(error: ScanError) -> Refusal {
     let code = match &error {
         ScanError::Mismatch { .. } => RefusalCode::Malformed,
@@ -458,7 +459,7 @@ fn refused(error: ScanError) -> Refusal {
     Refusal::new(code, error.to_string())
 }
 
-/// A slot that does not lie in its region: never, but not worth a panic.
+/// A slot outside of its region is a bug, but no reason to crash the node.
 fn cache_fault(error: &OutOfBounds) -> Refusal {
     Refusal::new(RefusalCode::Storage, format!("a page of the cache: {error}"))
 }
@@ -471,7 +472,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// CPU time of this thread so far.
+/// The processor time of this thread so far.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Is every line that a benchmark wrote a record that can be kept and compared later?
+//! Checks that every line of a benchmark's output is a record that can be compared later.
 //!
 //! Reads JSON lines from standard input. Each must be an object that says which commit ran, on
 //! which machine, at which scale factor; no line at all is a failure too. `.ci/run` calls this, so

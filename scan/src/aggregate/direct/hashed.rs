@@ -1,20 +1,21 @@
-//! How are rows grouped by a key of many values without making an array?
+//! Groups packed blocks by one integer key of a large range, without building arrow arrays.
 //!
-//! One integer key is unpacked and hashed row by row, straight into the table of groups; arguments
-//! are computed on unpacked blocks as in the parent, and each row's is folded into its group.
+//! The key is unpacked and hashed row by row, directly into the table of groups. Arguments are
+//! computed on unpacked blocks as in the parent module, and each row's argument is folded into its
+//! group.
 //!
 //! Invariants
-//! - Sums are the accumulators' own, so none needs a bound beyond that of its argument.
-//! - A run ends with the block behind which the table of groups is larger than it may be; then it
-//!   is put out.
+//! - Sums are those of the accumulators, so they need no bound beyond that of their argument.
+//! - A run ends after the block with which the table of groups exceeds its limit; the scan then
+//!   emits the groups.
 
 use super::{Direct, Fold, Groups, Measure};
 use crate::{
     error::Fault,
     limits::SPARSE_SHARE,
     narrow::{
-        self, Room,
-        expression::{NarrowProgram, Reaches},
+        self, Buffers,
+        expression::{NarrowProgram, StepBounds},
         int::{Lanes, at_width},
         kernels::decode,
     },
@@ -25,7 +26,7 @@ use crate::{
 };
 use rackscan_format::{encoding::integer::IntegerBlock, limits::BLOCK_ROWS, program::ValueType};
 
-/// Whether keys of a type are hashed as the integers they are stored as.
+/// The input of the only key, if it is of a type that is hashed as its stored integer.
 pub(super) fn hashes(keys: &[(usize, ValueType)]) -> Option<usize> {
     match keys {
         [(input, ValueType::Int32 | ValueType::Int64 | ValueType::Date32 | ValueType::TimestampMicros)] => {
@@ -36,14 +37,15 @@ pub(super) fn hashes(keys: &[(usize, ValueType)]) -> Option<usize> {
 }
 
 impl Direct {
-    /// Adds the first of these blocks, each with selected rows; says how many, which may be none.
+    /// Adds blocks, each of which has selected rows, as long as they can be hashed and the groups
+    /// fit. Returns the number of blocks added, which may be 0.
     pub(super) fn add_hashed(
         &mut self,
         views: &[InputView<'_>],
         blocks: &[usize],
         selection_of: impl Fn(usize) -> Selection,
         groups: &mut Groups,
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<usize, Fault> {
         let folds_texts = self.folds.iter().any(|fold| matches!(fold, Fold::Text { .. }));
         let Some(key) = hashes(&self.keys).filter(|_| !folds_texts) else { return Ok(0) };
@@ -52,21 +54,21 @@ impl Direct {
             for (_, input) in self.narrow.columns() {
                 columns.push((input, integers(&views[input].locate(*block)?)?));
             }
-            let reach = |input: usize| {
+            let column_bounds = |input: usize| {
                 let column = columns.iter().find(|(other, _)| *other == input);
-                column.map_or((i128::MIN, i128::MAX), |(_, column)| narrow::reach_of(column))
+                column.map_or((i128::MIN, i128::MAX), |(_, column)| narrow::bounds_of(column))
             };
-            let Some(reaches) = self.narrow.reaches(reach) else { return Ok(added) };
+            let Some(step_bounds) = self.narrow.step_bounds(column_bounds) else { return Ok(added) };
             let selection = selection_of(*block);
-            let mut rows = std::mem::take(&mut self.few);
+            let mut rows = std::mem::take(&mut self.few_rows);
             rows.clear();
             selection.rows().for_each(|row| rows.push(row));
-            let assigned = self.assign(views, (key, *block), &rows, groups, room)?;
+            let assigned = self.assign(views, (key, *block), &rows, groups, buffers)?;
             if assigned {
-                self.fill(&reaches, &columns, &rows, room);
-                self.fold_rows(views, (*block, &selection), &rows, &reaches, groups)?;
+                self.fill(&step_bounds, &columns, &rows, buffers);
+                self.fold_rows(views, (*block, &selection), &rows, &step_bounds, groups)?;
             }
-            self.few = rows;
+            self.few_rows = rows;
             if !assigned {
                 return Ok(added);
             }
@@ -77,22 +79,22 @@ impl Direct {
         Ok(blocks.len())
     }
 
-    /// Finds the groups of a block's rows.
+    /// Finds the groups of a block's rows. Returns false if the groups have keys of another kind.
     fn assign(
         &mut self,
         views: &[InputView<'_>],
         (key, block): (usize, usize),
         rows: &[usize],
         groups: &mut Groups,
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) -> Result<bool, Fault> {
-        if self.spread.is_empty() {
-            self.spread.push(Lanes::NONE);
+        if self.widened.is_empty() {
+            self.widened.push(Lanes::NONE);
         }
         let located = views[key].locate(block)?;
-        let (column, level) = (integers(&located)?, room.scratch.level());
-        let values = self.spread[0].get_mut::<i64>();
-        decode(level, &column, column.unpack(&mut room.scratch), values);
+        let (column, level) = (integers(&located)?, buffers.scratch.level());
+        let values = self.widened[0].get_mut::<i64>();
+        decode(level, &column, column.unpack(&mut buffers.scratch), values);
         self.hashed.clear();
         self.hashed.extend(rows.iter().map(|row| values[*row]));
         Ok(match valid_rows(&located) {
@@ -101,21 +103,21 @@ impl Direct {
         })
     }
 
-    /// Computes the arguments: of these rows alone, one behind the other, if they are few.
+    /// Computes the arguments: only of these rows, packed densely, if there are few of them.
     fn fill(
         &mut self,
-        reaches: &Reaches,
+        step_bounds: &StepBounds,
         columns: &[(usize, IntegerBlock<'_>)],
         rows: &[usize],
-        room: &mut Room,
+        buffers: &mut Buffers,
     ) {
         let some = is_sparse(rows).then_some(rows);
         self.lanes.make(self.narrow.steps());
         for ((step, _), (_, column)) in self.narrow.columns().zip(columns) {
-            NarrowProgram::fill(reaches, step, column, some, &mut room.scratch, &mut self.lanes);
+            NarrowProgram::fill(step_bounds, step, column, some, &mut buffers.scratch, &mut self.lanes);
         }
-        let level = room.scratch.level();
-        self.narrow.compute(level, reaches, &mut self.lanes, some.map_or(BLOCK_ROWS, <[usize]>::len));
+        let level = buffers.scratch.level();
+        self.narrow.compute(level, step_bounds, &mut self.lanes, some.map_or(BLOCK_ROWS, <[usize]>::len));
     }
 
     /// Folds each row's arguments into its group.
@@ -124,7 +126,7 @@ impl Direct {
         views: &[InputView<'_>],
         (block, selection): (usize, &Selection),
         rows: &[usize],
-        reaches: &Reaches,
+        step_bounds: &StepBounds,
         groups: &mut Groups,
     ) -> Result<(), Fault> {
         let compact = is_sparse(rows);
@@ -146,7 +148,7 @@ impl Direct {
                 groups.add_values(aggregate, with_value.map(|(index, _)| (index, 1_i8)))?;
                 continue;
             };
-            at_width!(reaches.width(step), T => {
+            at_width!(step_bounds.width(step), T => {
                 let lanes = self.lanes.step(step).get::<T>();
                 let value = |index: usize, row: usize| if compact { lanes[index] } else { lanes[row] };
                 groups.add_values(aggregate, with_value.map(|(index, row)| (index, value(index, *row))))?;
@@ -156,7 +158,7 @@ impl Direct {
     }
 }
 
-/// Whether rows of a block are so few that only they are computed.
+/// Whether a block has so few selected rows that only they are computed.
 fn is_sparse(rows: &[usize]) -> bool {
     rows.len() < BLOCK_ROWS / SPARSE_SHARE
 }

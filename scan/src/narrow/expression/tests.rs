@@ -123,19 +123,20 @@ fn check(case: &Case) -> Option<Width> {
     let root = steps.operand(&case.program, last)?;
     let views: Vec<_> = case.pages.iter().map(|page| page.view().integers().unwrap()).collect();
     let blocks: Vec<_> = views.iter().map(|page| page.block(0).unwrap()).collect();
-    let reaches = steps.reaches(|input| crate::narrow::reach_of(&blocks[input]))?;
+    let step_bounds = steps.step_bounds(|input| crate::narrow::bounds_of(&blocks[input]))?;
     for level in Level::available() {
-        let (mut scratch, mut room) = (Scratch::at(level), Room::default());
-        room.make(steps.steps());
+        let (mut scratch, mut buffers) = (Scratch::at(level), StepBuffers::default());
+        buffers.make(steps.steps());
         for (step, input) in steps.columns() {
-            NarrowProgram::fill(&reaches, step, &blocks[input], None, &mut scratch, &mut room);
+            NarrowProgram::fill(&step_bounds, step, &blocks[input], None, &mut scratch, &mut buffers);
         }
-        steps.compute(level, &reaches, &mut room, BLOCK_ROWS);
+        steps.compute(level, &step_bounds, &mut buffers, BLOCK_ROWS);
         for (node, operand) in (0..=last).zip(&steps.step_of_node) {
             let Some(Operand::Step(step)) = *operand else { continue };
-            let (low, high) = reaches.of(Operand::Step(step));
+            let (low, high) = step_bounds.of(Operand::Step(step));
             for row in 0..BLOCK_ROWS {
-                let found = at_width!(reaches.width(step), T => room.step(step).get::<T>()[row].wide());
+                let found =
+                    at_width!(step_bounds.width(step), T => buffers.step(step).get::<T>()[row].wide());
                 let wanted = exact(case, node, row);
                 assert_eq!(
                     BigInt::from(found),
@@ -148,7 +149,7 @@ fn check(case: &Case) -> Option<Width> {
         }
     }
     let Operand::Step(root) = root else { return None };
-    Some(reaches.width(root))
+    Some(step_bounds.width(root))
 }
 
 fn values() -> impl Strategy<Value = Vec<i64>> {

@@ -1,10 +1,11 @@
-//! How do new connections come to a reactor, and what is said to those that find no room?
+//! Accepts new connections, distributes them to reactors, and refuses those for which there is no
+//! room.
 //!
 //! Invariants
-//! - The node has at most as many connections as its plan says. One more is told so, with numbers,
-//!   and ends.
-//! - At most `REFUSALS_UNDER_WAY_MAX` are being told; until one of them has ended, no further
-//!   connection is accepted.
+//! - The node has at most as many connections as its memory plan allows. A further connection gets
+//!   a refusal with the numbers and is closed.
+//! - At most `REFUSALS_UNDER_WAY_MAX` refusals are in progress; beyond that, no connection is
+//!   accepted until one of them has ended.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -28,12 +29,12 @@ use crate::{
 };
 
 impl Reactor {
-    /// Takes new connections from the listeners and hands each to the reactor whose inbox it was
-    /// dealt to.
+    /// Accepts new connections from the listeners and hands each to the reactor to whose inbox it
+    /// was assigned.
     pub(super) fn accept(&mut self) -> bool {
         let mut happened = false;
         for listener in &mut self.parts.listeners {
-            // Whoever ends wakes this reactor.
+            // A refusal that ends wakes this reactor.
             while self.core.node.refusals_under_way.load(Ordering::Relaxed) < REFUSALS_UNDER_WAY_MAX {
                 match listener.accept() {
                     Ok(Some(connection)) => {
@@ -48,7 +49,7 @@ impl Reactor {
                         }
                     }
                     Ok(None) => break,
-                    // The listener has logged it, if there was not too much of that.
+                    // The listener has logged it, within its rate limit.
                     Err(_) => add(&self.core.node.metrics.connections_refused, 1),
                 }
                 happened = true;
@@ -76,7 +77,7 @@ impl Reactor {
         }
     }
 
-    /// Why there is no room for one more connection, if there is none.
+    /// The refusal of one more connection, if there is no room for it.
     fn no_room(&self) -> Option<Refusal> {
         let node = &self.core.node;
         if node.lifecycle.is_stopping() {
@@ -95,7 +96,7 @@ impl Reactor {
         ))
     }
 
-    /// Tells a connection that it is refused, and ends it on another thread.
+    /// Sends a refusal on a connection and closes it on another thread.
     fn refuse(&mut self, mut connection: Connection, refusal: Refusal) {
         let node = Arc::clone(&self.core.node);
         add(&node.metrics.connections_refused, 1);
@@ -114,7 +115,7 @@ impl Reactor {
         }
         let load = self.core.load_report();
         if let Some(bytes) = encoded(ReplyMessage { id: RequestId(0), outcome: Err(refusal), load }) {
-            // Who does not hear it sees the connection end.
+            // A peer that does not receive it sees the connection close.
             let _ = connection.post(REPLY, Operation::Send { bytes: &bytes });
         }
         node.refusals_under_way.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +128,7 @@ impl Reactor {
             }
         };
         if std::thread::Builder::new().name("hang-up".to_owned()).spawn(close).is_err() {
-            // It was dropped, which has ended it.
+            // The connection was dropped with the closure, which has closed it.
             node.refusals_under_way.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -1,15 +1,15 @@
-//! What does a reactor do with what other threads send it, and with what the home of transactions
-//! has for it?
+//! Handles what other threads send to a reactor, and what the home of transactions has for it.
 //!
 //! Invariants
-//! - What the home has answered in a turn goes out in it; what it has to write goes to its log's
+//! - Answers of the home are sent in the turn in which they were made. Records that it must write
+//!   go to its log's thread before that.
 //!   thread before that.
 
 use super::Reactor;
 use crate::message_queue::Mail;
 
 impl Reactor {
-    /// Takes what other threads have sent. Whether there was anything.
+    /// Takes what other threads have sent. Returns whether there was anything.
     pub(super) fn take_mail(&mut self) -> bool {
         if !self.core.message_queue.has_mail() {
             return false;
@@ -47,8 +47,7 @@ impl Reactor {
         true
     }
 
-    /// Lets the home write down what it was told, and its answers go out. Whether anything
-    /// happened.
+    /// Lets the home write its records, and sends its answers. Returns whether anything happened.
     pub(super) fn see_to_home(&mut self) -> bool {
         let mut happened = self.core.home.turn();
         while let Some((index, replies)) = self.core.home.next_answer() {

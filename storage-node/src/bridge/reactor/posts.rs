@@ -1,18 +1,18 @@
-//! In which order are the requests of a connection served that come in boxes and as messages?
+//! Serves requests that arrive in boxes, in order with those that arrive as messages.
 //!
-//! In the order in which they were sent. A message is behind every write that was posted before it,
-//! so before a message is served the boxes of its connection are emptied; and a client writes into
-//! no box while a message of its own is unanswered.
+//! The order is that in which they were sent. A message arrives after every write that was posted
+//! before it, so before a message is served, the boxes of its connection are emptied. A client
+//! writes into no box while a message of its own is unanswered.
 //!
 //! Invariants
-//! - A turn takes no more requests out of boxes than there may be boxes: a client that goes on
-//!   writing keeps nobody waiting.
+//! - A turn takes at most as many requests out of boxes as there can be boxes, so a client that
+//!   keeps writing delays nobody.
 
 use super::Reactor;
 use crate::{limits::POSTS_MAX, metrics::add};
 
 impl Reactor {
-    /// Takes what lies in the boxes of a connection. Whether there was anything.
+    /// Takes the requests in the boxes of a connection. Returns whether there were any.
     pub(super) fn take_posts(&mut self, index: usize) -> bool {
         let mut bytes = std::mem::take(&mut self.posted);
         let mut happened = false;

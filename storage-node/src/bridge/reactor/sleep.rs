@@ -1,9 +1,9 @@
-//! How does a reactor sleep, and what wakes it?
+//! Puts a reactor to sleep and wakes it.
 //!
 //! Invariants
-//! - It sleeps only when the inbox and every connection are armed, and nothing has come meanwhile:
-//!   said first, looked after.
-//! - A connection that has not woken it stays armed and watched, over any number of sleeps.
+//! - It sleeps only after arming the inbox and every connection and then finding that nothing has
+//!   arrived: it announces the sleep first and checks afterwards.
+//! - A connection that has not woken it stays armed and watched over any number of sleeps.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use super::Reactor;
 use crate::{bridge::core::Core, link::WATCH, store::ConnectionId};
 
 impl Reactor {
-    /// Sleeps until a device, a connection, a listener or another thread has something, and does
-    /// what has ended. How long it has slept; nothing if there was something already.
+    /// Sleeps until a device, a connection, a listener or another thread has something, and
+    /// collects what has completed. Returns how long it slept; `None` if there was something
+    /// already.
     pub(super) fn sleep(&mut self) -> Option<Duration> {
         if !self.ended.is_empty() || self.core.home.is_busy() {
             return None;
@@ -32,18 +33,19 @@ impl Reactor {
         Some(slept)
     }
 
-    /// Takes what devices and watches have done.
+    /// Collects completions of devices and fired watches.
     pub(super) fn collect(&mut self, wait: Wait) {
         let Self { core, ended, .. } = self;
         let reaped = core.io.reap(wait, &mut |completion| ended.push_back(completion));
         if let Err(error) = reaped {
             self.core.node.lifecycle.fail(&format!("a reactor cannot wait for its devices: {error}"));
-            // Without its ring nothing that is under way can be waited for.
+            // Without its ring, the reactor cannot wait for what is in flight.
             self.stop_deadline = Some(Instant::now());
         }
     }
 
-    /// A watch has fired: everything is looked at anyway, but a connection's watch is gone then.
+    /// Handles a fired watch. Everything is polled anyway, but a connection's watch is gone once it
+    /// has fired.
     pub(super) fn fired(&mut self, token: Token) {
         let id = ConnectionId(token.0 & !WATCH);
         self.core.links.fired(id);

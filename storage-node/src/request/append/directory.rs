@@ -1,8 +1,8 @@
-//! What does the directory of an appended segment promise?
+//! Reads and checks the directory of an appended segment.
 //!
 //! Invariants
-//! - Nothing in it is believed before it was checked; its extents say only lengths, and the node
-//!   chooses the rest.
+//! - Nothing in it is trusted before it was checked. Of its extents only the lengths are used; the
+//!   node chooses the rest.
 
 use rackscan_format::{
     codec::{self, Envelope},
@@ -22,29 +22,29 @@ pub(super) struct Page {
     pub(super) extent: Extent,
     pub(super) first_row: u32,
     pub(super) rows: u32,
-    /// Where it is in the source.
+    /// The offset in the source.
     pub(super) source_offset: u64,
 }
 
-/// Bytes of the directory in the source, padding included.
+/// Bytes of the directory in the source, including padding.
 fn padded(directory_bytes: usize) -> u64 {
     (directory_bytes as u64).next_multiple_of(SECTOR_BYTES.into())
 }
 
-/// Whether a source can hold such a directory.
+/// Checks that a source can hold such a directory.
 pub(super) fn check_length(directory_bytes: u32, source: &Target) -> Result<usize, Refusal> {
     let bytes = directory_bytes as usize;
     if bytes == 0 || bytes > DIRECTORY_BYTES_MAX || padded(bytes) > source.length_bytes {
         return Err(malformed(format!(
-            "a directory of {bytes} bytes in a source of {}, expected 1 to {DIRECTORY_BYTES_MAX} bytes inside of it",
+            "a directory of {bytes} bytes in a source of {}, expected 1 to {DIRECTORY_BYTES_MAX} bytes, within the source",
             source.length_bytes
         )));
     }
     Ok(bytes)
 }
 
-/// The directory in `bytes`, checked against the load and the source; its extents are cleared but
-/// for their lengths.
+/// Decodes the directory in `bytes` and checks it against the load and the source. Its extents are
+/// cleared except for their lengths.
 pub(super) fn open(
     bytes: &[u8],
     load: TableId,
@@ -75,7 +75,7 @@ pub(super) fn open(
     Ok(directory)
 }
 
-/// The pages in the order of the source.
+/// The pages, in the order of the source.
 pub(super) fn pages(directory: &SegmentDirectory, directory_bytes: usize) -> Vec<Page> {
     let mut source_offset = padded(directory_bytes);
     let mut pages = Vec::new();

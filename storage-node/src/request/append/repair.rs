@@ -1,9 +1,11 @@
-//! How do places of a stripe set get their bytes again?
+//! Repairs places of a stripe set.
 //!
-//! As pages of an append do, each to the place where it lies, and to the devices before the answer.
-//! A crash in between leaves each place corrupt, half written, or whole; it is never another one.
+//! It works like an append of pages, but each place is written where it already is, and the devices
+//! are flushed before the answer. A crash in between leaves each place corrupt, half written or
+//! whole; a place never gets the bytes of another.
 //!
-//! Invariant: only what was there is written. Others of the same request may have been.
+//! Invariant: a place is written only with its original bytes. If a request fails, some of its
+//! places may have been written.
 
 use std::sync::Arc;
 
@@ -19,21 +21,21 @@ use crate::{
     task::{Place, Work, malformed},
 };
 
-/// What is repaired.
+/// The places of a repair.
 pub(super) struct Repairing {
     set: Arc<HeldSet>,
     places: Vec<(u64, HeldPlace)>,
-    /// Devices that are yet to be flushed.
+    /// Devices that must still be flushed.
     devices: Vec<DeviceId>,
 }
 
 impl Repairing {
-    /// Whether these are the bytes of the place.
+    /// Checks that these are the bytes of the place.
     pub(super) fn check(&self, index: usize, bytes: &[u8]) -> Result<(), Refusal> {
         let (number, place) = &self.places[index];
         let set = self.set.id();
         place.check(bytes).map_err(|reason| {
-            malformed(format!("place {number} of set {set} is not repaired by that: {reason}"))
+            malformed(format!("the bytes for place {number} of stripe set {set} are not its own: {reason}"))
         })
     }
 }
@@ -44,7 +46,11 @@ pub(crate) fn repair(core: &mut Core, place: Place, request: &Repair) -> Result<
     let (mut places, mut pages, mut source_offset) = (Vec::new(), Vec::new(), 0);
     for number in &request.places {
         let held = set.place(*number).ok_or_else(|| {
-            malformed(format!("place {number} of set {}; there are {}", request.set, set.places()))
+            malformed(format!(
+                "place {number} of stripe set {}, which has {} places",
+                request.set,
+                set.places()
+            ))
         })?;
         let (identity, extent) = (held.identity(), held.extent);
         pages.push(Page { identity, extent, first_row: 0, rows: 0, source_offset });
@@ -69,8 +75,8 @@ pub(crate) fn repair(core: &mut Core, place: Place, request: &Repair) -> Result<
 }
 
 impl Append {
-    /// Makes durable what was written, if that is not left to somebody else. True when nothing is
-    /// left to be flushed.
+    /// Flushes the devices of a repair. Returns true when no flush is left or in flight; other
+    /// appends are flushed elsewhere.
     pub(super) fn flush(&mut self, core: &mut Core, place: Place) -> bool {
         let What::Places(repairing) = &mut self.what else { return true };
         while let Some(device) = repairing.devices.last().copied() {

@@ -1,9 +1,9 @@
-//! How do a program's key filters get here?
+//! Pulls the key filters of a program.
 //!
-//! The program names them by digest; their bytes lie in the requester's memory. They are pulled one
+//! The program names them by digest; their bytes are in the requester's memory. They are pulled one
 //! after the other, once for each program (`scan_pool/programs`).
 //!
-//! Invariant: only bytes that have the digest of their name become a filter.
+//! Invariant: bytes become a filter only if they have the digest by which the program names it.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 
 const WHAT: &str = "bytes of a key filter";
 
-/// A program and the filters that have come.
+/// A program and the filters pulled so far.
 pub(super) struct Pulling {
     program: VerifiedProgram,
     sources: Vec<Target>,
@@ -32,13 +32,15 @@ pub(super) struct Pulling {
 }
 
 impl Pulling {
-    /// Nothing has come yet.
+    /// Nothing was pulled yet.
     pub(super) fn new(program: VerifiedProgram, sources: &[Target]) -> Result<Self, Refusal> {
         let names = &program.program().key_filters;
         let fits =
             |(name, source): (&KeyFilterName, &Target)| u64::from(name.length_bytes) <= source.length_bytes;
         if names.len() != sources.len() || !names.iter().zip(sources).all(fits) {
-            let text = format!("a program of key filters {names:?} with their bytes at {sources:?}");
+            let text = format!(
+                "key filters at {sources:?}, expected a source of sufficient length for each of {names:?}"
+            );
             return Err(malformed(text));
         }
         Ok(Self { program, sources: sources.to_vec(), pulled: Vec::new(), slot: None })
@@ -51,7 +53,7 @@ impl Pulling {
         Some((name, source))
     }
 
-    /// Begins with the next filter; true when all are here.
+    /// Begins to pull the next filter. Returns true when all are here.
     pub(super) fn advance(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         while self.slot.is_none() {
             let Some((name, source)) = self.next() else { return Ok(true) };
@@ -64,7 +66,7 @@ impl Pulling {
         Ok(false)
     }
 
-    /// The transfer under way has ended.
+    /// Handles the end of the transfer in flight.
     pub(super) fn arrived(
         &mut self,
         core: &mut Core,

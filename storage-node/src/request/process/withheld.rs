@@ -1,10 +1,10 @@
-//! How does a node learn which rows of a segment are not there for a scan?
+//! Gets the list of rows that a scan of a segment leaves out.
 //!
-//! Short lists come in the request; longer ones lie in the requester's memory and are pulled, for
-//! every scan anew: the next one may see others.
+//! A short list is in the request. A longer one is in the requester's memory and is pulled for
+//! every scan, because the next scan may see another list.
 //!
-//! Invariant: a scan begins with a list that parses, whose checksum is right and whose rows the
-//! segment has, or not at all.
+//! Invariant: a scan begins only with a list that parses, whose checksum is right and whose rows
+//! the segment has.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 
 const WHAT: &str = "bytes of withheld rows";
 
-/// The rows of a segment of `segment_rows` rows that a request says are not there.
+/// The list of withheld rows of a request, for a segment of `segment_rows` rows.
 pub(super) struct Withheld {
     segment_rows: u32,
     state: State,
@@ -36,12 +36,12 @@ enum State {
 }
 
 impl Withheld {
-    /// Nothing was looked at yet.
+    /// Nothing was decoded or pulled yet.
     pub(super) fn new(payload: Option<Payload>, segment_rows: u32) -> Self {
         Self { segment_rows, state: payload.map_or(State::Here(None), State::Payload) }
     }
 
-    /// Takes or pulls the rows; true when they are here.
+    /// Decodes or pulls the list. Returns true when it is here.
     pub(super) fn advance(&mut self, core: &mut Core, place: Place) -> Result<bool, Refusal> {
         let source = match &self.state {
             State::Here(_) => return Ok(true),
@@ -68,7 +68,7 @@ impl Withheld {
         Ok(matches!(self.state, State::Here(_)))
     }
 
-    /// The transfer under way has ended.
+    /// Handles the end of the transfer in flight.
     pub(super) fn arrived(
         &mut self,
         core: &mut Core,
@@ -90,7 +90,7 @@ impl Withheld {
         Ok(State::Here(Some(Arc::new(rows))))
     }
 
-    /// The rows, once they are here.
+    /// The list, once it is here.
     pub(super) fn rows(&self) -> Option<Arc<WithheldRows>> {
         match &self.state {
             State::Here(rows) => rows.clone(),

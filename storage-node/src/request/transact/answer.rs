@@ -1,9 +1,10 @@
-//! How do replies become bytes that fit the answer, or the target?
+//! Encodes replies so that they fit the answer or the target.
 //!
 //! Invariants
-//! - What is encoded at a time is one reply or about a piece: an answer is never all in memory.
-//! - An answer that does not fit is refused before any of it is written, with the length that would
-//!   do.
+//! - At most one reply or about one piece is encoded at a time: an answer is never in memory as a
+//!   whole.
+//! - An answer that does not fit is refused before any of it is written, with the length that it
+//!   needs.
 
 use std::collections::VecDeque;
 
@@ -19,11 +20,11 @@ use crate::{
     task::malformed,
 };
 
-/// Replies on their way to the requester.
+/// Replies that are being sent to the requester.
 pub(super) struct Answering {
     replies: VecDeque<Reply>,
     target: Target,
-    /// What is encoded, and how much of it is written.
+    /// Encoded bytes, and how many of them are in the last piece.
     encoded: Vec<u8>,
     taken: usize,
     written_bytes: u64,
@@ -31,7 +32,7 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    /// Replies that fit a message or the target.
+    /// Checks that the replies fit a message or the target.
     pub(super) fn new(replies: Vec<Reply>, target: Target) -> Result<Self, Refusal> {
         if let Some(found) =
             replies.iter().map(at_least_bytes).find(|bytes| *bytes > TRANSACT_REPLY_BYTES_MAX)
@@ -49,7 +50,7 @@ impl Answering {
             done += 1;
         }
         if done < replies.len() {
-            // Too long for a message: how long is it?
+            // Too long for a message: compute the length.
             let mut scratch = std::mem::take(&mut encoded);
             for reply in &replies[done + 1..] {
                 total_bytes += scratch.len() as u64;
@@ -65,7 +66,7 @@ impl Answering {
         Ok(Self { replies, target, encoded, taken: 0, written_bytes: 0, total_bytes })
     }
 
-    /// The answer's payload, if all is written that does not travel in it.
+    /// The payload of the answer, once everything that does not travel in it was written.
     pub(super) fn ended(&mut self) -> Option<Payload> {
         if self.total_bytes == 0 {
             return Some(Payload::Here(std::mem::take(&mut self.encoded)));
@@ -74,7 +75,7 @@ impl Answering {
         (self.written_bytes == self.total_bytes).then_some(Payload::Beside(written))
     }
 
-    /// Where the next piece goes.
+    /// The offset of the next piece in the target.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes
     }
@@ -115,7 +116,7 @@ fn too_long(found: u64, most: u64) -> Refusal {
     malformed(format!("an answer of {found} bytes, expected at most {most}: ask for fewer keys at a time"))
 }
 
-/// Bytes of the values of a reply, which is about as long.
+/// The total bytes of the values of a reply, a lower bound of its length.
 fn at_least_bytes(reply: &Reply) -> usize {
     match reply {
         Reply::Found { items, .. } | Reply::Locked { items } => {
