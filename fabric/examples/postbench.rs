@@ -1,10 +1,9 @@
-//! How long does a round trip through boxes take, and how long one of messages, between two
-//! threads?
+//! Measures a round trip through boxes and one by messages, between two threads.
 //!
-//! Run: `cargo run --release -p rackscan-fabric --example postbench [-- ROUNDS]`. Ways alternate in
-//! short turns on one pair of connections each, so that what else the machine does meets all of
-//! them; figures are medians of turns, and ratios are medians of the ratios of turns that follow
-//! each other.
+//! Run: `cargo run --release -p rackscan-fabric --example postbench [-- ROUNDS]`. The transports
+//! alternate in short turns on one pair of connections each, so that other load of the machine
+//! affects all of them alike. Figures are medians over turns, and ratios are medians of the ratios
+//! of consecutive turns.
 
 use std::{
     error::Error,
@@ -27,7 +26,7 @@ const BODY_BYTES_MAX: usize = 2048;
 const UNPOLLED_MAX: usize = 32;
 
 #[derive(Clone, Copy)]
-enum Way {
+enum Transport {
     Message,
     Box,
 }
@@ -80,19 +79,20 @@ impl End {
         Ok(Self { connection, inbox, boxes, sender, events: Vec::new(), body: Vec::new(), sleeps })
     }
 
-    fn send(&mut self, way: Way, body: &[u8]) -> Outcome<()> {
-        match way {
-            Way::Message => self.connection.post(1, Operation::Send { bytes: body })?,
-            Way::Box => self.sender.send(&mut self.connection, 1, 0, body)?,
+    fn send(&mut self, transport: Transport, body: &[u8]) -> Outcome<()> {
+        match transport {
+            Transport::Message => self.connection.post(1, Operation::Send { bytes: body })?,
+            Transport::Box => self.sender.send(&mut self.connection, 1, 0, body)?,
         }
         Ok(())
     }
 
-    /// The next message, whichever way it comes, in `body`; `None` when the connection has ended.
-    fn next(&mut self) -> Outcome<Option<Way>> {
+    /// Receives the next message, over either transport, into `body`; `None` when the connection
+    /// has ended.
+    fn next(&mut self) -> Outcome<Option<Transport>> {
         loop {
-            if let Some(way) = self.look()? {
-                return Ok(Some(way));
+            if let Some(transport) = self.look()? {
+                return Ok(Some(transport));
             }
             if self.connection.ended().is_some() {
                 return Ok(None);
@@ -105,14 +105,14 @@ impl End {
         }
     }
 
-    /// Looks once at the box and at the connection.
-    fn look(&mut self) -> Outcome<Option<Way>> {
+    /// Polls the box and the connection once.
+    fn look(&mut self) -> Outcome<Option<Transport>> {
         if self.connection.in_flight() < UNPOLLED_MAX
             && let Some(body) = self.boxes.poll(0)
         {
             self.body.clear();
             self.body.extend_from_slice(body);
-            return Ok(Some(Way::Box));
+            return Ok(Some(Transport::Box));
         }
         if self.events.is_empty() {
             self.connection.poll(&mut self.events);
@@ -121,13 +121,13 @@ impl End {
         if let Some(inbox) = &mut self.inbox
             && inbox.next(&mut self.body).is_some_and(|arrival| arrival.kind == ArrivalKind::Message)
         {
-            found = Some(Way::Message);
+            found = Some(Transport::Message);
         }
         for event in self.events.drain(..) {
             match event {
                 Event::Message { bytes } => {
                     self.body = bytes;
-                    found = Some(Way::Message);
+                    found = Some(Transport::Message);
                 }
                 Event::Completed { outcome: Err(error), .. } => return Err(error.into()),
                 Event::Completed { .. } | Event::Immediate { .. } | Event::Closed(_) => {}
@@ -137,32 +137,32 @@ impl End {
     }
 }
 
-/// Answers every message the way it came, as long as it is.
+/// Answers every message over the same transport with as many bytes.
 fn answer(mut end: End) -> Outcome<()> {
-    while let Some(way) = end.next()? {
+    while let Some(transport) = end.next()? {
         let body = std::mem::take(&mut end.body);
-        end.send(way, &body)?;
+        end.send(transport, &body)?;
         end.body = body;
     }
     Ok(())
 }
 
-/// Who answers.
+/// The thread that answers.
 enum Peer {
     Thread(std::thread::JoinHandle<Outcome<()>>),
-    /// This thread, by turns: what the two ends cost without whoever schedules threads.
+    /// This thread, in turn with asking: the cost of the two ends without scheduling.
     Here(Box<End>),
 }
 
 /// Microseconds of a round trip, over a turn of `rounds`.
-fn turn(end: &mut End, peer: &mut Peer, way: Way, length: usize, rounds: u32) -> Outcome<f64> {
+fn turn(end: &mut End, peer: &mut Peer, transport: Transport, length: usize, rounds: u32) -> Outcome<f64> {
     let body = vec![7; length];
     let start = Instant::now();
     for _ in 0..rounds {
-        end.send(way, &body)?;
+        end.send(transport, &body)?;
         if let Peer::Here(peer) = peer {
             while peer.look()?.is_none() {}
-            peer.send(way, &body)?;
+            peer.send(transport, &body)?;
             while end.look()?.is_none() {}
         } else {
             end.next()?.ok_or("the peer has gone")?;
@@ -202,13 +202,13 @@ fn measure(address: &Address, waits: Waits, through_inbox: bool, rounds: u32) ->
     for length in LENGTHS {
         let (mut messages, mut boxes, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..TURNS {
-            let mut microseconds = |way| turn(&mut end, &mut peer, way, length, rounds);
+            let mut microseconds = |transport| turn(&mut end, &mut peer, transport, length, rounds);
             let (message, through_box) = if number % 2 == 0 {
-                let message = microseconds(Way::Message)?;
-                (message, microseconds(Way::Box)?)
+                let message = microseconds(Transport::Message)?;
+                (message, microseconds(Transport::Box)?)
             } else {
-                let through_box = microseconds(Way::Box)?;
-                (microseconds(Way::Message)?, through_box)
+                let through_box = microseconds(Transport::Box)?;
+                (microseconds(Transport::Message)?, through_box)
             };
             messages.push(message);
             boxes.push(through_box);
@@ -233,15 +233,15 @@ fn measure(address: &Address, waits: Waits, through_inbox: bool, rounds: u32) ->
 fn main() -> Outcome<()> {
     let rounds = std::env::args().nth(1).map_or(Ok(2000), |rounds| rounds.parse())?;
     let path = std::env::temp_dir().join(format!("postbench-{}.sock", std::process::id()));
-    // Requests arrive in an inbox, as at a node; who sleeps there would need a reactor.
-    let ways = [
+    // Requests arrive in an inbox, as at a node; sleeping on it would need a reactor.
+    let cases = [
         (Waits::OneThread, false),
         (Waits::OneThread, true),
         (Waits::Polls, false),
         (Waits::Polls, true),
         (Waits::Sleeps, false),
     ];
-    for (waits, through_inbox) in ways {
+    for (waits, through_inbox) in cases {
         measure(&Address::Shm { path: path.clone() }, waits, through_inbox, rounds)?;
         measure(&"tcp:127.0.0.1:0".parse()?, waits, through_inbox, rounds)?;
     }

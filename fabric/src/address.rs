@@ -1,4 +1,4 @@
-//! Where is a peer, and over which wire is it reached?
+//! Addresses of peers: the wire and the place on it.
 //!
 //! Invariants
 //! - `Address` and its text form are the same thing: parsing what `Display` wrote gives an equal
@@ -8,31 +8,31 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use crate::error::AddressError;
 
-/// The kinds of transport. Each has a folder of its own with the files `region`, `queue` and
-/// `connect`.
+/// The kinds of transport. Each has a folder of its own, which contains the files `region`, `queue`
+/// and `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wire {
     /// Shared memory between processes of one user on one machine.
     Shm,
-    /// TCP, with a thread on each side in the role of the network card.
+    /// TCP, with a thread on each side that does the work of a network card.
     Tcp,
     /// InfiniBand, RoCE or iWARP through libibverbs (cargo feature `verbs`).
     Verbs,
-    /// A simulated network inside of one process, for tests ([`crate::sim`]).
+    /// A simulated network inside one process, for tests ([`crate::sim`]).
     Sim,
 }
 
 impl Wire {
-    /// Whether a connection goes on after an operation that the peer's side has refused. On `verbs`
-    /// it does not: the adapter moves the queue pair to its error state, and the connection ends
-    /// with [`crate::Ending::Failed`].
+    /// Whether a connection continues after an operation that the peer's side has refused. On
+    /// `verbs` it does not: the adapter moves the queue pair to its error state, and the connection
+    /// ends with [`crate::Ending::Failed`].
     #[must_use]
     pub fn outlives_refusal(self) -> bool {
         self != Self::Verbs
     }
 }
 
-/// A place to listen at or to connect to.
+/// An address to listen at or to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// `shm:/path/to.sock`: a Unix socket through which memory is shared.
@@ -49,8 +49,8 @@ pub enum Address {
         port: u16,
     },
     /// `verbs:host:port` or `verbs:device@host:port`: queue pairs are set up over a TCP connection
-    /// to that host and port. The device is the one of this side; without it, the one that has the
-    /// address of the TCP connection.
+    /// to that host and port. The device is the one of this side; without a name it is the device
+    /// that has the address of the TCP connection.
     Verbs {
         /// Name of the device of this side, as `ibv_devices` prints it.
         device: Option<String>,
@@ -95,7 +95,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A host as it stands before a port.
+/// A host as it is written before a port: IPv6 addresses in brackets.
 struct Bracketed<'a>(&'a str);
 
 impl fmt::Display for Bracketed<'_> {

@@ -1,4 +1,4 @@
-//! What does a connection report?
+//! The events that a connection reports.
 //!
 //! Invariants
 //! - Every accepted operation is reported exactly once, in the order of posting.
@@ -11,7 +11,7 @@ use crate::error::{Ending, OperationError};
 pub enum Done {
     /// Bytes moved by a write, read or send.
     Moved {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// The value that an atomic operation found.
@@ -26,9 +26,9 @@ pub enum Done {
 pub enum Event {
     /// One of our operations is finished.
     Completed {
-        /// What the caller named it at `post`.
+        /// The id that the caller gave it at `post`.
         id: u64,
-        /// How it went.
+        /// Whether it succeeded.
         outcome: Result<Done, OperationError>,
     },
     /// A message of the peer.
@@ -36,11 +36,11 @@ pub enum Event {
         /// Its bytes, a private copy.
         bytes: Vec<u8>,
     },
-    /// The peer wrote into our memory and tells us this word.
+    /// The peer wrote into our memory and announced it with this word.
     Immediate {
-        /// The peer's word.
+        /// The word of the announcement.
         immediate: u32,
-        /// How many bytes it wrote.
+        /// Number of bytes written.
         bytes: u64,
     },
     /// The connection has ended.

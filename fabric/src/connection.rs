@@ -1,4 +1,4 @@
-//! How does a process use a peer's memory, one connection at a time?
+//! A connection to one peer, over any wire: registration, operations, events and waiting.
 //!
 //! Invariants
 //! - A connection belongs to one thread at a time (`Send`, not `Sync`; every method takes
@@ -20,6 +20,7 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::{
+    access::Access,
     address::Wire,
     completion::Event,
     counters::Counters,
@@ -28,13 +29,13 @@ use crate::{
     limits::{QUEUE_DEPTH_MAX, REGISTRATIONS_MAX},
     memory::RawSlice,
     operation::Operation,
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
     spin::spin_time_us,
     wire::Queue,
 };
 
-/// A reliable, ordered connection to one peer. It may move to another thread; two threads cannot
-/// share it:
+/// A reliable, ordered connection to one peer. A connection may move to another thread, but two
+/// threads cannot share it:
 ///
 /// ```
 /// fn may_move<T: Send>() {}
@@ -72,14 +73,15 @@ impl Connection {
         }
     }
 
-    /// The peer's messages arrive through an inbox of the listener, as this sender.
+    /// Notes that the peer's messages arrive through an inbox of the listener, as this sender.
     pub(crate) fn through_inbox(mut self, which: usize, sender: SenderId) -> Self {
         self.inbox = Some((which, sender));
         self
     }
 
-    /// Through which inbox of the listener ([`crate::Listener::bind_inboxes`]) the peer's messages
-    /// and immediates arrive, and under which name; `None` if they arrive here.
+    /// The inbox of the listener ([`crate::Listener::bind_inboxes`]) through which the peer's
+    /// messages and immediates arrive, by its index, and the peer's name there; `None` if they
+    /// arrive at this connection.
     #[must_use]
     pub fn inbox(&self) -> Option<(usize, SenderId)> {
         self.inbox
@@ -91,7 +93,7 @@ impl Connection {
         self.wire
     }
 
-    /// The peer's name for messages to people.
+    /// A name of the peer for messages to people.
     #[must_use]
     pub fn peer(&self) -> &str {
         &self.peer
@@ -103,27 +105,27 @@ impl Connection {
         self.ended.as_ref()
     }
 
-    /// What it has done so far.
+    /// The counters of this connection.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Operations posted whose completion has not been polled.
+    /// Number of operations that were posted and whose completion was not polled.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// Regions that the peer has access to through this connection.
+    /// Number of regions that the peer has access to through this connection.
     #[must_use]
     pub fn registered_count(&self) -> usize {
         self.registered.len()
     }
 
-    /// Gives the peer access to the whole of `region` through this connection, and names it. Send
-    /// the name to the peer; it can use parts of it ([`RemoteRegion::slice`]). Each registration
-    /// has a key of its own.
+    /// Gives the peer access to the whole of `region` through this connection, and returns its
+    /// name. Send the name to the peer, which can also use parts of it ([`RemoteRegion::slice`]).
+    /// Each registration has a key of its own.
     ///
     /// # Errors
     /// When the connection has ended, has too many registrations, or the system refuses.
@@ -139,9 +141,9 @@ impl Connection {
         Ok(remote)
     }
 
-    /// As `register` for writing; a write there that is followed by a [`Connection::wake`] wakes
-    /// an owner that sleeps. Not on `verbs`, where only messages and immediates do. See
-    /// [`crate::post`], which is made of it.
+    /// As `register` for writing, but a write to the region that is followed by a
+    /// [`Connection::wake`] wakes this connection's owner if it sleeps. Not on `verbs`, where only
+    /// messages and immediates wake an owner. [`crate::post`] is built on this.
     ///
     /// # Errors
     /// As `register`.
@@ -151,15 +153,16 @@ impl Connection {
         Ok(remote)
     }
 
-    /// Wakes the peer's owner if it sleeps, behind what was posted so far; on wires where nobody
-    /// else would, and not on `verbs`.
+    /// Wakes the peer's owner if it sleeps, after everything that was posted so far. Does nothing
+    /// on wires where the peer's side does that, nor on `verbs`.
     pub fn wake(&mut self) {
         self.queue.wake();
     }
 
-    /// Takes the access back: operations of the peer that start afterwards are refused. One that is
-    /// being executed at this moment may still touch the memory, which therefore stays mapped until
-    /// it is done; agree with the peer by messages before the memory gets another use.
+    /// Takes the access back: operations of the peer that start afterwards are refused. An
+    /// operation that is being executed may still touch the memory, which therefore stays mapped
+    /// until it is done. Before the memory gets another use, agree on that with the peer by
+    /// messages.
     ///
     /// # Errors
     /// When the key is not registered here or the peer cannot be told.
@@ -190,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Accepts an operation. Its completion will carry `id`. Never waits for the peer.
+    /// Posts an operation. Its completion will carry `id`. Never waits for the peer.
     ///
     /// # Errors
     /// When the operation is malformed, the queue is full or the connection has ended; then nothing
@@ -211,12 +214,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Posts operations in order, announcing them together: one doorbell of the adapter on `verbs`,
-    /// one wake-up on `shm`, one system call on `tcp` where they fit. All or the first few are
-    /// accepted.
+    /// Posts operations in order and announces them together: one doorbell of the adapter on
+    /// `verbs`, one wake-up on `shm`, one system call on `tcp` if they fit. Either all or the first
+    /// few are accepted.
     ///
     /// # Errors
-    /// [`BatchError`] tells how many were accepted and why the next was not.
+    /// [`BatchError`] holds the number of accepted operations and why the next one was not.
     pub fn post_batch(&mut self, batch: &[(u64, Operation<'_>)]) -> Result<(), BatchError> {
         self.queue.begin_batch();
         let mut outcome = Ok(());
@@ -230,10 +233,10 @@ impl Connection {
         outcome
     }
 
-    /// What is posted from here on may be held back until [`Connection::release`], which announces
-    /// it together, as [`Connection::post_batch`] does: for an owner that posts one by one what
-    /// belongs together. Release before polling, sleeping or waiting; the peer may see nothing of
-    /// it before.
+    /// Allows operations that are posted from here on to be held back until [`Connection::release`]
+    /// announces them together, as [`Connection::post_batch`] does: for an owner that posts related
+    /// operations one by one. Release before polling, sleeping or waiting, because the peer may see
+    /// nothing before.
     pub fn hold(&mut self) {
         self.queue.begin_batch();
     }
@@ -243,18 +246,19 @@ impl Connection {
         self.queue.end_batch();
     }
 
-    /// Appends what has happened since the last poll to `events` and says how many events that was.
-    /// Never waits.
+    /// Appends what has happened since the last poll to `events` and returns the number of new
+    /// events. Never waits.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.poll(events))
     }
 
-    /// As `poll`, for who was woken by something else: [`Connection::wait_fd`] was not readable
-    /// since [`Connection::arm`] returned true. Takes no system call if memory shows nothing, and
-    /// what memory does not show (that the peer is gone) is seen later then. Arm again before the
-    /// next sleep, as after `poll`; a connection that is not armed is polled.
+    /// As `poll`, for an owner that was woken by something else: [`Connection::wait_fd`] has not
+    /// become readable since [`Connection::arm`] returned true. Makes no system call if memory
+    /// shows nothing; what memory does not show (that the peer is gone) is then seen later. Arm
+    /// again before the next sleep, as after `poll`. If the connection is not armed, this is a
+    /// `poll`.
     pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
-        self.take(events, |queue, events| queue.glance(events))
+        self.take(events, |queue, events| queue.poll_memory(events))
     }
 
     fn take(&mut self, events: &mut Vec<Event>, take: impl FnOnce(&mut dyn Queue, &mut Vec<Event>)) -> usize {
@@ -287,16 +291,17 @@ impl Connection {
         }
     }
 
-    /// As `poll`, but waits until there is something or the deadline has passed (then 0): polls for
-    /// a short time, then sleeps. On a connection that has ended it returns 0 at once; ask
-    /// [`Connection::ended`].
+    /// As `poll`, but waits until there is an event or the deadline has passed (then it returns 0).
+    /// It polls for a short time, then sleeps. On a connection that has ended it returns 0 at once;
+    /// see [`Connection::ended`].
     pub fn wait(&mut self, events: &mut Vec<Event>, deadline: Instant) -> usize {
         self.wait_or(events, deadline, || false)
     }
 
-    /// As `wait`, but also returns when `arrived` says that there is something elsewhere, in memory
-    /// that the peer writes: in [`crate::post::PostBoxes`], whose writes wake this sleep. It is
-    /// asked after every poll that found nothing, and once more between arming and sleeping.
+    /// As `wait`, but also returns when `arrived` returns true, because something has arrived in
+    /// memory that the peer writes: in [`crate::post::PostBoxes`], whose writes end this sleep.
+    /// `arrived` is called after every poll that found nothing, and once more between arming and
+    /// sleeping.
     pub fn wait_or(
         &mut self,
         events: &mut Vec<Event>,
@@ -332,23 +337,23 @@ impl Connection {
     }
 
     /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`)
-    /// together with others. It means something only while [`Connection::arm`] has returned true
-    /// and neither `poll` nor `glance` was called since.
+    /// together with others. It is meaningful only if [`Connection::arm`] has returned true and
+    /// neither `poll` nor `glance` was called since.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.queue.wait_fd()
     }
 
-    /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. False means: do not
-    /// sleep, poll. After waking, call `poll` (a wake-up may be spurious), or `glance` if something
-    /// else woke the owner, and `arm` again before the next sleep.
+    /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. If it returns false,
+    /// do not sleep but poll. After waking, call `poll` (a wake-up may be spurious), or `glance` if
+    /// something else woke the owner, and `arm` again before the next sleep.
     pub fn arm(&mut self) -> bool {
         self.ended.is_some() || self.queue.arm()
     }
 
-    /// A pointer to `length` bytes at `offset` of the peer's own memory, on wires where it is
-    /// mapped here (`shm`): for an O_DIRECT read straight into it. `access` says what will be done.
-    /// `None` on other wires, or when the key, bounds or access do not hold.
+    /// A pointer to `length` bytes at `offset` of the peer's own memory, on wires that map it
+    /// (`shm`), for example for an O_DIRECT read straight into it. `access` is the access that is
+    /// needed. `None` on other wires, or when key, bounds or access do not hold.
     pub fn map_remote(
         &mut self,
         remote: &RemoteRegion,
@@ -364,7 +369,7 @@ impl Connection {
         self.queue.map_remote(span, access)
     }
 
-    /// Hands over what was posted, tells the peer that this is the end on purpose, and waits for
+    /// Sends what was posted, tells the peer that the connection ends on purpose, and waits for
     /// that at most [`crate::limits::CLOSE_TIME_MAX`]. Dropping a connection does the same.
     pub fn close(self) {
         drop(self);
@@ -414,10 +419,11 @@ fn count_operation(counters: &mut Counters, operation: &Operation<'_>) {
     }
 }
 
-/// Sleeps until `fd` is readable or the time is over. An interrupted sleep is a spurious wake-up.
+/// Sleeps until `fd` is readable or `time` has passed. An interrupted sleep is a spurious wake-up.
 pub(crate) fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
+    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
     let timeout = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    // Whatever poll answers, the caller looks at the queue next.
+    // The result does not matter, because the caller polls the queue next.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }

@@ -1,8 +1,8 @@
-//! What has a connection done so far?
+//! The counters of a connection.
 //!
 //! Invariants
-//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened
-//!   between them.
+//! - The counters are always compiled in, plain numbers, and never reset. The difference between
+//!   two copies is what happened between them.
 
 /// Totals of one connection, counted by this side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

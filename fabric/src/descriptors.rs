@@ -1,21 +1,21 @@
-//! How many descriptors may this process have, and what does a connection take of them?
+//! The limit on the descriptors of this process, and how many of them a connection uses.
 //!
 //! Invariants
-//! - The limit is only raised, and never above what the system lets the process raise it to.
+//! - The limit is only raised, and never above the hard limit that the system sets.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Descriptors that one end of a connection takes at most: its socket, two bells, and what it is
-/// watched by; on `verbs` the channel of its completions.
+/// Maximum number of descriptors of one end of a connection: its socket, two doorbells, and the
+/// epoll instance that watches them; on `verbs` the channel of its completions.
 pub const CONNECTION_DESCRIPTORS: u64 = 5;
 
-/// Raises the number of descriptors that this process may have to the most that it may ask for.
-/// Returns the limit that holds then.
+/// Raises the soft limit on this process's descriptors to its hard limit. Returns the limit that
+/// then holds.
 pub fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     let (before, most) = (limit.current, limit.maximum);
     limit.current = most;
-    // No limit is the largest.
+    // `None` means no limit, which is the largest.
     let is_lower = before.unwrap_or(u64::MAX) < most.unwrap_or(u64::MAX);
     if is_lower && let Err(error) = setrlimit(Resource::Nofile, limit) {
         tracing::warn!(%error, ?before, ?most, "the limit of descriptors stays as it is");

@@ -1,4 +1,4 @@
-//! How is a sleeping thread, perhaps of another process, woken?
+//! Wakes a sleeping thread of this or another process.
 //!
 //! Invariants
 //! - Ringing never waits and may be repeated: a bell that was rung stays readable until it is
@@ -20,7 +20,7 @@ impl Doorbell {
         Ok(Self(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// A peer's bell. It must not be able to block whoever rings it.
+    /// A peer's bell, which must be non-blocking so that it cannot block the thread that rings it.
     pub(crate) fn from_peer(bell: OwnedFd) -> io::Result<Self> {
         if rustix::fs::fcntl_getfl(&bell)?.contains(OFlags::NONBLOCK) {
             Ok(Self(bell))
@@ -30,13 +30,12 @@ impl Doorbell {
     }
 
     pub(crate) fn ring(&self) {
-        // The only possible failure is a counter that is full, and then the bell is readable
-        // already.
+        // It fails only if the counter is full, and then the bell is readable already.
         let _ = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 
     pub(crate) fn drain(&self) {
-        // Nothing to read means nothing to drain.
+        // If there is nothing to read, there is nothing to drain.
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
 }

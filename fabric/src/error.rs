@@ -1,15 +1,15 @@
-//! What can go wrong at each boundary of this crate?
+//! The errors of this crate.
 //!
 //! Invariants
-//! - One type per boundary: making a region, listening, connecting, registering, posting,
-//!   completing.
+//! - There is one type per boundary: making a region, listening, connecting, registering, posting
+//!   and completing.
 //! - Every error names the thing, what was found and what was expected.
 //! - An operation that the peer refuses ends that operation ([`OperationError`]), not the
 //!   connection.
 
 use std::{io, net::IpAddr, path::PathBuf};
 
-use crate::region::Access;
+use crate::access::Access;
 
 /// An access outside of the memory it was aimed at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum DeviceError {
     /// There is none.
     #[error("this machine has no RDMA device (ibv_devices lists none); use a tcp address")]
     None,
-    /// There is none of that name.
+    /// There is none with that name.
     #[error("this machine has no RDMA device '{device}'; it has {existing}")]
     Unknown {
         /// The name that was given.
@@ -73,7 +73,7 @@ pub enum DeviceError {
         /// The names that exist.
         existing: String,
     },
-    /// Several exist and none has the address.
+    /// Several exist, and none has the address of our end.
     #[error("none of the RDMA devices {existing} has the address {local}; name one: verbs:device@host:port")]
     Ambiguous {
         /// Our end of the TCP connection.
@@ -81,7 +81,7 @@ pub enum DeviceError {
         /// The names that exist.
         existing: String,
     },
-    /// It cannot open memory to one connection only.
+    /// It cannot open memory to a single connection.
     #[error("RDMA device {device} has no memory windows of type 2, which regions are shared by")]
     NoWindows {
         /// Its name.
@@ -121,7 +121,7 @@ pub enum DeviceError {
 pub struct AddressError {
     /// What was given.
     pub text: String,
-    /// What is wrong with it.
+    /// What is wrong with the text.
     pub problem: &'static str,
 }
 
@@ -136,13 +136,13 @@ pub struct ClusterKeyError {
 /// Why a listener could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody listens there and answers.
+    /// Another listener answers at the address.
     #[error("{address} is in use by a live listener; stop it or choose another address")]
     InUse {
         /// The address.
         address: String,
     },
-    /// Something that is not a socket lies at the path; it is left alone.
+    /// The path exists and is not a socket; it is left as it is.
     #[error("{} exists and is not a socket; remove it or choose another path", path.display())]
     NotASocket {
         /// The path.
@@ -194,7 +194,7 @@ pub enum ListenError {
     },
 }
 
-/// Why a connection did not come to be, on either side.
+/// Why a connection could not be made, on either side.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Nobody listens at the address, or it could not be reached.
@@ -221,10 +221,10 @@ pub enum ConnectError {
         /// What was under way.
         phase: &'static str,
     },
-    /// Too many callers waited, and this one was the first that could be spared.
+    /// Too many callers waited, and this one was chosen to be dropped.
     #[error(
-        "{peer} was dropped before its connection was made: {waiting} callers wait for theirs, which is the most; \
-         call again, and look for who calls without the cluster key"
+        "{peer} was dropped before its connection was made: {waiting} callers wait for a connection, which is the limit; \
+         call again, and find out which processes call without the cluster key"
     )]
     CrowdedOut {
         /// The peer.
@@ -232,14 +232,14 @@ pub enum ConnectError {
         /// How many callers waited.
         waiting: usize,
     },
-    /// What answers is not a Rackscan peer.
+    /// The process that answers is not a Rackscan peer.
     #[error("{peer} is not a rackscan peer: found {found}, expected {expected}")]
     NotAPeer {
         /// The peer.
         peer: String,
-        /// What it said.
+        /// What it sent.
         found: String,
-        /// What it should have said.
+        /// What it should have sent.
         expected: String,
     },
     /// The peer speaks another version of the fabric's protocol.
@@ -260,17 +260,17 @@ pub enum ConnectError {
         /// The peer.
         peer: String,
     },
-    /// The peer belongs to the cluster, or holds its key, and is not the one that was called.
+    /// The peer holds the cluster key, but it is not the cluster or node that was called.
     #[error("{peer} is {found}, expected {expected}")]
     OtherPeer {
         /// The peer.
         peer: String,
-        /// Who it proved to be.
+        /// The identity that it proved.
         found: String,
-        /// Who was called.
+        /// The identity that was called.
         expected: String,
     },
-    /// A `shm` peer that runs as another user.
+    /// A `shm` peer runs as another user.
     #[error("{peer} runs as user {found}; shm connects only processes of one user, here {expected}")]
     OtherUser {
         /// The peer.
@@ -330,25 +330,32 @@ pub enum Ending {
     /// The peer closed it on purpose.
     #[error("the peer closed the connection")]
     Orderly,
-    /// The peer vanished: its process died or the network failed.
+    /// The peer disappeared: its process died or the network failed.
     #[error("the peer was lost: {reason}")]
     Lost {
         /// What showed it.
         reason: String,
     },
-    /// An operation of ours failed, and on this wire the connection ends with it
+    /// An operation of this side failed, and on this wire that ends the connection
     /// ([`crate::Wire::outlives_refusal`]).
     #[error("an operation failed, which ends a connection on this wire: {status}")]
     Failed {
         /// What the wire reported.
         status: String,
     },
-    /// The peer said something that the protocol does not allow, so we hung up.
+    /// The peer broke the protocol, so this side closed the connection.
     #[error("the peer broke the protocol: {reason}")]
     Violation {
-        /// What it said.
+        /// What it sent.
         reason: String,
     },
+}
+
+impl Ending {
+    /// The ending of a connection whose peer broke the protocol.
+    pub(crate) fn violation(reason: impl ToString) -> Self {
+        Self::Violation { reason: reason.to_string() }
+    }
 }
 
 /// Why a region could not be registered or deregistered.
@@ -368,7 +375,7 @@ pub enum RegisterError {
         /// The key.
         key: u64,
     },
-    /// The peer does not take in what we announce; try again after it has polled.
+    /// The peer has not yet processed earlier announcements; try again after it has polled.
     #[error("the peer has not taken in earlier registrations yet; try again later")]
     PeerBusy,
     /// The connection has ended.
@@ -425,20 +432,20 @@ pub enum PostError {
     },
 }
 
-/// Why a batch was accepted in part only.
+/// Why only a part of a batch was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("operation {accepted} of the batch was not accepted: {error}")]
 pub struct BatchError {
     /// How many operations were accepted before it.
     pub accepted: usize,
-    /// Why the next was not.
+    /// Why the next one was not.
     pub error: PostError,
 }
 
 /// Why an accepted operation did not happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {
-    /// The peer has no region of that key registered on this connection (any more).
+    /// The peer has no region with that key registered on this connection, or has it no longer.
     #[error("the peer has no region with key {key:#018x} on this connection")]
     UnknownKey {
         /// The key.
@@ -462,15 +469,14 @@ pub enum OperationError {
         address: u64,
     },
     /// The peer's adapter refused the operation or could not be reached, or our own memory could
-    /// not be registered; the status is the adapter's. Only on `verbs`, where it does not say more
-    /// than this.
+    /// not be registered. Only on `verbs`, where the adapter reports no more than a status.
     #[error("work completion status {code} ({text}), vendor code {vendor:#x}")]
     Status {
         /// The status as libibverbs numbers it.
         code: u32,
         /// Its text.
         text: String,
-        /// What the adapter's maker says about it.
+        /// A code of the adapter's vendor.
         vendor: u32,
     },
     /// The peer's inbox has no room and refuses ([`crate::inbox::WhenFull::Refuse`]). Nothing was

@@ -1,8 +1,8 @@
-//! How do a connection's owner and its responder share a queue?
+//! A mutex that ignores poisoning, for queues that a connection's owner and its responder share.
 //!
 //! Invariants
-//! - A guard is held for short, panic-free stretches, so a poisoned lock still guards consistent
-//!   data.
+//! - A guard is held only over short code that does not panic, so the data behind a poisoned lock
+//!   is consistent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -19,7 +19,7 @@ impl<T> Guarded<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The guard, unless somebody has it.
+    /// The guard, or `None` if another thread holds it.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),

@@ -1,21 +1,22 @@
-//! Is the other end a Rackscan process of our version and of our cluster?
+//! The handshake: each side proves that it is a Rackscan process of our protocol version and
+//! cluster.
 //!
 //! ```text
 //! caller                                   listener
 //!   hello: magic, version, wire, nonce  ->
 //!                                       <-   hello: magic, version, wire, nonce
 //!   proof of the key over both hellos   ->
-//!                                       <-   verdict, who it is, and its own proof over that, too
+//!                                       <-   verdict, identity, proof over hellos and identity
 //! ```
 //!
 //! Invariants
 //! - Nothing that gives access (no region, no descriptor) is exchanged before both proofs hold.
-//! - A proof covers both nonces and says whose proof it is, so it cannot be replayed or sent back.
-//! - A listener's proof covers who it is (`ClusterKey::of_node`): one that is not the node meant is
-//!   turned away.
+//! - A proof covers both nonces and the role of its sender, so it cannot be replayed or sent back.
+//! - A listener's proof covers its identity (`ClusterKey::of_node`). The caller rejects a listener
+//!   that is not the node it means to call.
 //! - The version is read from the first 16 bytes, whose layout never changes.
-//! - The listener's side never waits, and what a caller may say has a fixed length: no length that
-//!   a caller declares is read.
+//! - The listener's side never waits, and a caller's messages have a fixed length: no length that a
+//!   caller declares is read.
 
 use std::{os::fd::BorrowedFd, time::Instant};
 
@@ -31,14 +32,13 @@ use crate::{
 /// First bytes of either side.
 pub const FABRIC_MAGIC: [u8; 8] = *b"RSFABRIC";
 
-/// Version of everything that this crate says to a peer; peers of different versions do not
-/// connect.
+/// Version of the protocol, over all wires. Peers of different versions do not connect.
 pub const FABRIC_VERSION: u32 = 3;
 
 const PREFIX_BYTES: usize = 16;
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = PREFIX_BYTES + NONCE_BYTES;
-/// All that a caller says: its hello and its proof.
+/// Everything that a caller sends: its hello and its proof.
 const CALLER_BYTES: usize = HELLO_BYTES + CLUSTER_KEY_BYTES;
 
 const HELLO_PHASE: &str = "hello";
@@ -62,7 +62,7 @@ fn hello(wire: Wire, stream: &Stream<'_>) -> Result<Hello, ConnectError> {
         Wire::Shm => 1,
         Wire::Tcp => 2,
         Wire::Verbs => 3,
-        // Both ends are in one process and say no hello.
+        // Never sent: both ends are in one process and exchange no hello.
         Wire::Sim => 4,
     };
     let failed = |e: getrandom::Error| ConnectError::Os {
@@ -74,8 +74,8 @@ fn hello(wire: Wire, stream: &Stream<'_>) -> Result<Hello, ConnectError> {
     Ok(hello)
 }
 
-/// Reads a hello's prefix and checks its magic as soon as that is there, so that a peer that speaks
-/// another language is turned away without waiting for more of it.
+/// Reads a hello's prefix and checks its magic as soon as that has arrived, so that a peer with
+/// another protocol is rejected without waiting for more bytes.
 fn read_prefix(stream: &Stream<'_>) -> Result<[u8; PREFIX_BYTES], ConnectError> {
     let mut prefix = [0; PREFIX_BYTES];
     stream.read_exact(&mut prefix[..8], HELLO_PHASE)?;
@@ -135,7 +135,7 @@ pub(crate) fn call(stream: &Stream<'_>, wire: Wire, key: &ClusterKey) -> Result<
     demand(key, PeerIdentity::from_bytes(identity), || stream.peer())
 }
 
-/// Turns a listener away that is not the one meant.
+/// Rejects a listener whose identity is not the demanded one.
 pub(crate) fn demand(
     key: &ClusterKey,
     found: PeerIdentity,
@@ -148,79 +148,81 @@ pub(crate) fn demand(
     Err(ConnectError::OtherPeer { peer: peer(), found, expected })
 }
 
-/// The listener's side, as far as one caller has come.
+/// The listener's side of the handshake with one caller, and its progress.
 #[derive(Debug)]
 pub(crate) struct Answering {
     wire: Wire,
     peer: String,
-    heard: [u8; CALLER_BYTES],
-    heard_bytes: usize,
+    received: [u8; CALLER_BYTES],
+    received_bytes: usize,
     ours: Option<Hello>,
 }
 
 impl Answering {
-    /// A caller that has said nothing yet.
+    /// The handshake with a caller that has sent nothing yet.
     pub(crate) fn new(wire: Wire, peer: String) -> Self {
-        Self { wire, peer, heard: [0; CALLER_BYTES], heard_bytes: 0, ours: None }
+        Self { wire, peer, received: [0; CALLER_BYTES], received_bytes: 0, ours: None }
     }
 
     pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// Whether it has said the first part of a hello of our version.
+    /// Whether the caller has sent the first part of a hello of our version.
     pub(crate) fn has_begun(&self) -> bool {
         self.ours.is_some()
     }
 
-    /// What it is to say next.
+    /// What the caller must send next.
     pub(crate) fn phase(&self) -> &'static str {
-        if self.heard_bytes < HELLO_BYTES { HELLO_PHASE } else { PROOF_PHASE }
+        if self.received_bytes < HELLO_BYTES { HELLO_PHASE } else { PROOF_PHASE }
     }
 
-    /// Takes what the caller has said and answers it, without waiting. True when both have proved
-    /// the key.
+    /// Reads what the caller has sent and answers it, without waiting. Returns true when both have
+    /// proved the key.
     pub(crate) fn advance(&mut self, socket: BorrowedFd<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
         let peer = self.peer.clone();
-        // The deadline is now: the few bytes that we say fit a socket to which nothing was written
-        // yet.
+        // The deadline is now: the few bytes that we send fit into the buffer of a socket to which
+        // nothing was written yet.
         let stream = Stream::new(&socket, &peer, Instant::now());
         loop {
-            match rustix::net::recv(socket, &mut self.heard[self.heard_bytes..], RecvFlags::DONTWAIT) {
+            match rustix::net::recv(socket, &mut self.received[self.received_bytes..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(ConnectError::HungUp { peer, phase: self.phase() }),
-                Ok((count, _)) => self.heard_bytes += count,
+                Ok((count, _)) => self.received_bytes += count,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(stream.failed(error, self.phase())),
             }
-            if self.judge(&stream, key)? {
+            if self.answer_received(&stream, key)? {
                 return Ok(true);
             }
         }
     }
 
-    /// Answers what was heard. True when that was everything, and right.
-    fn judge(&mut self, stream: &Stream<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
-        if self.heard_bytes >= FABRIC_MAGIC.len() {
-            check_magic(&self.heard[..FABRIC_MAGIC.len()], stream)?;
+    /// Answers what was received. Returns true when that was everything and valid.
+    fn answer_received(&mut self, stream: &Stream<'_>, key: &ClusterKey) -> Result<bool, ConnectError> {
+        if self.received_bytes >= FABRIC_MAGIC.len() {
+            check_magic(&self.received[..FABRIC_MAGIC.len()], stream)?;
         }
-        let Some((prefix, _)) = self.heard[..self.heard_bytes].split_first_chunk::<PREFIX_BYTES>() else {
+        let Some((prefix, _)) = self.received[..self.received_bytes].split_first_chunk::<PREFIX_BYTES>()
+        else {
             return Ok(false);
         };
         let ours = match self.ours {
             Some(ours) => ours,
             None => {
-                // Say our version before judging theirs, so that the caller can name both.
+                // Send our version before checking theirs, so that the caller's error can name
+                // both.
                 let ours = hello(self.wire, stream)?;
                 stream.write_all(&ours, HELLO_PHASE)?;
                 check_version(*prefix, stream)?;
                 *self.ours.insert(ours)
             }
         };
-        if self.heard_bytes < CALLER_BYTES {
+        if self.received_bytes < CALLER_BYTES {
             return Ok(false);
         }
-        let (theirs, proof) = self.heard.split_at(HELLO_BYTES);
+        let (theirs, proof) = self.received.split_at(HELLO_BYTES);
         let proved =
             proof.first_chunk().is_some_and(|proof| key.accepts(&[CALLER_PROOF, theirs, &ours], proof));
         if !proved {

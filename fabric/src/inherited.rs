@@ -1,4 +1,4 @@
-//! Which descriptors does a process begin with that it did not open?
+//! Closes descriptors that this process inherited.
 //!
 //! Invariants
 //! - Only descriptors that were open before the process did anything are closed, and none of the
@@ -8,10 +8,10 @@
 
 use std::os::fd::RawFd;
 
-/// Closes every descriptor but standard input, output and error. To be called first in `main`,
-/// before anything is opened and before any other thread is started: whoever started this process
-/// may have left descriptors of files, pipes and listening sockets open, which would stay so as
-/// long as it runs.
+/// Closes every descriptor except standard input, output and error. Call it first in `main`, before
+/// anything is opened and before any other thread is started. The process that started this one may
+/// have left descriptors of files, pipes and listening sockets open, which would otherwise stay
+/// open as long as this process runs.
 pub fn close_inherited_descriptors() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
     let open: Vec<RawFd> =
@@ -21,8 +21,8 @@ pub fn close_inherited_descriptors() {
         if std::fs::symlink_metadata(format!("/proc/self/fd/{descriptor}")).is_err() {
             continue;
         }
-        // SAFETY: the descriptor is open, and nothing was opened in this process yet that still is,
-        // so no value owns it.
+        // SAFETY: the descriptor is open, and this process has not opened anything yet that is
+        // still open, so no value owns it.
         unsafe { rustix::io::close(descriptor) };
     }
 }

@@ -1,10 +1,10 @@
-//! What do the members of a cluster share, and how is it shown without being told?
+//! The cluster key, and proofs that a process holds it.
 //!
 //! Invariants
 //! - The key never appears in `Debug` output or in an error.
 //! - Proofs are compared in constant time.
-//! - A key may carry who its holder is: a listener proves that together with the key, and a caller
-//!   demands it of whom it calls.
+//! - A key may carry the identity of its holder. A listener proves the identity together with the
+//!   key, and a caller can demand an identity from the peer that it calls.
 
 use std::{fmt, str::FromStr};
 
@@ -16,10 +16,10 @@ use crate::error::ClusterKeyError;
 /// Bytes of a cluster key and of a proof.
 pub const CLUSTER_KEY_BYTES: usize = 32;
 
-/// Bytes in which a listener says who it is.
+/// Bytes of a listener's identity.
 pub(crate) const IDENTITY_BYTES: usize = 16;
 
-/// Who a listener is, or must be.
+/// The identity that a listener has, or must have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PeerIdentity {
     pub(crate) cluster: Option<u64>,
@@ -44,7 +44,7 @@ impl PeerIdentity {
         Self { cluster, node: (says & SAYS_NODE != 0).then(|| u16::from_le_bytes([n0, n1])) }
     }
 
-    /// Whether a listener that is `found` has all that this demands.
+    /// Whether a listener with the identity `found` satisfies this demand.
     pub(crate) fn admits(self, found: Self) -> bool {
         let agrees = self.cluster.is_none() || self.cluster == found.cluster;
         agrees && (self.node.is_none() || self.node == found.node)
@@ -62,7 +62,7 @@ impl fmt::Display for PeerIdentity {
     }
 }
 
-/// The secret that all processes of one cluster share, and, if it was told, who its holder is.
+/// The secret that all processes of one cluster share, and optionally the identity of its holder.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterKey {
     secret: [u8; CLUSTER_KEY_BYTES],
@@ -86,17 +86,17 @@ impl ClusterKey {
         Self { secret: bytes, identity: PeerIdentity::default() }
     }
 
-    /// The same key for processes of this cluster: a listener proves that it belongs to it, a
-    /// caller demands that of whom it calls.
+    /// The same key, bound to a cluster: a listener proves that it belongs to the cluster, a caller
+    /// demands that of the peer that it calls.
     #[must_use]
     pub fn of_cluster(&self, cluster: u64) -> Self {
         let identity = PeerIdentity { cluster: Some(cluster), node: None };
         Self { identity, ..self.clone() }
     }
 
-    /// The same key for one node of the cluster: a listener proves that it is this node, a caller
-    /// demands that of whom it calls. Without a cluster ([`ClusterKey::of_cluster`]) nobody proves
-    /// or demands anything.
+    /// The same key, bound to one node of the cluster: a listener proves that it is this node, a
+    /// caller demands that of the peer that it calls. Without a cluster
+    /// ([`ClusterKey::of_cluster`]) nothing is proved or demanded.
     #[must_use]
     pub fn of_node(&self, node: u16) -> Self {
         let node = self.identity.cluster.map(|_| node);
@@ -113,7 +113,7 @@ impl ClusterKey {
         self.identity
     }
 
-    /// Whether both are the secret of one cluster, whoever holds them.
+    /// Whether both have the same secret, whatever the identities.
     pub(crate) fn has_secret_of(&self, other: &Self) -> bool {
         self.secret == other.secret
     }
@@ -138,11 +138,11 @@ impl ClusterKey {
 
     /// HMAC-SHA256 of the parts under this key.
     pub(crate) fn prove(&self, parts: &[&[u8]]) -> [u8; CLUSTER_KEY_BYTES] {
-        // HMAC takes a key of any length, so there is always a code.
+        // HMAC takes keys of any length, so there is always a code.
         self.code(parts).map_or([0; CLUSTER_KEY_BYTES], |code| code.finalize().into_bytes().into())
     }
 
-    /// Whether `proof` is what a holder of this key makes of the parts.
+    /// Whether `proof` was made of the parts with this key.
     pub(crate) fn accepts(&self, parts: &[&[u8]], proof: &[u8; CLUSTER_KEY_BYTES]) -> bool {
         self.code(parts).is_some_and(|code| code.verify_slice(proof).is_ok())
     }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_survives_its_bytes_and_admits_only_whom_it_names() {
+    fn an_identity_survives_its_bytes_and_admits_only_the_identity_that_it_demands() {
         let key = ClusterKey::from_bytes([1; CLUSTER_KEY_BYTES]);
         let (none, cluster) = (key.of_node(3), key.of_cluster(7));
         let node = cluster.of_node(3);

@@ -1,44 +1,54 @@
-//! How do I read and write another process's memory?
+//! One-sided access to another process's memory, and messages between processes.
+//!
+//! A [`Connection`] joins two processes over one of four wires. Each side can open parts of its
+//! memory ([`Region`]) to the other, which then reads, writes and atomically updates them without
+//! any action of the owner's code. The same interface and the same guarantees hold on every wire,
+//! and one suite of tests (`tests/conformance`) checks them on each.
+//!
+//! What this crate is not: it knows nothing of tables or queries, it is no RPC layer (there are no
+//! request types, no retries and no reconnecting), and it encrypts nothing.
 //!
 //! # Life of an operation
 //!
-//! 1. Both sides take a [`Region`] of memory. One [`Connection::register`]s it, which gives the
-//!    peer of *that* connection access under a random key, and sends the resulting
+//! 1. Both sides allocate a [`Region`] of memory. The owner [`Connection::register`]s its region,
+//!    which gives the peer of *that* connection access under a random key, and sends the resulting
 //!    [`RemoteRegion`], a plain name, in a message.
 //! 2. The other side [`Connection::post`]s operations on the name: `Write`, `Read`, `FetchAdd`,
-//!    `CompareSwap`. The owner of the memory does nothing; its process need not even look. `Send`
-//!    and `WriteWithImmediate` are the two that its `poll` sees.
-//! 3. [`Connection::poll`] (never waits), [`Connection::wait`] (polls for a moment, then sleeps) or
-//!    a reactor that sleeps on [`Connection::wait_fd`] after [`Connection::arm`] report a
-//!    completion for every operation, in order.
+//!    `CompareSwap`. The owner of the memory does nothing; its process need not even poll. Only
+//!    `Send` and `WriteWithImmediate` are reported to it.
+//! 3. Every operation is reported complete, in order, by [`Connection::poll`] (never waits), by
+//!    [`Connection::wait`] (polls for a short time, then sleeps), or in a reactor that sleeps on
+//!    [`Connection::wait_fd`] after [`Connection::arm`].
 //!
-//! # What holds on every wire
+//! # Guarantees on every wire
 //!
-//! - **Order.** Operations of one connection are executed in the order of posting (on `tcp` and
-//!   `verbs` what is posted behind a read waits for it, so mixing the two costs round trips); who
-//!   sees a message or an immediate sees every byte written before it. Nothing is promised across
-//!   connections.
-//! - **Completion.** A write that has completed happens, whatever becomes of the connection, unless
-//!   the peer dies. Its owner's processor may see the bytes a little later, and not all at once; a
-//!   message, immediate, read or atomic that is posted behind the write comes after all of them.
-//! - **Tearing.** A read that races with a write sees any mix of both, byte by byte. Aligned words
-//!   used by atomics only are never torn, and a write of 8 bytes to a multiple of 8 of the region
+//! - **Order.** Operations of one connection are executed in the order of posting. Whoever sees a
+//!   message or an immediate sees every byte written before it. Nothing is promised across
+//!   connections. On `tcp` and `verbs` an operation that is not a read waits for the reads that
+//!   were posted before it, so mixing the two costs round trips.
+//! - **Completion.** A write that was reported complete does happen, whatever becomes of the
+//!   connection, unless the peer dies. The peer's processor may see its bytes a little later, and
+//!   not all at once. A message, immediate, read or atomic that is posted behind the write comes
+//!   after all of them.
+//! - **Tearing.** A read that races with a write sees any mix of old and new bytes. Aligned words
+//!   that only atomics use are never torn. A write of 8 bytes to an offset that is a multiple of 8
 //!   is one store on `shm`, `tcp` and `sim`: [`Region::load_u64`] sees all of it or nothing. On
-//!   `verbs` it is what the adapter makes of it: an emulated one (Soft-RoCE) copies byte by byte.
-//!   Who relies on a word proves it (see [`post`]).
+//!   `verbs` that depends on the adapter: an emulated one (Soft-RoCE) copies byte by byte. Code
+//!   that relies on whole words must prove it for its wire (see [`post`]).
 //! - **Atomics.** A remote atomic is atomic against other remote atomics. A store of the owner or a
-//!   remote write that meets one on the same word may be lost.
-//! - **Bounds.** At most [`limits::QUEUE_DEPTH_MAX`] operations are in flight; one more is
-//!   [`PostError::QueueFull`], and nothing ever waits in secret.
-//! - **Refusal.** A wrong key, a place outside of the region or an access that was not granted ends
+//!   remote write to the same word at the same time may be lost.
+//! - **Bounds.** At most [`limits::QUEUE_DEPTH_MAX`] operations are in flight. One more is refused
+//!   with [`PostError::QueueFull`]; nothing is queued out of sight.
+//! - **Refusal.** A wrong key, an access outside of the region or one that was not granted ends
 //!   that operation with an [`OperationError`], touches no memory, and leaves the connection as it
-//!   was; but on `verbs` the connection ends with it ([`Wire::outlives_refusal`]).
+//!   was. On `verbs`, however, it ends the connection ([`Wire::outlives_refusal`]).
 //! - **Endings.** A peer that closes is [`Ending::Orderly`], one that dies is [`Ending::Lost`], one
-//!   that breaks the protocol is [`Ending::Violation`]; [`Ending::Failed`] is a refusal where that
-//!   is an ending. All operations in flight fail first; [`Event::Closed`] is the last event.
+//!   that breaks the protocol is [`Ending::Violation`]. [`Ending::Failed`] is a refusal on a wire
+//!   where that ends the connection. All operations in flight fail first; [`Event::Closed`] is the
+//!   last event.
 //! - **Trust.** Peers prove the [`ClusterKey`] to each other before anything is shared. On `shm` a
-//!   peer that has proved it maps the memory, so revocation binds only a peer that keeps to the
-//!   rules; on `tcp` and `verbs` bytes travel unencrypted.
+//!   peer that has proved it maps the memory, so revoking access stops only a peer that keeps to
+//!   the rules. On `tcp` and `verbs` bytes travel unencrypted.
 //!
 //! # Which wire when
 //!
@@ -51,16 +61,30 @@
 //!
 //! # Where messages arrive
 //!
-//! Without more, a peer's messages arrive at its [`Connection`], in memory that is there for that
-//! peer alone. A listener that is bound with [`inbox::Inbox`]es ([`Listener::bind_inboxes`])
-//! receives them there instead, in one order over all peers and in memory that does not grow with
-//! their number; the peers notice no difference. Everything else stays with the connection, which
-//! must be polled as before: it is how the end of its peer is noticed.
+//! By default a peer's messages arrive at its [`Connection`], in memory that belongs to that peer
+//! alone. A listener that is bound with [`inbox::Inbox`]es ([`Listener::bind_inboxes`]) receives
+//! them there instead, in one order over all peers and in memory that does not grow with their
+//! number. The peers notice no difference. Everything else stays with the connection, which must
+//! still be polled: that is how the end of its peer is noticed.
 //!
-//! # Requests by writes alone
-//!
-//! A message can also be a plain write, into memory that its receiver looks at: [`post`]. The
+//! A message can also be a plain write into memory that its receiver polls: [`post`]. The
 //! receiver's processor does nothing for its arrival, and neither end keeps a queue.
+//!
+//! # Files
+//!
+//! ```text
+//! listener/  connection         accept, connect; post, poll, wait
+//!     handshake  key            proof of the cluster key
+//!     operation  completion     what is posted, what is reported
+//!     region  access  memory  pages     memory that peers may access
+//! inbox/                        messages of many peers in one place
+//! post/                         messages as plain writes into boxes
+//! wire                          the trait that each wire implements:
+//!     shm/  tcp/  verbs/  sim/
+//! address  counters  error  limits      used by all of the above
+//! doorbell  guarded  spin  stream       waking, locking, polling, sockets
+//! descriptors  inherited  priority  wall        settings of the process, and its clock
+//! ```
 //!
 //! # Example
 //!
@@ -75,12 +99,12 @@
 //! let mut ours = connect(listener.address(), &key, soon)?;
 //! let mut theirs = listener.accept_until(soon)?.ok_or("nobody called")?;
 //!
-//! // They share a page; the name would travel in a message.
-//! let page = Region::allocate(4096)?;
-//! page.copy_in(100, b"one-sided")?;
-//! let name = theirs.register(&page, Access::Read)?;
+//! // They register a region. Its name would travel in a message.
+//! let memory = Region::allocate(4096)?;
+//! memory.copy_in(100, b"one-sided")?;
+//! let name = theirs.register(&memory, Access::Read)?;
 //!
-//! // We read it, and they do nothing.
+//! // We read it; their process does nothing.
 //! let target = Region::allocate(4096)?;
 //! ours.post(1, Operation::Read { source: name, source_offset: 100, target: target.slice(0, 9)? })?;
 //! let mut events = Vec::new();
@@ -92,6 +116,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod access;
 mod address;
 mod completion;
 mod connection;
@@ -107,10 +132,10 @@ mod key;
 pub mod limits;
 mod listener;
 mod memory;
-mod nice;
 mod operation;
 mod pages;
 pub mod post;
+mod priority;
 mod region;
 mod shm;
 pub mod sim;
@@ -125,6 +150,7 @@ mod verbs;
 mod wall;
 mod wire;
 
+pub use access::Access;
 pub use address::{Address, Wire};
 pub use completion::{Done, Event};
 pub use connection::Connection;
@@ -139,8 +165,8 @@ pub use inherited::close_inherited_descriptors;
 pub use key::{CLUSTER_KEY_BYTES, ClusterKey};
 pub use listener::{Listener, connect};
 pub use memory::{RawSlice, SharedBytes};
-pub use nice::be_nice;
 pub use operation::{Operation, Report};
-pub use region::{Access, Region, RegionSlice, RemoteRegion};
+pub use priority::lower_priority as be_nice;
+pub use region::{Region, RegionSlice, RemoteRegion};
 pub use spin::{Spin, allow_spinning, spin_time};
 pub use wall::{WallClock, host_name};

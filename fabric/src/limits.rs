@@ -1,7 +1,7 @@
-//! How much may a peer make us hold, and how deep is each queue?
+//! The limits of this crate: depths of queues, sizes of buffers, times.
 //!
 //! Invariants
-//! - Every queue of this crate has its bound here; nothing in the crate grows with what a peer
+//! - Every queue of this crate has its bound here. No memory grows without bound with what a peer
 //!   sends.
 //! - Relations between bounds are asserted at compile time, next to the bounds.
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 /// O_DIRECT read.
 pub const REGION_ALIGNMENT_BYTES: usize = 4096;
 
-/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Longer regions lie
-/// on such pages where the kernel has them to give.
+/// A huge page of x86-64, and of other processors with pages of 4 KiB, in bytes. Regions of at
+/// least this length lie on huge pages where the kernel provides them.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The largest region, in bytes.
@@ -25,20 +25,20 @@ pub const TRANSFER_BYTES_MAX: usize = 1 << 30;
 pub const SEND_BYTES_MAX: usize = 64 * 1024;
 
 /// The largest message of a `send` from registered memory, in bytes. A receiver may have to hold
-/// one such message for each of its senders while it is put together.
+/// one such message for each of its senders while it is assembled.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Operations of one connection that are posted and whose completion has not been polled yet.
+/// Operations of one connection that are posted and whose completion was not polled yet.
 pub const QUEUE_DEPTH_MAX: usize = 256;
 
 /// Regions that one side of one connection may have registered at a time.
 pub const REGISTRATIONS_MAX: usize = 1024;
 
-/// Events that one call of `poll` hands out at most.
+/// Maximum number of events that one call of `poll` returns.
 pub const EVENTS_PER_POLL_MAX: usize = 256;
 
-/// The data part of a `shm` message ring, in bytes; a power of two so that positions wrap by
-/// masking. Each client of a node has one for replies, so it is short: longer messages pass through
+/// The data part of a `shm` message ring, in bytes; a power of two, so that positions wrap by
+/// masking. Each client of a node has one for replies, so it is short. Longer messages pass through
 /// it in parts.
 pub const SHM_RING_BYTES: usize = 64 * 1024;
 
@@ -50,7 +50,7 @@ pub const SHM_SPIN_US: u64 = 20;
 /// receiver copies one part while the sender writes the next.
 pub const SHM_RECORD_BYTES_MAX: usize = 16 * 1024;
 
-/// The smallest part of an inbox's ring that a packet takes, in bytes.
+/// The unit in which packets occupy an inbox's ring, in bytes.
 pub const INBOX_GRANULE_BYTES: usize = 512;
 
 /// The longest ring of an inbox, in bytes.
@@ -62,11 +62,11 @@ pub const INBOX_RINGS_MAX: usize = 1024;
 /// Senders of one inbox at a time.
 pub const INBOX_SENDERS_MAX: usize = 4096;
 
-/// A poller of an inbox looks past entries that are claimed and not published once in so many polls
-/// that found nothing.
+/// The owner of an inbox looks beyond entries that are claimed and not published once in so many
+/// polls that found nothing.
 pub const INBOX_IDLE_POLLS_PER_LOOK: u32 = 256;
 
-/// Entries that one call of `next` looks at for one that is worth reporting.
+/// Maximum number of entries that one call of `next` examines to find one to report.
 pub const INBOX_LOOKS_PER_CALL_MAX: usize = 64;
 
 /// How long `wait` polls an inbox before it sleeps, in microseconds: as long as the slowest wire
@@ -78,17 +78,17 @@ pub const INBOX_SPIN_US: u64 = 50;
 /// virtual processors.
 pub const TCP_SPIN_US: u64 = 50;
 
-/// Polls in vain after which the owner of a `tcp` connection, and not its responder, takes in what
-/// arrives.
+/// Number of polls that found nothing after which the owner of a `tcp` connection, and not its
+/// responder, receives from the socket.
 pub const TCP_OWNER_POLLS: u32 = 16;
 
-/// How soon the responder of a `tcp` connection whose owner takes in what arrives looks whether it
-/// still does. So long a peer may have to wait for memory of an owner that suddenly does something
-/// else.
+/// How soon the responder of a `tcp` connection checks whether the owner, which receives from the
+/// socket, still polls. A peer may have to wait this long for memory of an owner that suddenly does
+/// something else.
 pub const TCP_NAP_MIN: Duration = Duration::from_millis(2);
 
-/// The same when the owner has been asleep for a while, waiting for the connection. If it still is
-/// after that, the responder sleeps until the owner wakes.
+/// The same when the owner has been asleep for a while, waiting for the connection. If it still
+/// sleeps after this time, the responder sleeps until the owner wakes.
 pub const TCP_NAP_MAX: Duration = Duration::from_millis(16);
 
 /// Messages that a `tcp` responder holds for the application before it stops reading from its
@@ -99,49 +99,49 @@ pub const TCP_MESSAGES_QUEUED_MAX: usize = 256;
 /// message may be longer.
 pub const TCP_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
 
-/// Answers that a `tcp` responder holds for a peer. Each of the peer's operations makes at most an
-/// answer and an acknowledgement of those before it, so an honest peer cannot exceed it.
+/// Answers that a `tcp` responder holds for a peer. Each of the peer's operations causes at most an
+/// answer and an acknowledgement of those before it, so an honest peer cannot exceed this number.
 pub const TCP_ANSWERS_QUEUED_MAX: usize = 2 * QUEUE_DEPTH_MAX + 1;
 
-/// Bytes that a `tcp` responder reads at once while it does not know what they are.
+/// Bytes that a `tcp` responder reads at once while it does not know what they mean.
 pub const TCP_STAGING_BYTES: usize = 16 * 1024;
 
-/// Bytes that a `tcp` responder receives before it sends what waits.
+/// Bytes that a `tcp` responder receives before it sends what waits in the outbox.
 pub const TCP_ROUND_BYTES: usize = 1 << 20;
 
-/// Bytes that are handed to a `tcp` socket under one hold of the outbox's lock, by `post`, which
-/// leaves the rest to the responder, or by the responder, so that a `post` never waits longer for
-/// the lock than this copy takes.
+/// Bytes that are written to a `tcp` socket while the outbox's lock is held once. `post` leaves the
+/// remainder to the responder. The responder releases the lock in between, so that a `post` never
+/// waits for the lock longer than one such copy takes.
 pub const TCP_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// The ring that a `verbs` side keeps for its peer's messages, in bytes.
 pub const VERBS_RING_BYTES: usize = 256 * 1024;
 
-/// Every record in that ring takes a multiple of this, in bytes; there is a receive request for
-/// each such piece.
+/// Every record in that ring occupies a multiple of this, in bytes. There is a receive request for
+/// each such unit.
 pub const VERBS_RING_UNIT_BYTES: usize = 256;
 
-/// Work requests in the send queue of a `verbs` connection: two for each operation, as a write with
-/// an immediate takes.
+/// Work requests in the send queue of a `verbs` connection: two per operation, which a write with
+/// an immediate needs.
 pub const VERBS_SENDS_MAX: u32 = 512;
 
-/// Bytes that a `verbs` work request carries itself, if the adapter can; longer ones are fetched by
-/// it.
+/// Bytes that a `verbs` work request carries itself, if the adapter can. The adapter fetches longer
+/// data from memory.
 pub const VERBS_INLINE_BYTES: u32 = 192;
 
-/// Registered memory of a `verbs` connection for bytes taken at `post`, until the adapter has sent
-/// them.
+/// Registered memory of a `verbs` connection, in bytes, for data copied at `post` until the adapter
+/// has sent it.
 pub const VERBS_BOUNCE_BYTES: usize = 256 * 1024;
 
-/// The longest piece of that memory; longer writes of plain bytes get registered memory of their
-/// own.
+/// The longest piece of that memory, in bytes. Longer writes of plain bytes get registered memory
+/// of their own.
 pub const VERBS_BOUNCE_PIECE_BYTES: usize = 64 * 1024;
 
-/// Bytes that one `verbs` work request moves at most. Adapters have limits of their own from 8 MiB
-/// on, and a lost packet costs what follows it in the same request.
+/// Maximum number of bytes that one `verbs` work request moves. Adapters have limits of their own
+/// from 8 MiB on, and after a lost packet the remainder of the request is sent again.
 pub const VERBS_TRANSFER_BYTES: usize = 1 << 20;
 
-/// Registrations of our own regions that a `verbs` connection keeps for its next operations.
+/// Registrations of our own regions that a `verbs` connection keeps for later operations.
 pub const VERBS_REGISTRATIONS_KEPT: usize = 64;
 
 /// Reads and atomics that one side of a `verbs` connection executes for the other at a time.
@@ -153,23 +153,23 @@ pub const VERBS_MEMBERS_MAX: usize = 4096;
 /// The shortest packet that a shared receive queue on `verbs` may ask for, in bytes.
 pub const VERBS_PACKET_BYTES_MIN: u32 = 64;
 
-/// The longest slot of a shared receive queue on `verbs`, in bytes: 32 to a ring of the default
-/// size, so that word of room goes out with every 24th short message and not with each. Shorter
-/// slots cut long messages into more packets than a stream likes: of 4 KiB, an emulated adapter
-/// moves a tenth less (decision 0010).
+/// The longest slot of a shared receive queue on `verbs`, in bytes. A ring of the default size has
+/// 32 such slots, so that credit is sent with every 24th short message and not with each. Shorter
+/// slots cut long messages into more packets, which costs throughput: with 4 KiB, an emulated
+/// adapter moves a tenth less (decision 0010).
 pub const VERBS_SLOT_BYTES_MAX: usize = 8 * 1024;
 
 /// How long `wait` polls a `verbs` connection before it sleeps, in microseconds.
 pub const VERBS_SPIN_US: u64 = 50;
 
-/// Boxes that one peer may keep for another to write messages into: each has an operation in flight
-/// at most.
+/// Boxes that one peer may keep for another to write messages into. Each has at most one operation
+/// in flight.
 pub const POST_BOXES_MAX: usize = QUEUE_DEPTH_MAX;
 
 /// The longest message in a box, in bytes: as long as any other message.
 pub const POST_BODY_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-/// Messages that an end of a `sim` connection holds for its owner before they stay with their
+/// Messages that an end of a `sim` connection holds for its owner. Further messages wait at their
 /// sender.
 pub const SIM_MESSAGES_QUEUED_MAX: usize = 256;
 
@@ -177,70 +177,72 @@ pub const SIM_MESSAGES_QUEUED_MAX: usize = 256;
 /// longer.
 pub const SIM_MESSAGE_BYTES_QUEUED_MAX: usize = 512 * 1024;
 
-/// Pieces into which one write or read on `sim` falls at most; longer ones fall at places that are
-/// drawn.
+/// Maximum number of pieces of one write or read on `sim`. If a transfer has more words, the
+/// boundaries of its pieces are random.
 pub const SIM_PIECES_MAX: usize = 32;
 
-/// Things that have happened which a simulated network remembers for people; its digest covers all.
+/// Events that a simulated network keeps in its trace. Its digest covers all events.
 pub const SIM_TRACE_MAX: usize = 256;
 
-/// Callers of a listener that have said nothing right yet, and as many again whose hello is right
-/// so far but who have not proved the cluster key. One more pushes out an old one.
+/// Callers of a listener that have sent nothing valid yet, and as many again whose hello is valid
+/// so far but that have not proved the cluster key. A further caller pushes out an old one.
 pub const STRANGERS_PER_CLASS_MAX: usize = 256;
 
-/// The same where the process may have few descriptors ..
+/// The minimum of the same for a process with few descriptors.
 pub const STRANGERS_PER_CLASS_MIN: usize = 8;
 
-/// .. of which each class may take one part in so many.
+/// Each class of callers may use one part in so many of the process's descriptors.
 pub const STRANGERS_DESCRIPTOR_SHARE: u64 = 32;
 
-/// Callers that a listener accepts before it listens to those that it has.
+/// Callers that a listener accepts before it reads from those that it has.
 pub const ACCEPTS_PER_TURN_MAX: usize = 32;
 
-/// How long a listener rests when the process has no descriptors and no caller can be spared.
+/// How long a listener stops accepting when the process has no descriptors and no unproven caller
+/// can be dropped.
 pub const ACCEPT_REST: Duration = Duration::from_millis(50);
 
 /// Threads of a listener that set up connections of callers that have proved the cluster key.
 pub const SETUPS_MAX: usize = 32;
 
-/// Callers that have proved it and wait for one of them.
+/// Callers that have proved the cluster key and wait for such a thread.
 pub const SETUPS_WAITING_MAX: usize = 1024;
 
 /// Connections that wait for `accept`; further ones are dropped.
 pub const ACCEPT_QUEUE_MAX: usize = 1024;
 
-/// Reasons why callers were turned away that wait for `accept`; further ones are not told.
+/// Refusals of callers that wait to be returned by `accept`; further ones are dropped.
 pub const REFUSALS_TOLD_MAX: usize = 64;
 
-/// Lines of the log about single callers that were turned away, in each [`COMPLAINTS_PERIOD`].
+/// Log lines about single callers that were turned away, in each [`COMPLAINTS_PERIOD`].
 pub const COMPLAINTS_MAX: u32 = 8;
 
-/// After so long the log says how many callers were turned away without a line of their own.
+/// At the end of each such period the log says how many callers were turned away without a line of
+/// their own.
 pub const COMPLAINTS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Callers that the kernel keeps waiting for a listener.
 pub const LISTEN_BACKLOG: u32 = 1024;
 
-/// How long an accepted peer may take to prove itself, whatever it says meanwhile.
+/// How long an accepted peer may take to prove the cluster key, whatever it sends meanwhile.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long a peer that has proved itself may take to exchange what the wire needs.
+/// How long a peer that has proved the key may take for the set-up of its wire.
 pub const SETUP_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// How long closing a `tcp` connection may take to hand over what was posted.
+/// How long closing a `tcp` connection may take to send what was posted.
 pub const CLOSE_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The longest path of a Unix socket, in bytes (`sun_path` less its terminator).
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-// A class of callers that is pushed to its least still holds some of several origins, and all
-// threads can be told.
+// A class of callers with the minimum size still holds callers of several origins. As many callers
+// can wait as there are set-up threads, and all of them fit into the queue of `accept`.
 const _: () = assert!(STRANGERS_PER_CLASS_MIN > 1 && STRANGERS_PER_CLASS_MIN <= STRANGERS_PER_CLASS_MAX);
 const _: () = assert!(SETUPS_MAX <= SETUPS_WAITING_MAX && SETUPS_WAITING_MAX <= ACCEPT_QUEUE_MAX);
-// A record of a message must fit next to one more.
+// Two of the longest records must fit into the ring together.
 const _: () = assert!(SHM_RING_BYTES.is_power_of_two());
 const _: () = assert!(2 * (SHM_RECORD_BYTES_MAX + 64) <= SHM_RING_BYTES);
-// A claim counts granules in 15 bits, and names its sender in 16.
+// A claim has 15 bits for the number of granules, and 16 bits for its sender.
 const _: () = assert!(INBOX_RING_BYTES_MAX / INBOX_GRANULE_BYTES < 1 << 15);
 const _: () = assert!(INBOX_SENDERS_MAX < 1 << 16 && INBOX_RINGS_MAX < 1 << 16);
 // Rings are whole pages of whole granules.
@@ -248,7 +250,7 @@ const _: () = assert!(
     REGION_ALIGNMENT_BYTES.is_multiple_of(INBOX_GRANULE_BYTES) && INBOX_RING_BYTES_MAX.is_power_of_two()
 );
 const _: () = assert!(SEND_BYTES_MAX <= TCP_MESSAGE_BYTES_QUEUED_MAX);
-// A piece must find room in an empty ring or pool wherever its tail is.
+// A piece must fit into an empty ring or pool wherever the tail is.
 const _: () = assert!(2 * SEND_BYTES_MAX <= VERBS_RING_BYTES && SEND_BYTES_MAX <= VERBS_BOUNCE_PIECE_BYTES);
 const _: () = assert!(2 * VERBS_BOUNCE_PIECE_BYTES <= VERBS_BOUNCE_BYTES);
 const _: () = assert!(VERBS_PACKET_BYTES_MIN as usize <= VERBS_SLOT_BYTES_MAX);

@@ -1,18 +1,18 @@
-//! How do two processes find each other?
+//! Accepts callers at an address, and connects to listeners.
 //!
 //! Invariants
-//! - A caller that is slow, silent or hostile delays nobody: one thread listens to all of them
-//!   (`acceptor`), how many they are is bounded and fair to where they come from (`strangers`), and
-//!   so is what is logged of them (`complaints`).
+//! - A caller that is slow, silent or hostile delays nobody. One thread listens to all callers
+//!   (`acceptor`), their number is bounded in a way that is fair to their origins (`strangers`),
+//!   and so is the log about them (`complaints`).
 //! - `accept` hands out only connections whose peer has proved the cluster key.
 
 mod acceptor;
+mod arrivals;
 mod complaints;
 mod setup;
 mod strangers;
 
 use std::{
-    collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd},
     sync::{
@@ -25,18 +25,17 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use self::arrivals::Arrivals;
 pub(crate) use self::strangers::Origin;
-use self::{complaints::Complaints, setup::Setups};
 
 use crate::{
-    address::{Address, Wire},
+    address::Address,
     connection::Connection,
     doorbell::Doorbell,
     error::{ConnectError, ListenError},
     guarded::Guarded,
     inbox::{InboxHandle, Inboxes},
     key::ClusterKey,
-    limits::{ACCEPT_QUEUE_MAX, REFUSALS_TOLD_MAX},
     shm, sim, tcp, verbs,
 };
 
@@ -47,7 +46,7 @@ pub struct Listener {
     source: Source,
 }
 
-/// Where callers come from.
+/// The source of callers.
 #[derive(Debug)]
 enum Source {
     /// A socket and a thread that accepts them.
@@ -61,32 +60,8 @@ enum Source {
 struct Acceptor {
     arrivals: Arc<Arrivals>,
     thread: Option<JoinHandle<()>>,
-    // Removes the socket's file when the listener goes.
+    // Removes the socket's file when the listener is dropped.
     _socket_file: Option<shm::SocketFile>,
-}
-
-/// What the accepting threads and the owner of the listener share.
-#[derive(Debug)]
-struct Arrivals {
-    wire: Wire,
-    // Only an address of the wire verbs may name one.
-    device: Option<String>,
-    key: ClusterKey,
-    inboxes: Inboxes,
-    finished: Guarded<Finished>,
-    arrived: Doorbell,
-    stop: Doorbell,
-    stopping: AtomicBool,
-    setups: Guarded<Setups>,
-    complaints: Guarded<Complaints>,
-}
-
-/// What `accept` has not taken yet.
-#[derive(Debug, Default)]
-struct Finished {
-    arrivals: VecDeque<Result<Connection, ConnectError>>,
-    /// Those of them that are errors.
-    refusals: usize,
 }
 
 impl Listener {
@@ -98,9 +73,9 @@ impl Listener {
         Self::bind_inboxes(address, key, Vec::new())
     }
 
-    /// As `bind`, but what callers send arrives through `inboxes`, among which they are dealt
-    /// evenly, in turn; without any it arrives at their connections. An inbox may serve several
-    /// listeners, on several wires.
+    /// As `bind`, but messages of callers arrive through `inboxes`, among which callers are
+    /// distributed evenly, in turn. Without inboxes they arrive at the connections. An inbox may
+    /// serve several listeners, on several wires.
     ///
     /// # Errors
     /// When the address is in use or the system refuses, or an adapter cannot give an inbox its
@@ -161,14 +136,14 @@ impl Listener {
         Ok(Self { address, source: Source::Socket(acceptor) })
     }
 
-    /// Where it listens, with the port that was chosen if 0 was asked for.
+    /// The address at which it listens, with the chosen port if port 0 was requested.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The next peer that has proved itself, if any. An error is about one caller; the listener
-    /// goes on.
+    /// The connection to the next peer that has proved the cluster key, if any. An error concerns
+    /// one caller; the listener continues.
     ///
     /// # Errors
     /// Why one caller was turned away.
@@ -179,7 +154,8 @@ impl Listener {
         }
     }
 
-    /// Whether waiting is in vain: nobody can call before the calling thread does something else.
+    /// Whether waiting is useless, because nobody can call before the calling thread does something
+    /// else.
     fn nobody_will_call(&self) -> bool {
         match &self.source {
             Source::Socket(_) => false,
@@ -223,7 +199,7 @@ impl AsFd for Listener {
 impl Acceptor {
     fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
         let mut finished = self.arrivals.finished.lock();
-        // What is there has rung, and nobody rings for what is not.
+        // Every arrival has rung the bell, so it is drained when the last one is taken.
         let next = finished.arrivals.pop_front();
         finished.refusals -= usize::from(matches!(next, Some(Err(_))));
         if next.is_some() && finished.arrivals.is_empty() {
@@ -238,40 +214,13 @@ impl Drop for Acceptor {
         self.arrivals.stopping.store(true, Ordering::SeqCst);
         self.arrivals.stop.ring();
         if let Some(thread) = self.thread.take() {
-            // It cannot have panicked with anything that is ours to handle.
+            // A panic of the thread is nothing that this thread could handle.
             let _ = thread.join();
         }
     }
 }
 
-impl Arrivals {
-    /// Hands a connection to `accept`.
-    fn deliver(&self, connection: Connection) {
-        let mut finished = self.finished.lock();
-        let waiting = finished.arrivals.len() - finished.refusals;
-        if waiting < ACCEPT_QUEUE_MAX {
-            finished.arrivals.push_back(Ok(connection));
-            self.arrived.ring();
-            return;
-        }
-        drop(finished);
-        self.refuse(ConnectError::CrowdedOut { peer: connection.peer().to_owned(), waiting });
-    }
-
-    /// Says why a caller was turned away, in the log and to `accept`, but not more often than is
-    /// useful.
-    fn refuse(&self, error: ConnectError) {
-        self.complaints.lock().about(&error, Instant::now());
-        let mut finished = self.finished.lock();
-        if finished.refusals < REFUSALS_TOLD_MAX {
-            finished.arrivals.push_back(Err(error));
-            finished.refusals += 1;
-            self.arrived.ring();
-        }
-    }
-}
-
-/// Connects to a listener and proves `key` to it, as it does to us.
+/// Connects to a listener. Both sides prove `key` to each other.
 ///
 /// # Errors
 /// See [`ConnectError`].
@@ -284,9 +233,10 @@ pub fn connect(address: &Address, key: &ClusterKey, deadline: Instant) -> Result
     }
 }
 
-/// Sleeps until a descriptor is readable or the time is over. Whatever ends the sleep, the caller
-/// looks again.
+/// Sleeps until a descriptor is readable or `time` has passed. Whatever ends the sleep, the caller
+/// checks again.
 fn sleep_on(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
+    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
     let timeout = time.map(|t| Timespec::try_from(t).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
     let _ = rustix::event::poll(&mut fds, timeout.as_ref());

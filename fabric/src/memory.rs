@@ -1,4 +1,4 @@
-//! How is memory touched that another process, or the kernel, may be changing at the same moment?
+//! Accesses memory that another process, or the kernel, may change at the same time.
 //!
 //! Invariants
 //! - This file and `memory/sum.rs` are the only ones that dereference shared memory. No plain
@@ -8,16 +8,15 @@
 //! - A mapping never shrinks under us: it is backed by a memfd whose size is sealed (checked in
 //!   `region`).
 //!
-//! How bytes are copied. A copy races with the peer by design, so it must not be an ordinary Rust
-//! memory access (a race would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!`
-//! block: to the compiler the block is opaque and equivalent to a copy by relaxed atomic bytes, and
-//! the processor runs it at the speed of `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15
-//! GB/s for 4 KiB, where starting it weighs more: `rackscan lab fabric`, a Xeon with `fsrm`).
-//! String stores are not reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word that
-//! is stored afterwards announces them. Elsewhere it is a loop of relaxed atomic words. A racing
-//! reader can see any mix of old and new bytes, but for 8 bytes that go to a multiple of 8, which
-//! are one store; whoever needs more checks a checksum or waits for the completion that orders the
-//! bytes.
+//! A copy races with the peer by design, so it must not be an ordinary Rust memory access (a race
+//! would be undefined behaviour). On x86-64 it is `rep movsb` in an `asm!` block: to the compiler
+//! the block is opaque and equivalent to a copy by relaxed atomic bytes, and the processor runs it
+//! at the speed of `memcpy` (21 against 21 GB/s for 128 KiB, 12 against 15 GB/s for 4 KiB, where
+//! starting it weighs more: `rackscan lab fabric`, a Xeon with `fsrm`). String stores are not
+//! reordered with later stores (Intel SDM volume 3, 9.2.4.2), so a word that is stored afterwards
+//! announces them. On other processors the copy is a loop of relaxed atomic words. A racing reader
+//! can see any mix of old and new bytes, except that 8 bytes to a multiple of 8 are one store. Code
+//! that needs more verifies a checksum or waits for the completion that orders the bytes.
 #![expect(unsafe_code, reason = "copies bytes that another process may be changing")]
 
 use std::{
@@ -35,13 +34,13 @@ mod sum;
 
 use crate::{error::OutOfBounds, pages::Pages};
 
-/// Bytes of a word that is stored at once.
+/// Bytes of a word, which is stored as a whole.
 pub(crate) const WORD_BYTES: usize = 8;
 
 /// Whether a mapping may be written through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protection {
-    /// Stores through the mapping fault, so every method that stores refuses first.
+    /// Stores through the mapping would fault, so every method that stores refuses first.
     ReadOnly,
     /// Loads and stores.
     ReadWrite,
@@ -55,9 +54,8 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a machine
-    /// without enough memory says so here and not by a signal later. Needs Linux 5.14
-    /// (`MADV_POPULATE_*`).
+    /// Maps the first `bytes` bytes of `memory` and faults all of its pages in, so that a lack of
+    /// memory is an error here and not a signal later. Needs Linux 5.14 (`MADV_POPULATE_*`).
     pub(crate) fn new(memory: impl AsFd, bytes: usize, protection: Protection) -> io::Result<Self> {
         let (flags, advice) = match protection {
             Protection::ReadOnly => (ProtFlags::READ, Advice::LinuxPopulateRead),
@@ -68,13 +66,13 @@ impl Mapping {
         Ok(Self { pages, protection })
     }
 
-    /// As [`Mapping::new`] for memory that was just made: on huge pages where it has room for them
-    /// and the kernel has any.
+    /// As [`Mapping::new`], for memory that nobody has used yet: on huge pages where it is long
+    /// enough and the kernel provides them.
     pub(crate) fn of_new(memory: impl AsFd, bytes: usize) -> io::Result<Self> {
         let pages = Pages::map(memory, bytes, ProtFlags::READ | ProtFlags::WRITE)?;
-        let on_huge_pages = pages.take_huge();
+        let on_huge_pages = pages.back_with_huge_pages();
         pages.populate(Advice::LinuxPopulateWrite)?;
-        tracing::debug!(bytes, on_huge_pages, "memory to be shared is taken");
+        tracing::debug!(bytes, on_huge_pages, "memory to be shared is allocated");
         Ok(Self { pages, protection: Protection::ReadWrite })
     }
 
@@ -95,7 +93,8 @@ impl Mapping {
 
     /// As `pointer`, for an access that stores.
     fn pointer_to_store(&self, offset: usize, length: usize) -> Result<*mut u8, OutOfBounds> {
-        // Callers check access rights before; a store that slips through must not become a fault.
+        // Callers have checked access rights. A store that they let through must not become a
+        // fault.
         if self.protection == Protection::ReadOnly {
             return Err(OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: 0 });
         }
@@ -106,12 +105,12 @@ impl Mapping {
         OutOfBounds { offset: offset as u64, length: length as u64, region_bytes: self.bytes() as u64 }
     }
 
-    /// Copies `bytes` into the mapping at `offset`; 8 of them at a multiple of 8 by one store.
+    /// Copies `bytes` into the mapping at `offset`. 8 bytes to a multiple of 8 are one store.
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfBounds> {
         if let Ok(word) = <[u8; WORD_BYTES]>::try_from(bytes)
             && offset.is_multiple_of(WORD_BYTES)
         {
-            // The word that lies in memory as these bytes, whatever the order of this machine.
+            // The word that has these bytes in memory, whatever the byte order of this machine.
             self.word_to_store(offset)?.store(u64::from_le_bytes(word).to_le(), Ordering::Release);
             return Ok(());
         }
@@ -131,8 +130,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies `length` bytes to another mapping (or elsewhere in this one; forward, if they
-    /// overlap); 8 of them to a multiple of 8 by one store.
+    /// Copies `length` bytes to another mapping, or to another offset of this one (forward, if they
+    /// overlap). 8 bytes to a multiple of 8 are one store.
     pub(crate) fn copy_to(
         &self,
         offset: usize,
@@ -200,6 +199,7 @@ impl Mapping {
 
     /// `count` aligned words from `offset` on, for loads and stores.
     pub(crate) fn words(&self, offset: usize, count: usize) -> Result<&[AtomicU64], OutOfBounds> {
+        // A product that saturates is refused by the check of the bounds.
         let pointer = self.pointer_to_store(offset, count.saturating_mul(8))?.cast::<AtomicU64>();
         if !pointer.is_aligned() {
             return Err(self.out_of_bounds(offset, count));
@@ -214,7 +214,7 @@ impl Mapping {
         Ok(self.word(offset)?.load(Ordering::Acquire))
     }
 
-    /// A pointer for the kernel or a device, which keeps the mapping alive.
+    /// A pointer and length for the kernel or a device, which keep the mapping alive.
     pub(crate) fn raw_slice(self: &Arc<Self>, offset: usize, length: usize) -> Result<RawSlice, OutOfBounds> {
         let pointer = self.pointer(offset, length)?;
         Ok(RawSlice { pointer, length, mapping: Arc::clone(self) })
@@ -266,11 +266,11 @@ impl RawSlice {
         self.mapping.copy_in(self.offset_in_mapping(offset, bytes.len())?, bytes)
     }
 
-    /// Copies the bytes at `offset` of the slice out. What a peer is writing meanwhile may be seen
-    /// in part.
+    /// Copies the bytes at `offset` of the slice out. Concurrent writes of a peer may be seen in
+    /// part.
     ///
     /// # Errors
-    /// When the slice does not have as many.
+    /// When the slice is shorter than that.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
         self.mapping.copy_out(self.offset_in_mapping(offset, bytes.len())?, bytes)
     }
@@ -284,14 +284,13 @@ impl RawSlice {
         Ok(self.pointer.addr() - self.mapping.pages.start().addr().get() + offset)
     }
 
-    /// The bytes as atomics, to be the target of somebody else's transfers; `None` if they are not
-    /// writable.
+    /// The bytes as atomics, as a target for transfers of others; `None` if they are not writable.
     #[must_use]
     pub fn into_shared_bytes(self) -> Option<SharedBytes> {
         self.is_writable().then_some(SharedBytes { slice: self })
     }
 
-    /// Whether it is one aligned word, which is stored whole.
+    /// Whether it is exactly one aligned word, which is stored as a whole.
     pub(crate) fn is_word(&self) -> bool {
         self.length == WORD_BYTES && self.pointer.addr().is_multiple_of(WORD_BYTES)
     }
@@ -303,8 +302,8 @@ impl RawSlice {
     }
 }
 
-/// Writable registered memory in the one form that Rust can name while others change it: atomic
-/// bytes. It lets a crate without unsafe code of its own introduce the memory to whoever transfers
+/// Writable registered memory as atomic bytes, the one form in which Rust can refer to memory that
+/// others change. With it, a crate without unsafe code can pass the memory to code that transfers
 /// into it.
 #[derive(Debug)]
 pub struct SharedBytes {

@@ -1,17 +1,18 @@
-//! What can be asked of a peer's memory, and is this request well formed?
+//! The operations on a peer's memory, and the checks of their form.
 //!
 //! Invariants
-//! - The checks here are pure and need no peer: what fails them is the caller's mistake and is
-//!   never sent.
+//! - The checks of [`Operation::check`] are pure and need no peer. An operation that fails them is
+//!   the caller's mistake and is never sent.
 //! - The peer's side repeats every check that protects its memory ([`check_grant`]).
 
 use crate::{
+    access::Access,
     error::{OperationError, OutOfBounds, PostError},
     limits::{MESSAGE_BYTES_MAX, SEND_BYTES_MAX, TRANSFER_BYTES_MAX},
-    region::{Access, RegionSlice, RemoteRegion, check_bounds},
+    region::{RegionSlice, RemoteRegion, check_bounds},
 };
 
-/// One request. Operations of one connection are executed in the order of their posting.
+/// One request. Operations of one connection are executed in the order of posting.
 #[derive(Debug, Clone)]
 pub enum Operation<'a> {
     /// Copies registered memory into the peer's memory. The source must not be changed before the
@@ -24,7 +25,8 @@ pub enum Operation<'a> {
         /// Offset of the first byte in `target`.
         target_offset: u64,
     },
-    /// Copies plain bytes, taken at `post`, into the peer's memory. For small things.
+    /// Copies plain bytes into the peer's memory. They are copied at `post`, so this is for small
+    /// writes.
     WriteBytes {
         /// Our bytes.
         bytes: &'a [u8],
@@ -33,7 +35,7 @@ pub enum Operation<'a> {
         /// Offset of the first byte in `target`.
         target_offset: u64,
     },
-    /// As `Write`; afterwards the peer's `poll` reports `immediate`.
+    /// As `Write`. When it is done, the peer's `poll` reports `immediate`.
     WriteWithImmediate {
         /// Our bytes.
         source: RegionSlice,
@@ -41,7 +43,7 @@ pub enum Operation<'a> {
         target: RemoteRegion,
         /// Offset of the first byte in `target`.
         target_offset: u64,
-        /// What the peer is told.
+        /// The word that the peer's `poll` reports.
         immediate: u32,
     },
     /// Copies the peer's memory into ours.
@@ -50,11 +52,11 @@ pub enum Operation<'a> {
         source: RemoteRegion,
         /// Offset of the first byte in `source`.
         source_offset: u64,
-        /// Where they go; its length is what is read.
+        /// Where they go. Its length is the number of bytes to read.
         target: RegionSlice,
     },
-    /// A message of at most [`SEND_BYTES_MAX`] bytes, taken at `post`; the peer's `poll` hands it
-    /// out.
+    /// A message of at most [`SEND_BYTES_MAX`] bytes, copied at `post`. The peer's `poll` returns
+    /// it.
     Send {
         /// The message.
         bytes: &'a [u8],
@@ -64,10 +66,11 @@ pub enum Operation<'a> {
     SendRegion {
         /// The message.
         source: RegionSlice,
-        /// How a peer that receives through an [`crate::inbox::Inbox`] learns of it.
+        /// How the message is reported to a peer that receives through an [`crate::inbox::Inbox`].
         report: Report,
     },
-    /// Adds to an aligned little-endian word of the peer's memory; completes with the value before.
+    /// Adds to an aligned little-endian word of the peer's memory. Completes with the previous
+    /// value.
     FetchAdd {
         /// The peer's memory.
         target: RemoteRegion,
@@ -76,8 +79,8 @@ pub enum Operation<'a> {
         /// What is added, wrapping.
         add: u64,
     },
-    /// Replaces an aligned word of the peer's memory if it has the expected value; completes with
-    /// the value before.
+    /// Replaces an aligned word of the peer's memory if it has the expected value. Completes with
+    /// the previous value.
     CompareSwap {
         /// The peer's memory.
         target: RemoteRegion,
@@ -94,13 +97,13 @@ pub enum Operation<'a> {
 /// reported whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// Once, when all of it is there.
+    /// Once, when the whole message has arrived.
     PerMessage,
     /// Packet by packet, as they arrive.
     PerPacket,
 }
 
-/// A place in a peer's memory, as the peer's side checks it.
+/// A part of a peer's memory, as the peer's side checks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteSpan {
     pub(crate) key: u64,
@@ -168,7 +171,7 @@ impl Operation<'_> {
 /// An operation that has to wait, with its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct DeferredOperation {
-    /// As posted, but for the bytes, which are in `bytes`.
+    /// The operation as posted, but without its plain bytes, which are in `bytes`.
     operation: Operation<'static>,
     bytes: Vec<u8>,
 }
@@ -214,9 +217,9 @@ impl DeferredOperation {
     }
 }
 
-/// Whether a registration of `region_bytes` with `granted` access lets an operation touch the span,
-/// and at which offset of the registration. This protects memory, so every wire calls it where the
-/// memory is touched.
+/// Checks whether a registration of `region_bytes` with `granted` access lets an operation access
+/// the span. Returns the span's offset in the registration. This protects memory, so every wire
+/// calls it where the memory is accessed.
 pub(crate) fn check_grant(
     span: RemoteSpan,
     needed: Access,

@@ -1,17 +1,18 @@
-//! Where is shared memory mapped, and on pages of which size?
+//! Maps shared memory, on huge pages where possible.
 //!
-//! A device that reads into memory on huge pages pins and addresses one page where it would pin
-//! many. The kernel's switch for huge pages in shared memory is off on most systems, but it gathers
-//! memory on them when it is asked to (`MADV_COLLAPSE`, Linux 6.1): one small page in each place of
-//! a huge one is taken first, so that nothing has to be copied, and the rest comes zeroed with the
-//! huge page. That is also the quicker way to take memory, by an order of magnitude.
+//! A device that reads into a huge page pins and addresses one page instead of many. The kernel's
+//! setting for huge pages in shared memory is off on most systems, but the kernel collapses memory
+//! into huge pages on request (`MADV_COLLAPSE`, Linux 6.1). Before the request one small page is
+//! allocated in the range of each huge page, so that almost nothing has to be copied; the remainder
+//! comes zeroed with the huge page. This is also faster than allocating small pages, by an order of
+//! magnitude.
 //!
 //! Invariants
-//! - What has room for a huge page is mapped at a multiple of its size, in every process: elsewhere
-//!   the same memory would be seen in small pages.
-//! - Huge pages are asked for and never needed: without them everything works on small ones.
-//! - Nothing is taken beyond the length that was asked for: what is no whole huge page at the end
-//!   lies on small ones.
+//! - Memory that is at least as long as a huge page is mapped at a multiple of the huge page size,
+//!   in every process. At any other address the process would see the same memory in small pages.
+//! - Huge pages are optional: without them everything works on small pages.
+//! - Nothing is allocated beyond the requested length: a remainder shorter than a huge page lies on
+//!   small pages.
 #![expect(unsafe_code, reason = "maps shared memory")]
 
 use std::{ffi::c_void, io, os::fd::AsFd, ptr::NonNull};
@@ -20,7 +21,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::limits::{HUGE_PAGE_BYTES, REGION_ALIGNMENT_BYTES};
 
-/// `madvise` that gathers small pages on huge ones now (Linux 6.1), which no crate of ours names.
+/// The `madvise` advice that collapses small pages into huge ones (Linux 6.1). None of our
+/// dependencies defines it.
 const MADV_COLLAPSE: libc::c_int = 25;
 
 /// A shared mapping, unmapped on drop.
@@ -28,7 +30,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
-    /// What `start` lies in: ours, and inaccessible around the mapping.
+    /// The reserved range that contains the mapping. It is inaccessible around the mapping.
     reserved: *mut c_void,
     reserved_bytes: usize,
 }
@@ -56,7 +58,7 @@ impl Pages {
             unsafe { rustix::mm::mmap_anonymous(somewhere, reserved_bytes, ProtFlags::empty(), flags) }?;
         let skipped = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
         let aligned = reserved.wrapping_byte_add(skipped);
-        // From here on the reservation ends with this value, whatever happens.
+        // From here on dropping this value unmaps the reservation, whatever happens.
         let pages = Self::at(aligned, bytes, reserved, reserved_bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the range lies in the reservation, because less than a huge page was skipped, and
@@ -85,9 +87,9 @@ impl Pages {
         self.bytes
     }
 
-    /// Takes what is still missing of memory that nobody has used yet on huge pages. Whether they
-    /// are all there.
-    pub(crate) fn take_huge(&self) -> bool {
+    /// Asks the kernel to back the mapping with huge pages; its memory must not be in use yet.
+    /// Returns whether the kernel did so for the whole mapping.
+    pub(crate) fn back_with_huge_pages(&self) -> bool {
         if self.bytes < HUGE_PAGE_BYTES {
             return false;
         }
@@ -101,8 +103,8 @@ impl Pages {
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, MADV_COLLAPSE) == 0 }
     }
 
-    /// Faults all pages in, so that a machine without enough memory says so here and not by a
-    /// signal later. Needs Linux 5.14.
+    /// Faults all pages in, so that a lack of memory is an error here and not a signal later. Needs
+    /// Linux 5.14.
     pub(crate) fn populate(&self, advice: Advice) -> io::Result<()> {
         Ok(self.advise(0, self.bytes, advice)?)
     }
@@ -141,7 +143,7 @@ mod tests {
         Pages::map(memory, BYTES, ProtFlags::READ | ProtFlags::WRITE).unwrap()
     }
 
-    /// What the kernel says of the mapping, in KiB.
+    /// What the kernel reports about the mapping, in KiB.
     fn kernel_says(pages: &Pages, what: &str) -> usize {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let begin = format!("{:x}-", pages.start().addr());
@@ -163,7 +165,7 @@ mod tests {
     fn memory_that_is_taken_on_huge_pages_lies_on_them_in_other_mappings_too_and_is_no_longer_than_asked() {
         let memory = memory();
         let owner = map(&memory);
-        let is_huge = owner.take_huge();
+        let is_huge = owner.back_with_huge_pages();
         let peer = map(&memory);
         for pages in [&owner, &peer] {
             pages.populate(Advice::LinuxPopulateWrite).unwrap();

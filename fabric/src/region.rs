@@ -1,10 +1,10 @@
-//! What is registered memory, and how is a part of a peer's memory named?
+//! Memory that can be shared with peers, and names for parts of a peer's memory.
 //!
 //! Invariants
 //! - A region is a sealed memfd, so that it can be shared by every wire and never changes its size.
-//! - A peer may change a registered region at any moment: its bytes are copied in and out or read
+//! - A peer may change a registered region at any time, so its bytes are copied in and out or read
 //!   as atomics, never borrowed.
-//! - A [`RemoteRegion`] is only a name. It grants nothing: the peer checks key, bounds and access
+//! - A [`RemoteRegion`] is only a name and grants nothing: the peer checks key, bounds and access
 //!   again.
 
 use std::{
@@ -20,33 +20,15 @@ use crate::{
     memory::{Mapping, RawSlice},
 };
 
-/// The seals of every memfd that processes share: nobody can cut the memory off under a mapping.
+/// The seals of every memfd that processes share, so that nobody can shrink the memory under a
+/// mapping.
 pub(crate) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Bytes that are copied out at once to be checksummed: they stay in the first-level cache.
+/// Bytes that are copied out at once for a checksum. They fit into the first-level cache.
 const CHECKSUM_TILE_BYTES: usize = 4096;
 
-/// What a peer may do with a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// The peer may read.
-    Read,
-    /// The peer may write.
-    Write,
-    /// The peer may read, write and use atomic operations.
-    ReadWrite,
-}
-
-impl Access {
-    /// Whether a grant of `self` is enough for an operation that needs `needed`.
-    #[must_use]
-    pub fn allows(self, needed: Self) -> bool {
-        self == Self::ReadWrite || self == needed
-    }
-}
-
-/// Memory that peers can be given access to: zeroed at first, 4 KiB aligned. Clones name the same
-/// memory.
+/// Memory that peers can be given access to: zeroed at first, aligned to 4 KiB. Clones refer to the
+/// same memory.
 #[derive(Debug, Clone)]
 pub struct Region {
     shared: Arc<SharedMemory>,
@@ -59,7 +41,7 @@ struct SharedMemory {
 }
 
 impl Region {
-    /// Takes `bytes` (a positive multiple of 4 KiB) of zeroed memory, all of it now.
+    /// Allocates `bytes` (a positive multiple of 4 KiB) of zeroed memory, all of it now.
     ///
     /// # Errors
     /// [`RegionError::Length`] for a length that is not possible, [`RegionError::Os`] when there is
@@ -88,7 +70,7 @@ impl Region {
         self.mapping().bytes()
     }
 
-    /// How many handles and registrations name this memory, this one included.
+    /// Number of handles and registrations of this memory, this one included.
     #[must_use]
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.shared)
@@ -102,10 +84,10 @@ impl Region {
         self.mapping().copy_in(offset, bytes)
     }
 
-    /// Copies the bytes at `offset` out. What a peer is writing meanwhile may be seen in part.
+    /// Copies the bytes at `offset` out. Concurrent writes of a peer may be seen in part.
     ///
     /// # Errors
-    /// When the region does not have as many.
+    /// When the region is shorter than that.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
         self.mapping().copy_out(offset, bytes)
     }
@@ -113,7 +95,7 @@ impl Region {
     /// Copies `length` bytes at `offset` out into a new vector.
     ///
     /// # Errors
-    /// When the region does not have as many.
+    /// When the region is shorter than that.
     pub fn to_vec(&self, offset: usize, length: usize) -> Result<Vec<u8>, OutOfBounds> {
         self.slice(offset, length)?;
         let mut bytes = vec![0; length];
@@ -129,9 +111,9 @@ impl Region {
         self.mapping().zero(offset, length)
     }
 
-    /// Makes `length` bytes at `offset` the XOR of as many bytes at the offset of each source,
-    /// zeros if there is none. A source may be the target itself. What a peer is writing meanwhile
-    /// may be summed in part.
+    /// Sets `length` bytes at `offset` to the XOR of as many bytes at the given offset of each
+    /// source, or to zeros if there is no source. A source may be the target itself. Concurrent
+    /// writes of a peer may be summed in part.
     ///
     /// # Errors
     /// When some of them are outside of their region; then nothing is written.
@@ -148,12 +130,11 @@ impl Region {
         self.mapping().xor_from(offset, length, sources.len(), source)
     }
 
-    /// The CRC-32C of what has the CRC-32C `before` (0 for nothing), followed by `length` bytes at
-    /// `offset`. They are copied out piece by piece; what a peer is writing meanwhile may be seen
-    /// in part.
+    /// Continues the CRC-32C `before` (0 to begin) with `length` bytes at `offset`. The bytes are
+    /// copied out in tiles; concurrent writes of a peer may be seen in part.
     ///
     /// # Errors
-    /// When the region does not have as many.
+    /// When the region is shorter than that.
     pub fn crc32c_append(&self, before: u32, offset: usize, length: usize) -> Result<u32, OutOfBounds> {
         self.slice(offset, length)?;
         let mut tile = [0; CHECKSUM_TILE_BYTES];
@@ -303,13 +284,13 @@ impl Source<'_> {
     }
 }
 
-/// The name of memory that a peer has registered on this connection: plain data, made by the peer's
-/// `register` and sent by the caller's own messages.
+/// The name of memory that a peer has registered on this connection: plain data, which the peer's
+/// `register` returns and which its owner sends in messages of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteRegion {
     /// Random key of the registration.
     pub key: u64,
-    /// First byte, in the peer's terms: counted from the start of the registration on `shm` and
+    /// First byte, as the peer's side counts: from the start of the registration on `shm` and
     /// `tcp`.
     pub address: u64,
     /// Length in bytes.

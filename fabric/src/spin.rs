@@ -1,9 +1,9 @@
-//! Does this process wait for messages by asking again and again, or by sleeping at once?
+//! Decides how long a thread polls for messages before it sleeps.
 //!
-//! Asking is quicker, and takes a processor. Where a quota leaves a process less than one, what it
-//! spends on asking it lacks for work, and is held back in the middle of it. And a thread whose
-//! next message is far away asks in vain each time: [`Spin`] sees that by how long it slept
-//! afterwards, as hypervisors do for processors that have nothing to do (KVM's `halt_poll_ns`).
+//! Polling reacts faster than sleeping, but occupies a processor. A process with a quota of less
+//! than one processor loses that time for its work, and is throttled in the middle of it. A thread
+//! whose next message is far away polls in vain each time: [`Spin`] notices that from how long it
+//! slept afterwards, as hypervisors do for idle processors (KVM's `halt_poll_ns`).
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,24 +12,23 @@ use std::{
 
 static IS_ALLOWED: AtomicBool = AtomicBool::new(true);
 
-/// Says for the whole process whether its threads may ask again and again before they sleep. They
-/// may unless it was said.
+/// Sets for the whole process whether its threads may poll before they sleep. By default they may.
 pub fn allow_spinning(is_allowed: bool) {
     IS_ALLOWED.store(is_allowed, Ordering::Relaxed);
 }
 
-/// How long a thread may ask that would do so for `time`.
+/// How long a thread may poll that wants to poll for `time`: not at all if the process must not.
 #[must_use]
 pub fn spin_time(time: Duration) -> Duration {
     if IS_ALLOWED.load(Ordering::Relaxed) { time } else { Duration::ZERO }
 }
 
-/// The same for microseconds.
+/// As [`spin_time`], in microseconds.
 pub(crate) fn spin_time_us(time_us: u64) -> Duration {
     spin_time(Duration::from_micros(time_us))
 }
 
-/// How long one thread asks before it sleeps: as long as asking has paid of late.
+/// The polling time of one thread, adapted to whether polling was worthwhile recently.
 #[derive(Debug, Clone)]
 pub struct Spin {
     longest: Duration,
@@ -37,22 +36,22 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// For at most so long, and for that at first.
+    /// Polls for at most `longest`, and for that long at first.
     #[must_use]
     pub fn new(longest: Duration) -> Self {
         Self { longest, time: longest }
     }
 
-    /// How long to ask now.
+    /// How long to poll now.
     #[must_use]
     pub fn time(&self) -> Duration {
         spin_time(self.time)
     }
 
-    /// The thread has asked in vain, and has then slept so long. Who is woken at once had better
-    /// gone on asking: a sleep that is no longer than asking twice at the longest (to be woken
-    /// takes as long as to ask, in a virtual machine) makes it longer, any other one shorter, down
-    /// to nothing.
+    /// Reports that the thread has polled in vain and has then slept for `slept`. A short sleep
+    /// means that polling longer would have been better: a sleep of at most twice `longest` doubles
+    /// the polling time (in a virtual machine, waking up takes about as long as polling). A longer
+    /// sleep halves it, down to zero.
     pub fn slept(&mut self, slept: Duration) {
         let least = self.longest / 16;
         self.time = if slept <= self.longest * 2 {
@@ -72,7 +71,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_micros(16);
 
     #[test]
-    fn who_asks_in_vain_soon_sleeps_at_once_and_who_is_woken_at_once_asks_again() {
+    fn a_thread_that_polls_in_vain_soon_sleeps_at_once_and_one_that_is_woken_at_once_polls_again() {
         let mut spin = Spin::new(LONGEST);
         assert_eq!(spin.time(), LONGEST);
         for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! How is something read from or written to a socket before a deadline?
+//! Reads from and writes to a socket before a deadline.
 //!
 //! Invariants
 //! - The socket is non-blocking; all waiting happens in [`Stream::wait_for`] and ends at the
@@ -48,6 +48,7 @@ impl<'a> Stream<'a> {
             if left.is_zero() {
                 return Err(ConnectError::TimedOut { peer: self.peer(), phase });
             }
+            // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
             let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 });
             let mut fds = [PollFd::from_borrowed_fd(self.socket, flags)];
             match rustix::event::poll(&mut fds, Some(&timeout)) {
@@ -86,7 +87,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// What an error of the socket means for the connection.
+    /// The connection error for an error of the socket.
     pub(crate) fn failed(&self, errno: Errno, phase: &'static str) -> ConnectError {
         match errno {
             Errno::PIPE | Errno::CONNRESET => ConnectError::HungUp { peer: self.peer(), phase },

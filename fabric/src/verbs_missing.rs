@@ -1,7 +1,8 @@
-//! What does an address of the wire `verbs` get in a build without the cargo feature `verbs`?
+//! The wire `verbs` in a build without the cargo feature `verbs`: every call fails.
 //!
 //! Invariants
-//! - The same functions as the wire's own, each of which says which feature is missing.
+//! - The functions are those of the wire itself; each returns an error that names the missing
+//!   feature.
 
 use std::{os::fd::OwnedFd, time::Instant};
 

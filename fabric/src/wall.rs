@@ -1,10 +1,10 @@
-//! What does the clock of a host say, and what is the host called?
+//! The wall clock and the name of a host.
 //!
-//! Clients make timestamps with it, and nodes compare it with theirs. It is a value that is handed
-//! in: tests hand in clocks that are wrong.
+//! Clients make timestamps with the clock, and nodes compare it with theirs. A clock is a value
+//! that is passed in, so that tests can pass clocks that are wrong.
 //!
 //! Invariants
-//! - Nothing here decides anything.
+//! - This file only reads; decisions from the time are made elsewhere.
 
 use std::{
     fmt,
@@ -21,14 +21,14 @@ enum Source {
     /// The clock of this host.
     #[default]
     Host,
-    Told(Arc<dyn Fn() -> u64 + Send + Sync>),
+    Custom(Arc<dyn Fn() -> u64 + Send + Sync>),
 }
 
 impl WallClock {
-    /// A clock that says what `read` says, in milliseconds since 1970.
+    /// A clock that shows what `read` returns, in milliseconds since 1970.
     #[must_use]
     pub fn new(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self(Source::Told(Arc::new(read)))
+        Self(Source::Custom(Arc::new(read)))
     }
 
     /// Milliseconds since 1970; 0 before that.
@@ -39,7 +39,7 @@ impl WallClock {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
             }
-            Source::Told(read) => read(),
+            Source::Custom(read) => read(),
         }
     }
 }
@@ -48,7 +48,7 @@ impl PartialEq for WallClock {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Source::Host, Source::Host) => true,
-            (Source::Told(one), Source::Told(other)) => Arc::ptr_eq(one, other),
+            (Source::Custom(one), Source::Custom(other)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }

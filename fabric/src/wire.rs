@@ -1,4 +1,4 @@
-//! What must a wire provide?
+//! The interface that every wire implements.
 //!
 //! Invariants
 //! - [`crate::Connection`] has checked an operation and counted it against the queue's depth before
@@ -10,18 +10,19 @@
 use std::os::fd::BorrowedFd;
 
 use crate::{
+    access::Access,
     completion::Event,
     error::{PostError, RegisterError},
     memory::RawSlice,
     operation::{Operation, RemoteSpan},
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
 };
 
 /// One end of a connection over some wire.
 pub(crate) trait Queue: Send {
-    /// Gives the peer access to `region` and names it; the peer can use it once a later message
-    /// tells it the name. `key` is random and unused on this connection; a wire whose keys are made
-    /// elsewhere names the region by that key instead.
+    /// Gives the peer access to `region` and returns its name; the peer can use it once a later
+    /// message tells it the name. `key` is random and not yet used on this connection. A wire whose
+    /// keys are made elsewhere (by an adapter) returns such a key instead.
     fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError>;
 
     /// Takes the access back. Operations that start after this are refused.
@@ -30,18 +31,18 @@ pub(crate) trait Queue: Send {
     /// Accepts an operation; never waits.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError>;
 
-    /// What is posted from here on may be held back until `end_batch`.
+    /// Operations posted from here on may be held back until `end_batch`.
     fn begin_batch(&mut self) {}
 
-    /// What was held back goes out, with one announcement.
+    /// Sends what was held back, with one announcement.
     fn end_batch(&mut self) {}
 
     /// Appends what has happened, at most `EVENTS_PER_POLL_MAX` events.
     fn poll(&mut self, events: &mut Vec<Event>);
 
-    /// As `poll`, for an owner that knows that `wait_fd` is not readable: what is armed may stay so
-    /// while memory shows nothing.
-    fn glance(&mut self, events: &mut Vec<Event>) {
+    /// As `poll`, for an owner that knows that `wait_fd` is not readable. The queue may stay armed
+    /// while memory shows nothing to poll.
+    fn poll_memory(&mut self, events: &mut Vec<Event>) {
         self.poll(events);
     }
 
@@ -59,12 +60,12 @@ pub(crate) trait Queue: Send {
         false
     }
 
-    /// From now on a write of the peer to the registration `key` wakes an owner that sleeps.
-    /// Nothing to do where the writer or the network does that.
+    /// From now on a write of the peer to the registration `key` wakes an owner that sleeps. Does
+    /// nothing on wires where the writer or the network wakes it.
     fn wake_on_write(&mut self, _key: u64) {}
 
     /// Wakes the peer's owner if it sleeps on its connection, once all that was posted before is
-    /// executed. Nothing to do where the peer's side does that.
+    /// executed. Does nothing on wires where the peer's side wakes it.
     fn wake(&mut self) {}
 
     /// A pointer into the peer's own memory, on wires that map it.
@@ -73,6 +74,6 @@ pub(crate) trait Queue: Send {
     /// How long `wait` polls before it sleeps.
     fn spin_us(&self) -> u64;
 
-    /// Hands over what was posted and tells the peer that this is the end.
+    /// Sends what was posted and tells the peer that the connection ends on purpose.
     fn close(&mut self);
 }

@@ -48,7 +48,8 @@ macro_rules! on_every_wire {
     };
 }
 
-/// On wires whose memory is written by processors that we program. An adapter writes as it likes.
+/// On wires where our own code writes the memory. An adapter chooses the order of its writes
+/// itself.
 macro_rules! on_every_wire_of_processors {
     ($($promises:tt)+) => {
         mod processors {
@@ -61,7 +62,7 @@ macro_rules! on_every_wire_of_processors {
     };
 }
 
-/// On wires whose handshake is spoken over a socket.
+/// On wires whose handshake runs over a socket.
 macro_rules! on_every_wire_with_sockets {
     ($($promises:tt)+) => {
         mod sockets {
@@ -73,8 +74,8 @@ macro_rules! on_every_wire_with_sockets {
     };
 }
 
-/// On the simulated wire each promise is kept whatever the seed, and here for a few that differ
-/// from run to run.
+/// On the simulated wire each promise must hold for every seed. Here it is run with a few random
+/// ones.
 macro_rules! on_some_seeds {
     ($($group:ident::$promise:ident),+ $(,)?) => {
         $(
@@ -108,11 +109,11 @@ on_every_wire! {
     messages::both_sides_may_send_more_than_fits_in_between,
     messages::a_sleeper_is_woken_however_the_race_goes,
     messages::one_reactor_sleeps_on_many_connections,
-    messages::who_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing,
+    messages::an_owner_that_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing,
     order::a_read_does_not_see_what_was_posted_after_it,
     order::a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes,
-    order::reads_of_both_sides_and_what_is_behind_them_do_not_block_each_other,
-    order::what_is_posted_behind_a_read_is_handed_over_by_closing,
+    order::reads_of_both_sides_and_operations_behind_them_do_not_block_each_other,
+    order::operations_posted_behind_a_read_are_sent_by_closing,
     refusal::an_unknown_key_is_refused_and_harms_nothing,
     refusal::an_access_beyond_the_region_is_refused_and_harms_nothing,
     refusal::an_access_that_was_not_granted_is_refused_and_harms_nothing,
@@ -121,13 +122,13 @@ on_every_wire! {
     refusal::a_malformed_operation_is_never_sent,
     refusal::registrations_have_a_limit_and_leave_nothing_behind,
     endings::a_closed_connection_is_an_orderly_ending_after_all_messages,
-    endings::what_is_in_flight_when_the_peer_closes_fails_as_orderly,
+    endings::operations_in_flight_when_the_peer_closes_fail_as_orderly,
     endings::a_listener_that_goes_leaves_its_connections,
-    endings::a_caller_that_nobody_accepts_any_more_is_told,
+    endings::a_caller_learns_that_its_listener_is_gone,
     endings::a_lost_peer_leaves_no_registration,
     endings::a_killed_peer_is_noticed_by_a_sleeper,
-    endings::a_killed_peer_is_noticed_by_who_only_glances,
-    endings::a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight,
+    endings::a_killed_peer_is_noticed_by_an_owner_that_only_glances,
+    endings::a_killed_peer_is_noticed_by_a_poller_and_operations_in_flight_fail,
     endings::a_message_survives_its_sender,
     endings::closing_leaves_no_registration_and_no_descriptor,
     posts::messages_of_every_length_arrive_in_their_boxes_and_are_answered_there,
@@ -156,7 +157,7 @@ on_every_wire_with_sockets! {
     strangers::garbage_and_hang_ups_in_a_loop_delay_nobody,
 }
 
-/// The peer that is killed: does something only when this binary is started again by `endings`.
+/// The peer that is killed: does nothing unless this binary was started by `endings`.
 #[test]
 fn peer_in_a_process_of_its_own() {
     endings::be_the_peer();

@@ -1,6 +1,6 @@
-//! Goal: an inbox loses, doubles, mixes and reorders nothing, whoever sends, moves, stalls, sleeps
-//! or dies. Method: each promise is a function over a wire, played by threads and processes; the
-//! table below runs all of them on each wire.
+//! Goal: an inbox loses, duplicates, mixes and reorders nothing, whichever senders send, move,
+//! stall, sleep or die. Method: each promise is a function over a wire, played by threads and
+//! processes; the table below runs all of them on each wire.
 
 #[cfg(feature = "verbs")]
 #[path = "inbox/adapters.rs"]
@@ -48,7 +48,7 @@ on_every_wire! {
     full::a_full_inbox_stalls_its_senders_and_goes_on,
     full::a_full_inbox_refuses_all_of_a_message_and_takes_it_later,
     full::the_memory_is_what_was_configured,
-    full::a_caller_beyond_the_limit_is_turned_away_until_somebody_leaves,
+    full::a_caller_beyond_the_limit_is_turned_away_until_a_sender_leaves,
     endings::a_sender_that_closes_leaves_after_everything_it_sent,
     endings::a_connection_that_its_receiver_drops_leaves_too,
     endings::a_message_longer_than_may_be_put_together_ends_its_sender_and_nobody_else,
@@ -59,7 +59,7 @@ on_every_wire! {
     sleep::a_reactor_sleeps_on_an_inbox,
 }
 
-/// Through an adapter nobody has a ring of its own.
+/// Senders through an adapter have no rings of their own.
 mod rings {
     macro_rules! on_every_wire_with_rings {
         ($($promises:tt)+) => {
@@ -87,7 +87,7 @@ mod adapter {
     }
 }
 
-/// The sender that is killed: does something only when this binary is started again by `endings`.
+/// The sender that is killed: does nothing unless this binary was started by `endings`.
 #[test]
 fn sender_in_a_process_of_its_own() {
     endings::be_the_sender();

@@ -1,6 +1,6 @@
-//! Goal: the simulated wire is as hostile as the fabric's promises allow, no more, and does the
-//! same again for the same seed. Method: a client and a server in one thread, many seeds; whatever
-//! may happen is seen on some seed, whatever may not on none.
+//! Goal: the simulated wire is as hostile as the fabric's promises allow and not more, and behaves
+//! the same for the same seed. Method: a client and a server in one thread, many seeds; everything
+//! that may happen is seen on some seed, and nothing else on any.
 
 #[path = "sim/atomics.rs"]
 mod atomics;

@@ -1,14 +1,14 @@
-//! Does memory that peers may write sum to what the definition says? Method: byte by byte, for
-//! every length up to 300 bytes and some around tiles, any alignment of each place, up to nine
-//! sources; what lies before and behind the target is looked at too.
+//! Goal: XOR over memory that peers may write gives what the definition says. Method: byte by byte,
+//! for every length up to 300 bytes and some around tiles, any alignment of each place, up to nine
+//! sources. The bytes before and after the target are checked, too.
 
 use rackscan_fabric::Region;
 
 const REGION_BYTES: usize = 32 << 10;
-/// Places begin so far into a region, at most.
+/// The maximum offset of a range in its region.
 const OFFSETS: u64 = 72;
 
-/// Small, and the same everywhere.
+/// A small generator with the same numbers everywhere.
 struct Random(u64);
 
 impl Random {
@@ -71,7 +71,8 @@ fn places_that_do_not_fit_are_refused_and_nothing_is_written() {
     let (source, _) = random.region();
     let beyond = REGION_BYTES - 99;
     assert!(target.xor_from(0, &[(&source, 0), (&source, beyond)], 100).is_err());
-    // The fifth is summed behind the first four, which must not have been written then.
+    // The fifth source is summed after the first four. If it is refused, nothing must have been
+    // written.
     let last = [(&source, 0), (&source, 1), (&source, 2), (&source, 3), (&source, beyond)];
     assert!(target.xor_from(0, &last, 100).is_err());
     assert!(target.xor_from(beyond, &[(&source, 0)], 100).is_err());

@@ -1,27 +1,28 @@
-//! How does an entry of the status ring become an arrival?
+//! Turns an entry of the status ring into an arrival.
 //!
 //! Invariants
-//! - Nothing of an entry or a packet is used before it was checked, and each word is read once.
-//! - A message is handed out once and whole, or packet by packet in its order, as its sender asked.
-//! - A message that was cut is put together in one buffer, which then changes places with the
-//!   caller's; at most one per sender exists, of at most [`super::InboxConfig::message_bytes_max`]
+//! - Each word of an entry or a packet is read once, and checked before it is used.
+//! - A message is handed out exactly once: whole, or packet by packet in order, as its sender
+//!   asked.
+//! - A message that was cut is assembled in one buffer, which is then swapped with the caller's.
+//!   Each sender has at most one such buffer, of at most [`super::InboxConfig::message_bytes_max`]
 //!   bytes.
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::{
-    Arrival, ArrivalKind, Inbox, SenderId,
+    arrival::{Arrival, ArrivalKind, SenderId},
     layout::{Control, INLINE_BYTES_MAX, InboxMap, Kind, Packet},
-    receive::GIVE_BACK_DIVISOR,
-    status::Found,
+    state::{GIVE_BACK_DIVISOR, Inbox, Incomplete, SenderState},
+    status::PublishedEntry,
     supply::{SuppliedPacket, Supply},
 };
 use crate::{error::OutOfBounds, limits::MESSAGE_BYTES_MAX};
 
-/// Where the bytes of a packet are.
+/// The location of a packet's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Bytes<'a> {
-    /// At this place in the memory of the inbox.
+    /// At this offset of the inbox's memory.
     InRing(usize),
     /// In a slot of an adapter.
     Supplied(&'a dyn Supply, &'a SuppliedPacket),
@@ -36,39 +37,21 @@ impl Bytes<'_> {
     }
 }
 
-/// A message of which some packets have arrived.
-#[derive(Debug)]
-pub(super) struct Incomplete {
-    received: usize,
-    message_bytes: usize,
-    per_packet: bool,
-    /// What has arrived, unless it was handed out.
-    pub(super) assembly: Vec<u8>,
-}
-
-/// What the receiver knows of a sender.
-#[derive(Debug, Default)]
-pub(super) struct SenderState {
-    pub(super) generation: u32,
-    /// It joined and its leaving was not reported.
-    pub(super) present: bool,
-    pub(super) incomplete: Option<Incomplete>,
-    pub(super) messages: u64,
-    pub(super) bytes: u64,
-    pub(super) packets: u64,
-}
-
 impl Inbox {
-    /// Takes an entry of the status ring; `None` if it is nothing for the caller.
-    pub(super) fn arrive(&mut self, (position, word): Found, bytes: &mut Vec<u8>) -> Option<Arrival> {
+    /// Processes an entry of the status ring. Returns `None` if it yields no arrival.
+    pub(super) fn arrive(
+        &mut self,
+        (position, word): PublishedEntry,
+        bytes: &mut Vec<u8>,
+    ) -> Option<Arrival> {
         let sender = Control::sender(word);
         let known = self.senders.get(usize::from(sender)).is_some_and(|state| state.present);
-        let known = known || self.learn(sender);
+        let known = known || self.admit_sender(sender);
         let arrival = match Control::decode(word) {
             Some(Control { kind: Kind::Void, .. }) => None,
             Some(control) => self.read_entry(position, control, known, bytes),
             None => {
-                self.accuse(sender, format!("an entry whose control word is {word:#018x}"));
+                self.report_violation(sender, format!("an entry whose control word is {word:#018x}"));
                 None
             }
         };
@@ -100,50 +83,54 @@ impl Inbox {
                 }
                 bytes.clear();
                 bytes.extend_from_slice(&payload[..length]);
-                self.whole(control, length)
+                self.count_whole_message(control, length)
             }
             Kind::Packet => {
                 let packet = Packet::decode(std::array::from_fn(|at| words[1 + at].load(Ordering::Relaxed)));
-                self.packet(control, packet, known, bytes)
+                self.take_packet(control, packet, known, bytes)
             }
             Kind::Handed => self.take_handed(control, bytes).filter(|_| known),
             Kind::Immediate => {
                 let (immediate, written) =
                     (words[1].load(Ordering::Relaxed), words[2].load(Ordering::Relaxed));
                 let state = self.senders.get(usize::from(control.sender)).filter(|_| known)?;
-                let immediate = u32::try_from(immediate & u64::from(u32::MAX)).unwrap_or(0);
+                let immediate =
+                    u32::try_from(immediate & u64::from(u32::MAX)).expect("the mask leaves 32 bits");
                 let kind = ArrivalKind::Immediate { immediate, bytes: written };
-                Some(Arrival { sender: name(control.sender, state), message: state.messages, kind })
+                Some(Arrival { sender: sender_id(control.sender, state), message: state.messages, kind })
             }
         }
     }
 
-    /// A message that a responder has put together.
+    /// Takes a message that a responder has assembled.
     fn take_handed(&mut self, control: Control, bytes: &mut Vec<u8>) -> Option<Arrival> {
         let seat = {
             let table = self.shared.table.lock();
             table.slots.get(usize::from(control.sender)).and_then(|slot| slot.seat.clone())
         }?;
-        // Before the responder can begin the next message, for which it may want this buffer.
+        // Kept before the responder can begin its next message, which may use this buffer.
         if seat.handover.lock().ready.is_some() {
             self.shared.keep_spare(std::mem::take(bytes));
         }
         let Some(message) = seat.handover.lock().ready.take() else {
-            self.accuse(control.sender, "an entry of a message that was not handed over".to_owned());
+            self.report_violation(
+                control.sender,
+                "an entry of a message that was not handed over".to_owned(),
+            );
             return None;
         };
         fence(Ordering::SeqCst);
         self.shared.wake_if_stalled(control.sender, &seat);
         *bytes = message;
-        self.whole(control, bytes.len())
+        self.count_whole_message(control, bytes.len())
     }
 
-    /// A message that came in one piece.
-    fn whole(&mut self, control: Control, length: usize) -> Option<Arrival> {
+    /// Counts a message that arrived in one piece.
+    fn count_whole_message(&mut self, control: Control, length: usize) -> Option<Arrival> {
         let state = self.senders.get_mut(usize::from(control.sender))?;
         if state.incomplete.is_some() {
             let reason = "a message in the middle of another".to_owned();
-            self.accuse(control.sender, reason);
+            self.report_violation(control.sender, reason);
             return None;
         }
         state.packets += 1;
@@ -157,10 +144,10 @@ impl Inbox {
         } else {
             ArrivalKind::Message
         };
-        Some(Arrival { sender: name(control.sender, state), message: state.messages - 1, kind })
+        Some(Arrival { sender: sender_id(control.sender, state), message: state.messages - 1, kind })
     }
 
-    fn packet(
+    fn take_packet(
         &mut self,
         control: Control,
         packet: Packet,
@@ -176,7 +163,7 @@ impl Inbox {
             Some(space) => space.problem(&packet),
         };
         if let Some(problem) = problem {
-            self.accuse(control.sender, problem);
+            self.report_violation(control.sender, problem);
             return None;
         }
         let place = Bytes::InRing(self.map.place(ring, packet.position));
@@ -191,7 +178,7 @@ impl Inbox {
         arrival
     }
 
-    /// Copies a packet out to where it belongs.
+    /// Copies a packet to the caller's buffer or to the message that it is a part of.
     pub(super) fn copy_packet(
         &mut self,
         control: Control,
@@ -204,7 +191,7 @@ impl Inbox {
         if offset == 0 && length == message_bytes {
             bytes.clear();
             place.append_to(&self.map, length, bytes).ok()?;
-            return self.whole(control, length);
+            return self.count_whole_message(control, length);
         }
         let state = self.senders.get_mut(usize::from(control.sender))?;
         let bytes_max = if control.per_packet { MESSAGE_BYTES_MAX } else { self.shared.message_bytes_max };
@@ -218,9 +205,9 @@ impl Inbox {
         };
         if length == 0 || !fits || !continues {
             let reason = format!(
-                "bytes {offset} + {length} of a message of {message_bytes}, out of turn or longer than {bytes_max}"
+                "bytes {offset} + {length} of a message of {message_bytes}, out of order or longer than {bytes_max}"
             );
-            self.accuse(control.sender, reason);
+            self.report_violation(control.sender, reason);
             return None;
         }
         let mut incomplete = state.incomplete.take().unwrap_or_else(|| {
@@ -243,7 +230,7 @@ impl Inbox {
         self.counters.messages += u64::from(last);
         let arrival = |kind| {
             let message = state.messages - u64::from(last);
-            Some(Arrival { sender: name(control.sender, state), message, kind })
+            Some(Arrival { sender: sender_id(control.sender, state), message, kind })
         };
         if control.per_packet {
             bytes.clear();
@@ -261,7 +248,7 @@ impl Inbox {
             state.incomplete = Some(incomplete);
             return None;
         }
-        // Swapped, not copied; the caller's buffer serves the next message.
+        // Swapped, not copied. The caller's buffer is used for the next message.
         let arrived = arrival(ArrivalKind::Message);
         self.assembly_bytes -= incomplete.assembly.capacity();
         std::mem::swap(bytes, &mut incomplete.assembly);
@@ -279,12 +266,13 @@ impl Inbox {
         }
     }
 
-    /// Whether an index that has sent nothing before is a sender's.
-    pub(super) fn learn(&mut self, index: u16) -> bool {
+    /// Takes in the holder of an index that was not known. Returns false if the index has no new
+    /// holder.
+    pub(super) fn admit_sender(&mut self, index: u16) -> bool {
         let table = self.shared.table.lock();
         let Some(state) = self.senders.get_mut(usize::from(index)) else { return false };
         match table.slots.get(usize::from(index)) {
-            // A generation that was known has left.
+            // A known generation that is not `present` has left.
             Some(slot) if slot.seat.is_some() && slot.generation != state.generation => {
                 *state = SenderState { generation: slot.generation, present: true, ..SenderState::default() };
                 true
@@ -294,6 +282,6 @@ impl Inbox {
     }
 }
 
-fn name(index: u16, state: &SenderState) -> SenderId {
+fn sender_id(index: u16, state: &SenderState) -> SenderId {
     SenderId { index, generation: state.generation }
 }

@@ -1,35 +1,39 @@
-//! Which senders are worth a ring of their own?
+//! Decides which senders get a private ring, from measured traffic.
 //!
-//! The paper leaves the setting of the table open (section 6); here it follows measured traffic.
-//! Each look at an inbox's counters adds the messages since the last look to a weight that decays,
-//! so it is about the recent past. The heaviest senders should have the private rings; but a move
-//! that the next look would take back is worse than none.
+//! The paper leaves open how the table is set (section 6). Here each call of [`Assignment::decide`]
+//! adds the messages since the previous call to a weight per sender. The weight is halved at each
+//! call, so it reflects the recent past. The heaviest senders should have the private rings, but a
+//! move that the next call would undo is worse than none.
 //!
 //! Invariants
-//! - Decisions depend on the looks alone: no clock, no randomness.
-//! - A sender that shares is preferred to one that has a ring only if it is `displace_factor` times
-//!   as heavy.
-//! - Moves are in an order in which each finds a free ring.
+//! - Decisions depend only on the traffic that the calls were given: no clock, no randomness.
+//! - A sender that shares takes over a private ring only if it is `displace_factor` times as heavy
+//!   as the ring's holder.
+//! - Moves are returned in an order in which each finds a free ring.
 
 use std::collections::HashMap;
 
-use super::{Ring, SenderId, SenderTraffic};
+use super::{
+    arrival::{Ring, SenderId},
+    statistics::SenderTraffic,
+};
 
-/// When to move a sender.
+/// When a sender is moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssignmentConfig {
     /// Private rings of the inbox.
     pub private_rings: u16,
-    /// Messages of the recent past that make a sender worth a free private ring.
+    /// The minimum weight, in messages of the recent past, with which a sender gets a free private
+    /// ring.
     pub messages_min: u64,
-    /// With fewer than this it shares again.
+    /// With less weight than this it goes back to a shared ring.
     pub messages_keep: u64,
     /// How many times as heavy a sender must be to take another's ring.
     pub displace_factor: u64,
 }
 
 impl AssignmentConfig {
-    /// The usual values for so many private rings.
+    /// The default values for so many private rings.
     #[must_use]
     pub fn new(private_rings: u16) -> Self {
         Self { private_rings, messages_min: 16, messages_keep: 4, displace_factor: 2 }
@@ -45,7 +49,7 @@ pub enum Move {
     ToShared(SenderId),
 }
 
-/// Weights count messages in units of so many, because halves matter.
+/// A message counts so many units of weight, so that halving keeps fractions.
 const UNIT: u64 = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +58,7 @@ struct Weight {
     weight: u64,
 }
 
-/// The memory of earlier looks.
+/// The weights of all senders after the calls so far.
 #[derive(Debug)]
 pub struct Assignment {
     config: AssignmentConfig,
@@ -62,14 +66,14 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Nothing seen yet.
+    /// An assignment that has seen no traffic yet.
     #[must_use]
     pub fn new(config: AssignmentConfig) -> Self {
         Self { config, weights: HashMap::new() }
     }
 
-    /// Takes a look, and says who should move. The caller carries it out, or the next look will say
-    /// so again.
+    /// Takes in the traffic since the last call and returns which senders to move. The caller
+    /// carries the moves out; those that it does not are returned again by the next call.
     pub fn decide(&mut self, traffic: &[SenderTraffic]) -> Vec<Move> {
         self.weigh(traffic);
         let weight = |sender: &SenderTraffic| self.weights.get(&sender.sender).map_or(0, |w| w.weight);
@@ -84,7 +88,7 @@ impl Assignment {
             keeps
         });
         sharers.retain(|sharer| sharer.can_move && weight(sharer) >= self.config.messages_min * UNIT);
-        // Heaviest first; the names only make equal weights decide the same way each time.
+        // Heaviest first. The names only make the order of equal weights deterministic.
         let name = |sender: &SenderTraffic| (sender.sender.index, sender.sender.generation);
         sharers.sort_by_key(|sharer| (std::cmp::Reverse(weight(sharer)), name(sharer)));
         holders.sort_by_key(|holder| (std::cmp::Reverse(weight(holder)), name(holder)));
@@ -104,7 +108,7 @@ impl Assignment {
         moves
     }
 
-    /// Half of the old weight and all that is new.
+    /// The new weight is half of the old weight plus the new messages.
     fn weigh(&mut self, traffic: &[SenderTraffic]) {
         let mut weights = HashMap::with_capacity(traffic.len());
         for sender in traffic {
@@ -114,7 +118,7 @@ impl Assignment {
             let weight = (old.weight / 2).saturating_add(new.saturating_mul(UNIT));
             weights.insert(sender.sender, Weight { messages_before: sender.messages, weight });
         }
-        // Who has left is forgotten.
+        // Senders that have left are dropped.
         self.weights = weights;
     }
 }
@@ -128,8 +132,8 @@ mod tests {
         SenderId { index, generation: 1 }
     }
 
-    /// Plays looks against a table of rings that carries out every move, and returns what was moved
-    /// at each. `looks[i][s]`: messages of sender `s` between look `i - 1` and look `i`.
+    /// Calls `decide` once per entry of `looks`, carries out every move, and returns the moves of
+    /// each call. `looks[i][s]`: messages of sender `s` between call `i - 1` and call `i`.
     fn play(private_rings: u16, looks: &[&[u64]]) -> Vec<Vec<Move>> {
         let mut assignment = Assignment::new(AssignmentConfig::new(private_rings));
         let mut rings: Vec<Option<u16>> = vec![None; looks[0].len()];
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_under_an_old_index_begins_anew() {
+    fn a_new_holder_of_an_old_index_starts_without_weight() {
         let mut assignment = Assignment::new(AssignmentConfig::new(1));
         let ring = Ring::Shared(0);
         let sender = |generation, messages| SenderTraffic {
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_move_is_not_asked_to() {
+    fn a_sender_that_cannot_move_is_never_moved() {
         let mut assignment = Assignment::new(AssignmentConfig::new(1));
         let traffic = |index, can_move| SenderTraffic {
             sender: id(index),

@@ -1,30 +1,29 @@
-//! How do many senders divide a ring among themselves, when each may be killed between any two
-//! instructions?
+//! Divides a ring among many senders, each of which may be killed between any two instructions.
 //!
-//! A ring of slots has one claim word per slot. Whoever wants the next `n` slots replaces the word
-//! of the first by a claim that names it, `n`, and the lap; that compare-and-swap is the only step
-//! that takes anything. The end of what is claimed is not stored anywhere: it is where a walk from
-//! claim to claim meets a word of an earlier lap. Each sender begins its walk where its last one
-//! ended, so a sender that is alone takes one step.
+//! A ring has one claim word per slot. To claim the next `n` slots, a sender replaces the word of
+//! the first of them by a claim that holds the sender, `n` and the lap. That compare-and-swap is
+//! the only step that takes slots. The end of the claimed slots is not stored anywhere: it is where
+//! a walk from claim to claim meets a word of an earlier lap. Each sender begins its walk where its
+//! previous one ended, so a sender that is alone takes one step.
 //!
 //! Invariants
 //! - A position is claimed at most once: its word was of an earlier lap when it was replaced, and
 //!   laps only grow.
-//! - Claims follow each other without gaps, so each is found by walking from any earlier one, and
-//!   names its owner.
-//! - Nothing is claimed beyond `head + capacity`: slots are given back by the receiver alone, which
-//!   moves the head.
+//! - Claims follow each other without gaps, so each can be found by walking from any earlier one.
+//!   Each claim names its sender.
+//! - Nothing is claimed beyond `head + capacity`. Only the receiver gives slots back, by moving the
+//!   head.
 //! - A walk ends after a bounded number of steps, whatever the words say.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Claim, lap_of, slot_of};
 
-/// A word that others change at the same time.
+/// A word that other threads and processes change at the same time.
 pub(super) trait Word {
     fn get(&self) -> u64;
     fn set(&self, value: u64);
-    /// Sets it if it still has the value that was found.
+    /// Sets the word if it still has the value `found`.
     fn replace(&self, found: u64, value: u64) -> bool;
 }
 
@@ -48,14 +47,14 @@ pub(super) struct ClaimRing<'a, W = AtomicU64> {
     pub(super) claims: &'a [W],
     /// The first slot in use.
     pub(super) head: &'a W,
-    /// A claim's start, not far from the end; spares late comers a long walk.
+    /// The start of a claim near the end, which saves new senders a long walk.
     pub(super) hint: &'a W,
 }
 
-/// What a sender remembers of a ring.
+/// A sender's position in a ring.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cursor {
-    /// The start of some claim, or the end of the last; 0 before the first look.
+    /// The start of some claim, or the end of the last claim; 0 before the first walk.
     at: u64,
     head_seen: u64,
     claimed: u64,
@@ -65,9 +64,9 @@ pub(super) struct Cursor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Damaged;
 
-/// Claims between two notes of the hint.
+/// Number of claims between two updates of the hint.
 const CLAIMS_PER_HINT: u64 = 16;
-/// Positions beyond this are nonsense, and arithmetic below it does not overflow.
+/// Positions beyond this are impossible, and arithmetic below it does not overflow.
 const POSITION_MAX: u64 = 1 << 62;
 
 impl<W: Word> ClaimRing<'_, W> {
@@ -80,7 +79,7 @@ impl<W: Word> ClaimRing<'_, W> {
         (word, Claim::decode(word))
     }
 
-    fn look_at_head(&self, cursor: &mut Cursor) -> Result<(), Damaged> {
+    fn read_head(&self, cursor: &mut Cursor) -> Result<(), Damaged> {
         let head = self.head.get();
         if head < cursor.head_seen || head > POSITION_MAX {
             return Err(Damaged);
@@ -89,9 +88,9 @@ impl<W: Word> ClaimRing<'_, W> {
         Ok(())
     }
 
-    /// Moves a cursor that others have lapped to a place from where it can walk.
+    /// Moves a cursor that was lapped to a position from which it can walk.
     fn catch_up(&self, cursor: &mut Cursor) -> Result<(), Damaged> {
-        self.look_at_head(cursor)?;
+        self.read_head(cursor)?;
         let hint = self.hint.get();
         let hint_is_near = hint >= cursor.head_seen && hint - cursor.head_seen <= self.capacity();
         let near = if hint_is_near { hint } else { cursor.head_seen };
@@ -99,8 +98,8 @@ impl<W: Word> ClaimRing<'_, W> {
         Ok(())
     }
 
-    /// Moves the cursor to the end of what is claimed and returns the word that stands there.
-    /// `steps` is how many are left.
+    /// Moves the cursor to the end of the claims and returns the word at that position. `steps` is
+    /// the remaining number of steps.
     fn walk_to_end(&self, cursor: &mut Cursor, steps: &mut usize) -> Result<u64, Damaged> {
         if cursor.at == 0 {
             self.catch_up(cursor)?;
@@ -123,13 +122,13 @@ impl<W: Word> ClaimRing<'_, W> {
         }
     }
 
-    /// No honest walk, lost races included, takes so many steps: each race that is lost was won by
-    /// another's claim.
+    /// More steps than any walk takes while all processes are honest, lost races included: each
+    /// lost race was won by the claim of another sender.
     fn steps_max(&self) -> usize {
         4 * self.claims.len() + (1 << 16)
     }
 
-    /// The position behind a claim, if it is one that can be.
+    /// The position after a claim, if the claim is possible.
     pub(super) fn after(&self, position: u64, claim: Claim) -> Option<u64> {
         let count = u64::from(claim.count);
         let slot = slot_of(position, self.claims.len()) as u64;
@@ -140,7 +139,7 @@ impl<W: Word> ClaimRing<'_, W> {
         if cursor.at + count <= cursor.head_seen + self.capacity() {
             return Ok(true);
         }
-        self.look_at_head(cursor)?;
+        self.read_head(cursor)?;
         Ok(cursor.at + count <= cursor.head_seen + self.capacity())
     }
 
@@ -152,7 +151,8 @@ impl<W: Word> ClaimRing<'_, W> {
         self.has_room_at(cursor, padding + count)
     }
 
-    /// Claims `count` contiguous slots for `sender`; `None` when there is no room for them.
+    /// Claims `count` contiguous slots for `sender`. Returns their position, or `None` if there is
+    /// no room.
     pub(super) fn claim(&self, cursor: &mut Cursor, count: u64, sender: u16) -> Result<Option<u64>, Damaged> {
         let mut steps = self.steps_max();
         loop {
@@ -181,7 +181,8 @@ impl<W: Word> ClaimRing<'_, W> {
         }
     }
 
-    /// The claims from `from`, a claim's start, to the end; at most as many as there are slots.
+    /// The claims from `from`, which must be the start of a claim, to the end. At most as many as
+    /// there are slots.
     pub(super) fn claims_from(&self, from: u64) -> impl Iterator<Item = (u64, Claim)> + '_ {
         let mut at = from;
         std::iter::from_fn(move || {

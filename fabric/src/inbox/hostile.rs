@@ -1,6 +1,7 @@
 //! Goal: a sender that dies at any instruction wedges nobody, one that breaks the rules ends its
 //! own connection, and no content of the memory makes the receiver panic, hang or forget that it
-//! can be used again. Method: senders whose steps, and whose memory, are in the test's own hands.
+//! can be used again. Method: the test takes each step of the senders itself, and writes into their
+//! memory.
 
 use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -11,10 +12,10 @@ use std::{
 use proptest::prelude::*;
 
 use super::{
-    Arrival, ArrivalKind, Inbox, InboxConfig, InboxFault, InboxSender, JoinError, Membership, Progress, Sent,
-    WhenFull,
-    layout::{Control, Header, Kind, Line, Packet, lap_of},
-    packet, sender,
+    Arrival, ArrivalKind, Inbox, InboxConfig, InboxFault, InboxSender, Membership, Progress, Sent, WhenFull,
+    handle::JoinError,
+    layout::{Control, Header, Kind, Packet, SenderWord, lap_of},
+    packet_entry, sender,
 };
 use crate::{doorbell::Doorbell, limits::INBOX_IDLE_POLLS_PER_LOOK, operation::Report, region::Source};
 
@@ -41,7 +42,7 @@ fn send(sender: &mut InboxSender, bytes: &[u8]) -> Result<Sent, InboxFault> {
     sender.send(Source::Bytes(bytes), Report::PerMessage, &mut Progress::default())
 }
 
-/// Everything that arrives until the inbox has looked everywhere and found nothing.
+/// Everything that arrives until the inbox has checked everything and found nothing.
 fn arrivals(inbox: &mut Inbox) -> Vec<(Arrival, Vec<u8>)> {
     let mut found = Vec::new();
     let mut bytes = Vec::new();
@@ -66,8 +67,8 @@ fn an_entry_that_its_sender_never_publishes_delays_nobody() {
     let (dead, mut dying) = join(&inbox);
     let (_alive, mut sender) = join(&inbox);
     dying.claim_entry().unwrap().unwrap();
-    // More than all entries and all space of the rings, behind the one that stays claimed, as long
-    // as it lives ...
+    // More than all entries and all space of the rings, after the entry that stays claimed, while
+    // its sender lives.
     for round in 0..20_u8 {
         assert_eq!(send(&mut sender, &[round; 100]), Ok(Sent::All));
         let found = arrivals(&mut inbox);
@@ -80,7 +81,7 @@ fn an_entry_that_its_sender_never_publishes_delays_nobody() {
         stalled
     });
     assert!(stalled, "an entry in use is not used again");
-    // ... and without end when it has gone.
+    // Without end once it has gone.
     drop(dead);
     assert_eq!(kinds(&mut inbox), [ArrivalKind::Left]);
     for round in 0..100_u8 {
@@ -97,7 +98,7 @@ fn an_entry_that_is_published_late_arrives_late_and_once() {
     let position = late.claim_entry().unwrap().unwrap();
     send(&mut sender, b"overtakes").unwrap();
     assert_eq!(arrivals(&mut inbox)[0].1, b"overtakes");
-    let entry = sender::inline(Source::Bytes(b"late"), Report::PerMessage).unwrap();
+    let entry = sender::inline_entry(Source::Bytes(b"late"), Report::PerMessage).unwrap();
     late.publish_at(position, &entry).unwrap();
     send(&mut sender, b"next").unwrap();
     let found = arrivals(&mut inbox);
@@ -141,8 +142,8 @@ fn what_a_sender_that_was_hung_up_on_has_claimed_waits_until_it_hangs_up() {
     send(&mut dying, b"said before").unwrap();
     member.leave(Some(OwnedFd::from(ours)));
     assert_eq!(kinds(&mut inbox), [ArrivalKind::Message, ArrivalKind::Message, ArrivalKind::Left]);
-    // It does not know yet, and goes on.
-    dying.publish(&packet(&space, Report::PerMessage, 600, 0, 600)).unwrap();
+    // It does not know this yet, and continues.
+    dying.publish(&packet_entry(&space, Report::PerMessage, 600, 0, 600)).unwrap();
     dying.claim_space(1, 600).unwrap().unwrap();
     assert_eq!(kinds(&mut inbox), [], "nothing follows its leaving");
     send(&mut sender, &[4; 600]).unwrap();
@@ -275,12 +276,12 @@ fn scribble(inbox: &Inbox, what: &Scribble) {
         }
         Scribble::Line { sender, word, value } => {
             let line = [
-                Line::Ring,
-                Line::Controls,
-                Line::Stalled,
-                Line::ConnectionSleeps,
-                Line::Stalls,
-                Line::Refusals,
+                SenderWord::Ring,
+                SenderWord::Controls,
+                SenderWord::Stalled,
+                SenderWord::ConnectionSleeps,
+                SenderWord::Stalls,
+                SenderWord::Refusals,
             ];
             map.line(sender, line[word]).unwrap().store(value, Ordering::Relaxed);
         }
@@ -341,8 +342,8 @@ proptest! {
             prop_assert!(memory.assembly_bytes <= memory.assembly_bytes_max);
             let _ = (inbox.traffic(), inbox.counters());
         }
-        // All leave. Damage that nobody had seen may be found by the next to come, and then by
-        // nobody any more.
+        // All senders leave. Damage that was not noticed may be found by the next sender, but by
+        // none after it.
         drop(people);
         let served = (0..4).any(|_| {
             let bell = || Arc::new(Doorbell::new().unwrap());

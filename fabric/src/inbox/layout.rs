@@ -1,8 +1,8 @@
-//! Where is everything in an inbox's memory, and what do its words say?
+//! The layout of an inbox's memory, and the encoding of its words.
 //!
 //! ```text
 //! page 0            shape | sleeping | stalled | status head | status hint | damaged   (each in a line of its own)
-//! table             one line per sender: its ring, and what the two sides of its connection tell each other
+//! table             one line per sender: its ring, and words that the two sides of its connection exchange
 //! rings' positions  per ring: head | hint
 //! status claims     one word per entry of the status ring
 //! status entries    one line per entry: a control word and seven words
@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Invariants
-//! - Positions count granules (or entries) since the start and begin with lap 1, so that zeroed
-//!   memory holds no claim and no entry.
-//! - Both sides compute places from the same shape; a sender takes the shape from the memory and
+//! - Positions count granules (or entries) since the inbox was made. They begin with lap 1, so that
+//!   zeroed memory holds no claim and no entry.
+//! - Both sides compute offsets from the same shape. A sender reads the shape from the memory and
 //!   checks it first.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
-use super::{InboxConfig, WhenFull};
+use super::config::{InboxConfig, WhenFull};
 use crate::{
     error::OutOfBounds,
     limits::{
@@ -29,34 +29,35 @@ use crate::{
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RSINBOX1");
 const LINE_BYTES: usize = 64;
-/// Two lines: processors fetch lines in pairs.
+/// Distance between words that different threads write. Two cache lines, because processors fetch
+/// lines in pairs.
 const APART_BYTES: usize = 128;
 
 /// Words of the first page.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Header {
-    /// The receiver sleeps, or is about to.
+    /// Nonzero while the receiver sleeps or is about to.
     Sleeping = 1,
-    /// A sender that has found no room sleeps, or is about to.
+    /// Nonzero while a sender that has found no room sleeps or is about to.
     Stalled = 2,
     /// The first entry of the status ring that is still in use.
     StatusHead = 3,
-    /// Somewhere near the end of the status ring.
+    /// The start of a claim near the end of the status ring.
     StatusHint = 4,
-    /// A sender has found what no honest process writes.
+    /// Nonzero once a sender has found words that no honest process writes.
     Damaged = 5,
 }
 
 /// Words of a sender's line in the address management table (section 3.1: AMT).
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Line {
-    /// The ring that its messages go to; the receiver's to change at any time.
+pub(crate) enum SenderWord {
+    /// The ring that its messages go to. The receiver may change it at any time.
     Ring = 0,
-    /// How often the sender has said something over the control socket (`shm`).
+    /// Number of control messages that the sender has sent over the control socket (`shm`).
     Controls = 1,
-    /// The sender has found no room and sleeps.
+    /// Nonzero while the sender has found no room and sleeps.
     Stalled = 2,
-    /// The owner of the receiving side's connection sleeps (`shm`).
+    /// Nonzero while the owner of the receiving side's connection sleeps (`shm`).
     ConnectionSleeps = 3,
     /// How often the sender has stalled.
     Stalls = 4,
@@ -64,7 +65,17 @@ pub(crate) enum Line {
     Refusals = 5,
 }
 
-/// What determines the places.
+impl InboxConfig {
+    /// The memory that such an inbox allocates when it is made, in bytes: rings, status ring and
+    /// tables. The buffers in which cut messages are assembled and the shared receive queues of
+    /// adapters are not included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        Layout::new(Shape::of(self)).bytes as u64
+    }
+}
+
+/// The sizes that determine the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) ring_bytes: usize,
@@ -85,7 +96,7 @@ impl Shape {
         }
     }
 
-    /// What is wrong with it.
+    /// Describes what is wrong with the shape, if anything.
     pub(super) fn problem(&self) -> Option<String> {
         let ring = self.ring_bytes;
         if !ring.is_power_of_two() || !(REGION_ALIGNMENT_BYTES..=INBOX_RING_BYTES_MAX).contains(&ring) {
@@ -99,7 +110,8 @@ impl Shape {
         if !(1..=INBOX_SENDERS_MAX).contains(&self.senders) {
             return Some(format!("{} senders; expected from 1 to {INBOX_SENDERS_MAX}", self.senders));
         }
-        // A packet and the rest of the ring before it must have room together in an empty ring.
+        // A packet that does not fit before the ring's end is preceded by padding up to the end.
+        // Both must fit into an empty ring.
         if self.packet_bytes < INBOX_GRANULE_BYTES || self.packet_bytes > ring / 2 {
             return Some(format!(
                 "packets of {} bytes; expected from {INBOX_GRANULE_BYTES} to {}, half of a ring",
@@ -111,7 +123,7 @@ impl Shape {
     }
 }
 
-/// The places for one shape.
+/// The offsets of all parts for one shape, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
@@ -130,7 +142,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// The shape must have no problem.
+    /// The layout of a shape without a [`Shape::problem`].
     pub(super) fn new(shape: Shape) -> Self {
         let granules = shape.ring_bytes / INBOX_GRANULE_BYTES;
         let entries = (granules * shape.rings).next_power_of_two();
@@ -169,7 +181,7 @@ pub(super) struct InboxMap {
 }
 
 impl InboxMap {
-    /// The receiver's view of fresh memory, of which it notes the shape for the senders.
+    /// The receiver's view of fresh memory. Writes the shape into it for the senders.
     pub(super) fn create(mapping: Arc<Mapping>, layout: Layout) -> Result<Self, OutOfBounds> {
         let map = Self { mapping, layout };
         map.note_shape()?;
@@ -196,16 +208,17 @@ impl InboxMap {
         Ok(())
     }
 
-    /// Forgets every claim and entry. Only while there is no sender.
+    /// Clears all claims and entries. Only allowed while there is no sender.
     pub(super) fn start_afresh(&self) -> Result<(), OutOfBounds> {
         self.mapping.zero(0, self.layout.data)?;
         self.note_shape()
     }
 
-    /// A sender's view of memory that somebody else has made.
+    /// A sender's view of memory that another process has made; its shape is checked.
     pub(super) fn open(mapping: Arc<Mapping>) -> Result<Self, String> {
         use std::sync::atomic::Ordering::Acquire;
         let words = mapping.words(0, 7).map_err(|e| e.to_string())?;
+        // A value that fits no usize is clamped, and then refused by the checks below.
         let value = |at: usize| usize::try_from(words[at].load(Acquire)).unwrap_or(usize::MAX);
         if words[0].load(Acquire) != MAGIC {
             return Err(format!("the memory begins with {:#018x}, expected {MAGIC:#018x}", value(0)));
@@ -232,7 +245,7 @@ impl InboxMap {
     }
 
     /// A word of a sender's line.
-    pub(super) fn line(&self, sender: u16, word: Line) -> Result<&AtomicU64, OutOfBounds> {
+    pub(super) fn line(&self, sender: u16, word: SenderWord) -> Result<&AtomicU64, OutOfBounds> {
         self.mapping.word_to_store(self.layout.table + usize::from(sender) * LINE_BYTES + word as usize * 8)
     }
 
@@ -240,12 +253,12 @@ impl InboxMap {
         self.mapping.zero(self.layout.table + usize::from(sender) * LINE_BYTES, LINE_BYTES)
     }
 
-    /// The first granule of a ring that is still in use; the receiver's to move.
+    /// The first granule of a ring that is still in use. Only the receiver moves it.
     pub(super) fn ring_head(&self, ring: usize) -> Result<&AtomicU64, OutOfBounds> {
         self.mapping.word_to_store(self.layout.positions + ring * 2 * APART_BYTES)
     }
 
-    /// Somewhere near the end of what is claimed of a ring.
+    /// The start of a claim near the end of the claimed part of a ring.
     pub(super) fn ring_hint(&self, ring: usize) -> Result<&AtomicU64, OutOfBounds> {
         self.mapping.word_to_store(self.layout.positions + ring * 2 * APART_BYTES + APART_BYTES)
     }
@@ -265,7 +278,7 @@ impl InboxMap {
         self.mapping.words(self.layout.ring_claims + ring * granules * 8, granules)
     }
 
-    /// Where a granule of a ring lies in the memory.
+    /// The offset of a granule of a ring in the memory.
     pub(super) fn place(&self, ring: usize, position: u64) -> usize {
         let slot = slot_of(position, self.layout.granules);
         self.layout.data + ring * self.layout.shape.ring_bytes + slot * INBOX_GRANULE_BYTES
@@ -274,30 +287,29 @@ impl InboxMap {
 
 /// The slot of a position in a ring of `capacity` slots, a power of two.
 pub(super) fn slot_of(position: u64, capacity: usize) -> usize {
-    // The mask keeps it below `capacity`, which is a usize.
-    usize::try_from(position & (capacity as u64 - 1)).unwrap_or(0)
+    let slot = usize::try_from(position & (capacity as u64 - 1));
+    slot.expect("the mask keeps the slot below `capacity`")
 }
 
 /// The lap of a position, as claims and control words hold it.
 pub(super) fn lap_of(position: u64, capacity: usize) -> u32 {
-    let lap = position >> capacity.trailing_zeros();
-    u32::try_from(lap & u64::from(u32::MAX)).unwrap_or(0)
+    low_u32(position >> capacity.trailing_zeros())
 }
 
 fn low_u16(word: u64) -> u16 {
-    u16::try_from(word & 0xffff).unwrap_or(0)
+    u16::try_from(word & 0xffff).expect("the mask leaves 16 bits")
 }
 
 fn low_u32(word: u64) -> u32 {
-    u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0)
+    u32::try_from(word & u64::from(u32::MAX)).expect("the mask leaves 32 bits")
 }
 
-/// A claim: whose slots these are, how many, and in which lap.
+/// A claim on slots: its sender, their number, and the lap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) lap: u32,
     pub(super) sender: u16,
-    /// The slots are unused: a packet did not fit before the ring's end.
+    /// The slots stay unused, because a packet did not fit before the ring's end.
     pub(super) padding: bool,
     pub(super) count: u16,
 }
@@ -324,15 +336,15 @@ impl Claim {
 /// What an entry of the status ring reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing: its sender is gone.
+    /// Nothing: the entry was published on behalf of a sender that is gone.
     Void,
-    /// A message that lies in the entry itself.
+    /// A message whose bytes are in the entry itself.
     Inline { length: u8 },
     /// A packet, or a whole message, in a ring.
     Packet,
-    /// The sender wrote into our memory.
+    /// The announcement of a write into our memory.
     Immediate,
-    /// A whole message that a thread of this process has put together beside the rings
+    /// A whole message that a thread of this process has assembled outside of the rings
     /// ([`super::seats::Handover`]).
     Handed,
 }
@@ -390,7 +402,7 @@ impl Control {
     }
 }
 
-/// Where a packet lies and which part of its message it is.
+/// The position of a packet and the part of its message that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) ring: u16,
@@ -419,7 +431,7 @@ impl Packet {
     }
 }
 
-/// Granules that `length` bytes take.
+/// Number of granules that `length` bytes occupy.
 pub(super) fn granules_of(length: usize) -> u64 {
     length.div_ceil(INBOX_GRANULE_BYTES).max(1) as u64
 }

@@ -1,17 +1,41 @@
-//! Which ring does each sender use, and what does the inbox hold?
+//! Moves senders between rings, and reports the inbox's statistics.
 //!
 //! Invariants
-//! - A move takes effect with the sender's next message; a message that is under way ends in the
-//!   ring where it began, and the status ring keeps the two in order (section 3.1).
+//! - A move takes effect with the sender's next message. A message that has begun ends in the ring
+//!   where it began, and the status ring keeps the two in order (section 3.1).
 
 use std::sync::atomic::Ordering;
 
 use super::{
-    AssignError, Inbox, InboxCounters, InboxMemory, Ring, SenderId, SenderTraffic,
-    layout::Line,
+    arrival::{Ring, SenderId},
+    layout::SenderWord,
     seats::{SPARES_MAX, Table},
+    space::SpaceReader,
+    state::Inbox,
+    statistics::{InboxCounters, InboxMemory, SenderTraffic},
 };
 use crate::limits::INBOX_GRANULE_BYTES;
+
+/// Why a sender could not be moved to another ring.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssignError {
+    /// It is not (or no longer) a sender of this inbox.
+    #[error("there is no sender {0}")]
+    NoSuchSender(SenderId),
+    /// All private rings are assigned.
+    #[error("all {private_rings} private rings are assigned; make one of their senders share first")]
+    NoneFree {
+        /// How many there are.
+        private_rings: u16,
+    },
+    /// The inbox has no shared ring.
+    #[error("the inbox has no shared ring")]
+    NoneShared,
+    /// The sender's packets come through an adapter (`verbs`), which chooses the slot of each
+    /// packet. All senders of an adapter share one queue, and the table shows one ring for them.
+    #[error("sender {0} shares the receive queue of an adapter, which gives nobody a ring of its own")]
+    SharesAdapter(SenderId),
+}
 
 impl Inbox {
     /// The ring to which a sender's next message goes; `None` if it has left.
@@ -44,8 +68,8 @@ impl Inbox {
             return Err(AssignError::SharesAdapter(sender));
         }
         let Some(free) = self.shared.free_private(&table) else {
-            // A config's private rings are counted by a u16.
-            let private_rings = u16::try_from(self.shared.private_rings).unwrap_or(u16::MAX);
+            let private_rings = u16::try_from(self.shared.private_rings);
+            let private_rings = private_rings.expect("a configuration counts private rings in a u16");
             return Err(AssignError::NoneFree { private_rings });
         };
         self.shared.assign(&mut table, sender.index, free);
@@ -69,7 +93,7 @@ impl Inbox {
         Ok(self.shared.ring_name(ring))
     }
 
-    /// What each sender has sent so far, of those that are here.
+    /// The traffic of each present sender since it joined.
     #[must_use]
     pub fn traffic(&self) -> Vec<SenderTraffic> {
         let table = self.shared.table.lock();
@@ -78,7 +102,7 @@ impl Inbox {
             let sender = SenderId { index, generation: slot.generation };
             let ring = self.shared.ring_name(self.ring_in(&table, sender)?);
             let state = &self.senders[usize::from(index)];
-            // Counters of an earlier holder are not this one's.
+            // The counters may still be those of an earlier holder of the index.
             let (messages, bytes, packets) = if state.generation == slot.generation {
                 (state.messages, state.bytes, state.packets)
             } else {
@@ -97,13 +121,13 @@ impl Inbox {
         let table = self.shared.table.lock();
         for (index, _) in (0_u16..).zip(&table.slots).filter(|(_, slot)| slot.seat.is_some()) {
             let said = |word| self.map.line(index, word).map_or(0, |word| word.load(Ordering::Relaxed));
-            counters.stalls = counters.stalls.wrapping_add(said(Line::Stalls));
-            counters.refusals = counters.refusals.wrapping_add(said(Line::Refusals));
+            counters.stalls = counters.stalls.wrapping_add(said(SenderWord::Stalls));
+            counters.refusals = counters.refusals.wrapping_add(said(SenderWord::Refusals));
         }
         counters
     }
 
-    /// What the inbox holds now and at most.
+    /// The memory that the inbox uses now and at most.
     #[must_use]
     pub fn memory(&self) -> InboxMemory {
         let layout = &self.map.layout;
@@ -117,9 +141,10 @@ impl Inbox {
             })
             .sum();
         let spares: usize = self.shared.spares.lock().iter().map(Vec::capacity).sum();
-        let granules: u64 = self.spaces.iter().map(super::space::SpaceReader::granules_in_use).sum();
+        let granules: u64 = self.spaces.iter().map(SpaceReader::granules_in_use).sum();
         InboxMemory {
             ring_bytes,
+            // Granules in use never exceed the rings, so the clamps only satisfy the types.
             ring_bytes_in_use: usize::try_from(granules)
                 .unwrap_or(usize::MAX)
                 .saturating_mul(INBOX_GRANULE_BYTES),

@@ -1,6 +1,6 @@
 //! Goal: claims are disjoint, without gaps and within the ring however the senders' accesses
-//! interleave, and wherever one of them stops for ever. Method: every sender's next access to the
-//! memory is one step; all orders of steps are explored.
+//! interleave, and wherever one of them stops for ever. Method: each access of a sender to the
+//! memory is one step, and all orders of steps are explored.
 //!
 //! A sender runs the real code on words that replay what it has seen so far, perform one further
 //! access, and then stop it (by unwinding). A state is the memory and what each sender has seen, so
@@ -25,7 +25,7 @@ const HINT: usize = SLOTS + 1;
 /// Slots, head and hint.
 type Memory = [u64; SLOTS + 2];
 
-/// Thrown by an access that is not to happen yet.
+/// Thrown by an access that must not happen yet.
 struct Paused;
 
 /// One run of a sender's code.
@@ -84,13 +84,13 @@ struct State {
     memory: Memory,
     /// What each sender has seen.
     seen: Vec<Vec<u64>>,
-    /// What each has got. `None` while its code runs.
+    /// The claims of each sender; `None` while its code runs.
     outcome: Vec<Option<Claims>>,
-    /// Times that the receiver has given back what is at the head.
+    /// How often the receiver has given back the claim at the head.
     given_back: u32,
 }
 
-/// One step of a sender: the state afterwards.
+/// Takes one step of a sender. Returns the state afterwards.
 fn step(state: &State, who: usize, wants: &[u64]) -> State {
     let memory = state.memory.map(AtomicU64::new);
     let run = Run {
@@ -147,7 +147,7 @@ fn check(state: &State) {
     }
 }
 
-/// Explores everything that can happen; returns how many states there are.
+/// Explores all states that can be reached. Returns their number.
 fn explore(wants: &[&[u64]], start: u64, give_back_max: u32) -> usize {
     let mut memory = [0; SLOTS + 2];
     (memory[HEAD], memory[HINT]) = (start, start);
@@ -166,7 +166,7 @@ fn explore(wants: &[&[u64]], start: u64, give_back_max: u32) -> usize {
         for (who, wants) in wants.iter().enumerate() {
             if state.outcome[who].is_none() {
                 states.push(step(&state, who, wants));
-                // Whoever else has stopped for ever: this one finishes alone.
+                // Even if all others have stopped for ever, this one finishes alone.
                 finishes_alone(&state, who, wants);
             }
         }

@@ -1,16 +1,17 @@
-//! How does a message get into somebody else's inbox?
+//! The sending side of an inbox: writes messages into a peer's inbox.
 //!
-//! Life of a message: short ones are written into an entry of the status ring. Others are cut into
-//! packets; for each, space is claimed in the ring that the table names at that moment, the payload
-//! is written there, and then an entry of the status ring is claimed and published that says where
-//! it lies (section 3.1: payload first, status afterwards).
+//! A short message is written into an entry of the status ring. A longer one is cut into packets.
+//! For each packet the sender claims space in its ring, writes the payload there, then claims an
+//! entry of the status ring and publishes in it where the payload lies (section 3.1: payload first,
+//! status afterwards). The table is asked for the ring at the start of each message.
 //!
 //! Invariants
 //! - An entry is claimed only when everything that it reports is written, and its control word is
 //!   stored last.
 //! - A sender has at most one claimed entry that is not published, so its entries are in the order
 //!   of its messages.
-//! - All words of the memory are checked before they are used; what cannot be is [`InboxFault`].
+//! - All words of the memory are checked before they are used. An impossible one is an
+//!   [`InboxFault`].
 
 use std::sync::{
     Arc,
@@ -18,9 +19,9 @@ use std::sync::{
 };
 
 use super::{
-    WhenFull,
     claim::{ClaimRing, Cursor, Damaged},
-    layout::{Control, Header, INLINE_BYTES_MAX, InboxMap, Kind, Line, Packet, granules_of, lap_of},
+    config::WhenFull,
+    layout::{Control, Header, INLINE_BYTES_MAX, InboxMap, Kind, Packet, SenderWord, granules_of, lap_of},
 };
 use crate::{
     doorbell::Doorbell,
@@ -30,10 +31,10 @@ use crate::{
     region::Source,
 };
 
-/// What is in an inbox's memory that no honest process puts there.
+/// A word in an inbox's memory that no honest process writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InboxFault {
-    #[error("the inbox's {ring} holds claims that cannot be")]
+    #[error("the inbox's {ring} holds impossible claims")]
     Claims { ring: &'static str },
     #[error("the inbox's table names ring {ring} of {rings}")]
     Ring { ring: u64, rings: usize },
@@ -41,30 +42,30 @@ pub(crate) enum InboxFault {
     Memory(#[from] OutOfBounds),
 }
 
-/// How far a message came.
+/// How far a message has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
     All,
-    /// There is no room; what is sent already is in the [`Progress`].
+    /// There is no room for the remainder; [`Progress`] holds what was sent.
     Stalled,
-    /// There is no room and the inbox refuses; nothing of it is sent.
+    /// There is no room and the inbox refuses; nothing of the message was sent.
     Refused,
 }
 
-/// What was sent of a message that waits for room.
+/// The progress of a message that waits for room.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     sent: usize,
-    /// A packet of it is written.
+    /// A packet of it was written.
     started: bool,
     /// It was counted as stalled.
     stalled: bool,
-    /// What is written and not reported yet, because the status ring is full.
+    /// The entry of a packet that is written but not reported, because the status ring is full.
     unreported: Option<Entry>,
     ring: usize,
 }
 
-/// An entry of the status ring before it has a place.
+/// An entry of the status ring that has no position yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     kind: Kind,
@@ -73,12 +74,12 @@ pub(crate) struct Entry {
     used: usize,
 }
 
-/// Space for a packet.
+/// Claimed space for a packet.
 #[derive(Debug)]
 pub(crate) struct Space {
     ring: u16,
     position: u64,
-    /// In the inbox's memory.
+    /// Byte offset in the inbox's memory.
     offset: usize,
 }
 
@@ -99,7 +100,7 @@ pub(crate) struct InboxSender {
 }
 
 impl InboxSender {
-    /// A sender in memory of the peer, at a line of the table that the peer has chosen.
+    /// A sender in the peer's memory, with an index that the peer has chosen.
     pub(crate) fn open(mapping: Arc<Mapping>, index: u16, bell: Arc<Doorbell>) -> Result<Self, String> {
         let map = InboxMap::open(mapping)?;
         if usize::from(index) >= map.layout.shape.senders {
@@ -113,7 +114,7 @@ impl InboxSender {
         Self { map, index, status: Cursor::default(), rings, receiver_bell }
     }
 
-    pub(crate) fn line(&self, word: Line) -> Result<&AtomicU64, OutOfBounds> {
+    pub(crate) fn line(&self, word: SenderWord) -> Result<&AtomicU64, OutOfBounds> {
         self.map.line(self.index, word)
     }
 
@@ -121,7 +122,8 @@ impl InboxSender {
         self.map.layout.shape.when_full == WhenFull::Refuse
     }
 
-    /// Longer messages would go through a ring piece by piece, each waiting for the one before.
+    /// The longest message of which a ring holds several parts at once. A longer one would pass
+    /// through a ring part by part, each waiting for the previous one.
     pub(crate) fn pipelined_bytes_max(&self) -> usize {
         self.map.layout.shape.ring_bytes / 2
     }
@@ -138,7 +140,7 @@ impl InboxSender {
         })
     }
 
-    /// Tells everybody that the memory is damaged.
+    /// Reports to the receiver that the memory is damaged.
     fn fault(&self, ring: &'static str) -> InboxFault {
         if let Ok(word) = self.map.header(Header::Damaged) {
             word.store(1, Ordering::Release);
@@ -146,14 +148,14 @@ impl InboxSender {
         InboxFault::Claims { ring }
     }
 
-    /// The ring that the table names now.
+    /// The ring that the table assigns to this sender now.
     pub(crate) fn current_ring(&self) -> Result<usize, InboxFault> {
-        let ring = self.line(Line::Ring)?.load(Ordering::Acquire);
+        let ring = self.line(SenderWord::Ring)?.load(Ordering::Acquire);
         let rings = self.map.layout.shape.rings;
         usize::try_from(ring).ok().filter(|ring| *ring < rings).ok_or(InboxFault::Ring { ring, rings })
     }
 
-    /// Claims space for a packet; `None` when the ring has none.
+    /// Claims space for a packet; `None` if the ring has none.
     pub(crate) fn claim_space(&mut self, ring: usize, length: usize) -> Result<Option<Space>, InboxFault> {
         let claims = ClaimRing {
             claims: self.map.ring_claims(ring)?,
@@ -165,8 +167,8 @@ impl InboxSender {
             Ok(None) => Ok(None),
             Ok(Some(position)) => {
                 let offset = self.map.place(ring, position);
-                // There are at most `INBOX_RINGS_MAX` rings.
-                Ok(Some(Space { ring: u16::try_from(ring).unwrap_or(u16::MAX), position, offset }))
+                let ring = u16::try_from(ring).expect("an inbox has at most INBOX_RINGS_MAX rings");
+                Ok(Some(Space { ring, position, offset }))
             }
             Err(Damaged) => Err(self.fault("ring")),
         }
@@ -177,7 +179,7 @@ impl InboxSender {
         self.map.mapping().raw_slice(space.offset, length)
     }
 
-    /// Publishes an entry; false when the status ring is full.
+    /// Publishes an entry. Returns false if the status ring is full.
     pub(crate) fn publish(&mut self, entry: &Entry) -> Result<bool, InboxFault> {
         let Some(position) = self.claim_entry()? else { return Ok(false) };
         self.publish_at(position, entry)?;
@@ -204,7 +206,7 @@ impl InboxSender {
         Ok(())
     }
 
-    /// Wakes the receiver if it sleeps. To be called after `publish`.
+    /// Wakes the receiver if it sleeps. Call it after `publish`.
     pub(crate) fn wake_receiver(&self) {
         fence(Ordering::SeqCst);
         let sleeps =
@@ -214,7 +216,7 @@ impl InboxSender {
         }
     }
 
-    /// Sends a message, from where `progress` says; the caller wakes the receiver.
+    /// Sends a message, continuing at `progress`. The caller wakes the receiver.
     pub(crate) fn send(
         &mut self,
         source: Source<'_>,
@@ -223,7 +225,7 @@ impl InboxSender {
     ) -> Result<Sent, InboxFault> {
         let message_bytes = source.len();
         if message_bytes <= INLINE_BYTES_MAX {
-            let entry = inline(source, report)?;
+            let entry = inline_entry(source, report)?;
             return if self.publish(&entry)? { Ok(Sent::All) } else { self.no_room(progress) };
         }
         if let Some(entry) = progress.unreported.take()
@@ -239,7 +241,7 @@ impl InboxSender {
             let length = (message_bytes - progress.sent).min(self.packet_bytes());
             let Some(space) = self.claim_space(progress.ring, length)? else { return self.no_room(progress) };
             source.copy_to(progress.sent, length, self.map.mapping(), space.offset)?;
-            let entry = packet(&space, report, length, progress.sent, message_bytes);
+            let entry = packet_entry(&space, report, length, progress.sent, message_bytes);
             progress.started = true;
             progress.sent += length;
             if !self.publish(&entry)? {
@@ -253,25 +255,25 @@ impl InboxSender {
         Ok(Sent::All)
     }
 
-    /// What a message does that finds no room.
+    /// Decides what happens to a message that finds no room.
     fn no_room(&self, progress: &mut Progress) -> Result<Sent, InboxFault> {
         if !progress.started && self.refuses() {
-            self.count(Line::Refusals);
+            self.count(SenderWord::Refusals);
             return Ok(Sent::Refused);
         }
         if !std::mem::replace(&mut progress.stalled, true) {
-            self.count(Line::Stalls);
+            self.count(SenderWord::Stalls);
         }
         Ok(Sent::Stalled)
     }
 
-    pub(crate) fn count(&self, word: Line) {
+    pub(crate) fn count(&self, word: SenderWord) {
         if let Ok(word) = self.line(word) {
             word.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether an immediate has room now; if not, what becomes of it.
+    /// Whether an immediate has room now; if not, whether it waits or is refused.
     pub(crate) fn room_for_immediate(&mut self, progress: &mut Progress) -> Result<Sent, InboxFault> {
         if self.has_status_room()? { Ok(Sent::All) } else { self.no_room(progress) }
     }
@@ -284,8 +286,8 @@ impl InboxSender {
         room.map_err(|Damaged| self.fault("status ring"))
     }
 
-    /// Whether a message that has stalled could go on now.
-    pub(crate) fn can_go_on(
+    /// Whether a message that has stalled could continue now.
+    pub(crate) fn can_continue(
         &mut self,
         message_bytes: usize,
         progress: &Progress,
@@ -313,18 +315,18 @@ impl InboxSender {
         room.map_err(|Damaged| self.fault("ring"))
     }
 
-    /// Says that this sender is about to sleep until there is room; it must look once more
-    /// afterwards.
-    pub(crate) fn say_stalled(&self) -> Result<(), InboxFault> {
-        self.line(Line::Stalled)?.store(1, Ordering::SeqCst);
+    /// Announces that this sender is about to sleep until there is room. The caller must check once
+    /// more afterwards.
+    pub(crate) fn announce_stall(&self) -> Result<(), InboxFault> {
+        self.line(SenderWord::Stalled)?.store(1, Ordering::SeqCst);
         self.map.header(Header::Stalled)?.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Ok(())
     }
 }
 
-/// The entry of a message that fits into it.
-pub(crate) fn inline(source: Source<'_>, report: Report) -> Result<Entry, InboxFault> {
+/// The entry of a message that fits into the entry itself.
+pub(crate) fn inline_entry(source: Source<'_>, report: Report) -> Result<Entry, InboxFault> {
     let mut bytes = [0; INLINE_BYTES_MAX];
     let length = source.len().min(INLINE_BYTES_MAX);
     source.copy_out(&mut bytes[..length])?;
@@ -332,21 +334,19 @@ pub(crate) fn inline(source: Source<'_>, report: Report) -> Result<Entry, InboxF
     for (word, chunk) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*chunk);
     }
-    // At most 56, which fits.
-    let kind = Kind::Inline { length: u8::try_from(length).unwrap_or(0) };
+    let kind = Kind::Inline { length: u8::try_from(length).expect("at most INLINE_BYTES_MAX") };
     Ok(Entry { kind, per_packet: report == Report::PerPacket, words, used: length.div_ceil(8) })
 }
 
 /// The entry of a packet that lies in `space`.
-pub(crate) fn packet(
+pub(crate) fn packet_entry(
     space: &Space,
     report: Report,
     length: usize,
     offset: usize,
     message_bytes: usize,
 ) -> Entry {
-    // Lengths of messages are at most `MESSAGE_BYTES_MAX`, which fits.
-    let fits = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let fits = |bytes: usize| u32::try_from(bytes).expect("messages have at most MESSAGE_BYTES_MAX bytes");
     let packet = Packet {
         ring: space.ring,
         position: space.position,
@@ -359,14 +359,14 @@ pub(crate) fn packet(
     Entry { kind: Kind::Packet, per_packet: report == Report::PerPacket, words, used: 3 }
 }
 
-/// The entry of a write that announces itself.
-pub(crate) fn immediate(immediate: u32, bytes: u64) -> Entry {
+/// The entry that announces a write.
+pub(crate) fn immediate_entry(immediate: u32, bytes: u64) -> Entry {
     let mut words = [0; 7];
     words[..2].copy_from_slice(&[u64::from(immediate), bytes]);
     Entry { kind: Kind::Immediate, per_packet: false, words, used: 2 }
 }
 
 /// The entry of a message that was handed over.
-pub(crate) fn handed() -> Entry {
+pub(crate) fn handover_entry() -> Entry {
     Entry { kind: Kind::Handed, per_packet: false, words: [0; 7], used: 0 }
 }

@@ -1,9 +1,9 @@
-//! Which part of a ring is still in use, as its receiver sees it?
+//! The receiver's record of which granules of a ring are in use.
 //!
 //! Invariants
 //! - `given back <= head <= end of what was seen <= head + granules`.
-//! - A granule is given back only when its packet was taken, or its sender is gone, or it is
-//!   padding; and in order.
+//! - A granule is given back only when its packet was taken, its sender is gone, or it is padding.
+//!   Granules are given back in order.
 
 use std::sync::atomic::Ordering;
 
@@ -17,12 +17,12 @@ use crate::error::OutOfBounds;
 #[derive(Debug)]
 pub(super) struct SpaceReader {
     ring: usize,
-    /// The first granule in use.
+    /// The first granule that is in use.
     head: u64,
     given_back: u64,
-    /// The end of the farthest packet that was taken.
+    /// The end of the last packet that was taken, in the order of positions.
     seen_end: u64,
-    /// Packets that were taken behind the head, by slot: position and granules.
+    /// Packets beyond the head that were taken already, by slot: position and number of granules.
     taken: Vec<(u64, u16)>,
 }
 
@@ -37,7 +37,7 @@ impl SpaceReader {
         Self { ring, head: first, given_back: first, seen_end: first, taken: vec![(0, 0); granules] }
     }
 
-    /// What is wrong with a packet's place.
+    /// Describes what is wrong with the position of a packet, if anything.
     pub(super) fn problem(&self, packet: &Packet) -> Option<String> {
         let granules = self.taken.len();
         let Packet { position, length, .. } = *packet;
@@ -55,7 +55,8 @@ impl SpaceReader {
         ))
     }
 
-    /// A packet without a problem was copied out, or is not wanted.
+    /// Marks the granules of a packet as taken: it was copied out, or nobody wants it. It must have
+    /// no `problem`.
     pub(super) fn take(&mut self, map: &InboxMap, packet: &Packet) {
         let count = granules_of(packet.length as usize);
         self.seen_end = self.seen_end.max(packet.position + count);
@@ -71,11 +72,12 @@ impl SpaceReader {
 
     fn mark(&mut self, position: u64, count: u64) {
         let slot = slot_of(position, self.taken.len());
-        // A ring has at most `INBOX_RING_BYTES_MAX / INBOX_GRANULE_BYTES` granules, which fits.
-        self.taken[slot] = (position, u16::try_from(count).unwrap_or(0));
+        // Callers have checked that the granules lie in the ring.
+        let count = u16::try_from(count).expect("the granules of a ring fit 15 bits");
+        self.taken[slot] = (position, count);
     }
 
-    /// Moves the head over what was taken and over padding.
+    /// Moves the head over taken packets and padding.
     pub(super) fn advance(&mut self, map: &InboxMap) {
         let Ok(claims) = claims(map, self.ring) else { return };
         for _ in 0..self.taken.len() {
@@ -92,8 +94,8 @@ impl SpaceReader {
         self.seen_end = self.seen_end.max(self.head);
     }
 
-    /// Takes what a sender that is gone has claimed and never reported. Everything that it reported
-    /// was taken before.
+    /// Takes the granules that a sender which is gone has claimed and never reported. Everything
+    /// that it reported was taken before.
     pub(super) fn sweep(&mut self, map: &InboxMap, sender: u16) {
         let Ok(claims) = claims(map, self.ring) else { return };
         for (position, claim) in claims.claims_from(self.head) {
@@ -106,7 +108,7 @@ impl SpaceReader {
         self.advance(map);
     }
 
-    /// Gives granules back if at least `least` can be; true when it did.
+    /// Gives granules back if there are at least `least`. Returns whether it did.
     pub(super) fn give_back(&mut self, map: &InboxMap, least: u64) -> bool {
         if self.head - self.given_back < least.max(1) {
             return false;
@@ -118,7 +120,7 @@ impl SpaceReader {
         true
     }
 
-    /// Granules that were taken or claimed and not given back, as far as the receiver has seen.
+    /// Number of granules that were claimed and not given back, as far as the receiver has seen.
     pub(super) fn granules_in_use(&self) -> u64 {
         self.seen_end - self.given_back
     }

@@ -1,9 +1,8 @@
-//! What has arrived, in which order?
+//! Reads the status ring: finds published entries in the order of their claims.
 //!
-//! The receiver's side of the status ring (section 3.1: the buffer that is common to all senders
-//! and records the order of arrival). It takes published entries in the order of their claims, past
-//! those that are claimed and not published yet (a sender that lost its processor in between delays
-//! nobody), and returns to them when they are.
+//! The status ring is common to all senders and records the order of arrival (section 3.1). The
+//! reader skips entries that are claimed and not yet published, so that a sender that lost its
+//! processor in between delays nobody, and returns to them once they are published.
 //!
 //! Invariants
 //! - `published head <= every gap < frontier`, and a sender has at most one entry that is claimed
@@ -19,18 +18,19 @@ use super::{
 use crate::error::OutOfBounds;
 
 /// A published entry: its position and its control word.
-pub(super) type Found = (u64, u64);
+pub(super) type PublishedEntry = (u64, u64);
 
 #[derive(Debug)]
 pub(super) struct StatusReader {
-    /// The first entry that was not looked at yet.
+    /// The first entry that was not examined yet.
     frontier: u64,
-    /// Entries before it that were not published when they were passed.
+    /// Entries before the frontier that were not published when they were passed.
     gaps: VecDeque<u64>,
     given_back: u64,
 }
 
-/// More gaps than there are senders, or a claim of many entries.
+/// Claims that honest senders cannot make: more gaps than there are senders, or a claim of several
+/// entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nonsense;
 
@@ -54,14 +54,13 @@ impl StatusReader {
         Self { frontier: first, gaps: VecDeque::new(), given_back: first }
     }
 
-    /// Whether everything published before `mark` was taken.
+    /// Whether every published entry before `mark` was taken.
     pub(super) fn has_passed(&self, map: &InboxMap, mark: u64) -> bool {
         self.frontier >= mark && !self.gaps.iter().any(|gap| published(map, *gap).is_some())
     }
 
-    /// The next entry that is published, if the first that was not looked at is, or one that was
-    /// passed.
-    pub(super) fn next(&mut self, map: &InboxMap) -> Option<Found> {
+    /// The next published entry: one of the gaps, or the entry at the frontier.
+    pub(super) fn next(&mut self, map: &InboxMap) -> Option<PublishedEntry> {
         if !self.gaps.is_empty()
             && let Some(found) = self.next_gap(map)
         {
@@ -72,14 +71,14 @@ impl StatusReader {
         Some((self.frontier - 1, word))
     }
 
-    fn next_gap(&mut self, map: &InboxMap) -> Option<Found> {
+    fn next_gap(&mut self, map: &InboxMap) -> Option<PublishedEntry> {
         let at = self.gaps.iter().position(|gap| published(map, *gap).is_some())?;
         let gap = self.gaps.remove(at)?;
         Some((gap, published(map, gap)?))
     }
 
-    /// As `next`, but looks past entries that are claimed and not published.
-    pub(super) fn next_beyond(&mut self, map: &InboxMap) -> Result<Option<Found>, Nonsense> {
+    /// As `next`, but also looks beyond entries at the frontier that are claimed and not published.
+    pub(super) fn next_beyond(&mut self, map: &InboxMap) -> Result<Option<PublishedEntry>, Nonsense> {
         let Some((position, word)) = self.first_beyond(map)? else { return Ok(None) };
         self.gaps.extend(self.frontier..position);
         if self.gaps.len() > map.layout.shape.senders {
@@ -89,7 +88,7 @@ impl StatusReader {
         Ok(Some((position, word)))
     }
 
-    fn first_beyond(&self, map: &InboxMap) -> Result<Option<Found>, Nonsense> {
+    fn first_beyond(&self, map: &InboxMap) -> Result<Option<PublishedEntry>, Nonsense> {
         let ring = ring(map).map_err(|_| Nonsense)?;
         for (position, claim) in ring.claims_from(self.frontier) {
             if claim.count != 1 || claim.padding {
@@ -102,7 +101,7 @@ impl StatusReader {
         Ok(None)
     }
 
-    /// Whether `next` or `next_beyond` would find something. Nonsense is something.
+    /// Whether `next` or `next_beyond` would return something, an error included.
     pub(super) fn has_entries(&self, map: &InboxMap) -> bool {
         self.gaps.iter().any(|gap| published(map, *gap).is_some())
             || !matches!(self.first_beyond(map), Ok(None))
@@ -115,8 +114,9 @@ impl StatusReader {
         last.map_or(self.frontier, |(position, _)| position + 1)
     }
 
-    /// Publishes, as void, what was claimed and not published by senders that `is_gone`.
-    pub(super) fn void(&self, map: &InboxMap, is_gone: impl Fn(u16) -> bool) {
+    /// Publishes as void the entries that were claimed and not published by senders for which
+    /// `is_gone` is true.
+    pub(super) fn publish_void(&self, map: &InboxMap, is_gone: impl Fn(u16) -> bool) {
         let Ok(ring) = ring(map) else { return };
         let behind = self.gaps.iter().filter_map(|gap| ring.claims_from(*gap).next());
         for (position, claim) in behind.chain(ring.claims_from(self.frontier)) {
@@ -131,12 +131,12 @@ impl StatusReader {
         }
     }
 
-    /// Entries that were taken and not given back.
+    /// Number of entries that were taken and not given back.
     fn held(&self) -> u64 {
         self.gaps.front().unwrap_or(&self.frontier) - self.given_back
     }
 
-    /// Gives entries back if at least `least` can be; true when it did.
+    /// Gives entries back if there are at least `least`. Returns whether it did.
     pub(super) fn give_back(&mut self, map: &InboxMap, least: u64) -> bool {
         if self.held() < least.max(1) {
             return false;

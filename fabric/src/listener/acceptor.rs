@@ -1,14 +1,13 @@
-//! How are callers received without one of them delaying another?
+//! Accepts callers and runs their handshakes, without one caller delaying another.
 //!
 //! One thread accepts callers and listens to all of them, without waiting for any
-//! (`handshake::Answering`). Who has proved the cluster key is set up by another thread, because
-//! that may take a while on some wires; it is one of us by then.
+//! (`handshake::Answering`). A caller that has proved the cluster key is set up by another thread,
+//! because set-up may take a while on some wires.
 //!
 //! Invariants
-//! - What callers cost that have not proved themselves is bounded by `Strangers`: a descriptor and
-//!   some hundred bytes each.
-//! - If the process has no descriptor left, callers that can be spared give theirs back first;
-//!   otherwise the thread rests.
+//! - `Strangers` bounds what unproven callers cost: a descriptor and some hundred bytes each.
+//! - If the process has no descriptor left, an unproven caller is dropped for its descriptor. If
+//!   there is none to drop, the thread pauses accepting.
 
 use std::{
     io,
@@ -28,7 +27,7 @@ use rustix::{
 };
 
 use super::{
-    Arrivals,
+    arrivals::Arrivals,
     strangers::{Origin, Strangers},
 };
 use crate::{
@@ -42,32 +41,33 @@ use crate::{
     shm, tcp,
 };
 
-/// Names of what is watched beside callers, which count up from 0.
+/// Names of the other watched descriptors; those of callers count up from 0.
 const SOCKET: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
 const EVENTS_PER_TURN: usize = 64;
 
-/// A caller that has not proved itself.
+/// A caller that has not proved the cluster key.
 #[derive(Debug)]
 struct Caller {
     socket: OwnedFd,
     answering: Answering,
 }
 
-/// The thread's own.
+/// The state of the accepting thread.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     socket: OwnedFd,
     watch: OwnedFd,
     arrivals: Arc<Arrivals>,
     strangers: Strangers<Caller>,
-    /// Until when the socket is not watched, because the process has no descriptors.
+    /// The time until which the socket is not watched, because the process has no descriptors.
     rests_until: Option<Instant>,
 }
 
-/// How many callers a class may hold, so that they leave most descriptors of the process to others.
+/// The maximum number of callers per class, which leaves most descriptors of the process to others.
 fn class_max() -> usize {
+    // No limit counts as the largest number; the result is clamped in any case.
     let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let share = usize::try_from(limit / STRANGERS_DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
     share.clamp(STRANGERS_PER_CLASS_MIN, STRANGERS_PER_CLASS_MAX)
@@ -82,13 +82,13 @@ impl Acceptor {
         Ok(Self { socket, watch, arrivals, strangers, rests_until: None })
     }
 
-    /// Receives callers until the listener goes.
+    /// Accepts callers until the listener is dropped.
     pub(super) fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS_PER_TURN);
         loop {
             events.clear();
             let timeout = self.timeout();
-            // However the wait ends, everything is looked at.
+            // However the wait ends, everything is checked.
             let _ = epoll::wait(&self.watch, rustix::buffer::spare_capacity(&mut events), timeout.as_ref());
             if self.arrivals.stopping.load(Ordering::SeqCst) {
                 return;
@@ -104,11 +104,11 @@ impl Acceptor {
             if called {
                 self.accept();
             }
-            self.look_at_clock();
+            self.check_deadlines();
         }
     }
 
-    /// Until when there is nothing to do if nobody says anything.
+    /// How long there is nothing to do if no caller sends anything.
     fn timeout(&self) -> Option<Timespec> {
         let complaints = self.arrivals.complaints.lock().deadline();
         let next = [self.strangers.deadline(), self.rests_until, complaints].into_iter().flatten().min()?;
@@ -117,7 +117,7 @@ impl Acceptor {
         Timespec::try_from(left).ok()
     }
 
-    fn look_at_clock(&mut self) {
+    fn check_deadlines(&mut self) {
         let now = Instant::now();
         while let Some(caller) = self.strangers.expire(now) {
             let (peer, phase) = (caller.answering.peer().to_owned(), caller.answering.phase());
@@ -126,18 +126,19 @@ impl Acceptor {
         if self.rests_until.is_some_and(|until| until <= now) {
             self.watch_socket(true);
         }
-        self.arrivals.complaints.lock().look(now);
+        self.arrivals.complaints.lock().end_period_if_over(now);
     }
 
     fn watch_socket(&mut self, watch: bool) {
         let flags = if watch { EventFlags::IN } else { EventFlags::empty() };
         self.rests_until = (!watch).then(|| Instant::now() + ACCEPT_REST);
-        // If it fails, the socket stays watched as it was, and is looked at too often or when its
-        // time is over.
+        // If this fails, the socket stays watched or unwatched as before. Then the thread wakes too
+        // often, or tries again when the time is over.
         let _ = epoll::modify(&self.watch, &self.socket, EventData::new_u64(SOCKET), flags);
     }
 
-    /// Takes some of the callers that wait. The others wait until those that are here were heard.
+    /// Accepts some of the callers that wait. The others wait until those that were accepted have
+    /// been read from.
     fn accept(&mut self) {
         for _ in 0..ACCEPTS_PER_TURN_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -168,12 +169,12 @@ impl Acceptor {
         let caller = Caller { socket, answering: Answering::new(self.arrivals.wire, peer) };
         let dropped = self.strangers.add(caller, origin, Instant::now());
         self.crowded_out(dropped);
-        // What it has said already is heard at once, so that who calls and speaks is not silent for
-        // a moment.
+        // Its first bytes are read at once, so that a caller that has sent a hello never counts as
+        // silent.
         self.listen_to(name);
     }
 
-    /// The system refuses: no descriptors, most likely.
+    /// Handles a failure of accept, most likely a lack of descriptors.
     fn cannot_accept(&mut self, error: Errno) {
         let spared = self.strangers.remove_first();
         if spared.is_some() {
@@ -192,26 +193,26 @@ impl Acceptor {
         }
     }
 
-    /// Takes what a caller has said.
+    /// Reads from a caller.
     fn listen_to(&mut self, name: u64) {
         let Some(caller) = self.strangers.get_mut(name) else { return };
         let heard = caller.answering.advance(caller.socket.as_fd(), &self.arrivals.key);
         match heard {
             Ok(false) if caller.answering.has_begun() => {
-                let dropped = self.strangers.speaks(name);
+                let dropped = self.strangers.mark_speaking(name);
                 self.crowded_out(dropped);
             }
             Ok(false) => {}
             Ok(true) => {
                 let Some(caller) = self.strangers.remove(name) else { return };
-                // It is watched by whoever has it next.
+                // From now on it is watched by its next owner.
                 let _ = epoll::delete(&self.watch, &caller.socket);
                 self.arrivals.set_up(caller.socket, caller.answering.peer().to_owned());
             }
             Err(error) => {
                 self.strangers.remove(name);
-                // Somebody who asks whether anybody listens (as `shm::bind` does) hangs up at once;
-                // that is no news.
+                // A process that only checks whether anybody listens (as `shm::bind` does) hangs up
+                // at once. That is not reported.
                 if !matches!(error, ConnectError::HungUp { phase: "hello", .. }) {
                     self.arrivals.refuse(error);
                 }

@@ -1,4 +1,4 @@
-//! How much of the log may callers fill that are turned away?
+//! Limits how much is logged about callers that are turned away.
 //!
 //! Invariants
 //! - In each period at most `COMPLAINTS_MAX` lines are written about single callers, and one with
@@ -11,7 +11,7 @@ use crate::{
     limits::{COMPLAINTS_MAX, COMPLAINTS_PERIOD},
 };
 
-/// What was said in this period.
+/// The log lines of the current period.
 #[derive(Debug, Default)]
 pub(super) struct Complaints {
     since: Option<Instant>,
@@ -20,16 +20,16 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Says that a caller was turned away, if there was not too much of that of late.
-    pub(super) fn about(&mut self, error: &ConnectError, now: Instant) {
+    /// Logs that a caller was turned away, unless the period has used its lines.
+    pub(super) fn log(&mut self, error: &ConnectError, now: Instant) {
         if self.admits(now) {
             tracing::warn!(%error, "a caller was turned away");
         }
     }
 
-    /// Whether one more line may be written now; counts it either way.
+    /// Whether one more line may be written now. Counts the line or its suppression.
     fn admits(&mut self, now: Instant) -> bool {
-        self.look(now);
+        self.end_period_if_over(now);
         self.since.get_or_insert(now);
         let admits = self.said < COMPLAINTS_MAX;
         if admits {
@@ -40,13 +40,13 @@ impl Complaints {
         admits
     }
 
-    /// When [`Self::look`] has something to say.
+    /// When [`Self::end_period_if_over`] will log something.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.since.filter(|_| self.suppressed > 0).map(|since| since + COMPLAINTS_PERIOD)
     }
 
-    /// Ends the period if it is over, and says how many callers were not named in it.
-    pub(super) fn look(&mut self, now: Instant) -> u64 {
+    /// Ends the period if it is over. Logs and returns how many callers were not named in it.
+    pub(super) fn end_period_if_over(&mut self, now: Instant) -> u64 {
         let is_over = |since: Instant| now.saturating_duration_since(since) >= COMPLAINTS_PERIOD;
         if !self.since.is_some_and(is_over) {
             return 0;
@@ -70,9 +70,12 @@ mod tests {
         let admitted = (0..10_000).filter(|_| complaints.admits(now)).count();
         assert_eq!(admitted, COMPLAINTS_MAX as usize);
         let over = now + COMPLAINTS_PERIOD;
-        assert_eq!((complaints.deadline(), complaints.look(now)), (Some(over), 0));
-        assert_eq!(complaints.look(over), 10_000 - u64::from(COMPLAINTS_MAX));
+        assert_eq!((complaints.deadline(), complaints.end_period_if_over(now)), (Some(over), 0));
+        assert_eq!(complaints.end_period_if_over(over), 10_000 - u64::from(COMPLAINTS_MAX));
         assert!(complaints.admits(over), "a new period has begun");
-        assert_eq!((complaints.deadline(), complaints.look(over + COMPLAINTS_PERIOD)), (None, 0));
+        assert_eq!(
+            (complaints.deadline(), complaints.end_period_if_over(over + COMPLAINTS_PERIOD)),
+            (None, 0)
+        );
     }
 }

@@ -1,17 +1,16 @@
-//! How does a caller that has proved itself become a connection?
+//! Makes connections of callers that have proved the cluster key.
 //!
 //! Invariants
-//! - At most `SETUPS_MAX` threads do it at a time, each for at most `SETUP_TIME_MAX` a caller; how
-//!   many callers wait for one is bounded, too.
+//! - At most `SETUPS_MAX` threads set callers up, each for at most `SETUP_TIME_MAX` per caller. At
+//!   most `SETUPS_WAITING_MAX` callers wait for a thread.
 
 use std::{
-    collections::VecDeque,
     os::fd::OwnedFd,
     sync::{Arc, atomic::Ordering},
     time::Instant,
 };
 
-use super::Arrivals;
+use super::arrivals::Arrivals;
 use crate::{
     address::Wire,
     connection::Connection,
@@ -20,15 +19,8 @@ use crate::{
     shm, tcp, verbs,
 };
 
-/// Callers that wait to be set up, and the threads that do it.
-#[derive(Debug, Default)]
-pub(super) struct Setups {
-    waiting: VecDeque<(OwnedFd, String)>,
-    threads: usize,
-}
-
 impl Arrivals {
-    /// Makes a connection of a caller that has proved itself, on another thread.
+    /// Sets up the connection of a caller that has proved the cluster key, on another thread.
     pub(super) fn set_up(self: &Arc<Self>, socket: OwnedFd, peer: String) {
         {
             let mut setups = self.setups.lock();
@@ -48,7 +40,7 @@ impl Arrivals {
         if let Err(source) = thread.spawn(move || shared.set_up_all()) {
             let mut setups = self.setups.lock();
             setups.threads -= 1;
-            // Another thread takes it if there is one.
+            // If another thread exists, it takes the caller.
             let left = if setups.threads == 0 { setups.waiting.pop_back() } else { None };
             drop(setups);
             if let Some((_, peer)) = left {

@@ -1,14 +1,14 @@
-//! Which callers have not proved the cluster key yet, and which of them must go when there are too
-//! many?
+//! The callers that have not proved the cluster key yet, and which of them is dropped when there
+//! are too many.
 //!
 //! Invariants
-//! - Callers are bounded in two classes: those that have said nothing right, and those whose hello
-//!   is right so far. A class that is full drops one of its own, so that silent callers never push
+//! - Callers are bounded in two classes: those that have sent nothing valid yet, and those whose
+//!   hello is valid so far. A full class drops one of its own, so that silent callers never push
 //!   out one that speaks.
-//! - Who is dropped is the oldest of those from the origin that has the most in its class. So a
-//!   single origin cannot push out callers of another one, and a new caller is never refused in
-//!   favour of an old one.
-//! - Each caller is here for a limited time, counted from its arrival, whatever it says meanwhile.
+//! - The one that is dropped is the oldest from the origin that has the most callers in the class.
+//!   So a single origin cannot push out callers of another one, and a new caller is never refused
+//!   in favour of an old one.
+//! - Each caller has a limited time, counted from its arrival, whatever it sends meanwhile.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,19 +16,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where a caller comes from, as far as it can be told.
+/// The origin of a caller, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Origin {
-    /// A host, or for IP version 6 the network of a host, within which it may choose its addresses.
+    /// A host. For IP version 6 its /64 network, within which a host may choose its addresses.
     Host(IpAddr),
     /// A process of this host.
     Process(i32),
-    /// The kernel does not say.
+    /// The kernel does not tell.
     Unknown,
 }
 
 impl Origin {
-    /// The origin of who calls from this address.
+    /// The origin of a caller with this address.
     pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -39,7 +39,7 @@ impl Origin {
     }
 }
 
-/// How far a caller is.
+/// The progress of a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Class {
     Silent,
@@ -54,11 +54,12 @@ struct Stranger<T> {
     since: Instant,
 }
 
-/// All callers that have not proved themselves, by names that count up in the order of arrival.
+/// All callers that have not proved the cluster key, by names that count up in the order of
+/// arrival.
 #[derive(Debug)]
 pub(super) struct Strangers<T> {
     all: BTreeMap<u64, Stranger<T>>,
-    /// How many there are of each origin in each class; none that is 0.
+    /// Number of callers per class and origin. No entry is 0.
     counts: HashMap<(Class, Origin), usize>,
     next: u64,
     class_max: usize,
@@ -66,7 +67,7 @@ pub(super) struct Strangers<T> {
 }
 
 impl<T> Strangers<T> {
-    /// None, of which there may be so many in each class, for so long.
+    /// An empty table for at most `class_max` callers in each class, each for at most `time_max`.
     pub(super) fn new(class_max: usize, time_max: Duration) -> Self {
         Self { all: BTreeMap::new(), counts: HashMap::new(), next: 0, class_max, time_max }
     }
@@ -80,7 +81,7 @@ impl<T> Strangers<T> {
         self.next
     }
 
-    /// Takes a caller in. Returns the one that had to go for it.
+    /// Adds a caller. Returns the caller that was dropped for it, if any.
     pub(super) fn add(&mut self, caller: T, origin: Origin, now: Instant) -> Option<T> {
         let dropped = self.make_room(Class::Silent);
         let stranger = Stranger { caller, origin, class: Class::Silent, since: now };
@@ -94,8 +95,9 @@ impl<T> Strangers<T> {
         self.all.get_mut(&name).map(|stranger| &mut stranger.caller)
     }
 
-    /// The hello of a caller is right so far. Returns another one that had to go for it.
-    pub(super) fn speaks(&mut self, name: u64) -> Option<T> {
+    /// Notes that the hello of a caller is valid so far. Returns the caller that was dropped for
+    /// it, if any.
+    pub(super) fn mark_speaking(&mut self, name: u64) -> Option<T> {
         let origin = match self.all.get(&name) {
             Some(Stranger { class: Class::Silent, origin, .. }) => *origin,
             _ => return None,
@@ -109,19 +111,19 @@ impl<T> Strangers<T> {
         dropped
     }
 
-    /// Takes a caller out.
+    /// Removes a caller.
     pub(super) fn remove(&mut self, name: u64) -> Option<T> {
         let stranger = self.all.remove(&name)?;
         self.forget((stranger.class, stranger.origin));
         Some(stranger.caller)
     }
 
-    /// Takes out the one that can be spared first, if there is any.
+    /// Removes the caller that is the first to be dropped, if there is any.
     pub(super) fn remove_first(&mut self) -> Option<T> {
         self.remove_of(Class::Silent).or_else(|| self.remove_of(Class::Speaking))
     }
 
-    /// Takes out one whose time is over.
+    /// Removes a caller whose time is over.
     pub(super) fn expire(&mut self, now: Instant) -> Option<T> {
         let (name, oldest) = self.all.first_key_value()?;
         let is_over = now.saturating_duration_since(oldest.since) >= self.time_max;
@@ -129,7 +131,7 @@ impl<T> Strangers<T> {
         self.remove(name)
     }
 
-    /// When the time of the oldest one is over.
+    /// When the time of the oldest caller is over.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.all.first_key_value().map(|(_, oldest)| oldest.since + self.time_max)
     }
@@ -140,7 +142,7 @@ impl<T> Strangers<T> {
         if count < self.class_max { None } else { self.remove_of(class) }
     }
 
-    /// Takes out the oldest of a class that is of the origin with the most in it.
+    /// Removes the oldest caller of a class that has the origin with the most callers in it.
     fn remove_of(&mut self, class: Class) -> Option<T> {
         let of_class = self.counts.iter().filter(|((of, _), _)| *of == class);
         let ((_, crowd), _) = of_class.max_by_key(|(_, count)| **count)?;
@@ -185,14 +187,14 @@ mod tests {
     fn silent_callers_never_push_out_one_that_speaks() {
         let (mut strangers, now) = table(2);
         strangers.add(7, HOME, now);
-        assert_eq!(strangers.speaks(0), None);
+        assert_eq!(strangers.mark_speaking(0), None);
         for caller in 100..200 {
             strangers.add(caller, HOME, now);
         }
         assert_eq!((strangers.get_mut(0).copied(), strangers.len()), (Some(7), 3));
-        // Those that speak are bounded by themselves.
+        // Callers that speak are bounded among themselves.
         for name in [99, 100] {
-            let dropped = strangers.speaks(name);
+            let dropped = strangers.mark_speaking(name);
             assert_eq!(dropped, (name == 100).then_some(7), "{name}");
         }
     }
@@ -207,7 +209,7 @@ mod tests {
             (0..10_u64).map(|step| step.checked_sub(3).map(|at| at + 10)).collect();
         assert_eq!(dropped, expected);
         assert_eq!(strangers.get_mut(0), Some(&mut 1));
-        // Where descriptors are wanted, too.
+        // The same holds when a caller is dropped for its descriptor.
         assert_eq!((strangers.remove_first(), strangers.remove_first()), (Some(17), Some(18)));
     }
 
@@ -216,7 +218,7 @@ mod tests {
         let (mut strangers, now) = table(4);
         strangers.add(1, HOME, now);
         strangers.add(2, HOME, now + TIME / 2);
-        strangers.speaks(0);
+        strangers.mark_speaking(0);
         assert_eq!((strangers.expire(now + TIME / 2), strangers.deadline()), (None, Some(now + TIME)));
         assert_eq!((strangers.expire(now + TIME), strangers.expire(now + TIME)), (Some(1), None));
         assert_eq!(strangers.expire(now + 2 * TIME), Some(2));

@@ -1,14 +1,15 @@
-//! How are bytes XORed that another process may be changing at the same moment?
+//! XORs bytes that another process may change at the same time.
 //!
-//! Blocks of 64 bytes are loaded and stored as [`super`] copies: on x86-64 in `asm!` blocks, which
-//! to the compiler are opaque loads and stores, with the XOR between them left to it. Up to four
-//! sources are summed in registers; more are added to a tile of 4 KiB of the target while it is in
-//! the first-level cache, so that each source is read from memory once and the target written there
-//! once.
+//! Blocks of 64 bytes are loaded and stored in the way [`super`] copies bytes: on x86-64 in `asm!`
+//! blocks, which the compiler sees as opaque loads and stores. The XOR between them is ordinary
+//! Rust. Up to four sources are summed in registers; more are added to a tile of 4 KiB of the
+//! target while it is in the first-level cache, so that each source is read from memory once and
+//! the target written there once.
 //!
 //! Invariants
-//! - All places are checked against their mappings before anything is written.
-//! - A source that changes meanwhile makes the sum of some mix of its bytes, and nothing worse.
+//! - All ranges are checked against their mappings before anything is written.
+//! - A source that changes meanwhile contributes some mix of its old and new bytes, and nothing
+//!   worse.
 #![expect(unsafe_code, reason = "reads bytes that another process may be changing")]
 
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,19 +20,20 @@ use crate::error::OutOfBounds;
 /// Bytes that are loaded at once.
 const BLOCK_BYTES: usize = 64;
 
-/// How many sources are summed in registers.
-const TOGETHER: usize = 4;
+/// Number of sources that are summed in registers at a time.
+const SOURCES_PER_PASS: usize = 4;
 
-/// Bytes of the target for which all sources are gone through, before the next.
+/// Bytes of the target for which all sources are summed before the next tile begins.
 const TILE_BYTES: usize = 4096;
 
-// Only the last tile has bytes beside whole blocks, and a tile of all streams fits a first-level
-// cache.
-const _: () = assert!(TILE_BYTES.is_multiple_of(BLOCK_BYTES) && TILE_BYTES * (TOGETHER + 1) < 32 << 10);
+// Only the last tile has bytes beyond whole blocks. The tiles of all sources in one pass and of the
+// target fit into a first-level cache.
+const _: () =
+    assert!(TILE_BYTES.is_multiple_of(BLOCK_BYTES) && TILE_BYTES * (SOURCES_PER_PASS + 1) < 32 << 10);
 
 impl Mapping {
-    /// Makes `length` bytes at `offset` the XOR of as many at each of `count` places, zeros if
-    /// there are none. A place may be the target itself.
+    /// Sets `length` bytes at `offset` to the XOR of as many bytes of each of `count` sources, or
+    /// to zeros if there are none. A source may be the target itself.
     pub(crate) fn xor_from<'a>(
         &self,
         offset: usize,
@@ -49,10 +51,10 @@ impl Mapping {
         }
         for start in (0..length).step_by(TILE_BYTES) {
             let bytes = TILE_BYTES.min(length - start);
-            for first in (0..count).step_by(TOGETHER) {
-                let together = TOGETHER.min(count - first);
-                let mut from = [std::ptr::null::<u8>(); TOGETHER];
-                for (index, from) in (first..first + together).zip(&mut from) {
+            for first in (0..count).step_by(SOURCES_PER_PASS) {
+                let in_pass = SOURCES_PER_PASS.min(count - first);
+                let mut from = [std::ptr::null::<u8>(); SOURCES_PER_PASS];
+                for (index, from) in (first..first + in_pass).zip(&mut from) {
                     let (mapping, at) = source(index);
                     *from = mapping.pointer(at + start, bytes)?;
                 }
@@ -60,16 +62,16 @@ impl Mapping {
                 // on.
                 let to = unsafe { target.add(start) };
                 let onto = first > 0;
-                // SAFETY: `to` and the first `together` of `from` were checked for `bytes` bytes.
-                unsafe { sum_tile(to, &from[..together], bytes, onto) };
+                // SAFETY: `to` and the first `in_pass` of `from` were checked for `bytes` bytes.
+                unsafe { sum_tile(to, &from[..in_pass], bytes, onto) };
             }
         }
         Ok(())
     }
 }
 
-/// Makes `bytes` bytes at `to` the XOR of 1 to [`TOGETHER`] sources, and of themselves if `onto`
-/// them.
+/// Sets `bytes` bytes at `to` to the XOR of 1 to [`SOURCES_PER_PASS`] sources, and of the old bytes
+/// at `to` if `onto`.
 ///
 /// # Safety
 /// `to` must be mapped writable and each of `from` mapped readable for `bytes` bytes.
@@ -87,7 +89,7 @@ unsafe fn sum_tile(to: *mut u8, from: &[*const u8], bytes: usize, onto: bool) {
     }
 }
 
-/// As [`sum_tile`], for a number of sources that the compiler knows.
+/// As [`sum_tile`], for a number of sources that is known at compile time.
 ///
 /// # Safety
 /// As [`sum_tile`].
@@ -127,7 +129,7 @@ unsafe fn sum<const SOURCES: usize>(to: *mut u8, from: [*const u8; SOURCES], byt
     }
 }
 
-/// The byte at a place that is mapped.
+/// The byte at `pointer`, as an atomic.
 ///
 /// # Safety
 /// `pointer` must be mapped while the result is used.
@@ -139,7 +141,8 @@ unsafe fn byte<'a>(pointer: *mut u8) -> &'a AtomicU8 {
 
 #[cfg(target_arch = "x86_64")]
 mod block {
-    //! How are 64 bytes loaded and stored beside a race? In registers that every x86-64 has.
+    //! Loads and stores 64 bytes that others may change meanwhile, in registers that every x86-64
+    //! has.
 
     use core::arch::x86_64::{__m128i, _mm_xor_si128};
 
@@ -204,8 +207,8 @@ mod block {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod block {
-    //! How are 64 bytes loaded and stored beside a race? As relaxed atomic words where they are
-    //! aligned, else as bytes.
+    //! Loads and stores 64 bytes that others may change meanwhile: as relaxed atomic words where
+    //! they are aligned, else as bytes.
 
     use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What lies in a box, and is a message there?
+//! The layout of a message in a box, and the check that a whole message is there.
 //!
 //! ```text
 //! 0..4     length of the body in bytes, little-endian
@@ -8,19 +8,19 @@
 //! then     second indicator: the sequence number
 //! ```
 //!
-//! The paper's format (section 3.1), but that its receiver clears a box before it is used again.
-//! Here the indicators count, so nobody clears: what is left of a longer message behind a shorter
-//! one has another number.
+//! This is the paper's format (section 3.1) with one difference. There, the receiver clears a box
+//! before it is used again. Here the indicators hold a sequence number, so no box is cleared:
+//! remains of an earlier, longer message carry another number.
 //!
 //! Invariants
 //! - Sequence numbers start at 1, so fresh memory holds no message; after the last comes 1 again.
-//! - What is handed out was copied before it was checked: the sender cannot change it afterwards.
+//! - A message is copied before it is checked, so the sender cannot change it afterwards.
 //! - The checksum depends on the sequence number: new indicators around an old header and body are
 //!   not a message.
 
 use crate::{error::OutOfBounds, error::RegionError, region::Region};
 
-/// The first message of every box.
+/// The sequence number of the first message of every box.
 pub(super) const FIRST_SEQUENCE: u64 = 1;
 
 const HEADER_AT: usize = 0;
@@ -46,13 +46,12 @@ fn header(sequence: u64, length: u32, body: &[u8]) -> u64 {
     u64::from(checksum) << 32 | u64::from(length)
 }
 
-/// What a checksum begins with. It is mixed, because a CRC is linear: with the plain number, a
-/// first word that changes as the number does would cancel it out. One multiplication is cheaper
-/// than twelve bytes more to sum.
+/// The seed of a checksum. The number is mixed, because a CRC is linear: a first word that changes
+/// in the same way as a plain number would cancel it out. One multiplication is cheaper than
+/// checksumming twelve more bytes.
 fn seed(sequence: u64, length: u32) -> u32 {
     let mixed = (sequence ^ u64::from(length) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    // The high half is a u32.
-    u32::try_from(mixed >> 32).unwrap_or(0)
+    u32::try_from(mixed >> 32).expect("the high half of a u64 fits a u32")
 }
 
 /// Puts a message at `at` of `region` and returns the length of its image. The caller has checked
@@ -64,7 +63,7 @@ pub(super) fn put(region: &Region, at: usize, sequence: u64, body: &[u8]) -> Res
     region.store_u64(at + HEADER_AT, header(sequence, length, body))?;
     region.store_u64(at + FIRST_INDICATOR_AT, sequence)?;
     if !body.len().is_multiple_of(8) {
-        // The last word of the body keeps nothing of a message before.
+        // The padding of the last word must not keep bytes of an earlier message.
         region.store_u64(second - 8, 0)?;
     }
     region.copy_in(at + BODY_AT, body)?;
@@ -72,8 +71,9 @@ pub(super) fn put(region: &Region, at: usize, sequence: u64, body: &[u8]) -> Res
     Ok(image_bytes(body.len()))
 }
 
-/// Copies the body of message `sequence` out of the box at `at` into `body`, which is as long as
-/// the longest, and returns its length; `None` while not all of it is there.
+/// Copies the body of message `sequence` out of the box at `at` into `body`, which has the length
+/// of the longest message. Returns the length of the body, or `None` while the message is not
+/// complete.
 pub(super) fn take(region: &Region, at: usize, sequence: u64, body: &mut [u8]) -> Option<usize> {
     if region.load_u64(at + FIRST_INDICATOR_AT).ok()? != sequence {
         return None;
@@ -194,8 +194,8 @@ mod tests {
             }
         }
 
-        /// Words of the new image arrive in any order over what is left of older ones; after each
-        /// of them, what is taken is the new message or nothing.
+        /// Words of the new image arrive in any order, over remains of older ones; after each of
+        /// them, what is taken is the new message or nothing.
         #[test]
         fn no_subset_of_the_words_of_a_message_is_taken_for_another(
             first in sequence(), bodies in prop::collection::vec(body(), 2..5), order in any::<[u32; WORDS]>()

@@ -1,52 +1,51 @@
-//! How does a request reach a peer's thread by one-sided writes alone?
+//! Messages as plain one-sided writes into boxes that the receiver polls.
 //!
-//! The receiver keeps *boxes*: parts of registered memory that one peer writes and that it looks at
-//! itself (the message buffers of GET+/PUT+, RAMP with RDMA, section 3.1). A message is one write;
-//! nothing of the receiver's takes part in it but the eye that looks. Replies go the same way into
-//! boxes of the requester. What lies in a box: `layout`.
+//! The receiver keeps *boxes*: parts of registered memory that one peer writes and that the
+//! receiver polls (the message buffers of GET+/PUT+, RAMP with RDMA, section 3.1). A message is one
+//! write, and the receiver does nothing for it but poll. Replies go the same way into boxes of the
+//! requester. `layout` describes the contents of a box.
 //!
 //! # Use
 //!
 //! 1. The receiver makes [`PostBoxes`] for one peer, registers them ([`PostBoxes::register`]) and
-//!    sends name and shape in a message.
+//!    sends their name and shape in a message.
 //! 2. The peer makes a [`PostSender`] from them and writes: [`PostSender::send`].
-//! 3. The receiver looks at every turn ([`PostBoxes::next`], which is one load for each box that is
-//!    empty) and answers through its own [`PostSender`] into the box of the same index at the other
+//! 3. The receiver polls in each turn of its loop ([`PostBoxes::next`], one load for each empty
+//!    box) and answers through its own [`PostSender`] into the box of the same index at the other
 //!    side.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - **One at a time.** A box holds one message. Its sender writes the next when it knows that the
-//!   last was taken, which an answer says; several boxes are for several requests at once. Who
-//!   writes earlier spoils its own messages and nobody else's.
-//! - **Whole or not yet.** The fabric promises no order within a write: bytes may be seen from the
-//!   back, or in pieces beside those of the message before. So indicators only say when it is worth
-//!   to look closer, and a CRC-32C over sequence number, length and body, of a private copy, says
-//!   that all of it is there. What does not match is not all here yet and is looked at again. Part
-//!   of a message is taken for all of it with a chance of 1 in 2^32, and only where a wire
-//!   reorders.
-//! - **Anything may be written.** A length beyond the box, an indicator without a message, changes
-//!   while we look: the box is empty as long as it holds no message. A peer can keep its own boxes
-//!   from ever holding one, and nothing else.
-//! - **Endings.** Of a sender that dies within a write, the box shows nothing: it is the connection
-//!   that ends.
+//! - **One at a time.** A box holds one message. Its sender writes the next one when it knows that
+//!   the previous one was taken, for example from its answer; several boxes serve several requests
+//!   at once. A sender that writes too early damages its own messages and nobody else's.
+//! - **Whole or not yet.** The fabric promises no order within a write: the last bytes may be seen
+//!   first, or mixed with those of the message before. So the indicators only say when a closer
+//!   look is worthwhile. A CRC-32C of a private copy, over sequence number, length and body,
+//!   decides whether the message is complete. One that does not match is not complete yet and is
+//!   looked at again. An incomplete message passes with a chance of 1 in 2^32, and only where a
+//!   wire reorders.
+//! - **Hostile contents.** The peer may write anything: a length beyond the box, an indicator
+//!   without a message, changes while the receiver looks. A box without a valid message counts as
+//!   empty. A peer can make its own boxes useless, and nothing else.
+//! - **Endings.** A box does not show that a sender died within a write; the connection ends.
 //!
 //! # Sleep
 //!
-//! A receiver that is awake costs its sender no system call, and one that sleeps is always woken,
-//! if it does three things in this order: [`crate::Connection::arm`], look at its boxes once more,
-//! sleep. [`crate::Connection::wait_or`] does. Who wakes it:
+//! Sending to a receiver that is awake takes no system call. A receiver that sleeps is always
+//! woken, if it does three things in this order: [`crate::Connection::arm`], poll its boxes once
+//! more, sleep. [`crate::Connection::wait_or`] does that. Depending on the wire it is woken by:
 //!
-//! | wire | who | what that costs while the receiver is awake |
+//! | wire | woken by | cost while the receiver is awake |
 //! |---|---|---|
-//! | `shm` | the sender, behind its write, if the receiver has said that it sleeps: the word that messages look at too | a fence and a load |
-//! | `tcp` | the receiver's own responder, behind a write to registered boxes; an owner that drives sleeps on the socket anyway | a load |
-//! | `verbs` | the adapter: there the write carries an immediate, [`IMMEDIATE`], to be ignored | a receive request |
-//! | `sim` | the network, which wakes whoever sleeps at every post | nothing |
+//! | `shm` | the sender, after its write, if the receiver has announced that it sleeps (in the word that messages use, too) | a fence and a load |
+//! | `tcp` | the receiver's own responder, after a write to registered boxes; an owner that drives sleeps on the socket anyway | a load |
+//! | `verbs` | the adapter: the write carries an immediate, [`IMMEDIATE`], which the receiver ignores | a receive request |
+//! | `sim` | the network, which wakes sleepers at every post | nothing |
 //!
-//! A flag in the sender's memory, written one-sidedly by a receiver that is about to sleep, would
-//! save the immediate on `verbs`; but a receiver cannot know when the sender has seen it, and would
-//! have to wait a round trip before each sleep.
+//! A flag in the sender's memory, which a receiver writes one-sidedly before it sleeps, would save
+//! the immediate on `verbs`. But the receiver cannot know when the sender has seen the flag, and
+//! would have to wait a round trip before each sleep.
 
 mod layout;
 mod receive;
@@ -58,15 +57,15 @@ use crate::{
     limits::{POST_BODY_BYTES_MAX, POST_BOXES_MAX, REGION_ALIGNMENT_BYTES},
 };
 
-/// What a receiver's `poll` (or inbox) reports beside a message in a box on wires where nothing
-/// else wakes it. It says nothing more.
+/// The immediate that a receiver's `poll` (or inbox) reports for each message in a box, on wires
+/// where nothing else wakes the receiver. It carries no other information.
 pub const IMMEDIATE: u32 = u32::from_le_bytes(*b"POST");
 
-/// Boxes begin at multiples of this, so that the word which is looked at shares its cache line with
-/// what is read next.
+/// Boxes begin at multiples of this, so that the word that is polled shares its cache line with the
+/// bytes that are read next.
 const BOX_ALIGNMENT_BYTES: usize = 64;
 
-/// How many boxes, and for how long messages. Both ends must have the same.
+/// The number of boxes, and the longest message that each holds. Both ends must use the same shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PostShape {
     boxes: usize,
@@ -77,7 +76,7 @@ impl PostShape {
     /// `boxes` boxes for messages of at most `body_bytes_max` bytes.
     ///
     /// # Errors
-    /// [`PostBoxError::Shape`] if it has none, or more than [`POST_BOXES_MAX`] and
+    /// [`PostBoxError::Shape`] if one of the two is 0, or more than [`POST_BOXES_MAX`] or
     /// [`POST_BODY_BYTES_MAX`].
     pub fn new(boxes: usize, body_bytes_max: usize) -> Result<Self, PostBoxError> {
         let possible = |found: usize, most: usize| (1..=most).contains(&found);
@@ -100,7 +99,7 @@ impl PostShape {
         self.body_bytes_max
     }
 
-    /// Registered memory of one end, in bytes.
+    /// The registered memory that one end needs, in bytes.
     #[must_use]
     pub fn region_bytes(&self) -> usize {
         (self.boxes * self.box_bytes()).next_multiple_of(REGION_ALIGNMENT_BYTES)
@@ -119,7 +118,7 @@ impl PostShape {
 /// Why boxes cannot be made or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PostBoxError {
-    /// A shape that cannot be.
+    /// The shape is outside of the limits.
     #[error(
         "{boxes} boxes for {body_bytes_max} bytes each, expected 1 to {POST_BOXES_MAX} for 1 to {POST_BODY_BYTES_MAX}"
     )]
@@ -136,26 +135,26 @@ pub enum PostBoxError {
     RemoteTooShort {
         /// Its length.
         bytes: u64,
-        /// What the boxes take.
+        /// What the boxes need.
         needed_bytes: usize,
     },
     /// There is no such box.
-    #[error("box {index} of {boxes}")]
+    #[error("there is no box {index}; expected an index below {boxes}")]
     NoSuchBox {
         /// Which.
         index: usize,
         /// How many there are.
         boxes: usize,
     },
-    /// A message that fits in no box.
+    /// The message does not fit in a box.
     #[error("a message of {bytes} bytes, a box takes {bytes_max}: send it as a message of the connection")]
     TooLong {
         /// Its length.
         bytes: usize,
-        /// What a box takes.
+        /// What a box holds.
         bytes_max: usize,
     },
-    /// There is no memory for them.
+    /// Their memory could not be allocated.
     #[error(transparent)]
     Region(#[from] RegionError),
     /// The image lies outside of its memory.

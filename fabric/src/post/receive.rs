@@ -1,10 +1,10 @@
-//! What has a peer written into our boxes?
+//! Receives messages that a peer has written into our boxes.
 //!
 //! Invariants
-//! - Looking at a box takes a load if it is empty, and nothing that the peer may have written can
-//!   make it more than a copy and a checksum of one box.
+//! - Looking at an empty box takes one load. Whatever the peer has written, it takes at most a copy
+//!   and a checksum of one box.
 //! - A message is handed out once, from private memory.
-//! - Boxes take turns, so that one that is always full keeps no other waiting.
+//! - Boxes take turns, so that a box that is always full does not starve the others.
 
 use super::{PostBoxError, PostShape, layout};
 use crate::{
@@ -18,25 +18,25 @@ use crate::{
 pub struct PostBoxes {
     region: Region,
     shape: PostShape,
-    /// The number that each box's next message has.
+    /// The sequence number of each box's next message.
     expected: Vec<u64>,
-    /// The box that is looked at first.
+    /// The box that is polled first.
     turn: usize,
-    /// The message that was looked at last, and which box holds it if it was not handed out yet.
+    /// The body of the message that was found last; `found` is set until it is handed out.
     body: Vec<u8>,
-    seen: Option<Seen>,
+    found: Option<FoundMessage>,
 }
 
-/// A message that is in `body` and was not handed out.
+/// A message in `body` that was not handed out.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct FoundMessage {
     index: usize,
     length: usize,
 }
 
 impl PostBoxes {
-    /// Empty boxes in memory of their own, which is fresh: what is left in other memory might have
-    /// the number that is expected.
+    /// Empty boxes in fresh memory of their own. Remains in used memory could carry the expected
+    /// number.
     ///
     /// # Errors
     /// When there is not enough memory.
@@ -47,12 +47,12 @@ impl PostBoxes {
             expected: vec![layout::FIRST_SEQUENCE; shape.boxes()],
             turn: 0,
             body: vec![0; shape.body_bytes_max()],
-            seen: None,
+            found: None,
         })
     }
 
-    /// Lets the peer of a connection write the boxes, and names them for it. From then on a write
-    /// there wakes the connection's owner.
+    /// Lets the peer of a connection write the boxes, and returns their name for the peer. From
+    /// then on a write to them wakes the connection's owner.
     ///
     /// # Errors
     /// As [`Connection::register`].
@@ -60,32 +60,32 @@ impl PostBoxes {
         connection.register_to_wake(&self.region)
     }
 
-    /// Their shape.
+    /// The shape of the boxes.
     #[must_use]
     pub fn shape(&self) -> PostShape {
         self.shape
     }
 
-    /// Whether some box holds a message, which [`PostBoxes::next`] then hands out. To be asked
-    /// between `arm` and sleep.
+    /// Whether some box holds a message, which [`PostBoxes::next`] then returns. Call it between
+    /// `arm` and sleep.
     pub fn look(&mut self) -> bool {
-        if self.seen.is_some() {
+        if self.found.is_some() {
             return true;
         }
         let boxes = self.shape.boxes();
         (0..boxes).any(|step| {
             let index = self.turn + step;
-            self.see(if index < boxes { index } else { index - boxes })
+            self.find_in(if index < boxes { index } else { index - boxes })
         })
     }
 
-    /// As [`PostBoxes::look`], for one box: for a receiver that takes them one behind the other
-    /// ([`PostBoxes::poll`]), whom what lies in another box does not concern.
+    /// As [`PostBoxes::look`], for one box: for a receiver that takes messages box by box
+    /// ([`PostBoxes::poll`]) and must ignore the other boxes.
     pub fn look_at(&mut self, index: usize) -> bool {
-        self.seen.is_some_and(|seen| seen.index == index) || self.see(index)
+        self.found.is_some_and(|found| found.index == index) || self.find_in(index)
     }
 
-    /// The next message in any box, and which box that is. Never waits.
+    /// The next message of any box, with the index of the box. Never waits.
     #[expect(
         clippy::should_implement_trait,
         reason = "what is handed out is borrowed, which no iterator allows"
@@ -105,18 +105,19 @@ impl PostBoxes {
         self.hand_out().map(|(_, body)| body)
     }
 
-    /// Copies the message of a box to `body`, if all of it is there.
-    fn see(&mut self, index: usize) -> bool {
+    /// Copies the message of a box to `body`, if it is complete.
+    fn find_in(&mut self, index: usize) -> bool {
         let Some(sequence) = self.expected.get(index) else { return false };
         let at = self.shape.offset_of(index);
-        // What was seen before is still in its box, so it may be overwritten.
+        // A message in `body` that was not handed out is still in its box, so it may be
+        // overwritten.
         let length = layout::take(&self.region, at, *sequence, &mut self.body);
-        self.seen = length.map(|length| Seen { index, length });
+        self.found = length.map(|length| FoundMessage { index, length });
         length.is_some()
     }
 
     fn hand_out(&mut self) -> Option<(usize, &[u8])> {
-        let Seen { index, length } = self.seen.take()?;
+        let FoundMessage { index, length } = self.found.take()?;
         let sequence = self.expected.get_mut(index)?;
         *sequence = layout::next(*sequence);
         self.turn = if index + 1 < self.shape.boxes() { index + 1 } else { 0 };

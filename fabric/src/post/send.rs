@@ -1,9 +1,9 @@
-//! How is a message written into a peer's box?
+//! Writes messages into a peer's boxes.
 //!
 //! Invariants
-//! - One message is one write, of the whole image. Nothing is allocated for it: images are made in
-//!   memory that is used again, a place for each box.
-//! - A message whose write was not accepted has used no number.
+//! - One message is one write of its whole image. Nothing is allocated per message: images are made
+//!   in memory that is reused, one place per box.
+//! - A message whose write was not accepted uses no sequence number.
 
 use super::{IMMEDIATE, PostBoxError, PostShape, layout};
 use crate::{
@@ -13,24 +13,23 @@ use crate::{
     region::{Region, RemoteRegion},
 };
 
-/// Writes into the boxes that a peer keeps for us. There must be only one for the life of those
-/// boxes: it counts their messages.
+/// Writes into the boxes that a peer keeps for us. There must be only one sender for the life of
+/// the boxes, because it counts their messages.
 #[derive(Debug)]
 pub struct PostSender {
     remote: RemoteRegion,
     shape: PostShape,
-    /// Images, where the peer has its boxes.
+    /// The images of messages, at the same offsets as the peer's boxes.
     images: Region,
-    /// The number that each box's next message has.
+    /// The sequence number of each box's next message.
     next: Vec<u64>,
 }
 
 impl PostSender {
-    /// A sender for boxes that the peer has just made: `remote` and `shape` are what it says of
-    /// them.
+    /// A sender for boxes that the peer has just made, with the name and shape that it has sent.
     ///
     /// # Errors
-    /// When they cannot lie there, or there is no memory for images.
+    /// When the boxes do not fit into `remote`, or there is no memory for images.
     pub fn new(remote: RemoteRegion, shape: PostShape) -> Result<Self, PostBoxError> {
         let needed_bytes = shape.region_bytes();
         if remote.length < needed_bytes as u64 {
@@ -40,15 +39,15 @@ impl PostSender {
         Ok(Self { remote, shape, images, next: vec![layout::FIRST_SEQUENCE; shape.boxes()] })
     }
 
-    /// Their shape.
+    /// The shape of the boxes.
     #[must_use]
     pub fn shape(&self) -> PostShape {
         self.shape
     }
 
-    /// Writes a message into a box whose last message the peer has taken, which its answer says.
-    /// `connection` is the one that the boxes are registered with; it will report the write's
-    /// completion under `id`. A peer that sleeps is woken.
+    /// Writes a message into a box whose previous message the peer has taken, as its answer shows.
+    /// The boxes must be registered with `connection`, which will report the write's completion
+    /// under `id`. A peer that sleeps is woken.
     ///
     /// # Errors
     /// When there is no such box, the message is too long for it, or the write is not accepted;

@@ -1,4 +1,5 @@
-//! Who may connect over a Unix socket, and how do the two sides get at each other's rings?
+//! Set-up of a `shm` connection over a Unix socket: checks the peer, and exchanges rings and
+//! doorbells.
 //!
 //! Invariants
 //! - The socket's file belongs to its user alone from the moment it exists (mode 0600).
@@ -25,7 +26,7 @@ use rustix::{
 };
 
 use super::{
-    control::{Control, Heard, hear, say},
+    control::{Control, ReceivedControl, receive_control, send_control},
     ends::{Incoming, Outgoing},
     queue::ShmQueue,
     ring::{Consumer, Producer, RING_MEMORY_BYTES},
@@ -44,8 +45,8 @@ use crate::{
     stream::Stream,
 };
 
-/// The file of a listening socket; removed on drop, after the socket itself, unless somebody else
-/// serves it by then.
+/// The file of a listening socket. It is removed on drop, after the socket was closed, unless
+/// another process listens at it by then.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -55,14 +56,14 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let Ok(place) = SocketAddrUnix::new(&self.path) else { return };
         let Ok(_lock) = lock_folder(&self.path) else { return };
-        // A file that has gone, or that a live listener owns, is not ours to remove.
+        // A file that is gone, or that a live listener owns, must not be removed.
         let _ = remove_dead_socket(&self.path, &place, "");
     }
 }
 
-/// Holds, until the descriptor is dropped, the right to make or remove sockets in the folder of
-/// `path`. Without it, two processes that find the same dead socket could remove each other's new
-/// one.
+/// Locks the folder of `path` for making or removing sockets, until the returned descriptor is
+/// dropped. Without the lock, two processes that find the same dead socket could remove each
+/// other's new one.
 fn lock_folder(path: &Path) -> Result<OwnedFd, Errno> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -79,7 +80,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Listens at `path`. A socket that nobody serves any more is replaced.
+/// Listens at `path`. A dead socket, at which no process listens, is replaced.
 pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
     let bytes = path.as_os_str().as_bytes().len();
     if bytes > SOCKET_PATH_BYTES_MAX {
@@ -94,7 +95,7 @@ pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
     let place = SocketAddrUnix::new(path).map_err(os("use the path of"))?;
     let _lock = lock_folder(path).map_err(os("lock the folder of"))?;
     let socket = new_socket().map_err(os("make a socket for"))?;
-    // Linux gives the file the mode that the socket has when it is bound.
+    // Linux gives the file the mode that the socket has at the time of bind.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(os("make private"))?;
     match rustix::net::bind(&socket, &place) {
         Ok(()) => {}
@@ -105,7 +106,7 @@ pub(crate) fn bind(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
         Err(e) => return Err(os("bind")(e)),
     }
     let file = SocketFile { path: path.to_owned() };
-    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).unwrap_or(i32::MAX))
+    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).expect("LISTEN_BACKLOG fits an i32"))
         .map_err(os("listen at"))?;
     Ok((socket, file))
 }
@@ -120,7 +121,7 @@ fn remove_dead_socket(path: &Path, place: &SocketAddrUnix, address: &str) -> Res
     let probe = new_socket().map_err(os("make a socket for"))?;
     match rustix::net::connect(&probe, place) {
         Err(Errno::CONNREFUSED) => rustix::fs::unlink(path).map_err(os("remove the dead socket of")),
-        // A full backlog is a sign of life too.
+        // A full backlog shows that the listener is alive, too.
         Ok(()) | Err(Errno::AGAIN) => Err(ListenError::InUse { address: address.to_owned() }),
         Err(e) => Err(os("ask whether anybody listens at")(e)),
     }
@@ -135,7 +136,7 @@ pub(crate) fn call(path: &Path, key: &ClusterKey, deadline: Instant) -> Result<C
     loop {
         match rustix::net::connect(&socket, &place) {
             Ok(()) => break,
-            // The backlog is full; a Unix socket cannot be polled for that.
+            // The backlog is full, and a Unix socket cannot be polled for room in it.
             Err(Errno::AGAIN) if Instant::now() < deadline => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -152,7 +153,7 @@ pub(crate) fn call(path: &Path, key: &ClusterKey, deadline: Instant) -> Result<C
     Ok(Connection::new(finish(socket, (incoming, bell), outgoing, &peer)?, Wire::Shm, peer))
 }
 
-/// Where a caller comes from, and its name; an error if it is of another user.
+/// The origin of a caller and its name, or an error if it runs as another user.
 pub(crate) fn identify(socket: &OwnedFd) -> Result<(Origin, String), ConnectError> {
     let (origin, peer) = match rustix::net::sockopt::socket_peercred(socket) {
         Ok(credentials) => {
@@ -165,8 +166,8 @@ pub(crate) fn identify(socket: &OwnedFd) -> Result<(Origin, String), ConnectErro
     Ok((origin, peer))
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
-/// there are any.
+/// Sets up the connection of a caller that has proved the cluster key. Its messages go to one of
+/// `inboxes`, if there are any.
 pub(crate) fn set_up(
     socket: OwnedFd,
     peer: String,
@@ -212,12 +213,12 @@ fn new_bell(stream: &Stream<'_>) -> Result<Arc<Doorbell>, ConnectError> {
     Ok(Arc::new(Doorbell::new().map_err(failed(stream))?))
 }
 
-/// Gives the peer a ring of ours to fill, and a bell.
+/// Gives the peer a ring of ours to fill, and our bell.
 fn offer_ring(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Incoming, Arc<Doorbell>), ConnectError> {
     let ring = Consumer::new().map_err(|source| ConnectError::Memory { peer: stream.peer(), source })?;
     let bell = new_bell(stream)?;
     let setup = Control::Setup { ring_bytes: RING_MEMORY_BYTES as u64 };
-    say(socket, setup, &[ring.memory(), bell.as_fd()]).map_err(|e| stream.failed(e, PHASE))?;
+    send_control(socket, setup, &[ring.memory(), bell.as_fd()]).map_err(|e| stream.failed(e, PHASE))?;
     Ok((Incoming::Ring(ring), bell))
 }
 
@@ -230,22 +231,24 @@ fn offer_inbox(
 ) -> Result<(), ConnectError> {
     let setup = Control::SetupInbox { bytes: member.memory().bytes() as u64, index: member.id().index() };
     let fds = [member.memory().memory(), member.bell().as_fd(), bell.as_fd()];
-    say(socket, setup, &fds).map_err(|e| stream.failed(e, PHASE))
+    send_control(socket, setup, &fds).map_err(|e| stream.failed(e, PHASE))
 }
 
-/// Takes what the peer gives us to fill, and its bell.
+/// Receives the peer's ring or inbox, which we fill, and its bell.
 fn take_offer(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Outgoing, Arc<Doorbell>), ConnectError> {
     let bell = |fd| Doorbell::from_peer(fd).map(Arc::new).map_err(failed(stream));
     let expected = Control::Setup { ring_bytes: RING_MEMORY_BYTES as u64 };
     loop {
-        let heard = hear(socket);
+        let heard = receive_control(socket);
         let found = match heard {
-            Heard::Nothing => {
+            ReceivedControl::Nothing => {
                 stream.wait_for(PollFlags::IN, PHASE)?;
                 continue;
             }
-            Heard::HungUp => return Err(ConnectError::HungUp { peer: stream.peer(), phase: PHASE }),
-            Heard::Control(Control::SetupInbox { bytes, index }, fds) => {
+            ReceivedControl::HungUp => {
+                return Err(ConnectError::HungUp { peer: stream.peer(), phase: PHASE });
+            }
+            ReceivedControl::Control(Control::SetupInbox { bytes, index }, fds) => {
                 if let Ok([memory, inbox_bell, peer_bell]) = <[OwnedFd; 3]>::try_from(fds) {
                     let mapping = open_inbox(&memory, bytes).map_err(failed(stream))?;
                     let sender = InboxSender::open(mapping, index, bell(inbox_bell)?)
@@ -254,7 +257,7 @@ fn take_offer(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Outgoing, Arc<Do
                 }
                 "an inbox without three descriptors".to_owned()
             }
-            Heard::Control(found, fds) if found == expected => {
+            ReceivedControl::Control(found, fds) if found == expected => {
                 if let Ok([memory, peer_bell]) = <[OwnedFd; 2]>::try_from(fds) {
                     let ring = Producer::new(&memory).map_err(failed(stream))?;
                     return Ok((Outgoing::Ring(ring), bell(peer_bell)?));
@@ -268,7 +271,7 @@ fn take_offer(socket: &OwnedFd, stream: &Stream<'_>) -> Result<(Outgoing, Arc<Do
     }
 }
 
-/// Maps an inbox of the peer, after checking that it is memory that stays.
+/// Maps an inbox of the peer, after checking that the memory cannot shrink.
 fn open_inbox(memory: &OwnedFd, bytes: u64) -> io::Result<Arc<Mapping>> {
     let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
     super::region::check_memory(memory, bytes)?;

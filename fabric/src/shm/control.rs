@@ -1,9 +1,9 @@
-//! What do the two processes say over their Unix socket, beside their rings?
+//! Control messages that the two processes send over their Unix socket, beside their rings.
 //!
 //! Invariants
 //! - A control is 32 bytes and at most three descriptors, sent at once: the kernel queues all of it
 //!   or nothing.
-//! - What arrives is checked here for its form and by its users for its content.
+//! - The form of an incoming control is checked here, its content by its users.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -19,23 +19,23 @@ use rustix::{
     },
 };
 
-use crate::region::Access;
+use crate::access::Access;
 
 const CONTROL_BYTES: usize = 32;
 const DESCRIPTORS_MAX: usize = 3;
 
-/// One thing said.
+/// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Control {
-    /// With the sender's ring and doorbell: the first thing said.
+    /// The first control, with the descriptors of the sender's ring and doorbell.
     Setup { ring_bytes: u64 },
-    /// With the memory and the doorbell of an inbox, and the sender's doorbell: the first thing
-    /// said, instead of `Setup`, by who receives through an inbox. The receiver is the inbox's
-    /// sender of this index.
+    /// The first control, instead of `Setup`, of a side that receives through an inbox: with the
+    /// descriptors of the inbox's memory and doorbell and of its own doorbell. The other side
+    /// becomes the inbox's sender with this index.
     SetupInbox { bytes: u64, index: u16 },
-    /// With the region's memory: the receiver may use it.
+    /// The other side may use a region, whose memory descriptor comes with this.
     Grant { key: u64, bytes: u64, access: Access },
-    /// The receiver may not use it any more.
+    /// The other side may no longer use the region.
     Revoke { key: u64 },
     /// The sender closes on purpose.
     Goodbye,
@@ -76,18 +76,18 @@ impl Control {
     }
 }
 
-/// What the socket holds.
+/// What was received from the socket.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ReceivedControl {
     Nothing,
     HungUp,
     Control(Control, Vec<OwnedFd>),
-    /// Bytes that are no control, described.
+    /// A description of bytes that are no control.
     Nonsense(String),
 }
 
-/// Says `control`; `Errno::AGAIN` when the peer has too much to read already.
-pub(super) fn say(socket: &OwnedFd, control: Control, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+/// Sends `control`. `Errno::AGAIN` if the socket's buffer is full.
+pub(super) fn send_control(socket: &OwnedFd, control: Control, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes = control.encode();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -98,12 +98,13 @@ pub(super) fn say(socket: &OwnedFd, control: Control, fds: &[BorrowedFd<'_>]) ->
     let sent = rustix::io::retry_on_intr(|| {
         rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut ancillary, flags)
     })?;
-    // A Unix socket takes so few bytes at once; less would leave the peer out of step.
+    // A Unix socket takes so few bytes as a whole. A partial control would put the peer out of
+    // step.
     if sent == CONTROL_BYTES { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
-/// Hears the next control, without waiting.
-pub(super) fn hear(socket: &OwnedFd) -> Heard {
+/// Receives the next control, without waiting.
+pub(super) fn receive_control(socket: &OwnedFd) -> ReceivedControl {
     let mut bytes = [0; CONTROL_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -113,8 +114,8 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
     });
     let received = match received {
         Ok(received) => received,
-        Err(Errno::AGAIN) => return Heard::Nothing,
-        Err(_) => return Heard::HungUp,
+        Err(Errno::AGAIN) => return ReceivedControl::Nothing,
+        Err(_) => return ReceivedControl::HungUp,
     };
     let mut fds = Vec::new();
     for message in ancillary.drain() {
@@ -123,17 +124,21 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
         }
     }
     if received.bytes == 0 {
-        return Heard::HungUp;
+        return ReceivedControl::HungUp;
     }
     if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Heard::Nonsense("descriptors that could not be taken over (too many are open?)".to_owned());
+        return ReceivedControl::Nonsense(
+            "descriptors that could not be taken over (too many are open?)".to_owned(),
+        );
     }
     let complete = (received.bytes == CONTROL_BYTES).then(|| Control::decode(&bytes)).flatten();
     match complete {
-        Some(control) => Heard::Control(control, fds),
-        None => {
-            Heard::Nonsense(format!("{} control bytes: {:02x?}", received.bytes, &bytes[..received.bytes]))
-        }
+        Some(control) => ReceivedControl::Control(control, fds),
+        None => ReceivedControl::Nonsense(format!(
+            "{} control bytes: {:02x?}",
+            received.bytes,
+            &bytes[..received.bytes]
+        )),
     }
 }
 
@@ -152,19 +157,19 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_said_is_heard_with_its_descriptors() {
+    fn a_control_arrives_with_its_descriptors() {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let (a, b) = (OwnedFd::from(a), OwnedFd::from(b));
         for control in CONTROLS {
-            say(&a, control, &[a.as_fd(), b.as_fd()]).unwrap();
-            match hear(&b) {
-                Heard::Control(heard, fds) => assert_eq!((heard, fds.len()), (control, 2)),
+            send_control(&a, control, &[a.as_fd(), b.as_fd()]).unwrap();
+            match receive_control(&b) {
+                ReceivedControl::Control(heard, fds) => assert_eq!((heard, fds.len()), (control, 2)),
                 other => panic!("{other:?}"),
             }
         }
-        assert!(matches!(hear(&b), Heard::Nothing));
+        assert!(matches!(receive_control(&b), ReceivedControl::Nothing));
         drop(a);
-        assert!(matches!(hear(&b), Heard::HungUp));
+        assert!(matches!(receive_control(&b), ReceivedControl::HungUp));
     }
 
     #[test]
@@ -173,7 +178,7 @@ mod tests {
         let (a, b) = (OwnedFd::from(a), OwnedFd::from(b));
         for bytes in [&[0_u8; 32][..], &[255; 32], &[1]] {
             rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
-            assert!(matches!(hear(&b), Heard::Nonsense(_)), "{bytes:?}");
+            assert!(matches!(receive_control(&b), ReceivedControl::Nonsense(_)), "{bytes:?}");
         }
     }
 }

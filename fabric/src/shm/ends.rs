@@ -1,11 +1,12 @@
-//! Where do a connection's messages come from, and where do they go?
+//! The message paths of a `shm` connection: a ring of its own or an inbox, in each direction.
 //!
-//! Each side says at set-up what its peer shall fill: a ring of its own (PUSH), or the inbox that
-//! it receives through (IPUSH). The queue is the same for both; what differs is here.
+//! Each side says at set-up what its peer fills: a ring for this peer alone (PUSH), or the inbox
+//! that it receives through (IPUSH). `queue` treats both alike; this file holds the differences.
 //!
 //! Invariants
-//! - What the two sides tell each other beside messages (sleep, controls) lies in the receiving
-//!   side's memory: in the ring's header, or in the sender's line of the inbox's table.
+//! - The words that the two sides exchange beside messages (who sleeps, how many controls were
+//!   sent) lie in the receiving side's memory: in the ring's header, or in the sender's line of the
+//!   inbox's table.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -13,12 +14,12 @@ use super::ring::{Consumer, Producer, Record, RingFault};
 use crate::{
     doorbell::Doorbell,
     error::OutOfBounds,
-    inbox::{self, InboxFault, InboxSender, Line, Membership, Sent},
+    inbox::{self, InboxFault, InboxSender, Membership, SenderWord, Sent},
     operation::Report,
     region::Source,
 };
 
-/// What no honest peer puts into memory that both map.
+/// Contents of shared memory that no honest peer writes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error(transparent)]
@@ -29,16 +30,16 @@ pub(super) enum Fault {
     Memory(#[from] OutOfBounds),
 }
 
-/// Where the peer's messages come from.
+/// The path of the peer's messages to us.
 #[derive(Debug)]
 pub(super) enum Incoming {
     Ring(Consumer),
-    /// The inbox hands them out.
+    /// They arrive through the inbox.
     Inbox(Membership),
 }
 
 impl Incoming {
-    /// Whether `pop` has something.
+    /// Whether `pop` will return something.
     pub(super) fn has_records(&self) -> bool {
         match self {
             Self::Ring(ring) => ring.has_records(),
@@ -46,7 +47,7 @@ impl Incoming {
         }
     }
 
-    /// Takes a record; `None` may also mean that it was a part of a message.
+    /// Takes a record. `None` may also mean that it was a part of a message.
     pub(super) fn pop(&mut self) -> Result<Option<Record>, RingFault> {
         match self {
             Self::Ring(ring) => ring.pop(),
@@ -61,7 +62,7 @@ impl Incoming {
         }
     }
 
-    /// Gives the space of taken records back; true when the peer waits for it.
+    /// Gives the space of taken records back. Returns true if the peer waits for it.
     pub(super) fn release(&mut self) -> Result<bool, OutOfBounds> {
         match self {
             Self::Ring(ring) => ring.release(),
@@ -69,20 +70,22 @@ impl Incoming {
         }
     }
 
-    /// How often the peer has said something over the control socket.
+    /// Number of controls that the peer has sent over the socket.
     pub(super) fn controls(&self) -> u64 {
         match self {
             Self::Ring(ring) => ring.controls(),
-            Self::Inbox(member) => member.line(Line::Controls).map_or(0, |word| word.load(Ordering::Acquire)),
+            Self::Inbox(member) => {
+                member.line(SenderWord::Controls).map_or(0, |word| word.load(Ordering::Acquire))
+            }
         }
     }
 
-    /// Says that our side is about to sleep, or is awake.
+    /// Announces that our side is about to sleep, or is awake.
     pub(super) fn set_sleeping(&self, sleeping: bool) {
         match self {
             Self::Ring(ring) => ring.set_sleeping(sleeping),
             Self::Inbox(member) => {
-                if let Some(word) = member.line(Line::ConnectionSleeps) {
+                if let Some(word) = member.line(SenderWord::ConnectionSleeps) {
                     word.store(u64::from(sleeping), Ordering::SeqCst);
                     fence(Ordering::SeqCst);
                 }
@@ -90,7 +93,7 @@ impl Incoming {
         }
     }
 
-    /// Why the connection must end, if the inbox says so.
+    /// Why the inbox demands that the connection ends, if it does.
     pub(super) fn fault(&self) -> Option<&str> {
         match self {
             Self::Ring(_) => None,
@@ -99,25 +102,25 @@ impl Incoming {
     }
 }
 
-/// Where our messages go.
+/// The path of our messages to the peer.
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Ring(Producer),
     Inbox(InboxSender),
 }
 
-/// How far an operation came that waits for room.
+/// The progress of an operation that waits for room.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Bytes of the message that are in the ring.
     sent: usize,
     inbox: inbox::Progress,
-    /// The bytes of a write are written, and only its immediate waits.
+    /// The bytes of a write with immediate are written; only the immediate waits.
     pub(super) written: bool,
 }
 
 impl Outgoing {
-    /// Sends a message from where `progress` says.
+    /// Sends a message, continuing at `progress`.
     pub(super) fn send(
         &mut self,
         source: Source<'_>,
@@ -141,42 +144,42 @@ impl Outgoing {
         }
     }
 
-    /// Sends an immediate; false when others have taken the room meanwhile.
+    /// Sends an immediate. Returns false if other senders have used the room meanwhile.
     pub(super) fn push_immediate(&mut self, immediate: u32, bytes: u32) -> Result<bool, Fault> {
         match self {
             Self::Ring(ring) => {
                 ring.push_immediate(immediate, bytes)?;
                 Ok(true)
             }
-            Self::Inbox(sender) => Ok(sender.publish(&inbox::immediate(immediate, u64::from(bytes)))?),
+            Self::Inbox(sender) => Ok(sender.publish(&inbox::immediate_entry(immediate, u64::from(bytes)))?),
         }
     }
 
-    /// Whether a message (or an immediate, with no bytes) that has stalled could go on. If not, the
-    /// peer will wake us.
-    pub(super) fn can_go_on(&mut self, message_bytes: usize, progress: &Progress) -> Result<bool, Fault> {
+    /// Whether a stalled message (or an immediate, with 0 bytes) could continue. If not, the peer
+    /// will wake us.
+    pub(super) fn can_continue(&mut self, message_bytes: usize, progress: &Progress) -> Result<bool, Fault> {
         match self {
-            Self::Ring(ring) => Ok(ring.can_go_on(message_bytes, progress.sent)?),
+            Self::Ring(ring) => Ok(ring.can_continue(message_bytes, progress.sent)?),
             Self::Inbox(sender) => {
-                sender.say_stalled()?;
-                Ok(sender.can_go_on(message_bytes, &progress.inbox)?)
+                sender.announce_stall()?;
+                Ok(sender.can_continue(message_bytes, &progress.inbox)?)
             }
         }
     }
 
-    /// Tells the peer how often we have said something over the control socket.
+    /// Tells the peer how many controls we have sent over the socket.
     pub(super) fn set_controls(&self, controls: u64) {
         match self {
             Self::Ring(ring) => ring.set_controls(controls),
             Self::Inbox(sender) => {
-                if let Ok(word) = sender.line(Line::Controls) {
+                if let Ok(word) = sender.line(SenderWord::Controls) {
                     word.store(controls, Ordering::Release);
                 }
             }
         }
     }
 
-    /// Wakes whoever receives our messages, if it sleeps.
+    /// Wakes the receiver of our messages, if it sleeps.
     pub(super) fn wake_for_message(&self, peer_bell: &Doorbell) {
         match self {
             Self::Ring(ring) if ring.must_wake() => peer_bell.ring(),
@@ -185,8 +188,8 @@ impl Outgoing {
         }
     }
 
-    /// Wakes the peer's connection, if it sleeps, because there is room in our ring, or a message
-    /// in a box of its own.
+    /// Wakes the owner of the peer's connection, if it sleeps: there is room in our ring, or a
+    /// message in one of its boxes.
     pub(super) fn wake_connection(&self, peer_bell: &Doorbell) {
         let sleeps =
             |word: &AtomicU64| word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::SeqCst) != 0;
@@ -194,7 +197,7 @@ impl Outgoing {
             Self::Ring(ring) => ring.must_wake(),
             Self::Inbox(sender) => {
                 fence(Ordering::SeqCst);
-                sender.line(Line::ConnectionSleeps).is_ok_and(sleeps)
+                sender.line(SenderWord::ConnectionSleeps).is_ok_and(sleeps)
             }
         };
         if must_wake {

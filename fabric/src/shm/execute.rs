@@ -1,33 +1,27 @@
-//! How is one operation executed, and how far did it come?
+//! Executes operations of a `shm` connection on the poster's thread.
 //!
 //! Invariants
 //! - Reads, writes and atomics are done when `execute` returns; only messages and immediates may
 //!   stall.
-//! - An operation that has stalled goes on where it was: no byte is sent twice.
+//! - An operation that has stalled continues where it stopped: no byte is sent twice.
 
 use std::sync::atomic::Ordering;
 
 use super::{
     ends::{Fault, Progress},
-    queue::ShmQueue,
+    queue::{Execution, ShmQueue},
 };
 use crate::{
+    access::Access,
     completion::Done,
     error::OperationError,
     inbox::Sent,
     operation::{Operation, Report},
-    region::{Access, Source},
+    region::Source,
 };
 
-/// How the execution of an operation went.
-pub(super) enum Execution {
-    Finished(Result<Done, OperationError>),
-    /// There is no room for the rest of it yet; what has happened is in the [`Progress`].
-    Stalled,
-}
-
 impl ShmQueue {
-    /// Something was sent.
+    /// Wakes the receiver after a message, or notes that the batch must.
     fn announce(&mut self) {
         match &mut self.batch {
             Some(sent) => *sent = true,
@@ -50,8 +44,8 @@ impl ShmQueue {
             }
             Operation::WriteWithImmediate { source, immediate, .. } => {
                 if !progress.written {
-                    // Asked first: the bytes must not be written twice, nor long before the peer is
-                    // told.
+                    // Checked first: the bytes must not be written twice, nor long before the
+                    // immediate.
                     match self.outgoing.has_room_for_immediate(progress)? {
                         Sent::All => {}
                         Sent::Stalled => return Ok(Execution::Stalled),
@@ -62,7 +56,8 @@ impl ShmQueue {
                     }
                     progress.written = true;
                 }
-                let bytes = u32::try_from(source.len()).unwrap_or(u32::MAX);
+                let bytes = u32::try_from(source.len())
+                    .expect("`Operation::check` limits transfers to TRANSFER_BYTES_MAX");
                 if !self.outgoing.push_immediate(*immediate, bytes)? {
                     return Ok(Execution::Stalled);
                 }
@@ -87,7 +82,7 @@ impl ShmQueue {
     ) -> Result<Execution, Fault> {
         let sent = self.outgoing.send(source, report, progress)?;
         if sent != Sent::Refused {
-            // Of a message that has stalled, something may be there already.
+            // A part of a stalled message may have been sent.
             self.announce();
         }
         Ok(match sent {
@@ -121,7 +116,7 @@ impl ShmQueue {
         .map_err(OperationError::OutOfBounds)
     }
 
-    /// Executes an atomic operation and returns the value before.
+    /// Executes an atomic operation and returns the previous value.
     fn atomic(&self, operation: &Operation<'_>) -> Result<u64, OperationError> {
         let Some(span) = operation.remote_span().map_err(OperationError::OutOfBounds)? else { return Ok(0) };
         let (remote, offset) = self.peer_regions.find(span, Access::ReadWrite)?;

@@ -1,5 +1,5 @@
 //! Goal: a peer that holds the key and breaks the rules ends its connection and nothing else.
-//! Method: a queue whose peer's socket and ring are in the test's own hands.
+//! Method: the test itself holds the socket and the ring of the queue's peer.
 
 use std::{
     io::Write,
@@ -13,21 +13,22 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::{
-    control::{Control, say},
+    control::{Control, send_control},
     ends::{Incoming, Outgoing},
     queue::{IDLE_POLLS_PER_LOOK, ShmQueue},
     ring::{Consumer, Producer},
 };
 use crate::{
+    access::Access,
     completion::Event,
     doorbell::Doorbell,
     error::Ending,
     operation::Operation,
-    region::{Access, Region, Source},
+    region::{Region, Source},
     wire::Queue,
 };
 
-/// A queue and the hands of its peer, free to break every rule.
+/// The peer of a queue, which can break every rule.
 struct Hostile {
     queue: ShmQueue,
     socket: UnixStream,
@@ -50,10 +51,10 @@ fn hostile() -> Hostile {
 
 impl Hostile {
     fn say(&self, control: Control, fds: &[BorrowedFd<'_>]) {
-        say(&OwnedFd::from(self.socket.try_clone().unwrap()), control, fds).unwrap();
+        send_control(&OwnedFd::from(self.socket.try_clone().unwrap()), control, fds).unwrap();
     }
 
-    /// What the queue reports when it looks at everything.
+    /// What the queue reports in a poll that checks everything.
     fn ending(&mut self) -> Ending {
         let mut events = Vec::new();
         self.queue.arm();
@@ -130,7 +131,7 @@ fn a_peer_that_vanishes_is_lost_and_one_that_says_goodbye_is_not() {
     assert!(peer.ring.push_message(Source::Bytes(b"last"), &mut 0).unwrap());
     peer.say(Control::Goodbye, &[]);
     let mut events = Vec::new();
-    // A poller that is never idle would look at the socket only now and then.
+    // An owner that polls without sleeping would check the socket only from time to time.
     for _ in 0..2 * IDLE_POLLS_PER_LOOK {
         peer.queue.poll(&mut events);
     }

@@ -1,13 +1,13 @@
-//! How do processes of one machine share memory?
+//! The wire `shm`: connections between processes of one machine, through shared memory.
 //!
 //! - [`connect`]: the Unix socket, who may use it, and the exchange of rings and doorbells.
-//! - [`control`]: what is said over that socket afterwards: grants (with a descriptor),
+//! - [`control`]: control messages over that socket afterwards: grants (with a descriptor),
 //!   revocations, goodbye.
-//! - [`region`]: regions that the peer has granted, mapped here.
-//! - [`ring`]: messages, a single-producer single-consumer ring per direction.
-//! - [`ends`]: where a connection's messages come from and go to: such a ring, or an inbox.
-//! - [`queue`]: the connection: what is in flight, what has ended.
-//! - [`execute`]: operations, executed by whoever posts them.
+//! - [`region`]: maps the regions that the peer has granted.
+//! - [`ring`]: a single-producer single-consumer ring of messages per direction.
+//! - [`ends`]: the message path in each direction: such a ring, or an inbox.
+//! - [`queue`]: the connection's queue of operations and events.
+//! - [`execute`]: executes operations on the thread that posts them.
 
 mod connect;
 mod control;

@@ -1,15 +1,15 @@
-//! What happens to an operation over shared memory?
+//! The queue of a `shm` connection.
 //!
-//! Life of an operation: the poster copies the bytes itself, between its own region and the peer's
-//! mapped one, and the operation is complete when `post` returns. Only messages and immediates need
-//! the peer: they go through its ring or inbox, and when that is full, they and all operations
-//! after them wait here, in order, until `poll` finds room.
+//! The poster copies the bytes itself, between its own region and the peer's mapped region, and the
+//! operation is complete when `post` returns. Only messages and immediates need the peer: they go
+//! through its ring or inbox. When that is full, they and all operations after them wait here, in
+//! order, until `poll` finds room.
 //!
 //! Invariants
 //! - Operations are executed in the order of posting, on the poster's thread.
-//! - Grants and revocations are heard before the operation that follows their announcement in
+//! - Grants and revocations take effect before the operation that follows their announcement in
 //!   `controls`.
-//! - The socket is watched in every sleep, so a dead peer never leaves a sleeper behind.
+//! - The socket is watched in every sleep, so the death of the peer wakes a sleeper.
 
 use std::{
     collections::VecDeque,
@@ -26,24 +26,24 @@ use rustix::{
 };
 
 use super::{
-    control::{Control, Heard, hear, say},
+    control::{Control, ReceivedControl, receive_control, send_control},
     ends::{Incoming, Outgoing, Progress},
-    execute::Execution,
     region::{PeerRegions, share},
     ring::Record,
 };
 use crate::{
-    completion::Event,
+    access::Access,
+    completion::{Done, Event},
     doorbell::Doorbell,
     error::{Ending, OperationError, PostError, RegisterError},
     limits::{CLOSE_TIME_MAX, EVENTS_PER_POLL_MAX, SHM_RING_BYTES, SHM_SPIN_US},
     memory::RawSlice,
     operation::{DeferredOperation, Operation, RemoteSpan},
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
     wire::Queue,
 };
 
-/// A poller that never sleeps, or only glances, looks at its socket once in so many polls that
+/// An owner that never sleeps, or only calls `glance`, checks its socket once in so many polls that
 /// found nothing.
 pub(super) const IDLE_POLLS_PER_LOOK: u32 = 128;
 
@@ -57,27 +57,34 @@ pub(super) struct ShmQueue {
     pub(super) outgoing: Outgoing,
     pub(super) peer_bell: Arc<Doorbell>,
     pub(super) peer_regions: PeerRegions,
-    controls_said: u64,
-    controls_heard: u64,
+    controls_sent: u64,
+    controls_received: u64,
     deferred: VecDeque<Deferred>,
     finished: VecDeque<Event>,
     ending: Option<Ending>,
     ending_reported: bool,
-    /// The peer touches our memory no more: it has said goodbye or is gone.
+    /// The peer no longer touches our memory: it has said goodbye or is gone.
     peer_is_done: bool,
-    /// Between `begin_batch` and `end_batch`, and whether something was sent there.
+    /// `Some` between `begin_batch` and `end_batch`; true if something was sent since.
     pub(super) batch: Option<bool>,
     armed: bool,
-    /// The peer must be woken behind a write that waits in `deferred`.
+    /// The peer must be woken after a write that waits in `deferred`.
     owes_wake: bool,
     idle_polls: u32,
 }
 
-/// An operation that waits for room.
+/// An operation that waits for room, or behind one that does.
 struct Deferred {
     id: u64,
     operation: DeferredOperation,
     progress: Progress,
+}
+
+/// The result of executing an operation.
+pub(super) enum Execution {
+    Finished(Result<Done, OperationError>),
+    /// There is no room for the remainder yet; [`Progress`] holds what was done.
+    Stalled,
 }
 
 impl ShmQueue {
@@ -98,8 +105,8 @@ impl ShmQueue {
             outgoing,
             peer_bell,
             peer_regions: PeerRegions::default(),
-            controls_said: 0,
-            controls_heard: 0,
+            controls_sent: 0,
+            controls_received: 0,
             deferred: VecDeque::new(),
             finished: VecDeque::new(),
             ending: None,
@@ -120,60 +127,62 @@ impl ShmQueue {
         self.end(Ending::Violation { reason: reason.to_string() });
     }
 
-    /// Hears what the peer has announced, if it announced something new.
-    fn hear_announced(&mut self) {
+    /// Processes the peer's controls, if it has announced new ones.
+    fn receive_announced_controls(&mut self) {
         let controls = self.incoming.controls();
-        if controls != self.controls_heard {
-            self.controls_heard = controls;
-            self.hear_all();
+        if controls != self.controls_received {
+            self.controls_received = controls;
+            self.receive_controls();
         }
     }
 
-    /// Hears everything that is in the socket.
-    fn hear_all(&mut self) {
+    /// Processes all controls in the socket.
+    fn receive_controls(&mut self) {
         while self.ending.is_none() {
-            match hear(&self.socket) {
-                Heard::Nothing => return,
-                Heard::HungUp => {
+            match receive_control(&self.socket) {
+                ReceivedControl::Nothing => return,
+                ReceivedControl::HungUp => {
                     self.peer_is_done = true;
                     self.end(Ending::Lost { reason: "its process is gone (the socket hung up)".to_owned() });
                 }
-                Heard::Nonsense(what) => self.violation(what),
-                Heard::Control(Control::Goodbye, _) => {
+                ReceivedControl::Nonsense(what) => self.violation(what),
+                ReceivedControl::Control(Control::Goodbye, _) => {
                     self.peer_is_done = true;
                     self.end(Ending::Orderly);
                 }
-                Heard::Control(Control::Revoke { key }, _) => {
+                ReceivedControl::Control(Control::Revoke { key }, _) => {
                     if let Err(fault) = self.peer_regions.revoke(key) {
                         self.violation(fault);
                     }
                 }
-                Heard::Control(Control::Grant { key, bytes, access }, fds) => match fds.as_slice() {
-                    [memory] => {
-                        if let Err(fault) = self.peer_regions.grant(key, bytes, access, memory) {
-                            self.violation(fault);
+                ReceivedControl::Control(Control::Grant { key, bytes, access }, fds) => {
+                    match fds.as_slice() {
+                        [memory] => {
+                            if let Err(fault) = self.peer_regions.grant(key, bytes, access, memory) {
+                                self.violation(fault);
+                            }
                         }
+                        _ => self.violation(format!("a grant with {} descriptors, expected 1", fds.len())),
                     }
-                    _ => self.violation(format!("a grant with {} descriptors, expected 1", fds.len())),
-                },
-                Heard::Control(Control::Setup { .. } | Control::SetupInbox { .. }, _) => {
+                }
+                ReceivedControl::Control(Control::Setup { .. } | Control::SetupInbox { .. }, _) => {
                     self.violation("a second set-up");
                 }
             }
         }
     }
 
-    /// Says a control and announces it in the peer's ring.
-    fn say(&mut self, control: Control, fds: &[BorrowedFd<'_>]) -> Result<(), RegisterError> {
-        match say(&self.socket, control, fds) {
+    /// Sends a control and announces it in the peer's ring.
+    fn send_control(&mut self, control: Control, fds: &[BorrowedFd<'_>]) -> Result<(), RegisterError> {
+        match send_control(&self.socket, control, fds) {
             Ok(()) => {
-                self.controls_said += 1;
-                self.outgoing.set_controls(self.controls_said);
+                self.controls_sent += 1;
+                self.outgoing.set_controls(self.controls_sent);
                 Ok(())
             }
             Err(Errno::AGAIN | Errno::TOOMANYREFS) => Err(RegisterError::PeerBusy),
             Err(Errno::PIPE | Errno::CONNRESET) => {
-                self.hear_all();
+                self.receive_controls();
                 let lost = || Ending::Lost { reason: "the socket hung up".to_owned() };
                 Err(RegisterError::Closed(self.ending.clone().unwrap_or_else(lost)))
             }
@@ -185,7 +194,8 @@ impl ShmQueue {
     fn progress(&mut self) {
         self.execute_deferred();
         if self.owes_wake {
-            // Whichever write it is for, it is executed now or comes with a later progress.
+            // The write that the wake-up is for was executed now, or will be in a later call, which
+            // wakes again.
             self.owes_wake = !self.deferred.is_empty();
             self.outgoing.wake_connection(&self.peer_bell);
         }
@@ -210,9 +220,9 @@ impl ShmQueue {
         }
     }
 
-    /// Takes records out of our ring until `events` has grown to `limit`, or messages that would
-    /// fill the ring are taken: more at once would leave the processor's caches before the caller
-    /// sees them.
+    /// Takes records out of our ring until `events` has `limit` entries, or messages of the ring's
+    /// size were taken. More at once would leave the processor's caches before the caller sees
+    /// them.
     fn receive(&mut self, events: &mut Vec<Event>, limit: usize) {
         let mut taken_bytes = 0;
         while events.len() < limit && taken_bytes < SHM_RING_BYTES && self.incoming.has_records() {
@@ -245,7 +255,7 @@ impl ShmQueue {
         }
     }
 
-    /// Everything is over: what is in flight fails, and the ending is reported last.
+    /// Fails all operations in flight and reports the ending last.
     fn report_ending(&mut self, events: &mut Vec<Event>, ending: Ending) {
         for Deferred { id, .. } in self.deferred.drain(..) {
             let outcome = Err(OperationError::Closed(ending.clone()));
@@ -253,7 +263,8 @@ impl ShmQueue {
         }
         self.peer_regions.clear();
         if matches!(self.outgoing, Outgoing::Inbox(_)) {
-            // We write no more into memory that serves others; the inbox waits to hear that.
+            // We no longer write into the peer's inbox, which serves others, too. It waits for this
+            // hang-up.
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
         self.leave_inbox();
@@ -261,8 +272,8 @@ impl ShmQueue {
         events.push(Event::Closed(ending));
     }
 
-    /// The peer sends no more through the inbox. One that may not know yet is waited for by the
-    /// inbox.
+    /// Reports that the peer sends nothing more through the inbox. If the peer may not know this
+    /// yet, the inbox waits for its socket to hang up.
     fn leave_inbox(&mut self) {
         if let Incoming::Inbox(member) = &mut self.incoming {
             let socket = if self.peer_is_done { None } else { self.socket.try_clone().ok() };
@@ -270,21 +281,21 @@ impl ShmQueue {
         }
     }
 
-    /// Whether there is something to poll, as far as memory shows it.
+    /// Whether there is something to poll, as far as memory shows.
     fn shows_something(&mut self) -> bool {
         let progress_possible = match self.deferred.front() {
             Some(Deferred { operation, progress, .. }) => {
                 let operation = operation.as_operation();
                 let message = matches!(operation, Operation::Send { .. } | Operation::SendRegion { .. });
                 let bytes = if message { operation.transfer_bytes() } else { 0 };
-                !matches!(self.outgoing.can_go_on(bytes, progress), Ok(false))
+                !matches!(self.outgoing.can_continue(bytes, progress), Ok(false))
             }
             None => false,
         };
         self.incoming.has_records()
             || !self.finished.is_empty()
             || progress_possible
-            || self.incoming.controls() != self.controls_heard
+            || self.incoming.controls() != self.controls_received
             || (self.incoming.fault().is_some() && !self.ending_reported)
             || (self.ending.is_some() && !self.ending_reported)
     }
@@ -301,16 +312,16 @@ impl Queue for ShmQueue {
         let os = |source| RegisterError::Os { action: "share the memory of a region", source };
         let memory = share(region, access).map_err(os)?;
         let bytes = region.bytes() as u64;
-        self.say(Control::Grant { key, bytes, access }, &[memory.as_fd()])?;
+        self.send_control(Control::Grant { key, bytes, access }, &[memory.as_fd()])?;
         Ok(RemoteRegion { key, address: 0, length: bytes })
     }
 
     fn revoke(&mut self, key: u64) -> Result<(), RegisterError> {
-        self.say(Control::Revoke { key }, &[])
+        self.send_control(Control::Revoke { key }, &[])
     }
 
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
-        self.hear_announced();
+        self.receive_announced_controls();
         if let Some(ending) = &self.ending {
             return Err(PostError::Closed(ending.clone()));
         }
@@ -351,12 +362,12 @@ impl Queue for ShmQueue {
         if self.armed {
             self.disarm();
             self.idle_polls = 0;
-            self.hear_all();
+            self.receive_controls();
         } else if self.idle_polls >= IDLE_POLLS_PER_LOOK {
             self.idle_polls = 0;
-            self.hear_all();
+            self.receive_controls();
         } else {
-            self.hear_announced();
+            self.receive_announced_controls();
         }
         if !self.deferred.is_empty() {
             self.progress();
@@ -383,12 +394,12 @@ impl Queue for ShmQueue {
         }
     }
 
-    fn glance(&mut self, events: &mut Vec<Event>) {
-        // To ask about room for what is deferred tells the peer that we sleep.
-        let may_rest = self.armed && self.deferred.is_empty() && self.idle_polls < IDLE_POLLS_PER_LOOK;
-        if may_rest && !self.shows_something() {
-            // Nobody has rung, as far as our owner knows; a peer that is gone is seen by a poll
-            // from time to time.
+    fn poll_memory(&mut self, events: &mut Vec<Event>) {
+        // Not while operations are deferred: checking for room would tell the peer that we sleep.
+        let may_stay_armed = self.armed && self.deferred.is_empty() && self.idle_polls < IDLE_POLLS_PER_LOOK;
+        if may_stay_armed && !self.shows_something() {
+            // According to our owner the bell was not rung. A peer that is gone is noticed by a
+            // full poll from time to time.
             self.idle_polls += 1;
             return;
         }
@@ -404,7 +415,7 @@ impl Queue for ShmQueue {
             self.armed = true;
             self.incoming.set_sleeping(true);
         }
-        // Said first, looked after: see the ring's third invariant.
+        // Announced first, checked afterwards: see the last invariant of `ring`.
         let something = self.shows_something();
         if something {
             self.disarm();
@@ -421,7 +432,7 @@ impl Queue for ShmQueue {
     }
 
     fn map_remote(&mut self, span: RemoteSpan, access: Access) -> Option<RawSlice> {
-        self.hear_announced();
+        self.receive_announced_controls();
         let (mapping, offset) = self.peer_regions.find(span, access).ok()?;
         Arc::clone(mapping).raw_slice(offset, usize::try_from(span.length).ok()?).ok()
     }
@@ -443,12 +454,12 @@ impl Queue for ShmQueue {
             if self.arm() {
                 let timeout = Timespec::try_from(left).ok();
                 let mut fds = [PollFd::new(&self.watch, PollFlags::IN)];
-                // However the sleep ends, the loop looks at the deadline.
+                // However the sleep ends, the loop checks the deadline.
                 let _ = rustix::event::poll(&mut fds, timeout.as_ref());
             }
         }
-        // Who cannot be told any more will see the socket hang up.
-        let _ = self.say(Control::Goodbye, &[]);
+        // A peer that cannot be told will see the socket hang up.
+        let _ = self.send_control(Control::Goodbye, &[]);
         self.outgoing.wake_for_message(&self.peer_bell);
         self.leave_inbox();
     }

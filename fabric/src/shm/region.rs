@@ -1,8 +1,8 @@
-//! Which memory of the peer may we touch, and how does it come to be mapped here?
+//! Maps regions that the peer has granted.
 //!
 //! Invariants
 //! - A peer's memory is mapped only if it is a memfd of exactly the announced size whose size is
-//!   sealed; otherwise the peer could cut it off and our next access would be a fatal signal.
+//!   sealed. Otherwise the peer could shrink it, and our next access would be a fatal signal.
 //! - Memory granted for reading is shared by a read-only descriptor and mapped read-only.
 
 use std::{
@@ -15,11 +15,12 @@ use std::{
 use rustix::fs::{Mode, OFlags};
 
 use crate::{
+    access::Access,
     error::OperationError,
     limits::{REGION_ALIGNMENT_BYTES, REGION_BYTES_MAX, REGISTRATIONS_MAX},
     memory::{Mapping, Protection},
     operation::{RemoteSpan, check_grant},
-    region::{Access, Region, SEALS},
+    region::{Region, SEALS},
 };
 
 /// Regions that the peer has granted on one connection.
@@ -35,7 +36,7 @@ struct PeerRegion {
 }
 
 impl PeerRegions {
-    /// Maps what the peer grants; an error describes what is wrong with it.
+    /// Maps a region that the peer grants. An error describes what is wrong with the grant.
     pub(super) fn grant(
         &mut self,
         key: u64,
@@ -61,17 +62,17 @@ impl PeerRegions {
         Ok(())
     }
 
-    /// Forgets what the peer revokes.
+    /// Drops a region that the peer revokes.
     pub(super) fn revoke(&mut self, key: u64) -> Result<(), String> {
         self.granted.remove(&key).map(|_| ()).ok_or_else(|| format!("unknown key {key:#018x} revoked"))
     }
 
-    /// Forgets everything.
+    /// Drops all regions.
     pub(super) fn clear(&mut self) {
         self.granted.clear();
     }
 
-    /// The memory and the offset in it of a span that an operation touches.
+    /// The mapping, and the offset in it, of a span that an operation touches.
     pub(super) fn find(
         &self,
         span: RemoteSpan,
@@ -87,7 +88,7 @@ impl PeerRegions {
 pub(super) fn share(region: &Region, access: Access) -> io::Result<OwnedFd> {
     match access {
         Access::Read => {
-            // Opening it anew gives a descriptor that cannot be mapped writable.
+            // Opening it again gives a descriptor that cannot be mapped writable.
             let path = format!("/proc/self/fd/{}", region.memory().as_raw_fd());
             Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
         }
@@ -95,7 +96,7 @@ pub(super) fn share(region: &Region, access: Access) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether `memory` is a memfd of exactly `bytes` bytes whose size cannot be changed any more.
+/// Checks that `memory` is a memfd of exactly `bytes` bytes whose size is sealed.
 pub(super) fn check_memory(memory: &OwnedFd, bytes: usize) -> io::Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) || bytes > REGION_BYTES_MAX {
         return Err(io::Error::other(format!("{bytes} bytes is no possible length of a region")));

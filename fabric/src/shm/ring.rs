@@ -1,4 +1,4 @@
-//! How do messages travel through memory that both processes map?
+//! A ring of messages in memory that both processes map.
 //!
 //! ```text
 //! page 0: tail | head | sleeping | stalled | controls     (each alone in its cache line)
@@ -6,16 +6,16 @@
 //! ```
 //!
 //! Invariants
-//! - One producer (the peer of the ring's owner) and one consumer (the owner). Each keeps its own
-//!   position in private memory and only publishes it; what the other side publishes is checked
-//!   before it is used.
+//! - There is one producer (the peer of the ring's owner) and one consumer (the owner). Each keeps
+//!   its own position in private memory and publishes a copy. The position that the other side
+//!   publishes is checked before it is used.
 //! - A message longer than `SHM_RECORD_BYTES_MAX` is cut; its records follow each other and each
 //!   names the whole length.
 //! - `tail - head <= SHM_RING_BYTES`, both counting bytes since the start and never wrapping in
 //!   practice.
-//! - No wake-up is lost: who goes to sleep (or stalls) says so, then looks once more; who moves a
-//!   position does so, then looks whether the other said so; a fence stands between the two steps
-//!   on either side.
+//! - No wake-up is lost. A side that sleeps or stalls announces it, then looks at the other's
+//!   position once more. A side that moves its position then looks at the announcement. Each has a
+//!   fence between its two steps.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -44,8 +44,8 @@ const CONTROLS: usize = 512;
 const RECORD_HEAD_BYTES: u64 = 16;
 const RING_BYTES: u64 = SHM_RING_BYTES as u64;
 
-/// Space is given back at the latest when so much of it can be, so that the producer goes on
-/// meanwhile.
+/// Space is given back at the latest when it comes to this many bytes, so that the producer can
+/// continue meanwhile.
 const GIVE_BACK_BYTES: u64 = RING_BYTES / 8;
 
 const KIND_MESSAGE: u64 = 1;
@@ -58,7 +58,7 @@ pub(super) enum Record {
     Immediate { immediate: u32, bytes: u32 },
 }
 
-/// What is in a ring that no honest peer puts there.
+/// Contents of a ring that no honest peer writes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
     #[error("ring positions {head} to {tail} span more than {RING_BYTES} bytes")]
@@ -76,13 +76,13 @@ fn record_bytes(length: u64) -> u64 {
     RECORD_HEAD_BYTES + length.next_multiple_of(16)
 }
 
-/// Where position `position` lies in the ring's memory.
+/// The offset of `position` in the ring's memory.
 fn place(position: u64) -> usize {
-    // The mask keeps it below SHM_RING_BYTES, which is a usize.
-    HEADER_BYTES + usize::try_from(position & (RING_BYTES - 1)).unwrap_or(0)
+    let offset = usize::try_from(position & (RING_BYTES - 1));
+    HEADER_BYTES + offset.expect("the mask keeps the offset below SHM_RING_BYTES")
 }
 
-/// The first part of `length` bytes at `position`, before the ring's end.
+/// How many of `length` bytes at `position` lie before the ring's end.
 fn before_the_end(position: u64, length: usize) -> usize {
     length.min(RING_MEMORY_BYTES - place(position))
 }
@@ -112,17 +112,17 @@ impl Consumer {
         self.ring.mapping().word_to_store(at)
     }
 
-    /// Whether a record waits (or the ring is damaged, which `pop` then says).
+    /// Whether a record waits, or the ring is damaged, which `pop` then reports.
     pub(super) fn has_records(&self) -> bool {
         self.word(TAIL).is_ok_and(|tail| tail.load(Ordering::Acquire) != self.head)
     }
 
-    /// How often the peer has said something over the control socket.
+    /// Number of controls that the peer has sent over the socket.
     pub(super) fn controls(&self) -> u64 {
         self.word(CONTROLS).map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Says that our side is about to sleep, or is awake.
+    /// Announces that our side is about to sleep, or is awake.
     pub(super) fn set_sleeping(&self, sleeping: bool) {
         if let Ok(word) = self.word(SLEEPING) {
             word.store(u64::from(sleeping), Ordering::SeqCst);
@@ -130,8 +130,8 @@ impl Consumer {
         }
     }
 
-    /// Takes the next message or immediate. A part of a message is taken too, and then there may be
-    /// nothing yet.
+    /// Takes the next record. Returns `None` if there is none, or if it was a part of a message
+    /// that is not complete yet.
     pub(super) fn pop(&mut self) -> Result<Option<Record>, RingFault> {
         let tail = self.word(TAIL)?.load(Ordering::Acquire);
         let available = tail.wrapping_sub(self.head);
@@ -150,8 +150,9 @@ impl Consumer {
         let record = match (kind, usize::try_from(length)) {
             (KIND_MESSAGE, Ok(bytes)) if fits => self.take_part(bytes, argument)?,
             (KIND_IMMEDIATE, Ok(0)) => Some(Record::Immediate {
-                immediate: u32::try_from(argument & u64::from(u32::MAX)).unwrap_or(0),
-                bytes: u32::try_from(argument >> 32).unwrap_or(0),
+                immediate: u32::try_from(argument & u64::from(u32::MAX))
+                    .expect("the low half of a u64 fits a u32"),
+                bytes: u32::try_from(argument >> 32).expect("the high half of a u64 fits a u32"),
             }),
             _ => return Err(RingFault::Record { kind, length, available }),
         };
@@ -159,12 +160,15 @@ impl Consumer {
         Ok(record)
     }
 
-    /// Copies `length` bytes of a message of `message` bytes; returns it when it is whole.
+    /// Copies `length` bytes of a message of `message` bytes. Returns the message when it is
+    /// complete.
     fn take_part(&mut self, length: usize, message: u64) -> Result<Option<Record>, RingFault> {
         let (mut bytes, expected) = match self.incomplete.take() {
             Some(incomplete) => incomplete,
             None => (Vec::new(), message),
         };
+        // A length of the peer that fits no usize is clamped, and refused below like every other
+        // one beyond the limit.
         let (before, whole) = (bytes.len() as u64, usize::try_from(message).unwrap_or(usize::MAX));
         let progress = length > 0 || message == 0;
         if expected != message || whole > MESSAGE_BYTES_MAX || bytes.len() + length > whole || !progress {
@@ -182,13 +186,13 @@ impl Consumer {
         Ok(None)
     }
 
-    /// Whether so much was taken that the producer should not wait for the rest.
+    /// Whether so much was taken that it should be given back now.
     pub(super) fn owes_space(&self) -> bool {
         self.head - self.head_published >= GIVE_BACK_BYTES
     }
 
-    /// Gives the space of taken records back; true when the producer waits for space and must be
-    /// woken.
+    /// Gives the space of taken records back. Returns true if the producer waits for space and must
+    /// be woken.
     pub(super) fn release(&mut self) -> Result<bool, OutOfBounds> {
         if self.head == self.head_published {
             return Ok(false);
@@ -210,7 +214,7 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    /// Maps the peer's ring, after checking that it is one.
+    /// Maps the peer's ring, after checking its memory.
     pub(super) fn new(memory: &OwnedFd) -> std::io::Result<Self> {
         super::region::check_memory(memory, RING_MEMORY_BYTES)?;
         if !rustix::fs::fcntl_getfl(memory)?.contains(OFlags::RDWR) {
@@ -228,24 +232,24 @@ impl Producer {
         RING_BYTES - (self.tail - self.head_seen)
     }
 
-    /// Whether a record of `length` bytes has room now. If not, the consumer is asked to wake us
-    /// when it has taken something.
+    /// Whether a record of `length` bytes has room now. If not, the consumer will wake us when it
+    /// has given space back.
     pub(super) fn has_room(&mut self, length: usize) -> Result<bool, RingFault> {
         let need = record_bytes(length as u64);
         if need <= self.free_bytes() {
             return Ok(true);
         }
-        self.look_at_head()?;
+        self.read_head()?;
         if need <= self.free_bytes() {
             return Ok(true);
         }
         self.word(STALLED)?.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.look_at_head()?;
+        self.read_head()?;
         Ok(need <= self.free_bytes())
     }
 
-    fn look_at_head(&mut self) -> Result<(), RingFault> {
+    fn read_head(&mut self) -> Result<(), RingFault> {
         let head = self.word(HEAD)?.load(Ordering::Acquire);
         // The consumer's position only moves forward and never past ours.
         if head < self.head_seen || head > self.tail {
@@ -255,8 +259,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Appends records of a message from `sent` on, as far as there is room, and says whether that
-    /// was all. The owner must then be woken if it sleeps.
+    /// Appends records of a message from `sent` on, as far as there is room. Returns whether the
+    /// message is complete. The caller must then wake the owner if it sleeps.
     pub(super) fn push_message(&mut self, source: Source<'_>, sent: &mut usize) -> Result<bool, RingFault> {
         loop {
             let length = (source.len() - *sent).min(SHM_RECORD_BYTES_MAX);
@@ -278,11 +282,11 @@ impl Producer {
     }
 
     /// Whether more of a message that has stalled could be appended now.
-    pub(super) fn can_go_on(&mut self, message_bytes: usize, sent: usize) -> Result<bool, RingFault> {
+    pub(super) fn can_continue(&mut self, message_bytes: usize, sent: usize) -> Result<bool, RingFault> {
         self.has_room((message_bytes - sent).min(SHM_RECORD_BYTES_MAX))
     }
 
-    /// Appends an immediate that `has_room` (with length 0).
+    /// Appends an immediate. `has_room(0)` must have returned true.
     pub(super) fn push_immediate(&mut self, immediate: u32, bytes: u32) -> Result<(), RingFault> {
         self.publish(KIND_IMMEDIATE, 0, u64::from(bytes) << 32 | u64::from(immediate))
     }
@@ -296,14 +300,14 @@ impl Producer {
         Ok(())
     }
 
-    /// Tells the owner how often we have said something over the control socket.
+    /// Tells the owner how many controls we have sent over the socket.
     pub(super) fn set_controls(&self, controls: u64) {
         if let Ok(word) = self.word(CONTROLS) {
             word.store(controls, Ordering::Release);
         }
     }
 
-    /// Whether the owner sleeps and it falls to us to ring its bell.
+    /// Whether the owner sleeps and we must ring its bell. Returns true once per sleep.
     pub(super) fn must_wake(&self) -> bool {
         fence(Ordering::SeqCst);
         self.word(SLEEPING)

@@ -1,14 +1,14 @@
-//! What happens next, and when?
+//! The events of a simulated network, in the order of virtual time.
 //!
 //! Invariants
-//! - Time never goes back. What is due at the same time happens in the order in which it was
-//!   entered.
+//! - Time never goes back. Events that are due at the same time happen in the order in which they
+//!   were entered.
 
 use std::collections::BTreeMap;
 
 use super::fault::Fault;
 
-/// One of the two ends of a link: 0 called, 1 was called.
+/// One of the two ends of a link: 0 is the caller, 1 the listener's side.
 pub(super) type EndNumber = usize;
 
 /// Something that will happen.
@@ -16,7 +16,7 @@ pub(super) type EndNumber = usize;
 pub(super) enum Due {
     /// The first waiting operation of an end reaches the peer.
     Arrive { link: u64, end: EndNumber },
-    /// A piece of a write or read moves.
+    /// A piece of a write or read is moved.
     Move { transfer: u64, piece: usize },
     /// A remote atomic stores.
     Store { update: u64 },
@@ -24,11 +24,11 @@ pub(super) enum Due {
     Complete { link: u64, end: EndNumber, serial: u64 },
     /// An end learns that its peer is lost.
     Notice { link: u64, end: EndNumber },
-    /// Something planned goes wrong.
+    /// A planned fault happens.
     Fail(Fault),
 }
 
-/// Everything that will happen, by time.
+/// All future events, by time.
 #[derive(Debug, Default)]
 pub(super) struct Agenda {
     now_ns: u64,
@@ -42,30 +42,30 @@ impl Agenda {
         self.now_ns
     }
 
-    /// Enters something for `due_ns`, or for now if that is past.
+    /// Enters an event for `due_ns`, or for now if that is past.
     pub(super) fn enter(&mut self, due_ns: u64, due: Due) {
         self.entered += 1;
         self.entries.insert((due_ns.max(self.now_ns), self.entered), due);
     }
 
-    /// What is next, and when.
+    /// The next event and its time.
     pub(super) fn first(&self) -> Option<(u64, &Due)> {
         self.entries.first_key_value().map(|((due_ns, _), due)| (*due_ns, due))
     }
 
-    /// Takes what is next out without moving the clock: it has become void.
+    /// Removes the next event without moving the clock, because it has become void.
     pub(super) fn discard_first(&mut self) {
         self.entries.pop_first();
     }
 
-    /// Takes what is next out and moves the clock there.
+    /// Removes the next event and moves the clock to its time.
     pub(super) fn advance(&mut self) -> Option<Due> {
         let ((due_ns, _), due) = self.entries.pop_first()?;
         self.now_ns = due_ns;
         Some(due)
     }
 
-    /// Moves the clock on to `time_ns`, at most up to what is next.
+    /// Moves the clock forward to `time_ns`, but not beyond the next event.
     pub(super) fn pass_time(&mut self, time_ns: u64) {
         let next_ns = self.first().map_or(u64::MAX, |(due_ns, _)| due_ns);
         self.now_ns = self.now_ns.max(time_ns.min(next_ns));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_first_happens_first_and_ties_keep_their_order() {
+    fn events_happen_in_the_order_of_time_and_ties_keep_their_order() {
         let mut agenda = Agenda::default();
         let store = |update| Due::Store { update };
         for (due_ns, update) in [(30, 1), (10, 2), (30, 3), (20, 4)] {

@@ -1,39 +1,39 @@
-//! What may a simulated network do to a protocol?
+//! The configuration of a simulated network: delays, tearing, order, atomicity, random faults.
 //!
 //! Invariants
-//! - Everything here stays inside what the crate promises on every wire; a correct protocol
-//!   survives every value.
+//! - Every configuration stays within the crate's guarantees, so a correct protocol survives every
+//!   one.
 
 use std::{ops::RangeInclusive, time::Duration};
 
-/// How a simulated network behaves. The default is as hostile as the promises of this crate allow,
-/// except that nothing is lost and nobody crashes unless a test says so.
+/// How a simulated network behaves. The default is as hostile as this crate's guarantees allow,
+/// except that nothing is lost and no place crashes unless a test asks for it.
 #[derive(Debug, Clone)]
 pub struct SimConfig {
     /// How long an operation travels to the peer, and its completion back.
     pub delay: RangeInclusive<Duration>,
-    /// How long after its arrival a piece of a write is seen by the memory's owner, or a piece of a
-    /// read is taken.
+    /// How long after its arrival a piece of a write becomes visible to the memory's owner, or a
+    /// piece of a read is read.
     pub landing: RangeInclusive<Duration>,
     /// How long a remote atomic takes from its load to its store, if [`Atomicity::AgainstAtomics`].
     pub atomic_gap: RangeInclusive<Duration>,
     /// How long a survivor takes to learn that its peer is lost.
     pub notice: RangeInclusive<Duration>,
-    /// Into which pieces writes and reads fall.
+    /// How writes and reads are cut into pieces.
     pub tearing: Tearing,
-    /// In which order the pieces of writes are seen.
+    /// The order in which pieces of writes become visible.
     pub order: Order,
     /// What a remote atomic is atomic against.
     pub atomicity: Atomicity,
-    /// What goes wrong by chance.
+    /// Random faults.
     pub chance: Chance,
     /// Whether another thread may still do something when the network is idle.
     pub threads: Threads,
 }
 
-/// Into which pieces the bytes of a write or read fall. A piece is moved at one time; pieces begin
-/// and end at multiples of the granule in the remote memory, so nothing smaller than an aligned
-/// word of 8 bytes is ever torn.
+/// How the bytes of a write or read are cut into pieces. A piece is moved at one time. Pieces begin
+/// and end at multiples of the granule in the remote memory, so an aligned word of 8 bytes is never
+/// torn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tearing {
     /// Not at all.
@@ -42,19 +42,19 @@ pub enum Tearing {
     At8,
     /// At multiples of 64 bytes.
     At64,
-    /// Each transfer in one of the three ways.
+    /// One of the three ways at random for each transfer.
     Drawn,
 }
 
-/// In which order the pieces of the writes of one connection are seen, up to the next message,
-/// immediate, atomic or read of that connection, which comes after all of them. Where two writes
-/// overlap, the later one is seen last.
+/// The order in which pieces of the writes of one connection become visible, up to the next
+/// message, immediate, atomic or read of that connection, which comes after all of them. Where two
+/// writes overlap, the later one becomes visible last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Write by write, from the lowest address to the highest. Many adapters do this and none has
+    /// Write by write, from the lowest address to the highest. Many adapters do this, and none has
     /// to.
     Ascending,
-    /// In any.
+    /// Any order.
     Any,
 }
 
@@ -68,16 +68,16 @@ pub enum Atomicity {
     AgainstAtomics,
 }
 
-/// What goes wrong by chance. The default: nothing.
+/// Random faults. The default is none.
 #[derive(Debug, Clone, Default)]
 pub struct Chance {
     /// In how many of a million steps one connection is lost.
     pub loss_per_million: u32,
     /// In how many of a million steps one place crashes.
     pub crash_per_million: u32,
-    /// At most so many losses and crashes by chance in the life of the network.
+    /// Maximum number of random losses and crashes in the life of the network.
     pub faults_max: u32,
-    /// The places that may crash by chance; empty means all but the anonymous one.
+    /// The places that may crash at random; empty means all except the anonymous one.
     pub mortal: Vec<String>,
 }
 
@@ -109,8 +109,9 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
-    /// The kindest network: the same delay always, no tearing, writes are seen in order, atomics
-    /// are atomic. A protocol that fails here too is wrong for another reason than those.
+    /// The most benign network: constant delays, no tearing, writes become visible in order,
+    /// atomics are atomic against everything. If a protocol fails here, too, the cause is none of
+    /// these.
     #[must_use]
     pub fn calm() -> Self {
         let us = Duration::from_micros;

@@ -1,22 +1,23 @@
-//! How do two places of a simulated network come to be connected?
+//! Listens and connects in a simulated network.
 //!
 //! Invariants
-//! - A caller with another cluster key is turned away and the listener learns it, as on the other
-//!   wires. No hello is spoken: both ends are in one process.
-//! - A connection is there as soon as it was asked for; only what is posted on it takes time.
+//! - A caller with another cluster key is turned away and the listener learns of it, as on the
+//!   other wires. There is no handshake, because both ends are in one process.
+//! - Connecting takes no virtual time; only posted operations do.
 
 use std::{
-    collections::BTreeMap,
     io,
     os::fd::{AsFd, BorrowedFd},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
-    SimShared, agenda::EndNumber, config::Threads, link::Owner, place::Listening, queue::SimQueue,
+    agenda::EndNumber,
+    config::Threads,
+    link::Owner,
+    place::Listening,
+    queue::SimQueue,
+    registry::{SimShared, find},
     world::World,
 };
 use crate::{
@@ -28,31 +29,6 @@ use crate::{
     key::ClusterKey,
     limits::ACCEPT_QUEUE_MAX,
 };
-
-/// The networks of this process, by number.
-static NETWORKS: Mutex<BTreeMap<u64, Weak<SimShared>>> = Mutex::new(BTreeMap::new());
-
-fn networks() -> MutexGuard<'static, BTreeMap<u64, Weak<SimShared>>> {
-    NETWORKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Makes a network known under a number that no other has, or had.
-pub(super) fn publish(make: impl FnOnce(u64) -> SimShared) -> Arc<SimShared> {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    let shared = Arc::new(make(number));
-    let mut networks = networks();
-    networks.retain(|_, network| network.strong_count() > 0);
-    networks.insert(number, Arc::downgrade(&shared));
-    shared
-}
-
-fn find(network: u64) -> io::Result<Arc<SimShared>> {
-    let found = networks().get(&network).and_then(Weak::upgrade);
-    found.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("there is no simulated network {network}"))
-    })
-}
 
 /// The listening side of a place.
 #[derive(Debug)]
@@ -81,7 +57,7 @@ pub(crate) fn bind(network: u64, place: &str, key: &ClusterKey) -> Result<SimLis
 }
 
 impl SimListener {
-    /// The next caller, if any.
+    /// The connection to the next caller, if any.
     pub(crate) fn accept(&mut self) -> Result<Option<Connection>, ConnectError> {
         let arrival = {
             let mut world = self.shared.world.lock();
@@ -101,7 +77,7 @@ impl SimListener {
         self.shared.world.lock().config.threads == Threads::One
     }
 
-    /// Our part of the network, unless the place crashed.
+    /// Our entry in the network, unless the place crashed.
     fn listening<'a>(&self, world: &'a mut World) -> Option<&'a mut Listening> {
         let listening = world.places.get(self.place)?.listening.as_mut();
         listening.filter(|listening| listening.number == self.number)
@@ -128,7 +104,8 @@ impl Drop for SimListener {
     }
 }
 
-/// Connects a place to a listener, whatever the address says.
+/// Connects the place `from` to a listener. The address may turn out not to be one of a simulated
+/// network.
 pub(crate) fn call(from: &str, address: &Address, key: &ClusterKey) -> Result<Connection, ConnectError> {
     let refused = |source| ConnectError::Refused { peer: address.to_string(), source };
     let Address::Sim { network, place } = address else {
@@ -140,10 +117,6 @@ pub(crate) fn call(from: &str, address: &Address, key: &ClusterKey) -> Result<Co
 }
 
 impl SimShared {
-    pub(super) fn address(&self, place: &str) -> Address {
-        Address::Sim { network: self.number, place: place.to_owned() }
-    }
-
     /// Connects two places.
     pub(super) fn connect(
         self: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! What does an operation do when it has reached the peer?
+//! Executes operations that have reached the peer.
 //!
 //! Invariants
 //! - Messages, immediates, reads, atomics and goodbyes come after every byte written before them
@@ -11,20 +11,22 @@
 use super::{
     agenda::{Due, EndNumber},
     config::{Atomicity, Order},
-    history::What,
+    history::TraceEvent,
     link::{Flight, Task},
     region::same_memory,
-    transfer::{Local, Piece, Transfer, Way, pieces},
+    transfer::{Direction, Local, Piece, Transfer, pieces},
     world::{Update, World, kind, store_word},
 };
 use crate::{
+    access::Access,
     completion::{Done, Event},
     error::{Ending, OperationError},
     operation::{Operation, RemoteSpan},
-    region::{Access, Region},
+    region::Region,
 };
 
-/// What is being executed: whose operation, and what its owner calls it.
+/// The operation that is being executed: its connection, its end, and the id that its poster gave
+/// it.
 #[derive(Debug, Clone, Copy)]
 struct Posted {
     link: u64,
@@ -32,16 +34,17 @@ struct Posted {
     id: u64,
 }
 
-/// How an attempt to execute went.
+/// The result of an attempt to execute an operation.
 enum Attempt {
     Done,
-    /// Another remote atomic has the word; try again behind it.
+    /// Another remote atomic is using the word; try again after it.
     Later(Flight),
     /// The receiver has no room.
     Stalled(Flight),
 }
 
-/// What a remote atomic makes of the word that it finds.
+/// The value that a remote atomic stores, given the value that it finds; `None` if it stores
+/// nothing.
 fn atomic_result(operation: &Operation<'_>, found: u64) -> Option<u64> {
     match *operation {
         Operation::FetchAdd { add, .. } => Some(found.wrapping_add(add)),
@@ -51,7 +54,7 @@ fn atomic_result(operation: &Operation<'_>, found: u64) -> Option<u64> {
 }
 
 impl World {
-    /// The first waiting operation of an end has reached the peer.
+    /// Executes the first waiting operation of an end, which has reached the peer.
     pub(super) fn arrive(&mut self, number: u64, end: EndNumber) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let lane = &mut link.ends[end].lane;
@@ -75,7 +78,7 @@ impl World {
                 Attempt::Stalled(flight) => {
                     lane.waiting.push_front(flight);
                     lane.stalled = true;
-                    self.note(places, What::Stalled);
+                    self.note(places, TraceEvent::Stalled);
                 }
             }
         }
@@ -103,9 +106,9 @@ impl World {
             _ => self.transfer(posted, &operation),
         };
         if let Err(error) = outcome {
-            self.note(self.places(posted), What::Refused { kind: kind(&operation) });
+            self.note(self.places(posted), TraceEvent::Refused { kind: kind(&operation) });
             let serial = self.serial();
-            self.executed((posted.link, posted.end), (posted.id, serial), 0, Err(error));
+            self.note_executed((posted.link, posted.end), (posted.id, serial), 0, Err(error));
         }
         Attempt::Done
     }
@@ -129,7 +132,7 @@ impl World {
         }
     }
 
-    /// Delivers a message; false if the receiver has no room.
+    /// Delivers a message. Returns false if the receiver has no room.
     fn deliver(&mut self, posted: Posted, operation: &Operation<'_>) -> bool {
         let bytes = operation.transfer_bytes();
         let Some(link) = self.links.get_mut(&posted.link) else { return true };
@@ -141,21 +144,21 @@ impl World {
         let message = match operation {
             Operation::Send { bytes } => bytes.to_vec(),
             Operation::SendRegion { source, .. } => {
-                // A slice is inside of its region by construction.
-                source.region().to_vec(source.offset(), source.len()).unwrap_or_default()
+                let bytes = source.region().to_vec(source.offset(), source.len());
+                bytes.expect("a slice lies inside its region")
             }
             _ => Vec::new(),
         };
         self.history.note_bytes(&message);
         receiver.report(Event::Message { bytes: message });
-        self.note(places, What::Message { bytes: bytes as u64 });
+        self.note(places, TraceEvent::Message { bytes: bytes as u64 });
         let serial = self.serial();
         let moved = Ok(Done::Moved { bytes: bytes as u64 });
-        self.executed((posted.link, posted.end), (posted.id, serial), 0, moved);
+        self.note_executed((posted.link, posted.end), (posted.id, serial), 0, moved);
         true
     }
 
-    /// Tells the peer of a write whose bytes it sees.
+    /// Reports the immediate of a write whose bytes are visible.
     fn announce(&mut self, posted: Posted, flight: Flight, immediate: u32, bytes: u64) -> Attempt {
         let Some(link) = self.links.get_mut(&posted.link) else { return Attempt::Done };
         let places = link.places(posted.end);
@@ -164,19 +167,21 @@ impl World {
             return Attempt::Stalled(flight);
         }
         receiver.report(Event::Immediate { immediate, bytes });
-        self.note(places, What::Immediate { immediate });
+        self.note(places, TraceEvent::Immediate { immediate });
         let serial = self.serial();
-        self.executed((posted.link, posted.end), (posted.id, serial), 0, Ok(Done::Moved { bytes }));
+        self.note_executed((posted.link, posted.end), (posted.id, serial), 0, Ok(Done::Moved { bytes }));
         Attempt::Done
     }
 
     /// Starts to move the bytes of a write or read.
     fn transfer(&mut self, posted: Posted, operation: &Operation<'_>) -> Result<(), OperationError> {
-        let (way, needed, local) = match operation {
-            Operation::Read { target, .. } => (Way::Read, Access::Read, Local::Memory(target.clone())),
-            Operation::WriteBytes { bytes, .. } => (Way::Write, Access::Write, Local::Taken(bytes.to_vec())),
+        let (direction, needed, local) = match operation {
+            Operation::Read { target, .. } => (Direction::Read, Access::Read, Local::Memory(target.clone())),
+            Operation::WriteBytes { bytes, .. } => {
+                (Direction::Write, Access::Write, Local::Taken(bytes.to_vec()))
+            }
             Operation::Write { source, .. } | Operation::WriteWithImmediate { source, .. } => {
-                (Way::Write, Access::Write, Local::Memory(source.clone()))
+                (Direction::Write, Access::Write, Local::Memory(source.clone()))
             }
             _ => return Ok(()),
         };
@@ -187,7 +192,7 @@ impl World {
         let mut last_ns = now_ns;
         let span = remote_offset..remote_offset + bytes;
         let mut pieces = pieces(&mut self.random, &self.config, now_ns, span);
-        if way == Way::Write {
+        if direction == Direction::Write {
             self.put_behind_earlier_writes(posted, &remote, remote_offset, &mut pieces);
         }
         let Some(link) = self.links.get_mut(&posted.link) else { return Ok(()) };
@@ -198,14 +203,14 @@ impl World {
             self.agenda.enter(piece.due_ns, Due::Move { transfer: serial, piece: number });
         }
         let lane = &mut link.ends[posted.end].lane;
-        let done_ns = match way {
-            // Its completion does not wait until the owner sees it.
-            Way::Write => {
+        let done_ns = match direction {
+            // Its completion does not wait until the owner sees the bytes.
+            Direction::Write => {
                 lane.written_ns = lane.written_ns.max(last_ns);
                 lane.writing.push(serial);
                 now_ns
             }
-            Way::Read => {
+            Direction::Read => {
                 lane.worked_ns = lane.worked_ns.max(last_ns);
                 last_ns
             }
@@ -213,8 +218,18 @@ impl World {
         if left > 0 {
             let Posted { link, end, .. } = posted;
             let completed = false;
-            let transfer =
-                Transfer { link, end, owner, way, local, remote, remote_offset, pieces, left, completed };
+            let transfer = Transfer {
+                link,
+                end,
+                owner,
+                direction,
+                local,
+                remote,
+                remote_offset,
+                pieces,
+                left,
+                completed,
+            };
             self.transfers.insert(serial, transfer);
         } else {
             lane.writing.retain(|writing| *writing != serial);
@@ -224,13 +239,13 @@ impl World {
             let task = Task::Announce { immediate: *immediate, bytes: bytes as u64 };
             lane.waiting.push_front(Flight { id: posted.id, arrival_ns: now_ns, task });
         } else {
-            self.executed((posted.link, posted.end), (posted.id, serial), done_ns, Ok(moved));
+            self.note_executed((posted.link, posted.end), (posted.id, serial), done_ns, Ok(moved));
         }
         Ok(())
     }
 
-    /// Delays pieces until what earlier writes of the connection put in the same place has been
-    /// seen; with ascending order until all that they wrote has been.
+    /// Delays pieces until the bytes that earlier writes of the connection put in the same place
+    /// are visible; with ascending order until all of their bytes are.
     fn put_behind_earlier_writes(
         &self,
         posted: Posted,
@@ -251,7 +266,7 @@ impl World {
         }
     }
 
-    /// Executes a remote atomic; false if it has to wait for another one.
+    /// Executes a remote atomic. Returns false if it has to wait for another one.
     fn atomic(&mut self, posted: Posted, operation: &Operation<'_>) -> Result<bool, OperationError> {
         let (remote, offset) = self.find(posted, operation, Access::ReadWrite)?;
         let taken = |update: &&Update| update.offset == offset && same_memory(&update.remote, &remote);
@@ -271,7 +286,7 @@ impl World {
             due_ns += self.random.nanoseconds(&self.config.atomic_gap);
             lane.worked_ns = lane.worked_ns.max(due_ns);
         }
-        self.note(places, What::Loaded { offset: offset as u64, value: found });
+        self.note(places, TraceEvent::Loaded { offset: offset as u64, value: found });
         let serial = self.serial();
         if let Some(value) = result {
             if weak {
@@ -279,11 +294,11 @@ impl World {
                 self.agenda.enter(due_ns, Due::Store { update: serial });
             } else {
                 store_word(&remote, offset, value);
-                self.note(places, What::Stored { offset: offset as u64, value });
+                self.note(places, TraceEvent::Stored { offset: offset as u64, value });
             }
         }
         let done = Ok(Done::Found { value: found });
-        self.executed((posted.link, posted.end), (posted.id, serial), due_ns, done);
+        self.note_executed((posted.link, posted.end), (posted.id, serial), due_ns, done);
         Ok(true)
     }
 }

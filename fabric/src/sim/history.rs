@@ -1,7 +1,7 @@
-//! What has happened in a simulated network so far?
+//! The history of a simulated network: a digest of everything, and a trace of the last events.
 //!
 //! Invariants
-//! - Every step enters the digest with its time and the bytes that it moved, so runs with equal
+//! - The digest covers every event with its time and the bytes that it moved, so runs with equal
 //!   digests were equal.
 //! - At most `SIM_TRACE_MAX` records are kept.
 
@@ -9,9 +9,9 @@ use std::{collections::VecDeque, fmt, time::Duration};
 
 use crate::limits::SIM_TRACE_MAX;
 
-/// What happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum TraceEvent {
     Connected,
     Posted { kind: &'static str, bytes: u64 },
     Refused { kind: &'static str },
@@ -31,17 +31,17 @@ pub(super) enum What {
     Repaired,
 }
 
-/// One thing that happened.
+/// An event with its time, step and places.
 #[derive(Debug, Clone)]
 struct Record {
     at_ns: u64,
     step: u64,
     from: usize,
     to: usize,
-    what: What,
+    event: TraceEvent,
 }
 
-/// The digest of everything, and the last records.
+/// The digest of all events, and the last events.
 #[derive(Debug, Default)]
 pub(super) struct History {
     digest: u64,
@@ -71,19 +71,19 @@ impl History {
         self.steps += 1;
     }
 
-    /// Notes what happened from one place to another.
-    pub(super) fn note(&mut self, at_ns: u64, (from, to): (usize, usize), what: What) {
-        let (kind, first, second) = what.words();
+    /// Records an event from one place to another.
+    pub(super) fn note(&mut self, at_ns: u64, (from, to): (usize, usize), event: TraceEvent) {
+        let (kind, first, second) = event.words();
         for word in [at_ns, from as u64, to as u64, kind, first, second] {
             self.digest = mix(self.digest, word);
         }
         if self.recent.len() == SIM_TRACE_MAX {
             self.recent.pop_front();
         }
-        self.recent.push_back(Record { at_ns, step: self.steps, from, to, what });
+        self.recent.push_back(Record { at_ns, step: self.steps, from, to, event });
     }
 
-    /// Notes the bytes that were moved.
+    /// Adds moved bytes to the digest.
     pub(super) fn note_bytes(&mut self, bytes: &[u8]) {
         let mut digest = mix(self.digest, bytes.len() as u64);
         let (words, rest) = bytes.as_chunks::<8>();
@@ -96,21 +96,21 @@ impl History {
         self.digest = digest;
     }
 
-    /// The last records, a line each.
+    /// The last events, one line each.
     pub(super) fn lines(&self, names: &[&str]) -> Vec<String> {
         let name = |place: usize| names.get(place).copied().unwrap_or("?");
         let line = |record: &Record| {
             let at = Duration::from_nanos(record.at_ns);
             let (from, to) = (name(record.from), name(record.to));
             let between = if record.from == record.to { from.to_owned() } else { format!("{from} > {to}") };
-            format!("step {} at {at:?}, {between}: {}", record.step, record.what)
+            format!("step {} at {at:?}, {between}: {}", record.step, record.event)
         };
         self.recent.iter().map(line).collect()
     }
 }
 
-impl What {
-    /// The parts, for the digest.
+impl TraceEvent {
+    /// The words that represent the event in the digest.
     fn words(self) -> (u64, u64, u64) {
         match self {
             Self::Connected => (1, 0, 0),
@@ -134,7 +134,7 @@ impl What {
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for TraceEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connected => f.write_str("connected"),

@@ -1,10 +1,10 @@
-//! What is the state of one simulated connection?
+//! The state of one simulated connection.
 //!
 //! Invariants
 //! - An end's operations are executed, and complete, in the order of posting: `waiting` and
 //!   `executed` are queues.
-//! - What an end has not polled is bounded: completions by the queue's depth, messages by their own
-//!   two limits.
+//! - The events that an end has not polled are bounded: completions by the queue's depth, messages
+//!   by their own two limits.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -17,21 +17,21 @@ use crate::{
     operation::{DeferredOperation, Operation},
 };
 
-/// What an operation still has to do at the peer.
+/// What remains to be done for an operation at the peer.
 #[derive(Debug)]
 pub(super) enum Task {
     Operate(DeferredOperation),
-    /// The bytes of a write with immediate are on their way; the word follows them.
+    /// Reports the immediate of a write, after its bytes.
     Announce {
         immediate: u32,
         bytes: u64,
     },
-    /// The end has closed; whatever it posted before is done.
+    /// The end has closed; everything that it posted before is done.
     Goodbye,
 }
 
 impl Task {
-    /// Whether it may happen while pieces of earlier writes are still to be seen.
+    /// Whether it may be executed before all pieces of earlier writes are visible.
     pub(super) fn is_write(&self) -> bool {
         match self {
             Self::Operate(operation) => matches!(
@@ -43,7 +43,7 @@ impl Task {
     }
 }
 
-/// An operation that has not been executed.
+/// An operation that was not executed yet.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) id: u64,
@@ -51,7 +51,7 @@ pub(super) struct Flight {
     pub(super) task: Task,
 }
 
-/// An operation that has been executed and whose completion is on its way.
+/// An operation that was executed and whose completion is on its way.
 #[derive(Debug)]
 pub(super) struct Executed {
     pub(super) id: u64,
@@ -59,27 +59,27 @@ pub(super) struct Executed {
     pub(super) outcome: Result<Done, OperationError>,
 }
 
-/// The operations of one end.
+/// The operations of one end that are in flight.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) waiting: VecDeque<Flight>,
     pub(super) executed: VecDeque<Executed>,
-    /// When the last one executed completes.
+    /// When the operation that was executed last completes.
     pub(super) last_completion_ns: u64,
-    /// When the last piece of the writes so far is seen.
+    /// When the last piece of all writes so far becomes visible.
     pub(super) written_ns: u64,
-    /// When the last read or atomic so far has done its work.
+    /// When the last read or atomic so far is finished with the memory.
     pub(super) worked_ns: u64,
-    /// Writes of which some piece has not been seen.
+    /// Writes of which some piece is not visible yet.
     pub(super) writing: Vec<u64>,
-    /// An arrival is on the agenda.
+    /// Whether an arrival is on the agenda.
     pub(super) expected: bool,
-    /// The receiver has no room for the first one waiting.
+    /// Whether the receiver has no room for the first waiting operation.
     pub(super) stalled: bool,
 }
 
 impl Lane {
-    /// When the first one waiting can be executed.
+    /// When the first waiting operation can be executed.
     pub(super) fn ready_ns(&self) -> Option<u64> {
         let first = self.waiting.front()?;
         let earlier_ns = if first.task.is_write() { 0 } else { self.written_ns };
@@ -87,16 +87,16 @@ impl Lane {
     }
 }
 
-/// What the owner of an end has not polled yet.
+/// Events that the owner of an end has not polled yet.
 #[derive(Debug, Default)]
-pub(super) struct Arrived {
+pub(super) struct UnpolledEvents {
     events: VecDeque<Event>,
     messages: usize,
     message_bytes: usize,
 }
 
-/// What an event counts towards the limits of messages. An immediate is one too: the peer decides
-/// how many come.
+/// The bytes with which an event counts towards the limits on messages; `None` if it does not
+/// count. An immediate counts, because the peer decides how many come.
 fn message_bytes(event: &Event) -> Option<usize> {
     match event {
         Event::Message { bytes } => Some(bytes.len()),
@@ -105,13 +105,13 @@ fn message_bytes(event: &Event) -> Option<usize> {
     }
 }
 
-impl Arrived {
+impl UnpolledEvents {
     pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Whether a message of so many bytes may be delivered. One that is longer than all may be
-    /// together has room alone.
+    /// Whether a message of so many bytes may be delivered. One that is longer than the limit has
+    /// room if it is the only one.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let fits = self.message_bytes == 0 || self.message_bytes + bytes <= SIM_MESSAGE_BYTES_QUEUED_MAX;
         self.messages < SIM_MESSAGES_QUEUED_MAX && fits
@@ -125,7 +125,8 @@ impl Arrived {
         self.events.push_back(event);
     }
 
-    /// Hands events out; true if messages were among them, so that there is more room for others.
+    /// Moves events to `events`. Returns true if messages were among them, so that there is room
+    /// for others.
     pub(super) fn take(&mut self, events: &mut Vec<Event>) -> bool {
         let before = self.messages;
         let count = self.events.len().min(EVENTS_PER_POLL_MAX);
@@ -140,14 +141,14 @@ impl Arrived {
     }
 }
 
-/// Who has the handle of an end.
+/// The holder of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Nobody yet: it waits to be accepted.
+    /// Nobody yet: the end waits to be accepted.
     Awaited,
     /// A connection.
     Held,
-    /// Nobody any more.
+    /// Nobody any more: the end was closed.
     Gone,
 }
 
@@ -160,7 +161,7 @@ pub(super) struct End {
     pub(super) ending: Option<Ending>,
     pub(super) grants: Grants,
     pub(super) lane: Lane,
-    pub(super) arrived: Arrived,
+    pub(super) arrived: UnpolledEvents,
     pub(super) bell: Arc<Doorbell>,
     pub(super) armed: bool,
 }
@@ -173,7 +174,7 @@ impl End {
             ending: None,
             grants: Grants::default(),
             lane: Lane::default(),
-            arrived: Arrived::default(),
+            arrived: UnpolledEvents::default(),
             bell: Arc::new(bell),
             armed: false,
         }
@@ -215,7 +216,7 @@ impl End {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ends: [End; 2],
-    /// Why it is lost, from when it is; its ends learn it later.
+    /// Why the connection is lost, once it is. Its ends learn of it later.
     pub(super) lost: Option<String>,
 }
 

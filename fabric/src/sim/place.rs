@@ -1,4 +1,4 @@
-//! Which places are there, who listens at them, and which can reach each other?
+//! The places of a simulated network: who listens, and which places are cut off from each other.
 //!
 //! Invariants
 //! - A place has at most one listener. Callers that wait for it are bounded by `ACCEPT_QUEUE_MAX`.
@@ -10,12 +10,15 @@ use std::{
 
 use crate::{doorbell::Doorbell, error::ConnectError, key::ClusterKey};
 
-/// A listener's side in the network.
+/// The place that plain [`crate::connect`] calls from.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// A listener at a place.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) number: u64,
     pub(super) key: ClusterKey,
-    /// Links whose end here waits to be accepted, and callers that were turned away.
+    /// Links whose listening end waits to be accepted, and refusals of callers.
     pub(super) arrivals: VecDeque<Result<u64, ConnectError>>,
     pub(super) bell: Arc<Doorbell>,
 }

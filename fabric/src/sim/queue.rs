@@ -1,28 +1,29 @@
-//! What happens to an operation on a simulated network?
+//! The queue of a `sim` connection.
 //!
-//! Life of an operation: `post` sends it on its way; steps of the network, taken by whoever polls
-//! or by the test itself, carry it to the peer, execute it there and bring its completion back.
-//! Everything happens in virtual time.
+//! `post` gives an operation to the network. Steps of the network carry it to the peer, execute it
+//! there and bring its completion back, all in virtual time. Steps are taken by polls or by the
+//! test itself.
 //!
 //! Invariants
 //! - A poll hands out what has arrived for its own end. If there is nothing, it takes one step of
 //!   the network first.
-//! - Somebody sleeps only while the network is idle; whatever is entered for a link afterwards
-//!   wakes the ends of that link.
+//! - A thread sleeps only while the network is idle. Whatever is entered for a link afterwards
+//!   wakes both ends of that link.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::Arc,
 };
 
-use super::{SimShared, agenda::EndNumber, config::Threads};
+use super::{agenda::EndNumber, config::Threads, registry::SimShared};
 use crate::{
+    access::Access,
     completion::Event,
     doorbell::Doorbell,
     error::{Ending, PostError, RegisterError},
     memory::RawSlice,
     operation::{Operation, RemoteSpan},
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
     wire::Queue,
 };
 
@@ -43,7 +44,7 @@ impl SimQueue {
 }
 
 impl Queue for SimQueue {
-    /// The key is drawn from the network's seed, because the caller's is different in every run.
+    /// Draws the key from the network's random numbers, because the given key differs in every run.
     fn grant(&mut self, _key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
         let mut world = self.shared.world.lock();
         let world = &mut *world;

@@ -1,4 +1,4 @@
-//! Which memory of an end may its peer touch?
+//! The regions that one end of a simulated connection has granted to its peer.
 //!
 //! Invariants
 //! - Key, access, bounds and alignment are checked when an operation reaches the memory, before a
@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use crate::{
+    access::Access,
     error::OperationError,
     operation::{RemoteSpan, check_grant},
-    region::{Access, Region},
+    region::Region,
 };
 
 /// Regions that an end has granted to its peer.
@@ -39,7 +40,7 @@ impl Grants {
         self.granted.len()
     }
 
-    /// The region and the offset in it of a span that the peer wants to touch.
+    /// The region, and the offset in it, of a span that the peer wants to access.
     pub(super) fn find(&self, span: RemoteSpan, needed: Access) -> Result<(Region, usize), OperationError> {
         let (region, access) =
             self.granted.get(&span.key).ok_or(OperationError::UnknownKey { key: span.key })?;

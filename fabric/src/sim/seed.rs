@@ -1,7 +1,7 @@
-//! Which random choices does a test make, and how are the same ones made again?
+//! Seeds of random choices, and how a test replays one.
 //!
 //! Invariants
-//! - A seed's text is read back as the same seed.
+//! - Parsing a seed's text gives the same seed.
 //! - Equal seeds give equal draws, on every machine and in every build.
 
 use std::{fmt, num::ParseIntError, ops::RangeInclusive, str::FromStr, time::Duration};
@@ -9,14 +9,14 @@ use std::{fmt, num::ParseIntError, ops::RangeInclusive, str::FromStr, time::Dura
 /// The environment variable that makes a test use one given seed.
 pub const SEED_VARIABLE: &str = "RACKSCAN_SEED";
 
-/// Where all random choices of a simulation come from.
+/// The source of all random choices of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seed(u64);
 
-/// Why there is no seed.
+/// Why a seed could not be chosen.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// The environment holds something else.
+    /// The environment variable is not a seed.
     #[error(
         "{SEED_VARIABLE} is '{found}' ({source}); expected 0x and 16 hexadecimal digits, or a decimal number"
     )]
@@ -54,7 +54,8 @@ impl Seed {
     /// The seed in `RACKSCAN_SEED`, or else a random one.
     ///
     /// # Errors
-    /// When `RACKSCAN_SEED` is set to something that is no seed, or nothing random is to be had.
+    /// When `RACKSCAN_SEED` is set to something that is no seed, or the system's random source
+    /// fails.
     pub fn choose() -> Result<Self, SeedError> {
         if let Some(seed) = Self::from_environment()? {
             return Ok(seed);
@@ -64,9 +65,8 @@ impl Seed {
         drawn.map(Self).map_err(|e| SeedError::NoRandomSource { source: source(e) })
     }
 
-    /// Runs `body` for `count` seeds that follow each other from a random one, or only for the one
-    /// in `RACKSCAN_SEED`. When `body` panics, the seed and the command that replays it are
-    /// printed.
+    /// Runs `body` for `count` consecutive seeds from a random one, or only for the seed in
+    /// `RACKSCAN_SEED`. When `body` panics, prints the seed and the command that replays it.
     ///
     /// # Errors
     /// As [`Seed::choose`].
@@ -158,27 +158,26 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, or 0 when that is 0.
+    /// A number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
-        // The upper half of a product of two words is a word.
-        u64::try_from(wide >> 64).unwrap_or(u64::MAX)
+        u64::try_from(wide >> 64).expect("the upper half of a u128 fits a u64")
     }
 
-    /// An index into something of `length` entries, or 0 when there are none.
+    /// An index below `length`, or 0 if `length` is 0.
     pub fn index(&mut self, length: usize) -> usize {
-        // What is below a usize is one.
-        usize::try_from(self.below(length as u64)).unwrap_or(0)
+        usize::try_from(self.below(length as u64)).expect("a number that is at most a usize fits one")
     }
 
-    /// Whether something happens that does so in `per_million` of a million cases.
+    /// True in `per_million` of a million cases.
     pub fn chance(&mut self, per_million: u32) -> bool {
         self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Nanoseconds in a range. The ends are drawn more often than what lies between, because
-    /// protocols break at ends.
+    /// Nanoseconds in a range. The two ends are more likely than other values, because protocols
+    /// break at ends.
     pub(super) fn nanoseconds(&mut self, range: &RangeInclusive<Duration>) -> u64 {
+        // Times beyond u64 nanoseconds (584 years) count as that maximum.
         let nanoseconds = |time: &Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (least, most) = (nanoseconds(range.start()), nanoseconds(range.end()));
         let width = most.saturating_sub(least);

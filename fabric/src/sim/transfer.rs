@@ -1,9 +1,9 @@
-//! Which bytes of a write or read move when?
+//! Reads and writes in progress, cut into pieces that move at different times.
 //!
 //! Invariants
 //! - Pieces meet without overlap, cover the transfer, and begin and end at multiples of the granule
 //!   in the remote memory.
-//! - A write takes its source no later than its completion, because afterwards the poster may
+//! - A write copies its source no later than its completion, because afterwards the poster may
 //!   change it.
 //! - Where two writes of a connection overlap, the later one's piece moves after the earlier one's.
 
@@ -25,13 +25,13 @@ use crate::{
 pub(super) enum Local {
     /// The source of a write or the target of a read.
     Memory(RegionSlice),
-    /// Bytes of a write that were taken already.
+    /// Bytes of a write that were already copied.
     Taken(Vec<u8>),
 }
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Write,
     Read,
 }
@@ -45,55 +45,57 @@ pub(super) struct Piece {
     pub(super) moved: bool,
 }
 
-/// A write or read under way.
+/// A write or read in progress.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) link: u64,
     pub(super) end: EndNumber,
     /// The place whose memory it touches.
     pub(super) owner: usize,
-    pub(super) way: Way,
+    pub(super) direction: Direction,
     pub(super) local: Local,
     pub(super) remote: Region,
     pub(super) remote_offset: usize,
     pub(super) pieces: Vec<Piece>,
     pub(super) left: usize,
-    /// Its success has been reported, so it happens whatever becomes of the connection.
+    /// Whether its success was reported, so that it happens whatever becomes of the connection.
     pub(super) completed: bool,
 }
 
 impl Transfer {
-    /// Takes the source now, before its owner may change it.
+    /// Copies the source now, before its owner may change it.
     pub(super) fn take_source(&mut self) {
-        if let (Way::Write, Local::Memory(slice)) = (self.way, &self.local) {
+        if let (Direction::Write, Local::Memory(slice)) = (self.direction, &self.local) {
             self.local = Local::Taken(copy_of(slice.region(), slice.offset(), slice.len()));
         }
     }
 
-    /// Moves a piece and returns its place in the remote memory and its bytes.
+    /// Moves a piece. Returns its offset in the remote memory and its bytes.
     pub(super) fn move_piece(&mut self, piece: usize) -> (usize, Vec<u8>) {
         let piece = &mut self.pieces[piece];
         piece.moved = true;
         self.left -= 1;
         let range = piece.range.clone();
         let offset = self.remote_offset + range.start;
-        let bytes = match (self.way, &self.local) {
-            (Way::Read, _) => copy_of(&self.remote, offset, range.len()),
-            (Way::Write, Local::Taken(bytes)) => bytes[range.clone()].to_vec(),
-            (Way::Write, Local::Memory(slice)) => {
+        let bytes = match (self.direction, &self.local) {
+            (Direction::Read, _) => copy_of(&self.remote, offset, range.len()),
+            (Direction::Write, Local::Taken(bytes)) => bytes[range.clone()].to_vec(),
+            (Direction::Write, Local::Memory(slice)) => {
                 copy_of(slice.region(), slice.offset() + range.start, range.len())
             }
         };
-        let stored = match (self.way, &self.local) {
-            (Way::Write, _) => self.remote.copy_in(offset, &bytes),
-            (Way::Read, Local::Memory(slice)) => slice.region().copy_in(slice.offset() + range.start, &bytes),
-            (Way::Read, Local::Taken(_)) => Ok(()),
+        let stored = match (self.direction, &self.local) {
+            (Direction::Write, _) => self.remote.copy_in(offset, &bytes),
+            (Direction::Read, Local::Memory(slice)) => {
+                slice.region().copy_in(slice.offset() + range.start, &bytes)
+            }
+            (Direction::Read, Local::Taken(_)) => Ok(()),
         };
         debug_assert!(stored.is_ok(), "the bounds were checked when the transfer began: {stored:?}");
         (offset, bytes)
     }
 
-    /// When the last piece that overlaps a range of the same memory is seen.
+    /// When the last piece that overlaps a range of the same memory becomes visible.
     pub(super) fn seen_ns(&self, remote: &Region, range: &Range<usize>) -> u64 {
         if !same_memory(&self.remote, remote) {
             return 0;
@@ -106,8 +108,7 @@ impl Transfer {
     }
 }
 
-/// A copy of memory that was checked to be inside of its region; the message of the assertion is
-/// for who breaks that.
+/// A copy of memory whose bounds were checked when the transfer began.
 fn copy_of(region: &Region, offset: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let copied = region.copy_out(offset, &mut bytes);
@@ -126,7 +127,7 @@ fn cut(random: &mut Random, tearing: Tearing, offset: usize, bytes: usize) -> Ve
         Tearing::At64 => 64,
         Tearing::Whole | Tearing::Drawn => usize::MAX,
     };
-    // Places between the ends that are multiples of the granule.
+    // The possible cuts are the multiples of the granule between the two ends.
     let (first, last) = (offset / granule + 1, (offset + bytes).div_ceil(granule));
     let possible = last.saturating_sub(first);
     let mut cuts: Vec<usize> = if possible < SIM_PIECES_MAX {

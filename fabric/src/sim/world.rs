@@ -1,11 +1,12 @@
-//! What is a simulated network made of, and what is one step of it?
+//! The state of a simulated network, and one step of it.
 //!
 //! Invariants
-//! - Everything that happens is on the agenda; a step does the first thing on it, so time moves
-//!   only by steps.
+//! - Everything that happens is on the agenda. A step executes its first event, so time moves only
+//!   by steps.
 //! - Every choice is drawn from `random`, in an order that depends on nothing but the calls into
 //!   the network.
-//! - What an entry of the agenda refers to may be gone; then it is void and no step.
+//! - An entry of the agenda may refer to something that is gone. Then it is void, and skipping it
+//!   is no step.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,11 +14,11 @@ use super::{
     agenda::{Agenda, Due, EndNumber},
     config::SimConfig,
     fault::Plans,
-    history::{History, What},
-    link::{Arrived, End, Executed, Flight, Link, Owner, Task},
+    history::{History, TraceEvent},
+    link::{End, Executed, Flight, Link, Owner, Task, UnpolledEvents},
     place::Places,
     seed::{Random, Seed},
-    transfer::{Transfer, Way},
+    transfer::{Direction, Transfer},
 };
 use crate::{
     completion::{Done, Event},
@@ -38,7 +39,7 @@ pub(super) struct Update {
     pub(super) due_ns: u64,
 }
 
-/// See the file's head.
+/// The state of a simulated network.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) config: SimConfig,
@@ -83,17 +84,17 @@ impl World {
         }
     }
 
-    /// A number that nothing else in this network has.
+    /// A number that is unique in this network.
     pub(super) fn serial(&mut self) -> u64 {
         self.last_serial += 1;
         self.last_serial
     }
 
-    pub(super) fn note(&mut self, places: (usize, usize), what: What) {
-        self.history.note(self.agenda.now_ns(), places, what);
+    pub(super) fn note(&mut self, places: (usize, usize), event: TraceEvent) {
+        self.history.note(self.agenda.now_ns(), places, event);
     }
 
-    /// Enters something of a link and wakes its owners, one of whom will take the step.
+    /// Enters an event of a link and wakes its owners, one of which will take the step.
     pub(super) fn enter(&mut self, link: u64, due_ns: u64, due: Due) {
         self.agenda.enter(due_ns, due);
         if let Some(link) = self.links.get(&link) {
@@ -101,7 +102,7 @@ impl World {
         }
     }
 
-    /// Does the first thing on the agenda; false if there is nothing.
+    /// Executes the first event on the agenda. Returns false if there is none.
     pub(super) fn step(&mut self) -> bool {
         self.discard_void();
         if self.agenda.is_empty() {
@@ -123,7 +124,7 @@ impl World {
         self.agenda.first().map(|(due_ns, _)| due_ns)
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the agenda is empty.
     pub(super) fn is_idle(&mut self) -> bool {
         self.discard_void();
         self.agenda.is_empty()
@@ -141,8 +142,8 @@ impl World {
             Due::Move { transfer, .. } => !self.transfers.contains_key(transfer),
             Due::Store { update } => !self.updates.contains_key(update),
             Due::Complete { link, end, serial } => {
-                // A completion on a lost connection is lost; whether the operation happened is not
-                // known.
+                // A completion on a lost connection is lost. Its poster cannot know whether the
+                // operation happened.
                 let link = self.links.get(link).filter(|link| link.lost.is_none());
                 let first = link.and_then(|link| link.ends[*end].lane.executed.front());
                 first.is_none_or(|first| first.serial != *serial)
@@ -173,12 +174,12 @@ impl World {
         let (offset, moved) = transfer.move_piece(piece);
         let (link, end, left) = (transfer.link, transfer.end, transfer.left);
         let (offset, bytes) = (offset as u64, moved.len() as u64);
-        let (owner, what) = match transfer.way {
-            Way::Write => (transfer.owner, What::Written { offset, bytes }),
-            Way::Read => (transfer.owner, What::Read { offset, bytes }),
+        let (owner, event) = match transfer.direction {
+            Direction::Write => (transfer.owner, TraceEvent::Written { offset, bytes }),
+            Direction::Read => (transfer.owner, TraceEvent::Read { offset, bytes }),
         };
         let places = self.links.get(&link).map_or((owner, owner), |link| link.places(end));
-        self.note(places, what);
+        self.note(places, event);
         self.history.note_bytes(&moved);
         if left == 0 {
             self.transfers.remove(&number);
@@ -191,7 +192,7 @@ impl World {
     fn store(&mut self, number: u64) {
         let Some(update) = self.updates.remove(&number) else { return };
         store_word(&update.remote, update.offset, update.value);
-        self.note(update.places, What::Stored { offset: update.offset as u64, value: update.value });
+        self.note(update.places, TraceEvent::Stored { offset: update.offset as u64, value: update.value });
     }
 
     fn complete(&mut self, number: u64, end: EndNumber) {
@@ -204,10 +205,10 @@ impl World {
             transfer.take_source();
             transfer.completed = true;
         }
-        self.note(places, What::Completed { id, ok });
+        self.note(places, TraceEvent::Completed { id, ok });
     }
 
-    /// An end accepts an operation.
+    /// Accepts an operation of an end.
     pub(super) fn post(
         &mut self,
         number: u64,
@@ -219,7 +220,7 @@ impl World {
         if let Some(ending) = &link.ends[end].ending {
             return Err(PostError::Closed(ending.clone()));
         }
-        let posted = What::Posted { kind: kind(&operation), bytes: operation.transfer_bytes() as u64 };
+        let posted = TraceEvent::Posted { kind: kind(&operation), bytes: operation.transfer_bytes() as u64 };
         self.note(link.places(end), posted);
         self.submit(number, end, id, Task::Operate(DeferredOperation::new(operation)));
         self.posts += 1;
@@ -227,7 +228,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends something on its way to the peer.
+    /// Sends a task to the peer.
     fn submit(&mut self, number: u64, end: EndNumber, id: u64, task: Task) {
         let travelled_ns = self.agenda.now_ns() + self.random.nanoseconds(&self.config.delay);
         let Some(link) = self.links.get_mut(&number) else { return };
@@ -235,7 +236,8 @@ impl World {
         self.expect_arrival(number, end);
     }
 
-    /// Puts the arrival of an end's first waiting operation on the agenda, unless it is there.
+    /// Puts the arrival of an end's first waiting operation on the agenda, unless it is there
+    /// already.
     pub(super) fn expect_arrival(&mut self, number: u64, end: EndNumber) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let carries = link.carries(end);
@@ -247,8 +249,8 @@ impl World {
         }
     }
 
-    /// An operation has been executed: its completion starts its way back when the work is done.
-    pub(super) fn executed(
+    /// Notes that an operation was executed. Its completion starts its way back at `worked_ns`.
+    pub(super) fn note_executed(
         &mut self,
         (number, end): (u64, EndNumber),
         (id, serial): (u64, u64),
@@ -264,7 +266,7 @@ impl World {
         self.enter(number, due_ns, Due::Complete { link: number, end, serial });
     }
 
-    /// An end's owner takes what has arrived.
+    /// Moves the events of an end to its owner.
     pub(super) fn take(&mut self, number: u64, end: EndNumber, events: &mut Vec<Event>) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let made_room = link.ends[end].arrived.take(events);
@@ -274,7 +276,7 @@ impl World {
         }
     }
 
-    /// An end's owner goes; what it posted is still handed over.
+    /// Closes an end. Everything that it posted is still delivered.
     pub(super) fn close(&mut self, number: u64, end: EndNumber) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let places = link.places(end);
@@ -282,10 +284,10 @@ impl World {
         let ours = &mut link.ends[end];
         ours.owner = Owner::Gone;
         ours.grants.clear();
-        ours.arrived = Arrived::default();
+        ours.arrived = UnpolledEvents::default();
         ours.armed = false;
         let both_gone = link.ends[1 - end].owner == Owner::Gone;
-        self.note(places, What::Closed);
+        self.note(places, TraceEvent::Closed);
         if both_gone {
             self.abandon_transfers(|transfer| transfer.link == number);
             self.links.remove(&number);
@@ -294,7 +296,7 @@ impl World {
         }
     }
 
-    /// An end learns that the connection is over.
+    /// Ends the connection for one end.
     pub(super) fn end(&mut self, number: u64, end: EndNumber, ending: &Ending) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let places = link.places(end);
@@ -306,21 +308,22 @@ impl World {
             Ending::Violation { .. } => "violation",
         };
         self.abandon_transfers(|transfer| transfer.link == number && transfer.end == end);
-        self.note(places, What::Ended { ending });
+        self.note(places, TraceEvent::Ended { ending });
     }
 
-    /// Forgets what has not moved yet of some transfers, but for those whose success was reported.
+    /// Drops the pieces of some transfers that have not moved yet, except of those whose success
+    /// was reported.
     pub(super) fn abandon_transfers(&mut self, which: impl Fn(&Transfer) -> bool) {
         self.transfers.retain(|_, transfer| transfer.completed || !which(transfer));
     }
 
-    /// A new connection from one place to another; the listener's end waits to be accepted.
+    /// Makes a connection from one place to another. The listener's end waits to be accepted.
     pub(super) fn connect(&mut self, from: usize, to: usize, bells: [Doorbell; 2]) -> u64 {
         let number = self.serial();
         let [ours, theirs] = bells;
         let ends = [End::new(from, Owner::Held, ours), End::new(to, Owner::Awaited, theirs)];
         self.links.insert(number, Link { ends, lost: None });
-        self.note((from, to), What::Connected);
+        self.note((from, to), TraceEvent::Connected);
         number
     }
 

@@ -1,4 +1,4 @@
-//! How do two machines come to share a stream?
+//! Sets up the stream of a `tcp` connection.
 //!
 //! Invariants
 //! - Both sides have proved the cluster key before the responder exists. The stream itself is
@@ -31,15 +31,15 @@ use crate::{
     stream::Stream,
 };
 
-/// A peer whose machine is gone sends no more; the kernel asks after this much silence ...
+/// A peer whose machine is gone sends nothing more. The kernel probes it after this much silence.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
-/// ... this often ...
+/// Time between two probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// ... and gives up after as many questions without an answer.
+/// The kernel gives up after so many probes without an answer.
 const KEEPALIVE_COUNT: u32 = 5;
-/// Bytes that were sent and not acknowledged for so long end the connection, in milliseconds.
+/// A connection ends when sent bytes were not acknowledged for this long, in milliseconds.
 const UNACKNOWLEDGED_MS_MAX: u32 = 10_000;
-/// The congestion control that every kernel has and that sets no timers.
+/// A congestion control that every kernel has and that does not pace by timers.
 const UNPACED: &str = "reno";
 
 pub(crate) fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -47,8 +47,8 @@ pub(crate) fn new_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
-/// Listens at the first address of `host` that can be bound; returns the port as well, chosen if 0
-/// was asked for.
+/// Listens at the first address of `host` that can be bound. Also returns the port, which the
+/// system chooses if `port` is 0.
 pub(crate) fn bind(host: &str, port: u16) -> Result<(OwnedFd, u16), ListenError> {
     let address = format!("tcp:{host}:{port}");
     let os = |action, source| ListenError::Os { action, address: address.clone(), source };
@@ -66,10 +66,10 @@ pub(crate) fn bind(host: &str, port: u16) -> Result<(OwnedFd, u16), ListenError>
 
 fn bind_at(place: SocketAddr) -> Result<(OwnedFd, u16), Errno> {
     let socket = new_socket(place)?;
-    // Connections of an earlier process that linger must not keep the port.
+    // Lingering connections of an earlier process must not block the port.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &place)?;
-    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).unwrap_or(i32::MAX))?;
+    rustix::net::listen(&socket, i32::try_from(LISTEN_BACKLOG).expect("LISTEN_BACKLOG fits an i32"))?;
     let listener = TcpListener::from(socket);
     let port = listener.local_addr().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?.port();
     Ok((listener.into(), port))
@@ -114,7 +114,7 @@ fn dial(place: SocketAddr, peer: &str, deadline: Instant) -> Result<OwnedFd, Con
     Ok(socket)
 }
 
-/// Where a caller comes from, and its name.
+/// The origin of a caller and its name.
 pub(crate) fn identify(from: Option<SocketAddrAny>, wire: Wire) -> (Origin, String) {
     let scheme = if wire == Wire::Verbs { "verbs" } else { "tcp" };
     match from.and_then(|from| SocketAddr::try_from(from).ok()) {
@@ -123,8 +123,8 @@ pub(crate) fn identify(from: Option<SocketAddrAny>, wire: Wire) -> (Origin, Stri
     }
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
-/// there are any.
+/// Sets up the connection of a caller that has proved the cluster key. Its messages go to one of
+/// `inboxes`, if there are any.
 pub(crate) fn set_up(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
     prepare(&socket).map_err(|error| ConnectError::Os {
         action: "set the options of a socket",
@@ -144,7 +144,7 @@ pub(crate) fn prepare(socket: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS_MAX)
 }
 
-/// Whether both ends have the same address, and so are on one machine.
+/// Whether both ends have the same address and are therefore on one machine.
 fn stays_on_machine(socket: &OwnedFd) -> bool {
     let ip = |address: SocketAddrAny| SocketAddr::try_from(address).ok().map(|address| address.ip());
     let ours = rustix::net::getsockname(socket).ok().and_then(ip);
@@ -153,11 +153,11 @@ fn stays_on_machine(socket: &OwnedFd) -> bool {
 }
 
 fn finish(socket: OwnedFd, peer: String, inboxes: &Inboxes) -> Result<Connection, ConnectError> {
-    // A system whose choice is BBR paces by timers and cuts what it sends to the rate that it has
-    // measured; within a machine that takes processor time and a third of the bandwidth, and
-    // nothing there can be congested. Between machines it is the system's.
+    // A system that uses BBR paces by timers and limits sending to the rate that it has measured.
+    // Within a machine nothing can be congested, and BBR costs processor time and a third of the
+    // bandwidth. Between machines the system's choice is kept.
     if stays_on_machine(&socket) {
-        // A kernel that refuses keeps its own.
+        // If the kernel refuses, its own choice stays.
         let _ = sockopt::set_tcp_congestion(&socket, UNPACED);
     }
     let os = |source| ConnectError::Os { action: "start a responder", peer: peer.clone(), source };

@@ -1,24 +1,24 @@
-//! What is on the stream of a `tcp` connection?
+//! The frames on the stream of a `tcp` connection.
 //!
-//! Frames of 48 bytes, some followed by a payload. Requests are numbered from 0 by each side in the
-//! order of posting; answers name the request. Answers come in the order of requests, and one
-//! `Acknowledge` answers all writes and messages up to the one that it names.
+//! A frame has 48 bytes; some are followed by a payload. Requests are numbered from 0 by each side
+//! in the order of posting; answers name the request. Answers come in the order of requests, and
+//! one `Acknowledge` answers all writes and messages up to the one that it names.
 //!
 //! Invariants
-//! - `decode` accepts any bytes and refuses whatever is not a frame; every length is within its
-//!   limit afterwards.
+//! - `decode` takes any bytes and refuses those that are no frame. Every length that it returns is
+//!   within its limit.
 
 use crate::{
+    access::Access,
     error::{OperationError, OutOfBounds},
     limits::{MESSAGE_BYTES_MAX, TRANSFER_BYTES_MAX},
     operation::{RemoteSpan, Report},
-    region::Access,
 };
 
 /// Bytes of a frame without its payload.
 pub(super) const FRAME_BYTES: usize = 48;
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Body {
     /// Payload: the bytes to write.
@@ -71,7 +71,7 @@ pub(super) enum Body {
     Goodbye,
 }
 
-/// Why a request was refused, in what the requester does not know itself.
+/// Why a request was refused, without what the requester knows itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     UnknownKey,
@@ -87,7 +87,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// What to tell the requester about `error`.
+    /// The refusal that tells the requester about `error`.
     pub(super) fn of(error: &OperationError) -> Self {
         match error {
             OperationError::OutOfBounds(fault) => Self::OutOfBounds { region_bytes: fault.region_bytes },
@@ -116,14 +116,14 @@ impl Refusal {
     }
 }
 
-/// A frame: what it says, about which request.
+/// A frame: its content, and the request that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) sequence: u64,
     pub(super) body: Body,
 }
 
-/// Bytes that are no frame.
+/// Why bytes are no frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameFault {
     #[error("frame kind {kind} (detail {detail}) does not exist")]
@@ -144,7 +144,7 @@ const FOUND: u8 = 18;
 const REFUSED: u8 = 19;
 const GOODBYE: u8 = 32;
 
-/// The fields of a frame in their places, with zero where a kind has nothing to say.
+/// All fields of a frame; those that a kind does not use are zero.
 #[derive(Debug, Default)]
 struct Fields {
     kind: u8,

@@ -1,44 +1,45 @@
-//! How do messages get from the stream into an inbox?
+//! Moves messages from the stream into an inbox.
 //!
-//! The responder plays the network controller of the paper (section 4.3): it looks up the sender's
-//! ring, claims space, lets the socket fill that space, and reports each packet in the status ring.
-//! When there is no room it reads no more, so that the stream itself stalls the sender; or, if the
-//! inbox refuses, it throws the message away and says so.
+//! The responder does the work of the paper's network controller (section 4.3): it looks up the
+//! sender's ring, claims space, receives from the socket into that space, and reports each packet
+//! in the status ring. When there is no room it stops reading, so that the stream itself stalls the
+//! sender; or, if the inbox refuses, it discards the message and answers with a refusal.
 //!
 //! Invariants
-//! - A payload goes from the socket straight into claimed space, but for what was staged with its
-//!   frame; a message of more than half a ring that is reported whole goes into a buffer that the
-//!   receiver is then handed.
-//! - A message of which a packet is reported is never refused.
+//! - A payload goes from the socket straight into claimed space, except for bytes that were staged
+//!   with its frame. A message of more than half a ring that is reported whole goes into a buffer
+//!   that is then handed to the receiver.
+//! - A message of which a packet was reported is never refused.
 
-use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 
 use rustix::{io::Errno, net::RecvFlags};
 
-use super::{link::Link, sys};
+use super::sys;
 use crate::{
     error::Ending,
-    inbox::{self, Entry, INLINE_BYTES_MAX, InboxFault, InboxSender, Line, Membership, Sent, Space},
+    inbox::{self, Entry, INLINE_BYTES_MAX, InboxFault, InboxSender, Membership, SenderWord, Sent, Space},
     memory::RawSlice,
     operation::Report,
     region::Source,
 };
 
-/// The responder's way into the inbox.
+/// The responder's side of the inbox.
 #[derive(Debug)]
 pub(super) struct InboxEnd {
     sender: InboxSender,
     member: Membership,
-    /// What there was no room for, when there was none.
-    wanted: Option<Wanted>,
+    /// What the responder waits for, if there was no room.
+    awaited: Option<AwaitedRoom>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+enum AwaitedRoom {
     Entry,
-    /// That the message before is taken.
+    /// That the previous message was taken.
     Handover,
-    /// In the ring where the message began, or else in the one that the table names.
+    /// Space for a packet, in the ring where the message began, or without one in the ring that the
+    /// table assigns.
     Space {
         ring: Option<usize>,
         length: usize,
@@ -50,10 +51,10 @@ enum Wanted {
 pub(super) struct Message {
     report: Report,
     message_bytes: usize,
-    /// Bytes that were taken from the stream.
+    /// Bytes that were received from the stream.
     filled: usize,
     target: Target,
-    /// What is complete and has no entry yet.
+    /// The entry of a complete part, which is not published yet.
     unreported: Option<Entry>,
 }
 
@@ -67,11 +68,11 @@ enum Target {
     Private(Vec<u8>),
     /// Space for the next packet must be claimed in this ring.
     Next { ring: usize },
-    /// Everything is taken from the stream.
+    /// Everything was received from the stream.
     Done,
 }
 
-/// What became of bytes that were looked for.
+/// The result of filling a message or payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Filled {
     Complete,
@@ -87,59 +88,59 @@ pub(super) fn fault(fault: InboxFault) -> Ending {
 
 impl InboxEnd {
     pub(super) fn new(member: Membership) -> Self {
-        Self { sender: member.sender(), member, wanted: None }
+        Self { sender: member.sender(), member, awaited: None }
     }
 
-    /// Why the connection must end, if the inbox says so.
+    /// Why the inbox demands that the connection ends, if it does.
     pub(super) fn ending(&self) -> Option<Ending> {
         self.member.fault().map(|reason| Ending::Violation { reason: reason.to_owned() })
     }
 
-    /// Finds room for a message, or says what becomes of it.
+    /// Finds room for a message, or returns whether it waits or is refused.
     pub(super) fn begin(
         &mut self,
         message_bytes: usize,
         report: Report,
     ) -> Result<Result<Message, Sent>, InboxFault> {
         if report == Report::PerMessage && !self.member.admits(message_bytes) {
-            // The connection ends before it is asked for this message again.
+            // The connection ends before this message is tried again.
             return Ok(Err(Sent::Stalled));
         }
         if !self.sender.has_status_room()? {
-            return Ok(Err(self.no_room(Wanted::Entry)));
+            return Ok(Err(self.no_room(AwaitedRoom::Entry)));
         }
         let target = if message_bytes <= INLINE_BYTES_MAX {
             Target::Inline([0; INLINE_BYTES_MAX])
         } else if report == Report::PerMessage && message_bytes > self.sender.pipelined_bytes_max() {
             match self.member.begin_handover(message_bytes) {
                 Some(buffer) => Target::Private(buffer),
-                None => return Ok(Err(self.no_room(Wanted::Handover))),
+                None => return Ok(Err(self.no_room(AwaitedRoom::Handover))),
             }
         } else {
             Target::Next { ring: self.sender.current_ring()? }
         };
         let mut message = Message { report, message_bytes, filled: 0, target, unreported: None };
         if let Target::Next { ring } = message.target
-            && let Some(wanted) = self.claim(&mut message, ring)?
+            && let Some(awaited) = self.claim(&mut message, ring)?
         {
-            return Ok(Err(self.no_room(wanted)));
+            return Ok(Err(self.no_room(awaited)));
         }
-        self.wanted = None;
+        self.awaited = None;
         Ok(Ok(message))
     }
 
-    /// Whether a write that announces itself has room for that, or what becomes of it.
+    /// Whether the immediate of a write has room; if not, whether it waits or is refused.
     pub(super) fn room_for_immediate(&mut self) -> Result<Sent, InboxFault> {
         if self.sender.has_status_room()? {
-            self.wanted = None;
+            self.awaited = None;
             return Ok(Sent::All);
         }
-        Ok(self.no_room(Wanted::Entry))
+        Ok(self.no_room(AwaitedRoom::Entry))
     }
 
-    /// Reports a write; `Some` is what must wait for room.
+    /// Publishes the immediate of a write. Returns it as a message if it must wait for room.
     pub(super) fn announce(&mut self, immediate: u32, bytes: u64) -> Result<Option<Message>, InboxFault> {
-        let entry = inbox::immediate(immediate, bytes);
+        let entry = inbox::immediate_entry(immediate, bytes);
         if self.publish(&entry)? {
             return Ok(None);
         }
@@ -147,29 +148,29 @@ impl InboxEnd {
         Ok(Some(Message { report, message_bytes: 0, filled: 0, target, unreported: Some(entry) }))
     }
 
-    /// What becomes of a message that finds no room at its beginning.
-    fn no_room(&mut self, wanted: Wanted) -> Sent {
+    /// Decides what happens to a message that finds no room at its beginning.
+    fn no_room(&mut self, awaited: AwaitedRoom) -> Sent {
         if self.sender.refuses() {
-            self.sender.count(Line::Refusals);
+            self.sender.count(SenderWord::Refusals);
             return Sent::Refused;
         }
-        self.stall(wanted);
+        self.stall(awaited);
         Sent::Stalled
     }
 
-    fn stall(&mut self, wanted: Wanted) {
-        if self.wanted.is_none() {
-            self.sender.count(Line::Stalls);
+    fn stall(&mut self, awaited: AwaitedRoom) {
+        if self.awaited.is_none() {
+            self.sender.count(SenderWord::Stalls);
         }
-        self.wanted = Some(wanted);
+        self.awaited = Some(awaited);
     }
 
-    /// Claims space for the next packet; `Some` is what there is no room for.
-    fn claim(&mut self, message: &mut Message, ring: usize) -> Result<Option<Wanted>, InboxFault> {
+    /// Claims space for the next packet. If there is none, returns what to wait for.
+    fn claim(&mut self, message: &mut Message, ring: usize) -> Result<Option<AwaitedRoom>, InboxFault> {
         let length = (message.message_bytes - message.filled).min(self.sender.packet_bytes());
         let Some(space) = self.sender.claim_space(ring, length)? else {
             let ring = (message.filled > 0).then_some(ring);
-            return Ok(Some(Wanted::Space { ring, length }));
+            return Ok(Some(AwaitedRoom::Space { ring, length }));
         };
         let memory = self.sender.space_memory(&space, length)?;
         message.target = Target::Space { space, memory, start: message.filled };
@@ -178,17 +179,17 @@ impl InboxEnd {
 
     fn publish(&mut self, entry: &Entry) -> Result<bool, InboxFault> {
         if !self.sender.publish(entry)? {
-            self.stall(Wanted::Entry);
+            self.stall(AwaitedRoom::Entry);
             return Ok(false);
         }
-        self.wanted = None;
+        self.awaited = None;
         self.sender.wake_receiver();
         Ok(true)
     }
 
-    /// Reports what is complete of a message and finds room for the next part. `Hungry` asks for
-    /// `fill_staged` or `fill_from_socket`.
-    pub(super) fn go_on(&mut self, message: &mut Message) -> Result<Filled, InboxFault> {
+    /// Publishes the complete parts of a message and finds room for the next part. After `Hungry`
+    /// the caller calls `fill_staged` or `fill_from_socket`.
+    pub(super) fn advance(&mut self, message: &mut Message) -> Result<Filled, InboxFault> {
         loop {
             if let Some(entry) = &message.unreported {
                 if !self.publish(entry)? {
@@ -199,11 +200,11 @@ impl InboxEnd {
             match message.target {
                 Target::Done => return Ok(Filled::Complete),
                 Target::Next { ring } => {
-                    if let Some(wanted) = self.claim(message, ring)? {
-                        self.stall(wanted);
+                    if let Some(awaited) = self.claim(message, ring)? {
+                        self.stall(awaited);
                         return Ok(Filled::Full);
                     }
-                    self.wanted = None;
+                    self.awaited = None;
                 }
                 _ => {}
             }
@@ -213,39 +214,42 @@ impl InboxEnd {
         }
     }
 
-    /// Says that the responder is about to sleep until there is room; false if there is some
-    /// already.
+    /// Announces that the responder is about to sleep until there is room. Returns false if there
+    /// is room already.
     pub(super) fn fall_asleep(&mut self) -> bool {
-        let Some(wanted) = self.wanted else { return true };
-        if self.sender.say_stalled().is_err() {
+        let Some(awaited) = self.awaited else { return true };
+        if self.sender.announce_stall().is_err() {
             return false;
         }
-        let room = match wanted {
-            Wanted::Entry => self.sender.has_status_room(),
-            Wanted::Handover => Ok(self.member.can_hand_over()),
-            Wanted::Space { ring, length } => match ring.map_or_else(|| self.sender.current_ring(), Ok) {
-                Ok(ring) => self.sender.has_space(ring, length),
-                Err(fault) => Err(fault),
-            },
+        let room = match awaited {
+            AwaitedRoom::Entry => self.sender.has_status_room(),
+            AwaitedRoom::Handover => Ok(self.member.can_hand_over()),
+            AwaitedRoom::Space { ring, length } => {
+                match ring.map_or_else(|| self.sender.current_ring(), Ok) {
+                    Ok(ring) => self.sender.has_space(ring, length),
+                    Err(fault) => Err(fault),
+                }
+            }
         };
         matches!(room, Ok(false))
     }
 }
 
 impl Message {
-    /// If a part is complete: makes its entry and looks to the next.
+    /// If the current part is complete, makes its entry and moves on to the next part. Returns
+    /// whether it did.
     fn complete_part(&mut self, member: &Membership) -> Result<bool, InboxFault> {
         let all = self.filled == self.message_bytes;
         let entry = match &mut self.target {
             Target::Private(bytes) if all => {
                 member.hand_over(std::mem::take(bytes));
-                inbox::handed()
+                inbox::handover_entry()
             }
             Target::Inline(bytes) if all => {
-                inbox::inline(Source::Bytes(&bytes[..self.message_bytes]), self.report)?
+                inbox::inline_entry(Source::Bytes(&bytes[..self.message_bytes]), self.report)?
             }
             Target::Space { space, memory, start } if self.filled == *start + memory.len() => {
-                inbox::packet(space, self.report, memory.len(), *start, self.message_bytes)
+                inbox::packet_entry(space, self.report, memory.len(), *start, self.message_bytes)
             }
             _ => return Ok(false),
         };
@@ -257,7 +261,7 @@ impl Message {
         Ok(true)
     }
 
-    /// Takes staged bytes, as many as there is place for, and says how many.
+    /// Takes as many staged bytes as fit, and returns their number.
     pub(super) fn fill_staged(&mut self, staged: &[u8]) -> Result<usize, Ending> {
         let count = match &mut self.target {
             Target::Inline(bytes) => {
@@ -284,21 +288,20 @@ impl Message {
         Ok(count)
     }
 
-    /// Whether the socket may fill the rest itself. What travels in an entry is staged first.
+    /// Whether the remainder may be received directly from the socket. A message that travels in an
+    /// entry is staged first.
     pub(super) fn takes_from_socket(&self) -> bool {
         matches!(self.target, Target::Space { .. } | Target::Private(_))
     }
 
     /// Receives into claimed space, or into the buffer that will be handed over.
-    pub(super) fn fill_from_socket(&mut self, link: &Link) -> Result<usize, Errno> {
+    pub(super) fn fill_from_socket(&mut self, socket: BorrowedFd<'_>) -> Result<usize, Errno> {
         let count = match &mut self.target {
-            Target::Space { memory, start, .. } => {
-                sys::receive(link.socket.as_fd(), memory, self.filled - *start)?
-            }
+            Target::Space { memory, start, .. } => sys::receive(socket, memory, self.filled - *start)?,
             Target::Private(bytes) => {
                 let rest = &mut bytes[self.filled..];
                 rustix::io::retry_on_intr(|| {
-                    rustix::net::recv(&link.socket, &mut *rest, RecvFlags::DONTWAIT).map(|(count, _)| count)
+                    rustix::net::recv(socket, &mut *rest, RecvFlags::DONTWAIT).map(|(count, _)| count)
                 })?
             }
             Target::Inline(_) | Target::Next { .. } | Target::Done => return Err(Errno::INVAL),

@@ -1,36 +1,40 @@
-//! How does a process use another's memory when nothing but a byte stream joins them?
+//! The wire `tcp`: one-sided operations over a byte stream.
 //!
-//! A thread per connection, the *responder*, plays the network card: it serves the peer's reads,
-//! writes and atomics against registered memory without the application, and takes in answers and
-//! messages. While the application polls or sleeps on the connection, it does that itself, and the
-//! responder stands by.
+//! One thread per connection, the *responder*, does the work of a network card: it serves the
+//! peer's reads, writes and atomics on registered memory without the application, and receives
+//! answers and messages. While the application polls the connection or sleeps on it, the
+//! application's thread does this work itself and the responder stands by.
 //!
 //! - [`connect`]: the socket and its options.
-//! - [`frame`]: what is on the stream.
+//! - [`frame`]: the frames on the stream.
 //! - [`region`]: registered regions, looked up for every frame that names one.
-//! - [`inbox`]: lets a stream's messages go into an inbox.
-//! - [`link`]: what the application's side and the responder share.
-//! - [`request`]: an operation as it goes over the stream.
-//! - [`outbox`]: what waits to be sent.
-//! - [`answers`]: what the peer's answers mean for our requests.
-//! - [`receive`]: takes the stream apart and executes it.
-//! - [`drive`]: who takes in what arrives.
+//! - [`inbox`]: moves messages from the stream into an inbox.
+//! - [`shared`]: the state that the application's side and the responder share.
+//! - [`request`]: an operation as a frame with its payload.
+//! - [`outbox`]: the frames that wait to be sent.
+//! - [`answers`]: matches the peer's answers with our requests.
+//! - [`receive`]: the receiving half of the stream.
+//! - [`execute`]: executes the peer's frames and answers them.
+//! - [`drive`]: which of the two threads receives now.
+//! - [`owner`]: the application's thread as receiver.
 //! - [`responder`]: the thread's loop.
-//! - [`queue`]: the application's side.
+//! - [`queue`]: the application's side of a connection.
 //! - [`sys`]: socket calls on memory that a peer may be changing.
 
 mod answers;
 mod connect;
 mod drive;
+mod execute;
 mod frame;
 mod inbox;
-mod link;
 mod outbox;
+mod owner;
 mod queue;
 mod receive;
 mod region;
 mod request;
 mod responder;
+mod shared;
 mod sys;
 
 pub(crate) use connect::{bind, call, identify, set_up};

@@ -1,7 +1,7 @@
-//! What waits to be sent, and in which order does it go?
+//! The frames that wait to be sent on a `tcp` connection, in order.
 //!
 //! Invariants
-//! - First in, first out; a frame and its payload are never torn apart by another.
+//! - The order is first in, first out; no other frame comes between a frame and its payload.
 //! - Bounded: our own requests by the queue's depth, answers by `TCP_ANSWERS_QUEUED_MAX`.
 //! - Payloads in registered memory are sent from where they lie.
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{limits::TCP_ANSWERS_QUEUED_MAX, memory::RawSlice};
 
-/// What follows a frame.
+/// The payload that follows a frame.
 #[derive(Debug)]
 pub(super) enum Payload {
     None,
@@ -41,12 +41,12 @@ struct Entry {
     acknowledges: bool,
 }
 
-/// How far sending came.
+/// How much was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// Nothing is left.
+    /// Everything.
     All,
-    /// The socket takes no more for now, or the budget is spent.
+    /// A part: the socket takes no more for now, or the budget is spent.
     Some,
 }
 
@@ -54,11 +54,11 @@ pub(super) enum Sent {
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     entries: VecDeque<Entry>,
-    /// Bytes of the first entry that are sent already.
+    /// Bytes of the first entry that were already sent.
     first_sent: usize,
     answers: usize,
-    /// Whether the responder waits for the socket to take more, so that nobody needs to wake it for
-    /// that.
+    /// Whether the responder waits until the socket takes more, so that it need not be woken to
+    /// send.
     pub(super) responder_watches: bool,
 }
 
@@ -69,8 +69,8 @@ impl Outbox {
         self.entries.push_back(entry);
     }
 
-    /// Appends an answer; false when the peer has asked more than an honest one can. An
-    /// acknowledgement takes the place of one that would go out right before it.
+    /// Appends an answer. Returns false if there are more answers than an honest peer can cause. An
+    /// acknowledgement replaces one that would be sent right before it.
     pub(super) fn push_answer(&mut self, frame: Frame, payload: Payload) -> bool {
         let acknowledges = frame.body == Body::Acknowledge;
         let last_is_whole = self.entries.len() > 1 || self.first_sent == 0;
@@ -91,12 +91,12 @@ impl Outbox {
         true
     }
 
-    /// Whether nothing waits to be sent that the peer may be waiting for itself.
+    /// Whether only acknowledgements wait to be sent, which the peer does not need at once.
     pub(super) fn holds_only_acknowledgements(&self) -> bool {
         self.entries.iter().all(|entry| entry.acknowledges)
     }
 
-    /// Forgets everything; the stream is broken.
+    /// Drops everything, because the stream is broken.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.first_sent = 0;

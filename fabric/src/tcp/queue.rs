@@ -1,13 +1,14 @@
-//! What does the application's thread do for an operation over TCP?
+//! The application's side of a `tcp` connection.
 //!
-//! Life of an operation: `post` appends it to the outbox and sends what the socket takes at once,
-//! at most about `TCP_INLINE_BYTES_MAX`; who drives the connection (see `drive`), this side or the
-//! responder, sends the rest. The peer executes it and answers, who drives takes the answer in, and
-//! `poll` finds the completion. While reads are unanswered, `post` only keeps what is not a read,
-//! and all that is posted behind it; who takes in the last of those reads appends it to the outbox.
+//! `post` appends an operation to the outbox and sends what the socket takes at once, at most about
+//! `TCP_INLINE_BYTES_MAX`. The thread that drives the connection (see `drive`), this one or the
+//! responder, sends the remainder. The peer executes the operation and answers; the driving thread
+//! receives the answer, and `poll` finds the completion. While reads are unanswered, `post` holds
+//! an operation that is not a read, and all behind it; the thread that receives the last of those
+//! answers appends them to the outbox.
 //!
 //! Invariants
-//! - Nothing here waits for the socket, except `close` within its limit.
+//! - Nothing here waits for the socket, except `close`, and that within its limit.
 
 use std::{
     io,
@@ -19,14 +20,15 @@ use std::{
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::{
-    drive::{Owner, Rest},
-    link::Link,
     outbox::{Outbox, Sent},
+    owner::{Owner, WakeSource},
     receive::Receiver,
     request::Request,
     responder,
+    shared::SharedState,
 };
 use crate::{
+    access::Access,
     completion::Event,
     doorbell::Doorbell,
     error::{PostError, RegisterError},
@@ -34,39 +36,40 @@ use crate::{
     limits::{TCP_INLINE_BYTES_MAX, TCP_SPIN_US},
     memory::RawSlice,
     operation::{Operation, RemoteSpan},
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
     wire::Queue,
 };
 
 /// The application's end of a `tcp` connection.
 pub(super) struct TcpQueue {
-    link: Arc<Link>,
+    shared: Arc<SharedState>,
     responder: Option<JoinHandle<()>>,
     armed: bool,
-    /// Between `begin_batch` and `end_batch`, when requests are collected in the outbox.
+    /// Set between `begin_batch` and `end_batch`, while requests are collected in the outbox.
     batching: bool,
     owner: Owner,
-    /// Readable when the application's bell is, and, while `on_socket`, when the socket is.
+    /// Readable when the application's bell is readable or, while `on_socket`, the socket.
     watch: OwnedFd,
     on_socket: bool,
 }
 
 impl TcpQueue {
-    /// The peer's messages go to the inbox of `member`, or else to the application's `poll`.
+    /// Messages of the peer go to the inbox of `member`, or without one to the application's
+    /// `poll`.
     pub(super) fn new(
         socket: OwnedFd,
         responder_bell: Arc<Doorbell>,
         member: Option<Membership>,
     ) -> io::Result<Self> {
-        let link = Arc::new(Link::new(socket, responder_bell, Receiver::new(member))?);
+        let shared = Arc::new(SharedState::new(socket, responder_bell, Receiver::new(member))?);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&watch, &link.application_bell, EventData::new_u64(0), EventFlags::IN)?;
-        let shared = Arc::clone(&link);
+        epoll::add(&watch, &shared.application_bell, EventData::new_u64(0), EventFlags::IN)?;
+        let for_responder = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("fabric-tcp".to_owned()).stack_size(256 * 1024);
-        let responder = thread.spawn(move || responder::run(&shared))?;
+        let responder = thread.spawn(move || responder::run(&for_responder))?;
         let owner = Owner::default();
         Ok(Self {
-            link,
+            shared,
             responder: Some(responder),
             armed: false,
             batching: false,
@@ -76,14 +79,16 @@ impl TcpQueue {
         })
     }
 
-    /// Whether the socket wakes who sleeps on `wait_fd`; false if that cannot be had.
+    /// Sets whether the socket wakes an owner that sleeps on `wait_fd`. Returns false if that
+    /// fails.
     fn wake_on_socket(&mut self, wake: bool) -> bool {
         if self.on_socket != wake {
-            let socket = &self.link.socket;
+            let socket = &self.shared.socket;
             let changed = if wake {
                 epoll::add(&self.watch, socket, EventData::new_u64(1), EventFlags::IN)
             } else {
-                // Without interest it would still report a hang-up, again and again.
+                // Removed, because a socket that is watched for nothing would still report a
+                // hang-up again and again.
                 epoll::delete(&self.watch, socket)
             };
             if changed.is_err() {
@@ -94,38 +99,39 @@ impl TcpQueue {
         true
     }
 
-    /// Sends what the socket takes at once; the responder sends the rest.
+    /// Sends what the socket takes at once. The responder sends the remainder.
     fn send(&self, mut outbox: MutexGuard<'_, Outbox>) {
-        // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
-        let sent = outbox.send(self.link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
-        let must_wake = sent != Ok(Sent::All) && !outbox.responder_watches && !self.link.drive.is_by_owner();
+        // The responder handles a broken stream: it knows whether the peer said goodbye.
+        let sent = outbox.send(self.shared.socket.as_fd(), TCP_INLINE_BYTES_MAX);
+        let must_wake =
+            sent != Ok(Sent::All) && !outbox.responder_watches && !self.shared.drive.owner_drives();
         drop(outbox);
         if must_wake {
-            self.link.responder_bell.ring();
+            self.shared.responder_bell.ring();
         }
     }
 }
 
 impl Queue for TcpQueue {
     fn grant(&mut self, key: u64, region: &Region, access: Access) -> Result<RemoteRegion, RegisterError> {
-        if let Some(ending) = self.link.flights.lock().ending() {
+        if let Some(ending) = self.shared.flights.lock().ending() {
             return Err(RegisterError::Closed(ending.clone()));
         }
-        self.link.grants.grant(key, region, access);
+        self.shared.grants.grant(key, region, access);
         Ok(RemoteRegion { key, address: 0, length: region.bytes() as u64 })
     }
 
     fn revoke(&mut self, key: u64) -> Result<(), RegisterError> {
-        self.link.grants.revoke(key);
+        self.shared.grants.revoke(key);
         Ok(())
     }
 
     fn wake_on_write(&mut self, key: u64) {
-        self.link.grants.wake_on_write(key);
+        self.shared.grants.wake_on_write(key);
     }
 
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
-        if let Some(outbox) = self.link.post(Request::new(id, &operation)?)?
+        if let Some(outbox) = self.shared.post(Request::new(id, &operation)?)?
             && !self.batching
         {
             self.send(outbox);
@@ -139,19 +145,19 @@ impl Queue for TcpQueue {
 
     fn end_batch(&mut self) {
         self.batching = false;
-        self.send(self.link.outbox.lock());
+        self.send(self.shared.outbox.lock());
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) {
         if std::mem::take(&mut self.armed) {
-            self.link.wake_up();
+            self.shared.wake_up();
             self.owner.woken();
         }
         let before = events.len();
-        self.link.take(events);
+        self.shared.take(events);
         let found = events.len() > before;
-        if self.owner.look(&self.link, found) && !found {
-            self.link.take(events);
+        if self.owner.poll_socket(&self.shared, found) && !found {
+            self.shared.take(events);
         }
     }
 
@@ -160,14 +166,14 @@ impl Queue for TcpQueue {
     }
 
     fn arm(&mut self) -> bool {
-        // Said first: from here on the responder does not take over because nobody polls.
-        self.link.drive.owner_sleeps();
-        let rest = self.owner.rest(&self.link);
-        let is_watched = self.wake_on_socket(rest == Rest::OnSocket);
-        let sleep = rest != Rest::Not && is_watched && self.link.fall_asleep();
+        // Announced first: from here on the responder does not take over because of missing polls.
+        self.shared.drive.announce_owner_sleep();
+        let wake_source = self.owner.prepare_sleep(&self.shared);
+        let is_watched = self.wake_on_socket(wake_source == WakeSource::Socket);
+        let sleep = wake_source != WakeSource::Nothing && is_watched && self.shared.fall_asleep();
         self.armed = sleep;
         if !sleep {
-            self.link.wake_up();
+            self.shared.wake_up();
         }
         sleep
     }
@@ -181,10 +187,9 @@ impl Queue for TcpQueue {
     }
 
     fn close(&mut self) {
-        self.link.close();
+        self.shared.close();
         if let Some(responder) = self.responder.take() {
-            // The responder ends within CLOSE_TIME_MAX by itself; there is nothing to learn from
-            // how.
+            // The responder ends by itself within CLOSE_TIME_MAX. How it ended does not matter.
             let _ = responder.join();
         }
     }
@@ -283,7 +288,7 @@ mod tests {
         Frame::decode(&bytes).unwrap()
     }
 
-    /// A read, and behind it a message, a read, a write, and a read.
+    /// A read, and after it a message, a read, a write, and a read.
     fn post_behind_a_read(queue: &mut TcpQueue, region: &Region) {
         let remote = RemoteRegion { key: 1, address: 0, length: 4096 };
         let read =
@@ -312,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_posted_behind_a_read_goes_out_in_order_when_the_read_is_answered_and_nobody_polls() {
+    fn operations_posted_behind_a_read_are_sent_in_order_when_the_read_is_answered_and_nobody_polls() {
         let (mut queue, mut peer) = hostile();
         let region = Region::allocate(4096).unwrap();
         post_behind_a_read(&mut queue, &region);
@@ -343,8 +348,8 @@ mod tests {
             queue.grant(key, &region, Access::Write).unwrap();
         }
         queue.wake_on_write(7);
-        let link = Arc::clone(&queue.link);
-        let busy = link.drive.receiver();
+        let shared = Arc::clone(&queue.shared);
+        let busy = shared.drive.receiver();
         assert!(queue.arm(), "the responder has the receiver, so it will drive");
         drop(busy);
         let mut woken = |sequence, key| {
@@ -352,7 +357,7 @@ mod tests {
             peer.write_all(&[&Frame { sequence, body }.encode()[..], b"x"].concat()).unwrap();
             let done = Frame { sequence, body: Body::Acknowledge };
             assert_eq!(next_frame(&mut peer), done);
-            let mut bell = [PollFd::new(&link.application_bell, PollFlags::IN)];
+            let mut bell = [PollFd::new(&shared.application_bell, PollFlags::IN)];
             rustix::event::poll(&mut bell, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
         };
         assert!(!woken(0, 8), "a write elsewhere");
@@ -371,7 +376,7 @@ mod tests {
         ];
         for (sequence, body) in (0..).zip(bodies) {
             peer.write_all(&[&Frame { sequence, body }.encode()[..], &word[..5]].concat()).unwrap();
-            // The first half is taken in some time; that nothing is stored cannot be waited for.
+            // Time for the first half to be received. That nothing is stored cannot be waited for.
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(region.load_u64(16 + 8 * usize::try_from(sequence).unwrap()).unwrap(), 0);
             peer.write_all(&word[5..]).unwrap();
@@ -406,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_fails_in_order_behind_what_is_in_flight() {
+    fn held_requests_fail_in_order_behind_those_in_flight() {
         let (mut queue, peer) = hostile();
         let region = Region::allocate(4096).unwrap();
         post_behind_a_read(&mut queue, &region);
@@ -426,16 +431,16 @@ mod tests {
     }
 
     #[test]
-    fn a_goodbye_is_said_behind_what_is_held() {
+    fn a_goodbye_is_sent_behind_held_requests() {
         let (mut queue, mut peer) = hostile();
         let region = Region::allocate(4096).unwrap();
         post_behind_a_read(&mut queue, &region);
-        // Messages that nobody will poll must not stand before the answers.
+        // Messages that nobody will poll must not block the answers.
         for sequence in 0..1 + crate::limits::TCP_MESSAGES_QUEUED_MAX as u64 {
             let body = Body::Send { length: 0, report: Report::PerMessage };
             peer.write_all(&Frame { sequence, body }.encode()).unwrap();
         }
-        while queue.link.has_room_for_message(0) {
+        while queue.shared.has_room_for_message(0) {
             std::thread::yield_now();
         }
         let closer = std::thread::spawn(move || queue.close());
@@ -454,7 +459,7 @@ mod tests {
             }
             said.push(frame.sequence);
         }
-        // The last read is in flight when the goodbye is said, as it would be without the others.
+        // The last read is in flight when the goodbye is sent, as it would be without the others.
         assert_eq!(said, [0, 1, 2, 3, 4, 5]);
         drop(peer);
         closer.join().unwrap();

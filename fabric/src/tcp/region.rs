@@ -1,4 +1,4 @@
-//! Which of our regions may the peer touch over this connection?
+//! The regions that the peer may access over this connection.
 //!
 //! Invariants
 //! - Key, access, bounds and alignment are checked for every frame that names memory, before a byte
@@ -7,14 +7,15 @@
 use std::collections::HashMap;
 
 use crate::{
+    access::Access,
     error::OperationError,
     guarded::Guarded,
     operation::{RemoteSpan, check_grant},
-    region::{Access, Region},
+    region::Region,
 };
 
-/// Regions granted to the peer; shared by the application, which grants, and the responder, which
-/// looks up.
+/// Regions granted to the peer, shared by the application, which grants them, and the responder,
+/// which looks them up.
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     granted: Guarded<HashMap<u64, Grant>>,
@@ -27,9 +28,9 @@ struct Grant {
     wakes: bool,
 }
 
-/// What a span lies in.
+/// A span in a granted region.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct GrantedSpan {
     pub(super) region: Region,
     pub(super) offset: usize,
     /// Whether a write there wakes the connection's owner.
@@ -56,11 +57,11 @@ impl Grants {
         self.granted.lock().clear();
     }
 
-    /// Where a span lies that the peer wants to touch.
-    pub(super) fn find(&self, span: RemoteSpan, needed: Access) -> Result<Place, OperationError> {
+    /// Looks up a span that the peer wants to access.
+    pub(super) fn find(&self, span: RemoteSpan, needed: Access) -> Result<GrantedSpan, OperationError> {
         let granted = self.granted.lock();
         let grant = granted.get(&span.key).ok_or(OperationError::UnknownKey { key: span.key })?;
         let offset = check_grant(span, needed, grant.access, grant.region.bytes())?;
-        Ok(Place { region: grant.region.clone(), offset, wakes: grant.wakes })
+        Ok(GrantedSpan { region: grant.region.clone(), offset, wakes: grant.wakes })
     }
 }

@@ -1,22 +1,45 @@
-//! What does an operation look like on the stream, and what must come back?
+//! Our requests: the frame and payload of an operation, and the answer that it expects.
 //!
 //! Invariants
-//! - A request keeps the bytes that were given at `post`, so it can be sent whenever its turn
-//!   comes; nothing about it can fail then any more.
+//! - A request holds the bytes that were given at `post`, so it can be sent at any later time, and
+//!   cannot fail then.
 
-use super::{
-    frame::Body,
-    link::{Expected, Flight},
-    outbox::Payload,
-};
+use super::{frame::Body, outbox::Payload};
 use crate::{
+    access::Access,
     error::{OutOfBounds, PostError},
     limits::TRANSFER_BYTES_MAX,
     operation::{Operation, RemoteSpan, Report},
-    region::{Access, RegionSlice},
+    region::RegionSlice,
 };
 
-/// An operation of ours that has no sequence number yet.
+/// The answer that a request expects from the peer.
+#[derive(Debug, Clone)]
+pub(super) enum Expected {
+    /// An acknowledgement of this many bytes.
+    Acknowledge { bytes: u64 },
+    /// Bytes for this memory.
+    ReadData { target: RegionSlice },
+    /// A value.
+    Found,
+}
+
+/// A request that the peer has not answered yet.
+#[derive(Debug, Clone)]
+pub(super) struct Flight {
+    pub(super) id: u64,
+    /// The peer's memory that it touches and the access that it needs; `None` for a message.
+    pub(super) touches: Option<(RemoteSpan, Access)>,
+    pub(super) expected: Expected,
+}
+
+impl Flight {
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.expected, Expected::ReadData { .. })
+    }
+}
+
+/// A request that has no sequence number yet.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) body: Body,
@@ -32,17 +55,18 @@ impl Request {
     }
 }
 
-/// A length that `Operation::check` has found to be at most `TRANSFER_BYTES_MAX`, which fits.
+/// The length of a frame. It fits, because `Operation::check` has limited it to
+/// `TRANSFER_BYTES_MAX`.
 fn frame_length(bytes: usize) -> Result<u32, PostError> {
     let bytes_max = TRANSFER_BYTES_MAX;
     u32::try_from(bytes).map_err(|_| PostError::TransferTooLong { bytes, bytes_max })
 }
 
-fn shared(slice: &RegionSlice) -> Result<Payload, OutOfBounds> {
+fn shared_payload(slice: &RegionSlice) -> Result<Payload, OutOfBounds> {
     Ok(Payload::Shared(slice.region().as_raw_slice(slice.offset(), slice.len())?))
 }
 
-/// The frame and payload of an operation, and what must come back.
+/// The frame and payload of an operation, and the expected answer.
 fn parts(
     operation: &Operation<'_>,
     span: Option<RemoteSpan>,
@@ -53,14 +77,14 @@ fn parts(
     let RemoteSpan { key, address, .. } = span.unwrap_or(RemoteSpan { key: 0, address: 0, length: 0 });
     Ok(match operation {
         Operation::Write { source, .. } => {
-            (Body::Write { key, address, length }, shared(source)?, acknowledge)
+            (Body::Write { key, address, length }, shared_payload(source)?, acknowledge)
         }
         Operation::WriteBytes { bytes, .. } => {
             (Body::Write { key, address, length }, Payload::Private(bytes.to_vec()), acknowledge)
         }
         Operation::WriteWithImmediate { source, immediate, .. } => {
             let body = Body::WriteImmediate { key, address, length, immediate: *immediate };
-            (body, shared(source)?, acknowledge)
+            (body, shared_payload(source)?, acknowledge)
         }
         Operation::Read { target, .. } => (
             Body::Read { key, address, length },
@@ -72,7 +96,7 @@ fn parts(
             (body, Payload::Private(bytes.to_vec()), acknowledge)
         }
         Operation::SendRegion { source, report } => {
-            (Body::Send { length, report: *report }, shared(source)?, acknowledge)
+            (Body::Send { length, report: *report }, shared_payload(source)?, acknowledge)
         }
         Operation::FetchAdd { add, .. } => {
             (Body::FetchAdd { key, address, add: *add }, Payload::None, Expected::Found)

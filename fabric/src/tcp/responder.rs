@@ -1,13 +1,13 @@
-//! Who plays the network card on a TCP connection?
+//! The responder: the thread that serves a `tcp` connection while the owner does not.
 //!
 //! Invariants
-//! - It takes part only while the connection's owner does not drive (see `drive`), and otherwise
-//!   looks from time to time whether that is so.
+//! - It receives only while the connection's owner does not drive (see `drive`). While the owner
+//!   drives, it checks from time to time whether that is still so.
 //! - The loop blocks only in `poll`. It stops reading when messages have no room, and never stops
-//!   sending; neither direction moves more than its limit (`TCP_ROUND_BYTES`,
+//!   sending. Neither direction moves more than its limit (`TCP_ROUND_BYTES`,
 //!   `TCP_INLINE_BYTES_MAX`) before the other has its turn.
-//! - After the last frame it asks the socket again for `TCP_SPIN_US`, yielding the processor,
-//!   before it blocks.
+//! - After the last frame it polls the socket for `TCP_SPIN_US`, yielding the processor, before it
+//!   blocks.
 //! - It ends when the connection ends, or within `CLOSE_TIME_MAX` after the application closes.
 
 use std::{
@@ -23,9 +23,9 @@ use rustix::{
 
 use super::{
     drive::Watchman,
-    link::Link,
     outbox::Sent,
     receive::{Pause, Receiver},
+    shared::SharedState,
 };
 use crate::{
     error::Ending,
@@ -34,55 +34,55 @@ use crate::{
 };
 
 /// The responder's thread.
-pub(super) fn run(link: &Link) {
-    let ending = serve(link);
-    // Whatever it has put into an inbox is there; nothing follows.
-    drop(link.drive.receiver().take());
-    link.end(&ending);
-    // The peer's responder learns at once that nobody answers any more.
-    let _ = rustix::net::shutdown(&link.socket, Shutdown::Both);
+pub(super) fn run(shared: &SharedState) {
+    let ending = serve(shared);
+    // Everything that it has put into an inbox is published; nothing follows.
+    drop(shared.drive.receiver().take());
+    shared.end(&ending);
+    // So the peer's responder learns at once that nobody answers any more.
+    let _ = rustix::net::shutdown(&shared.socket, Shutdown::Both);
 }
 
-/// Serves until the connection ends and says how it did.
-fn serve(link: &Link) -> Ending {
+/// Serves until the connection ends. Returns its ending.
+fn serve(shared: &SharedState) -> Ending {
     let mut close_by: Option<Instant> = None;
     let mut spin_until = Instant::now();
     let mut watchman = Watchman::new();
     loop {
-        // Asked first: what was posted before is then held, or in the outbox when `send` says that
-        // all is sent.
-        let closing = link.closing.load(Ordering::SeqCst);
-        if !closing && link.drive.is_by_owner() {
-            stand_by(link, &mut watchman);
+        // Read first: then everything that was posted before the close is held, or in the outbox
+        // when `send` below reports that all was sent.
+        let closing = shared.closing.load(Ordering::SeqCst);
+        if !closing && shared.drive.owner_drives() {
+            stand_by(shared, &mut watchman);
             continue;
         }
-        let mut guard = link.drive.receiver();
-        // It is this thread that takes it away, at the end.
+        let mut guard = shared.drive.receiver();
+        // Only this thread removes the receiver, at the end.
         let Some(receiver) = guard.as_mut() else { return Ending::Orderly };
-        let pause = match receiver.receive(link).and_then(|pause| receiver.acknowledge(link).map(|()| pause))
-        {
-            Ok(pause) => pause,
-            Err(ending) => return ending,
-        };
-        let must_send = match send(link) {
+        let pause =
+            match receiver.receive(shared).and_then(|pause| receiver.acknowledge(shared).map(|()| pause)) {
+                Ok(pause) => pause,
+                Err(ending) => return ending,
+            };
+        let must_send = match send(shared) {
             Ok(Sent::All) => false,
             Ok(Sent::Some) => true,
-            // What the peer said last is still in the socket; it decides how this ended.
-            Err(reason) => return receive_last(receiver, link, reason),
+            // The peer's last frames are still in the socket. They decide how the connection ended.
+            Err(reason) => return receive_last(receiver, shared, reason),
         };
         if closing {
             let now = Instant::now();
             let by = *close_by.get_or_insert(now + CLOSE_TIME_MAX);
-            if now >= by || (!must_send && !link.flights.lock().holds_back()) {
-                say_end(link, by);
+            if now >= by || (!must_send && !shared.flights.lock().holds_back()) {
+                end_stream(shared, by);
                 return Ending::Orderly;
             }
         }
         if pause == Pause::TakeTurns {
             continue;
         }
-        // What follows a frame often follows soon: asking again costs less than being woken, and
-        // yielding lets whoever produces it run first.
+        // The next frame often follows soon. Polling for it costs less than being woken, and
+        // yielding lets its sender run first.
         if receiver.take_activity() {
             spin_until = Instant::now() + spin_time_us(TCP_SPIN_US);
         }
@@ -96,30 +96,30 @@ fn serve(link: &Link) -> Ending {
             continue;
         }
         drop(guard);
-        sleep(link, pause, must_send, close_by);
+        sleep(shared, pause, must_send, close_by);
     }
 }
 
-/// Sleeps while the owner drives, until it is time to look whether it still does.
-fn stand_by(link: &Link, watchman: &mut Watchman) {
-    poll(&mut [PollFd::new(&link.responder_bell, PollFlags::IN)], watchman.nap(&link.drive));
-    link.responder_bell.drain();
-    watchman.look(&link.drive);
+/// Sleeps while the owner drives, until it is time to check whether it still does.
+fn stand_by(shared: &SharedState, watchman: &mut Watchman) {
+    poll(&mut [PollFd::new(&shared.responder_bell, PollFlags::IN)], watchman.nap(&shared.drive));
+    shared.responder_bell.drain();
+    watchman.check_owner(&shared.drive);
 }
 
-/// Sends some of what waits, and notes under the lock whether the loop will watch for more room.
-/// Not all of it, because a `post` may be waiting for the lock.
-fn send(link: &Link) -> Result<Sent, String> {
-    let mut outbox = link.outbox.lock();
-    let sent = outbox.send(link.socket.as_fd(), TCP_INLINE_BYTES_MAX);
+/// Sends a part of the outbox, and notes under the lock whether the loop will wait for the socket
+/// to take more. It does not send everything at once, because a `post` may be waiting for the lock.
+fn send(shared: &SharedState) -> Result<Sent, String> {
+    let mut outbox = shared.outbox.lock();
+    let sent = outbox.send(shared.socket.as_fd(), TCP_INLINE_BYTES_MAX);
     outbox.responder_watches = sent == Ok(Sent::Some);
     sent.map_err(|error| std::io::Error::from(error).to_string())
 }
 
-/// The stream cannot be written any more: reads what is left of it.
-fn receive_last(receiver: &mut Receiver, link: &Link, reason: String) -> Ending {
+/// Reads the remainder of a stream that can no longer be written.
+fn receive_last(receiver: &mut Receiver, shared: &SharedState, reason: String) -> Ending {
     loop {
-        match receiver.receive(link) {
+        match receiver.receive(shared) {
             Err(ending) => return ending,
             Ok(Pause::TakeTurns) => {}
             Ok(Pause::Drained | Pause::MessagesFull) => return Ending::Lost { reason },
@@ -127,15 +127,15 @@ fn receive_last(receiver: &mut Receiver, link: &Link, reason: String) -> Ending 
     }
 }
 
-/// Ends our half of the stream and gives the peer until `by` to end its half. Closing earlier would
-/// make the kernel throw away what the peer has not taken yet.
-fn say_end(link: &Link, by: Instant) {
-    if rustix::net::shutdown(&link.socket, Shutdown::Write).is_err() {
+/// Ends our half of the stream and waits until `by` for the peer to end its half. Closing earlier
+/// would make the kernel discard bytes that the peer has not read yet.
+fn end_stream(shared: &SharedState, by: Instant) {
+    if rustix::net::shutdown(&shared.socket, Shutdown::Write).is_err() {
         return;
     }
     let mut rest = vec![0; 64 * 1024];
     loop {
-        match rustix::net::recv(&link.socket, rest.as_mut_slice(), RecvFlags::DONTWAIT) {
+        match rustix::net::recv(&shared.socket, rest.as_mut_slice(), RecvFlags::DONTWAIT) {
             Ok((0, _)) => return,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => {
@@ -143,14 +143,14 @@ fn say_end(link: &Link, by: Instant) {
                 if left.is_zero() {
                     return;
                 }
-                poll(&mut [PollFd::new(&link.socket, PollFlags::IN)], Some(left));
+                poll(&mut [PollFd::new(&shared.socket, PollFlags::IN)], Some(left));
             }
             Err(_) => return,
         }
     }
 }
 
-fn sleep(link: &Link, pause: Pause, must_send: bool, close_by: Option<Instant>) {
+fn sleep(shared: &SharedState, pause: Pause, must_send: bool, close_by: Option<Instant>) {
     let mut interest = PollFlags::empty();
     if pause == Pause::Drained {
         interest |= PollFlags::IN;
@@ -159,19 +159,20 @@ fn sleep(link: &Link, pause: Pause, must_send: bool, close_by: Option<Instant>) 
         interest |= PollFlags::OUT;
     }
     let time = close_by.map(|by| by.saturating_duration_since(Instant::now()));
-    let bell = PollFd::new(&link.responder_bell, PollFlags::IN);
+    let bell = PollFd::new(&shared.responder_bell, PollFlags::IN);
     if interest.is_empty() {
-        // A socket without interest would still report a hang-up, again and again; it is looked at
-        // after the application has made room.
+        // Not watched: a socket that is watched for nothing would still report a hang-up again and
+        // again. It is read after the application has made room.
         poll(&mut [bell], time);
     } else {
-        poll(&mut [bell, PollFd::new(&link.socket, interest)], time);
+        poll(&mut [bell, PollFd::new(&shared.socket, interest)], time);
     }
-    link.responder_bell.drain();
+    shared.responder_bell.drain();
 }
 
-/// However the sleep ends, the loop looks at everything again.
+/// However the sleep ends, the loop checks everything again.
 fn poll(fds: &mut [PollFd<'_>], time: Option<Duration>) {
+    // A time beyond Timespec's range becomes an hour, after which the caller sleeps again.
     let timeout = time.map(|t| Timespec::try_from(t).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 }));
     let _ = rustix::event::poll(fds, timeout.as_ref());
 }

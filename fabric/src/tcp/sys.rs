@@ -1,8 +1,8 @@
-//! How are registered bytes handed to a socket, and taken from it, without a copy in between?
+//! Socket calls on registered memory, without a copy in between.
 //!
 //! Invariants
 //! - Only the kernel touches the memory behind a [`RawSlice`] here; no reference to it is made.
-//! - Nothing waits: an `EAGAIN` is the caller's to handle. An interrupted call is repeated.
+//! - Nothing waits: `EAGAIN` is returned to the caller. An interrupted call is repeated.
 #![expect(unsafe_code, reason = "hands raw pointers of registered memory to sendmsg and recv")]
 
 use std::{
@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use crate::memory::RawSlice;
 
-/// Bytes to send, from the part's `offset` on.
+/// Bytes to send: of a slice, from `offset` on.
 #[derive(Debug)]
 pub(super) enum Piece<'a> {
     Private(&'a [u8]),
     Shared { slice: &'a RawSlice, offset: usize },
 }
 
-/// Pieces that one call sends at most.
+/// Maximum number of pieces that one call sends.
 pub(super) const PIECES_MAX: usize = 32;
 
 impl Piece<'_> {
@@ -40,8 +40,8 @@ impl Piece<'_> {
     }
 }
 
-/// Sends what the socket takes at once of the pieces, at most `bytes_max`, and says how much that
-/// was.
+/// Sends as much of the pieces as the socket takes at once, at most `bytes_max` bytes. Returns the
+/// number of bytes.
 pub(super) fn send(socket: BorrowedFd<'_>, pieces: &[Piece<'_>], bytes_max: usize) -> Result<usize, Errno> {
     const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     let mut iovecs = [NOTHING; PIECES_MAX];

@@ -1,9 +1,8 @@
-//! Where does the peer want our messages: in a ring that it keeps for us, or in a shared receive
-//! queue?
+//! Our messages to the peer: into a ring that it keeps for us, or into a shared receive queue.
 //!
 //! Invariants
-//! - Both are told of a message in parts that the peer can place, and neither is sent what it has
-//!   no room for.
+//! - A message is sent in parts that the peer can place, and nothing is sent for which the peer has
+//!   no room.
 
 use super::{
     packet::{PacketCredit, PacketHead, PacketKind, Sent},
@@ -31,12 +30,12 @@ impl Part {
     }
 }
 
-/// The way to the peer's messages.
+/// The path of our messages to the peer.
 #[derive(Debug)]
 pub(super) enum Channel {
     /// PUSH: written into the peer's ring.
     Ring { address: u64, key: u32, outgoing: Outgoing },
-    /// Sent to whatever slot of the peer's comes next.
+    /// IPUSH: sent into the next slot of the peer's shared receive queue.
     Shared(PacketCredit),
 }
 
@@ -66,8 +65,8 @@ impl Channel {
         }
     }
 
-    /// What becomes of a message or announcement that finds no room: true if it is refused, as it
-    /// may be at its beginning.
+    /// Notes that a message or announcement found no room. Returns true if it is refused, which is
+    /// possible only at its beginning.
     pub(super) fn no_room(&mut self, is_beginning: bool) -> bool {
         let Self::Shared(credit) = self else { return false };
         let is_refused = is_beginning && credit.refuses();
@@ -79,12 +78,12 @@ impl Channel {
         is_refused
     }
 
-    /// Whether the peer had no room for a packet when it was last heard.
+    /// Whether the peer has no room for a packet, as far as is known.
     pub(super) fn is_short(&self) -> bool {
         matches!(self, Self::Shared(credit) if !credit.has_room())
     }
 
-    /// The request that carries a part, for which there is room.
+    /// The request that carries a part. There must be room for it.
     pub(super) fn carry(&mut self, part: Part) -> SendKind {
         match self {
             Self::Ring { address, key, outgoing } => {
@@ -107,8 +106,8 @@ impl Channel {
                     kind: part.kind,
                     is_first: part.offset == 0,
                     is_last: part.is_last(),
-                    // Messages are at most MESSAGE_BYTES_MAX long.
-                    message_bytes: u32::try_from(part.message_bytes).unwrap_or(u32::MAX),
+                    message_bytes: u32::try_from(part.message_bytes)
+                        .expect("messages have at most MESSAGE_BYTES_MAX bytes"),
                     waited,
                     refused,
                 };
@@ -117,7 +116,7 @@ impl Channel {
         }
     }
 
-    /// How much was sent so far, as the peer counts arrivals.
+    /// How much was sent so far, in the unit in which the peer counts arrivals.
     pub(super) fn tail(&self) -> u64 {
         match self {
             Self::Ring { outgoing, .. } => outgoing.tail(),
@@ -134,5 +133,5 @@ impl Channel {
     }
 }
 
-/// How a message without a wish of its own is reported.
+/// The kind of messages that are reported whole.
 pub(super) const WHOLE: PacketKind = PacketKind::Message(Report::PerMessage);

@@ -1,13 +1,13 @@
-//! How do two queue pairs find each other?
+//! Connects two queue pairs.
 //!
 //! A TCP connection carries the proof of the cluster key and the introduction of the queue pairs,
 //! and stays open.
 //!
 //! Invariants
-//! - Both sides have proved the cluster key before a queue pair is named. What travels is neither
-//!   encrypted nor signed: it belongs on a network that the cluster trusts.
-//! - The peer is told of our ring only when our queue pair receives and only this queue pair's peer
-//!   can write there.
+//! - Both sides have proved the cluster key before a queue pair is named. Nothing is encrypted or
+//!   signed, so it belongs on a network that the cluster trusts.
+//! - Our ring is announced to the peer only when our queue pair can receive, and only the peer of
+//!   this queue pair can write there.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use rustix::{event::PollFlags, io::Errno, net::sockopt};
 use super::{
     channel::Channel,
     device::{DEVICE_VARIABLE, Device, Endpoint},
-    inbox::{Place, make_queues, reserve},
+    inbox::{Reservation, make_queues, reserve},
     inlet::{Inlet, Seat},
     queue::VerbsQueue,
     receive::{RECEIVES, Receiver, post_receives},
@@ -31,11 +31,12 @@ use super::{
     setup::{Introduction, MessagePlace, NUMBER_MAX},
     shared_receive::Seats,
     sys::{
-        Capacity, CompletionQueue, Local, MemoryWindow, Path, QueuePair, SendKind, SendRequest, Step,
+        Capacity, CompletionQueue, Local, MemoryWindow, PairState, Path, QueuePair, SendKind, SendRequest,
         status_text,
     },
 };
 use crate::{
+    access::Access,
     address::{Address, Wire},
     connection::Connection,
     error::{ConnectError, DeviceError, ListenError},
@@ -43,25 +44,25 @@ use crate::{
     inbox::{InboxHandle, Inboxes, SenderId, SupplySize},
     key::ClusterKey,
     limits::{VERBS_INLINE_BYTES, VERBS_READS_MAX, VERBS_RING_BYTES, VERBS_SENDS_MAX},
-    region::{Access, Region},
+    region::Region,
     stream::Stream,
     tcp,
 };
 
 /// A packet that is not acknowledged is sent again after 4.096 us times two to this power: 268 ms.
-/// Adapters notice most losses sooner, by the gap.
+/// Adapters notice most losses sooner, by a gap in the sequence.
 const TIMEOUT: u8 = 16;
-/// ... so many times. Seven would mean for ever on some adapters.
+/// How many times it is sent again. Seven would mean for ever on some adapters.
 const RETRIES: u8 = 6;
-/// A receiver without a receive request asks for patience (0.64 ms), which is granted so many
-/// times; seven is for ever. An honest peer always has one.
+/// A receiver that has no receive request makes the sender retry after 0.64 ms, so many times;
+/// seven is for ever. An honest peer always has a receive request.
 const NOT_READY_RETRIES: u8 = 6;
 /// A shared receive queue may be out of slots for as long as its owner does something else.
 const NOT_READY_RETRIES_SHARED: u8 = 7;
 const NOT_READY_TIMER: u8 = 12;
 
-/// Listens for the set-up; the port is chosen if 0 was asked for. The inboxes get their shared
-/// receive queues now, unless it is only known with a caller which adapter is meant.
+/// Listens for the set-up. The system chooses the port if `port` is 0. The inboxes get their shared
+/// receive queues now, unless the adapter becomes known only with a caller.
 pub(crate) fn bind(
     device: Option<&str>,
     (host, port): (&str, u16),
@@ -71,7 +72,7 @@ pub(crate) fn bind(
         let (device, host) = (device.map(str::to_owned), host.to_owned());
         Address::Verbs { device, host, port }.to_string()
     };
-    // Known now and not with the first caller.
+    // Checked now and not when the first caller comes.
     let named = device.map(Device::open).transpose();
     let named = named.map_err(|source| ListenError::Device { address: address(), source })?;
     if let Some(device) = named.or_else(|| device_at(host)) {
@@ -85,7 +86,8 @@ pub(crate) fn bind(
     })
 }
 
-/// The adapter of an address that is one adapter's.
+/// The adapter for the address of `host`; `None` if that is unspecified (0.0.0.0) or leads to no
+/// adapter.
 fn device_at(host: &str) -> Option<Arc<Device>> {
     let mut places = (host, 0).to_socket_addrs().ok()?;
     let place = places.next().filter(|place| !place.ip().is_unspecified())?;
@@ -103,7 +105,7 @@ pub(crate) fn call(
     let unfit = |source| ConnectError::Device { peer: peer.clone(), source };
     let named = device.map(str::to_owned).or_else(|| std::env::var(DEVICE_VARIABLE).ok());
     let device = named.as_deref().map(Device::open).transpose().map_err(unfit)?;
-    // Packets leave where the set-up did, so that both take the same way.
+    // The set-up leaves from the adapter's address, so that it takes the same route as the packets.
     let from = device.as_ref().map(|device| device.ipv4_address()).transpose().map_err(unfit)?.flatten();
     let refused = |source| ConnectError::Refused { peer: peer.clone(), source };
     let mut refusal = refused(Errno::ADDRNOTAVAIL.into());
@@ -146,8 +148,8 @@ fn dial(
     Ok(socket)
 }
 
-/// Makes a connection of a caller that has proved itself; its messages go to one of `inboxes` if
-/// there are any.
+/// Sets up the connection of a caller that has proved the cluster key. Its messages go to one of
+/// `inboxes`, if there are any.
 pub(crate) fn set_up(
     (socket, peer): (OwnedFd, String),
     device: Option<&str>,
@@ -168,8 +170,9 @@ pub(crate) fn set_up(
     })
 }
 
-/// What is left to do when two queue pairs have met, and where the peer's messages go if not here.
-type Met = (Finish, Option<(usize, SenderId)>);
+/// The last step of the set-up, and the inbox and sender that the peer's messages go to, if not to
+/// the connection.
+type Established = (Finish, Option<(usize, SenderId)>);
 
 fn local_address(socket: &OwnedFd, stream: &Stream<'_>) -> Result<IpAddr, ConnectError> {
     const ACTION: &str = "ask for our address";
@@ -178,7 +181,7 @@ fn local_address(socket: &OwnedFd, stream: &Stream<'_>) -> Result<IpAddr, Connec
     Ok(address.ip().to_canonical())
 }
 
-/// Number of the request that the set-up makes.
+/// Number of the work request that the set-up posts.
 const FIRST_REQUEST: u64 = 1;
 
 type Finish = Box<dyn FnOnce(OwnedFd) -> io::Result<VerbsQueue>>;
@@ -190,13 +193,13 @@ fn finish(queue: Finish, socket: OwnedFd, peer: String) -> Result<Connection, Co
     }
 }
 
-/// Brings our queue pair together with the peer's; what remains is to give the queue its socket.
+/// Connects our queue pair with the peer's. What remains is to give the queue its socket.
 fn establish(
     device: Option<Arc<Device>>,
-    place: Option<Place>,
+    place: Option<Reservation>,
     local: IpAddr,
     stream: &Stream<'_>,
-) -> Result<Met, ConnectError> {
+) -> Result<Established, ConnectError> {
     let seats = place.as_ref().map(|place| &place.seats);
     let device = seats.map(|seats| Arc::clone(seats.device())).or(device);
     let os = |action| move |source| ConnectError::Os { action, peer: stream.peer(), source };
@@ -209,7 +212,7 @@ fn establish(
     let completions = Arc::new(completions.map_err(os("make a completion queue"))?);
     let pair = new_pair(&device, &completions, seats, sends).map_err(os("make a queue pair"))?;
     let pair = Arc::new(pair);
-    pair.advance(Step::Initialised { port: endpoint.number }).map_err(os("initialise a queue pair"))?;
+    pair.advance(PairState::Initialised { port: endpoint.number }).map_err(os("initialise a queue pair"))?;
     if seats.is_none() {
         post_receives(&pair, RECEIVES).map_err(os("post receive requests"))?;
     }
@@ -218,16 +221,16 @@ fn establish(
         introduction(&device, &endpoint, (&pair, seats.is_some())).map_err(os("introduce a queue pair"))?;
     let theirs = ours.exchange(stream)?;
     let path = path(&device, &endpoint, (&ours, &theirs));
-    pair.advance(Step::Receiving(path)).map_err(os("make a queue pair receive"))?;
-    pair.advance(Step::Sending(path)).map_err(os("make a queue pair send"))?;
+    pair.advance(PairState::Receiving(path)).map_err(os("make a queue pair receive"))?;
+    pair.advance(PairState::Sending(path)).map_err(os("make a queue pair send"))?;
 
     let seat = place.as_ref().map(|place| (place.which, place.member.id()));
     let (inlet, place, window) = match place {
-        Some(Place { seats, member, bell, .. }) => {
-            let membership = seats.join(pair.number(), member.id(), bell);
-            let membership = membership.map_err(os("take a seat at a shared receive queue"))?;
+        Some(Reservation { seats, member, bell, .. }) => {
+            let account = seats.join(pair.number(), member.id(), bell);
+            let account = account.map_err(os("take a seat at a shared receive queue"))?;
             let SupplySize { packet_bytes, allotment, refuses, .. } = seats.size();
-            let seat = Seat::new(seats, membership, Arc::clone(&pair), member);
+            let seat = Seat::new(seats, account, Arc::clone(&pair), member);
             (Inlet::Shared(seat), MessagePlace::Shared { packet_bytes, allotment, refuses }, None)
         }
         None => {
@@ -259,7 +262,7 @@ fn new_pair(
     loop {
         let receives = seats.map_or_else(|| (Arc::clone(completions), None), |seats| seats.queues());
         match QueuePair::new(Arc::clone(device.domain()), Arc::clone(completions), receives, capacity) {
-            // The usual reason is an adapter that carries fewer bytes inline.
+            // Usually the adapter carries fewer bytes inline.
             Err(error) if capacity.inline_bytes > 0 && error.raw_os_error() == Some(libc::EINVAL) => {
                 capacity.inline_bytes /= 2;
             }
@@ -278,6 +281,7 @@ fn introduction(
         number: pair.number(),
         first_packet,
         lid: endpoint.port.lid,
+        // A number beyond the known ones counts as 1, the smallest packet.
         mtu: u8::try_from(endpoint.port.mtu).unwrap_or(1),
         is_ethernet: endpoint.port.is_ethernet,
         reads_served: device.limits().reads_served_max.min(VERBS_READS_MAX),
@@ -313,7 +317,7 @@ fn ring_window(device: &Device, stream: &Stream<'_>) -> Result<Arc<MemoryWindow>
     Ok(Arc::new(MemoryWindow::new(memory, Access::Write).map_err(os("make a window over a ring"))?))
 }
 
-/// Binds the window, which needs no peer.
+/// Binds the window. This needs no action of the peer.
 fn bind_window(
     pair: &QueuePair,
     completions: &CompletionQueue,

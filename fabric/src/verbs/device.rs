@@ -1,4 +1,4 @@
-//! Which adapter, which of its ports and which of its addresses does a connection use?
+//! Chooses the adapter, port and address of a connection.
 //!
 //! Invariants
 //! - An adapter is opened once per process and closed with the last connection or listener that
@@ -15,10 +15,10 @@ use std::{
 use super::sys::{AdapterLimits, Context, MemoryRegion, Port, ProtectionDomain, device_names};
 use crate::{error::DeviceError, guarded::Guarded, region::Region};
 
-/// Callers whose address names no adapter use the one that is named here.
+/// The environment variable that names the adapter for callers whose address names none.
 pub(super) const DEVICE_VARIABLE: &str = "RACKSCAN_VERBS_DEVICE";
 
-/// An open adapter, with what all connections over it share.
+/// An open adapter, with the state that all connections over it share.
 #[derive(Debug)]
 pub(super) struct Device {
     name: String,
@@ -30,19 +30,19 @@ pub(super) struct Device {
 /// The adapters that are open in this process.
 static OPEN: LazyLock<Guarded<HashMap<String, Weak<Device>>>> = LazyLock::new(Guarded::default);
 
-/// Where on an adapter a connection starts.
+/// The port and address of an adapter that a connection uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Endpoint {
     /// Number of the port, from 1.
     pub(super) number: u8,
     /// Its state.
     pub(super) port: Port,
-    /// Index and value of the address that packets carry; on InfiniBand without routers they carry
-    /// none.
+    /// Index and value of the address that packets carry. On InfiniBand without routers packets
+    /// carry none.
     pub(super) gid: (u8, [u8; 16]),
 }
 
-/// The IP address that an entry stands for.
+/// The IP address that an entry of the address table represents.
 fn ip_of(gid: [u8; 16]) -> IpAddr {
     let address = Ipv6Addr::from(gid);
     address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
@@ -56,7 +56,7 @@ fn gid_of(address: IpAddr) -> [u8; 16] {
 }
 
 impl Device {
-    /// Opens the adapter of that name, or takes it if it is open.
+    /// Opens the adapter of that name, or returns it if it is open.
     pub(super) fn open(name: &str) -> Result<Arc<Self>, DeviceError> {
         let mut open = OPEN.lock();
         if let Some(device) = open.get(name).and_then(Weak::upgrade) {
@@ -87,7 +87,7 @@ impl Device {
         let listed = |source| DeviceError::Os { device: "adapters".to_owned(), action: "list", source };
         let names = device_names().map_err(listed)?;
         for name in &names {
-            // One that cannot be used is not the one that is meant, unless it is the only one.
+            // An adapter that cannot be used is skipped, unless it is the only one.
             let Ok(device) = Self::open(name) else { continue };
             if device.endpoints()?.iter().any(|endpoint| endpoint.gid.1 == gid_of(local)) {
                 return Ok(device);
@@ -116,18 +116,18 @@ impl Device {
         move |source| DeviceError::Os { device: self.name.clone(), action, source }
     }
 
-    /// Every address of every port that a connection could start from.
+    /// Every address of every port that a connection could use.
     fn endpoints(&self) -> Result<Vec<Endpoint>, DeviceError> {
         let context = self.domain.context();
         let mut endpoints = Vec::new();
         for number in 1..=self.limits.ports {
             let port = context.port(number).map_err(self.failed("ask for a port of"))?;
-            // On InfiniBand the first entry is the port's own; on Ethernet each of its network's
-            // addresses has some.
+            // On InfiniBand the first entry is the port's own. On Ethernet each address of the
+            // interface has entries.
             let indices = if port.is_ethernet { port.gids } else { port.gids.min(1) };
             for index in 0..indices.min(u32::from(u8::MAX)) {
                 let gid = context.gid(number, index).map_err(self.failed("ask for an address of"))?;
-                let index = u8::try_from(index).unwrap_or(u8::MAX);
+                let index = u8::try_from(index).expect("the loop ends before u8::MAX");
                 if gid != [0; 16] && (!port.is_ethernet || self.is_routable(number, index)) {
                     endpoints.push(Endpoint { number, port, gid: (index, gid) });
                 }
@@ -136,15 +136,15 @@ impl Device {
         Ok(endpoints)
     }
 
-    /// Whether packets from an entry travel as UDP (RoCE v2), as those of all adapters here must
-    /// alike.
+    /// Whether packets from an entry travel as UDP (RoCE v2). Both ends of a connection must use
+    /// the same kind.
     fn is_routable(&self, port: u8, index: u8) -> bool {
         let path = format!("/sys/class/infiniband/{}/ports/{port}/gid_attrs/types/{index}", self.name);
-        // An adapter whose driver does not say has one kind of entries only.
+        // If the driver does not tell, the adapter has only one kind of entries.
         std::fs::read_to_string(path).map_or(true, |kind| !kind.starts_with("IB/RoCE v1"))
     }
 
-    /// Where a connection whose TCP socket has the address `local` starts.
+    /// The endpoint of a connection whose TCP socket has the address `local`.
     pub(super) fn endpoint(&self, local: IpAddr) -> Result<Endpoint, DeviceError> {
         let endpoints = self.endpoints()?;
         let wanted = gid_of(local);
@@ -168,14 +168,14 @@ impl Device {
         }))
     }
 
-    /// The registration of a region, made now if nobody holds one.
+    /// The registration of a region, made now if there is none.
     pub(super) fn register(&self, region: &Region) -> io::Result<Arc<MemoryRegion>> {
         let mut registered = self.registered.lock();
         let identity = identity(region);
         if let Some(memory) = registered.get(&identity).and_then(Weak::upgrade) {
             return Ok(memory);
         }
-        // Nothing remains of those that are gone; looked for when the table would grow.
+        // Entries of dropped registrations are removed when the table would grow.
         if registered.len() == registered.capacity() {
             registered.retain(|_, memory| memory.strong_count() > 0);
         }
@@ -185,7 +185,7 @@ impl Device {
     }
 }
 
-/// What tells the region from all others while somebody holds it: where it is mapped.
+/// A number that identifies a region while it is held: the address of its mapping.
 pub(super) fn identity(region: &Region) -> usize {
     std::ptr::from_ref(region.mapping()).addr()
 }

@@ -1,4 +1,4 @@
-//! What is known of an operation between its posting and its completion?
+//! The record of an operation between its posting and its completion.
 //!
 //! Invariants
 //! - The memory that its requests name stays registered until they are complete: it is held here.
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use super::sys::{MemoryRegion, status_text};
 use crate::error::OperationError;
 
-/// How far an operation has come.
+/// The progress of an operation.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes that requests were made for.
+    /// Bytes for which requests were made.
     pub(super) moved: usize,
-    /// Number of its first request, once there is one.
+    /// Number of its first request; `None` before that was made.
     pub(super) first: Option<u64>,
     /// Registered memory that its requests name.
     pub(super) holds: Option<Arc<MemoryRegion>>,
-    /// Where an atomic's answer will be.
+    /// The scratch word for the answer of an atomic.
     pub(super) result: Option<usize>,
 }
 
-/// How an operation ends if its requests succeed.
+/// The outcome of an operation if its requests succeed.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Moved(u64),
@@ -36,9 +36,9 @@ pub(super) struct Flight {
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) outcome: Outcome,
-    /// Scratch memory up to here is free when it is complete.
+    /// Scratch memory up to this position is free when the operation is complete.
     pub(super) scratch_tail: u64,
-    /// Messages have been sent up to here when it is complete.
+    /// Messages were sent up to this position when the operation is complete.
     pub(super) channel_tail: u64,
     #[expect(dead_code, reason = "held, not used: the adapter may reach the memory until the completion")]
     pub(super) holds: Option<Arc<MemoryRegion>>,
@@ -57,8 +57,8 @@ impl Failure {
         OperationError::Status { code: self.status, text: status_text(self.status), vendor: self.vendor }
     }
 
-    /// Whether it befell one of the requests of an operation that is not posted completely.
-    pub(super) fn befell(&self, progress: &Progress) -> bool {
+    /// Whether it concerns a request of an operation that is not posted completely.
+    pub(super) fn concerns(&self, progress: &Progress) -> bool {
         progress.first.is_some_and(|first| first <= self.number)
     }
 }

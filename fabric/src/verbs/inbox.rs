@@ -1,7 +1,7 @@
-//! How does a caller find its place in an inbox?
+//! Gives a caller its place in an inbox's shared receive queue.
 //!
 //! Invariants
-//! - An inbox has one shared receive queue per adapter, whoever of its listeners asked first.
+//! - An inbox has one shared receive queue per adapter, made for the first listener that needs it.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::{
     inbox::{InboxHandle, Inboxes, JoinError, Membership, Supply},
 };
 
-/// A place in an inbox, for a queue pair that is not made yet.
-pub(super) struct Place {
-    /// Which inbox of the listener it is.
+/// A caller's place in an inbox, for a queue pair that is not made yet.
+pub(super) struct Reservation {
+    /// Index of the inbox among those of the listener.
     pub(super) which: usize,
     pub(super) seats: Arc<Seats>,
     pub(super) member: Membership,
@@ -34,17 +34,17 @@ fn queue_of(inbox: &InboxHandle, device: &Arc<Device>) -> Result<(u16, Arc<Seats
     })
 }
 
-/// Makes the shared receive queues of inboxes, if they have none on this adapter.
+/// Makes the shared receive queues of inboxes that have none on this adapter.
 pub(super) fn make_queues(inboxes: &[InboxHandle], device: &Arc<Device>) -> Result<(), JoinError> {
     inboxes.iter().try_for_each(|inbox| queue_of(inbox, device).map(drop))
 }
 
-/// A place in the inbox whose turn it is; `None` if there are no inboxes.
+/// Reserves a place for a caller in one of the inboxes; `None` if there are none.
 pub(super) fn reserve(
     inboxes: &Inboxes,
     device: &Arc<Device>,
     peer: &str,
-) -> Result<Option<Place>, ConnectError> {
+) -> Result<Option<Reservation>, ConnectError> {
     let bell = Doorbell::new();
     let os = |source| ConnectError::Os { action: "make a doorbell", peer: peer.to_owned(), source };
     let bell = Arc::new(bell.map_err(os)?);
@@ -56,7 +56,7 @@ pub(super) fn reserve(
         Ok(member)
     });
     match (found, queue) {
-        (Some(Ok((which, member))), Some(seats)) => Ok(Some(Place { which, seats, member, bell })),
+        (Some(Ok((which, member))), Some(seats)) => Ok(Some(Reservation { which, seats, member, bell })),
         (Some(Err(refusal)), _) => {
             Err(ConnectError::NoSeat { peer: peer.to_owned(), reason: refusal.to_string() })
         }

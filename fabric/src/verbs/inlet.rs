@@ -1,18 +1,17 @@
-//! Where do the peer's messages arrive: in a ring of this connection, or in a queue that it shares
-//! with others?
+//! The peer's messages to us: through a ring of this connection, or through a shared receive queue.
 //!
 //! Invariants
-//! - Messages that arrive in a shared receive queue are handed out there; this side only settles
-//!   what is owed for them.
+//! - Messages that arrive in a shared receive queue are handed out by the inbox; this side only
+//!   returns the credit for them.
 
 use std::{io, sync::Arc};
 
 use super::{
-    membership::Membership,
+    account::SenderAccount,
     packet::Sent,
     receive::Receiver,
     shared_receive::Seats,
-    sys::{QueuePair, Step},
+    sys::{PairState, QueuePair},
 };
 use crate::{completion::Event, doorbell::Doorbell, inbox};
 
@@ -20,7 +19,7 @@ use crate::{completion::Event, doorbell::Doorbell, inbox};
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Arc<Seats>,
-    membership: Arc<Membership>,
+    account: Arc<SenderAccount>,
     pair: Arc<QueuePair>,
     /// None when it has left.
     member: Option<inbox::Membership>,
@@ -29,24 +28,24 @@ pub(super) struct Seat {
 impl Seat {
     pub(super) fn new(
         seats: Arc<Seats>,
-        membership: Arc<Membership>,
+        account: Arc<SenderAccount>,
         pair: Arc<QueuePair>,
         member: inbox::Membership,
     ) -> Self {
-        Self { seats, membership, pair, member: Some(member) }
+        Self { seats, account, pair, member: Some(member) }
     }
 
-    /// Nothing is received from here on; what was is handed out.
+    /// Ends receiving. Everything that was received is still handed out.
     fn leave(&mut self) {
         if let Some(member) = self.member.take() {
-            // It fails only if it is so already.
-            let _ = self.pair.advance(Step::Failed);
+            // It fails only if the queue pair is in its error state already.
+            let _ = self.pair.advance(PairState::Failed);
             self.seats.leave(Arc::clone(&self.pair), member);
         }
     }
 
-    /// What the inbox says that the peer did wrong.
-    fn accusation(&self) -> Option<String> {
+    /// The violation of the peer that the inbox has found, if any.
+    fn inbox_violation(&self) -> Option<String> {
         self.member.as_ref()?.fault().map(str::to_owned)
     }
 }
@@ -57,13 +56,14 @@ impl Drop for Seat {
     }
 }
 
-/// Whether messages that were sent are still to come.
+/// Whether messages that the peer has sent have not arrived yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Missing {
     Nothing,
-    /// The owner of the shared receive queue has not looked yet; it rings the bell when it has.
+    /// The owner of the shared receive queue has not polled them yet. It rings the bell when it
+    /// has.
     Untaken,
-    /// They have not been written.
+    /// They were not written yet.
     Unwritten,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum Inlet {
 }
 
 impl Inlet {
-    /// A record was written and announced.
+    /// Takes a record that was written and announced.
     pub(super) fn arrived(&mut self, immediate: u32, written: u32) -> Result<(), String> {
         match self {
             Self::Ring(receiver) => receiver.arrived(immediate, written).map_err(|fault| fault.to_string()),
@@ -83,8 +83,8 @@ impl Inlet {
         }
     }
 
-    /// A packet was sent to the queue pair itself. The units that it gives back, for it can be
-    /// nothing but a credit.
+    /// Takes a packet that was sent to the queue pair itself. It must be a credit; returns its
+    /// units.
     pub(super) fn credit_arrived(&mut self, immediate: u32) -> Result<u32, String> {
         match (self, Sent::from_immediate(immediate)) {
             (Self::Ring(receiver), Sent::Credit(units)) => {
@@ -95,41 +95,42 @@ impl Inlet {
         }
     }
 
-    /// Units that the peer has given back by way of the shared queue.
+    /// Takes the units that the peer has given back through the shared queue.
     pub(super) fn take_returned(&self) -> u32 {
         match self {
             Self::Ring(_) => 0,
-            Self::Shared(seat) => seat.membership.take_returned(),
+            Self::Shared(seat) => seat.account.take_returned(),
         }
     }
 
-    /// What the peer did wrong in the shared queue.
+    /// Takes the violation of the peer in the shared queue, if any.
     pub(super) fn take_fault(&self) -> Option<String> {
         match self {
             Self::Ring(_) => None,
-            Self::Shared(seat) => seat.membership.take_fault().or_else(|| seat.accusation()),
+            Self::Shared(seat) => seat.account.take_fault().or_else(|| seat.inbox_violation()),
         }
     }
 
-    /// The connection has ended.
+    /// Ends receiving, because the connection has ended.
     pub(super) fn leave(&mut self) {
         if let Self::Shared(seat) = self {
             seat.leave();
         }
     }
 
-    /// Whether the owner is about to sleep; afterwards it looks at what is due.
-    pub(super) fn say_sleeping(&self, sleeps: bool) {
+    /// Announces whether the owner is about to sleep. The caller must check for due credit
+    /// afterwards.
+    pub(super) fn announce_sleep(&self, sleeps: bool) {
         if let Self::Shared(seat) = self {
-            seat.membership.say_sleeping(sleeps);
+            seat.account.announce_sleep(sleeps);
         }
     }
 
-    /// Rung when one of the two before has news.
+    /// The bell that is rung for due credit, returned units and violations in the shared queue.
     pub(super) fn bell(&self) -> Option<&Doorbell> {
         match self {
             Self::Ring(_) => None,
-            Self::Shared(seat) => Some(seat.membership.bell()),
+            Self::Shared(seat) => Some(seat.account.bell()),
         }
     }
 
@@ -137,32 +138,32 @@ impl Inlet {
         matches!(self, Self::Ring(receiver) if receiver.has_arrivals())
     }
 
-    /// How much has arrived, as the peer counts what it sends.
+    /// How much has arrived, in the unit in which the peer counts what it sends.
     pub(super) fn tail(&self) -> u64 {
         match self {
             Self::Ring(receiver) => receiver.tail(),
-            Self::Shared(seat) => seat.membership.arrived(),
+            Self::Shared(seat) => seat.account.arrived(),
         }
     }
 
-    /// Whether something is missing of what the peer had sent when it left.
+    /// Whether some of the messages that the peer had sent when it left have not arrived.
     pub(super) fn missing_until(&self, sent: u64) -> Missing {
         match self {
             Self::Ring(receiver) if receiver.tail() >= sent => Missing::Nothing,
             Self::Ring(_) => Missing::Unwritten,
-            Self::Shared(seat) if seat.membership.has_arrived(sent) => Missing::Nothing,
+            Self::Shared(seat) if seat.account.has_arrived(sent) => Missing::Nothing,
             Self::Shared(_) => Missing::Untaken,
         }
     }
 
-    /// Drops what has arrived: nobody wants it any more.
+    /// Drops everything that has arrived.
     pub(super) fn clear(&mut self) {
         if let Self::Ring(receiver) = self {
             receiver.clear();
         }
     }
 
-    /// The next message or immediate of which all is there.
+    /// The next complete message or immediate.
     pub(super) fn next(&mut self) -> Result<Option<Event>, String> {
         match self {
             Self::Ring(receiver) => receiver.next().map_err(|fault| fault.to_string()),
@@ -170,7 +171,7 @@ impl Inlet {
         }
     }
 
-    /// Posts used receive requests anew, if there are many or `all` is wanted.
+    /// Posts used receive requests again, if there are many or if `all` is set.
     pub(super) fn repost(&mut self, all: bool) -> io::Result<()> {
         match self {
             Self::Ring(receiver) => receiver.repost(all),
@@ -178,19 +179,19 @@ impl Inlet {
         }
     }
 
-    /// What to give back to the peer now, if it is time.
+    /// The credit to give to the peer now, if it is due.
     pub(super) fn credit_due(&self) -> Option<u32> {
         match self {
             Self::Ring(receiver) => receiver.credit_due(),
-            Self::Shared(seat) => seat.membership.credit_due(),
+            Self::Shared(seat) => seat.account.credit_due(),
         }
     }
 
-    /// It was given back.
+    /// Notes that the credit was given.
     pub(super) fn credited(&mut self, units: u32) {
         match self {
             Self::Ring(receiver) => receiver.credited(units),
-            Self::Shared(seat) => seat.membership.credited(units),
+            Self::Shared(seat) => seat.account.credited(units),
         }
     }
 }

@@ -1,20 +1,23 @@
-//! How does a process use another's memory through RDMA adapters (InfiniBand, RoCE, iWARP)?
+//! The wire `verbs`: connections through RDMA adapters (InfiniBand, RoCE, iWARP).
 //!
 //! - [`device`]: which adapter, port and address a connection uses.
-//! - [`connect`]: the TCP connection over which two queue pairs are brought together, and which
-//!   stays as a sign of life.
-//! - [`setup`]: what is exchanged over it.
+//! - [`connect`]: the TCP connection over which two queue pairs are connected, and which stays open
+//!   as a sign of life.
+//! - [`setup`]: the messages that are exchanged over it.
 //! - [`region`]: registrations of our own regions, and windows that open them to the peer.
-//! - [`channel`]: where messages go, and [`inlet`]: where they come from.
-//! - [`ring`]: messages, written by the sender into a ring that the receiver keeps for it.
-//! - [`send`]: operations become work requests, and [`flight`]: what is known of them meanwhile.
-//! - [`receive`]: announcements become messages and immediates.
-//! - [`lifeline`]: how a side learns that its peer is gone.
+//! - [`channel`]: sends messages, and [`inlet`]: receives them, each through a ring or a shared
+//!   receive queue.
+//! - [`ring`]: a ring that the receiver keeps for one sender, which writes messages into it.
+//! - [`send`]: turns operations into work requests, and [`flight`]: their record until they
+//!   complete.
+//! - [`receive`]: turns announcements into messages and immediates.
+//! - [`lifeline`]: tells a side that its peer is gone.
 //! - [`queue`]: one end of a connection.
-//! - [`packet`], [`shared_receive`] and [`inbox`]: packets of many senders received through one
-//!   queue.
+//! - [`packet`], [`shared_receive`], [`account`] and [`inbox`]: packets of many senders received
+//!   through one queue.
 //! - [`sys`]: the calls of libibverbs.
 
+mod account;
 mod channel;
 mod connect;
 mod device;
@@ -22,7 +25,6 @@ mod flight;
 mod inbox;
 mod inlet;
 mod lifeline;
-mod membership;
 mod packet;
 mod queue;
 mod receive;

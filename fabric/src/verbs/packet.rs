@@ -1,18 +1,19 @@
-//! What does the immediate of a `Send` say, and when may a sender send to a shared receive queue?
+//! The encoding of a packet's immediate, and the credit of a sender at a shared receive queue.
 //!
 //! ```text
 //! bits 31-30: 0 message, 1 message that is reported packet by packet, 2 announcement of an immediate, 3 credit
-//! bit 29: first packet, bit 28: last packet, bit 27: its message had to wait for room (said by the last packet)
-//! bits 26-21: messages that were refused since the packet before
-//! bits 20-0: bytes of the whole message, or what the credit is for
+//! bit 29: first packet, bit 28: last packet, bit 27: its message had to wait for room (in the last packet)
+//! bits 26-21: messages that were refused since the previous packet
+//! bits 20-0: bytes of the whole message, or the units of the credit
 //! ```
 //!
 //! Invariants
-//! - A packet carries the length of its message, so the first one suffices to make room for all.
-//! - A sender has at most its allotment of packets at the receiver that were not given back.
-//!   Allotments may come to more than there are slots: then the adapter makes senders wait, and
-//!   nothing is lost.
-//! - What a peer says is checked here; a packet that does not continue what came before it is a
+//! - Each packet carries the length of its message, so the receiver can make room for the whole
+//!   message at the first packet.
+//! - A sender has at most its allotment of packets at the receiver that were not given back. The
+//!   allotments together may exceed the slots. Then the adapter makes senders wait, and nothing is
+//!   lost.
+//! - The peer's packets are checked here. A packet that does not continue the one before it is a
 //!   fault.
 
 use crate::{limits::MESSAGE_BYTES_MAX, operation::Report};
@@ -33,21 +34,21 @@ pub(super) struct PacketHead {
     pub(super) is_first: bool,
     pub(super) is_last: bool,
     pub(super) message_bytes: u32,
-    /// The message had to wait for room; said by its last packet.
+    /// The message had to wait for room. Set in its last packet.
     pub(super) waited: bool,
-    /// Messages that were refused since the packet before, at most `REFUSED_MAX`.
+    /// Messages that were refused since the previous packet, at most `REFUSED_MAX`.
     pub(super) refused: u8,
 }
 
-/// What a `Send` is.
+/// The meaning of a `Send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Packet(PacketHead),
-    /// So many units of a ring, or packets, were given back.
+    /// So many units of a ring, or so many packets, were given back.
     Credit(u32),
 }
 
-/// Something that no honest peer sends.
+/// A packet that no honest peer sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PacketFault {
     #[error("a packet described as {immediate:#010x} with {bytes} bytes after {received} of its message")]
@@ -63,7 +64,7 @@ const FIRST: u32 = 1 << 29;
 const LAST: u32 = 1 << 28;
 const WAITED: u32 = 1 << 27;
 const REFUSED_SHIFT: u32 = 21;
-/// What six bits hold.
+/// The largest number in six bits.
 const REFUSED_MAX: u8 = 63;
 const LENGTH_MASK: u32 = (1 << REFUSED_SHIFT) - 1;
 
@@ -102,7 +103,8 @@ impl Sent {
             is_last: immediate & LAST != 0,
             message_bytes: immediate & LENGTH_MASK,
             waited: immediate & WAITED != 0,
-            refused: u8::try_from(immediate >> REFUSED_SHIFT & u32::from(REFUSED_MAX)).unwrap_or(0),
+            refused: u8::try_from(immediate >> REFUSED_SHIFT & u32::from(REFUSED_MAX))
+                .expect("the mask leaves six bits"),
         })
     }
 }
@@ -115,9 +117,9 @@ pub(super) struct PacketCredit {
     refuses: bool,
     sent: u64,
     returned: u64,
-    /// The message that is being sent had to wait.
+    /// Whether the message that is being sent had to wait.
     waited: bool,
-    /// Messages that were refused and that the receiver was not told of.
+    /// Refused messages that were not reported to the receiver yet.
     refused: u64,
 }
 
@@ -140,20 +142,21 @@ impl PacketCredit {
         self.refuses
     }
 
-    /// A message found no room.
+    /// Notes that a message found no room and waits.
     pub(super) fn note_wait(&mut self) {
         self.waited = true;
     }
 
-    /// A message found no room, and its operation fails.
+    /// Notes that a message found no room and is refused.
     pub(super) fn note_refusal(&mut self) {
         self.refused += 1;
     }
 
-    /// A packet is sent, for which there was room. Whether its message had to wait, if it is the
-    /// last, and refusals to tell.
+    /// Counts a packet that is sent. There must be room for it. Returns whether its message had to
+    /// wait, if it is the last packet, and the number of refusals to report.
     pub(super) fn take(&mut self, is_last: bool) -> (bool, u8) {
         self.sent += 1;
+        // Refusals beyond the field's maximum are reported by later packets.
         let refused = u8::try_from(self.refused).unwrap_or(u8::MAX).min(REFUSED_MAX);
         self.refused -= u64::from(refused);
         (is_last && std::mem::take(&mut self.waited), refused)
@@ -163,7 +166,7 @@ impl PacketCredit {
         self.sent
     }
 
-    /// The receiver has given packets back.
+    /// Notes that the receiver has given packets back.
     pub(super) fn credit(&mut self, packets: u32) -> Result<(), PacketFault> {
         let used = self.sent - self.returned;
         if u64::from(packets) > used {
@@ -174,13 +177,14 @@ impl PacketCredit {
     }
 }
 
-/// The receiver's view of one sender: which message is arriving, and how many packets it has not
-/// given back.
+/// The receiver's view of one sender: which message is arriving, and how many of its packets were
+/// not given back.
 #[derive(Debug)]
 pub(super) struct PacketSource {
     allotment: u32,
     outstanding: u32,
-    /// The message whose packets are arriving, and how much of it is there.
+    /// The message whose packets are arriving: its kind, its length, and the bytes that have
+    /// arrived.
     current: Option<(PacketKind, u32, u32)>,
 }
 
@@ -189,7 +193,7 @@ impl PacketSource {
         Self { allotment, outstanding: 0, current: None }
     }
 
-    /// A packet of `bytes` bytes has arrived; its offset in its message.
+    /// Checks and counts a packet of `bytes` bytes. Returns its offset in its message.
     pub(super) fn arrived(&mut self, head: PacketHead, bytes: u32) -> Result<u32, PacketFault> {
         if self.outstanding >= self.allotment {
             return Err(PacketFault::Overrun { allotment: self.allotment });
@@ -218,7 +222,7 @@ impl PacketSource {
         Ok(received)
     }
 
-    /// So many packets were given back.
+    /// Notes that so many packets were given back.
     pub(super) fn credited(&mut self, packets: u32) {
         self.outstanding = self.outstanding.saturating_sub(packets);
     }
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_and_refusals_are_told_once() {
+    fn waits_and_refusals_are_reported_once() {
         let mut credit = PacketCredit::new(4096, 10, true);
         credit.note_wait();
         for _ in 0..70 {

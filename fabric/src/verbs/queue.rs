@@ -1,11 +1,11 @@
-//! How does an operation travel through an adapter?
+//! The queue of a `verbs` connection.
 //!
 //! `post` makes work requests and rings the adapter's doorbell once; `poll` takes the completions.
 //! While the adapter's queue, the peer's ring or the scratch memory is full, operations wait here.
 //!
 //! Invariants
 //! - The queue polls the set-up's TCP connection before it sleeps: its end means a dead peer.
-//! - A goodbye counts once all operations before it, whose number it names, have arrived.
+//! - A goodbye takes effect once all operations before it have arrived; it says how many there are.
 //! - A failed work request ends the connection: its queue pair is in the error state.
 //! - No wake-up is lost: `arm` asks the adapter for one, then polls once more.
 
@@ -22,28 +22,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use super::{
     flight::{Failure, Progress},
     inlet::{Inlet, Missing},
-    lifeline::{LastWords, Lifeline},
+    lifeline::{FinalMessage, Lifeline},
     receive::RECEIVE_ID,
     region::Grants,
     send::{Advance, Sender},
     sys::{
-        Completion, CompletionQueue, MemoryWindow, QueuePair, Received, STATUS_FLUSHED, Step, status_text,
+        Completion, CompletionQueue, MemoryWindow, PairState, QueuePair, Received, STATUS_FLUSHED,
+        status_text,
     },
 };
 use crate::{
+    access::Access,
     completion::Event,
     error::{Ending, OperationError, PostError, RegisterError},
     limits::{CLOSE_TIME_MAX, EVENTS_PER_POLL_MAX, VERBS_SPIN_US},
     memory::RawSlice,
     operation::{DeferredOperation, Operation, RemoteSpan},
-    region::{Access, Region, RemoteRegion},
+    region::{Region, RemoteRegion},
     wire::Queue,
 };
 
-/// A poller that never sleeps looks at its socket once in so many polls that found nothing.
+/// An owner that never sleeps checks its socket once in so many polls that found nothing.
 const IDLE_POLLS_PER_LOOK: u32 = 128;
 
-/// What waits for room.
+/// An operation or a binding that waits for room.
 enum Waiting {
     Operation(u64, DeferredOperation, Progress),
     Binding(Arc<MemoryWindow>),
@@ -51,8 +53,7 @@ enum Waiting {
 
 /// One end of a `verbs` connection.
 pub(super) struct VerbsQueue {
-    // Windows are closed before their queue pair goes, and that before the rest: fields are dropped
-    // in this order.
+    // Dropped in this order: windows before the queue pair, the queue pair before the rest.
     grants: Grants,
     waiting: VecDeque<Waiting>,
     sender: Sender,
@@ -65,7 +66,7 @@ pub(super) struct VerbsQueue {
     found: Vec<Completion>,
     finished: VecDeque<Event>,
     batching: bool,
-    /// The request of ours that failed first.
+    /// The first of our requests that failed.
     failure: Option<Failure>,
     /// Whether the queue pair is in its error state.
     is_broken: bool,
@@ -122,18 +123,17 @@ impl VerbsQueue {
         self.end(Ending::Violation { reason: reason.to_string() });
         self.inlet.clear();
         self.is_broken = true;
-        // Nothing of the peer's reaches our memory from here on. It fails only if that is so
-        // already.
-        let _ = self.pair.advance(Step::Failed);
+        // From here on the peer reaches no memory of ours. It fails only if that is so already.
+        let _ = self.pair.advance(PairState::Failed);
     }
 
-    /// The adapter does not do what it must be able to.
+    /// Ends the connection after a call failed that an adapter must be able to do.
     fn adapter_failed(&mut self, what: &str, error: &io::Error) {
         self.is_broken = true;
         self.end(Ending::Failed { status: format!("could not {what}: {error}") });
     }
 
-    /// Takes what the adapter has reported.
+    /// Takes the completions of the adapter.
     fn reap(&mut self) {
         loop {
             let mut found = std::mem::take(&mut self.found);
@@ -180,7 +180,7 @@ impl VerbsQueue {
         }
     }
 
-    /// Takes what the owner of a shared receive queue has left for this connection.
+    /// Takes returned units and violations from the owner of a shared receive queue.
     fn take_shared(&mut self) {
         let fault = self.inlet.take_fault();
         let returned = self.inlet.take_returned();
@@ -192,8 +192,7 @@ impl VerbsQueue {
         }
     }
 
-    /// The first failure of a request says where requests began to fail; those before it have
-    /// succeeded.
+    /// Notes the first failed request; all before it have succeeded.
     fn take_failure(&mut self, completion: Completion) {
         self.is_broken = true;
         let Completion { id, status, vendor, .. } = completion;
@@ -203,23 +202,22 @@ impl VerbsQueue {
         }
     }
 
-    /// Hears the peer's last words. True if it has left on purpose, and messages of its were not
-    /// taken yet.
-    fn hear(&mut self) -> bool {
+    /// Receives the final message. True if the peer has left and some messages are still to arrive.
+    fn receive_final_message(&mut self) -> bool {
         if self.ending.is_some() {
             return false;
         }
-        let words = self.lifeline.listen();
+        let message = self.lifeline.receive();
         let hung_up = self.lifeline.has_hung_up();
         if hung_up {
             self.lifeline.unwatch_by(&self.watch);
         }
-        if words.is_some() || hung_up {
-            // What the peer did before it spoke or hung up is there by now.
+        if message.is_some() || hung_up {
+            // Everything that the peer did before it sent this or hung up has arrived by now.
             self.reap();
         }
-        match words {
-            Some(LastWords::Goodbye { sent }) => match self.inlet.missing_until(sent) {
+        match message {
+            Some(FinalMessage::Goodbye { sent }) => match self.inlet.missing_until(sent) {
                 Missing::Nothing => self.end(Ending::Orderly),
                 Missing::Untaken => return true,
                 Missing::Unwritten if hung_up || self.is_broken => {
@@ -229,11 +227,14 @@ impl VerbsQueue {
                 }
                 Missing::Unwritten => return true,
             },
-            Some(LastWords::Failed { status }) => {
+            Some(FinalMessage::Failed { status }) => {
+                // Only for the text: the clamped status is unknown, too.
                 let text = status_text(u32::try_from(status).unwrap_or(u32::MAX));
                 self.end(Ending::Failed { status: format!("an operation of the peer failed ({text})") });
             }
-            Some(LastWords::Nonsense { kind }) => self.violation(format!("last words of kind {kind}")),
+            Some(FinalMessage::Nonsense { kind }) => {
+                self.violation(format!("a final message of kind {kind}"))
+            }
             None if hung_up => {
                 let reason = "its process is gone (the socket hung up)".to_owned();
                 self.end(Ending::Lost { reason });
@@ -243,9 +244,9 @@ impl VerbsQueue {
         false
     }
 
-    /// A queue pair in its error state is an ending, whose reason the socket may tell better.
-    fn settle(&mut self) {
-        if !self.is_broken || self.ending.is_some() || self.hear() {
+    /// Ends the connection of a queue pair in its error state. The socket may know the reason.
+    fn end_if_broken(&mut self) {
+        if !self.is_broken || self.ending.is_some() || self.receive_final_message() {
             return;
         }
         let status = match self.failure {
@@ -255,7 +256,7 @@ impl VerbsQueue {
         self.end(Ending::Failed { status });
     }
 
-    /// Makes requests of what waits, as far as there is room.
+    /// Makes requests for what waits, as far as there is room.
     fn progress(&mut self) {
         if self.is_broken || self.ending.is_some() {
             return;
@@ -279,8 +280,7 @@ impl VerbsQueue {
             }
         }
         if let Some(units) = self.inlet.credit_due() {
-            let reposted = self.inlet.repost(true);
-            if let Err(error) = reposted {
+            if let Err(error) = self.inlet.repost(true) {
                 self.adapter_failed("post receive requests", &error);
             } else if self.sender.give_credit(units) {
                 self.inlet.credited(units);
@@ -296,7 +296,7 @@ impl VerbsQueue {
         self.sender.drain(&mut self.finished);
     }
 
-    /// Takes messages until `events` has grown to `limit`.
+    /// Takes messages until `events` has `limit` entries.
     fn receive(&mut self, events: &mut Vec<Event>, limit: usize) {
         while events.len() < limit {
             match self.inlet.next() {
@@ -318,24 +318,24 @@ impl VerbsQueue {
         }
     }
 
-    /// Everything is over: what is in flight fails, and the ending is reported last.
+    /// Fails all operations in flight and reports the ending last.
     fn report_ending(&mut self, events: &mut Vec<Event>, ending: &Ending) {
         if matches!(ending, Ending::Failed { .. }) {
             let status = self.failure.map_or(0, |failure| u64::from(failure.status));
-            self.lifeline.say(LastWords::Failed { status });
+            self.lifeline.send(FinalMessage::Failed { status });
         }
         let failure = self.failure.filter(|_| matches!(ending, Ending::Failed { .. }));
         let failure = failure.filter(|failure| failure.status != STATUS_FLUSHED);
         self.sender.fail(failure, ending, events);
         for waiting in self.waiting.drain(..) {
             if let Waiting::Operation(id, _, progress) = waiting {
-                let failure = failure.filter(|failure| failure.befell(&progress));
+                let failure = failure.filter(|failure| failure.concerns(&progress));
                 let error = failure.map_or_else(|| OperationError::Closed(ending.clone()), Failure::error);
                 events.push(Event::Completed { id, outcome: Err(error) });
             }
         }
-        // The adapter lets go of all memory; it fails only if it has done so.
-        let _ = self.pair.advance(Step::Failed);
+        // The adapter releases all memory. It fails only if it has done so already.
+        let _ = self.pair.advance(PairState::Failed);
         self.grants.clear();
         self.inlet.leave();
         self.ending_reported = true;
@@ -344,7 +344,7 @@ impl VerbsQueue {
 
     fn disarm(&mut self) {
         self.armed = false;
-        self.inlet.say_sleeping(false);
+        self.inlet.announce_sleep(false);
         self.completions.drain_wake_ups();
         if let Some(bell) = self.inlet.bell() {
             bell.drain();
@@ -420,10 +420,10 @@ impl Queue for VerbsQueue {
                 self.disarm();
             }
             self.idle_polls = 0;
-            self.hear();
+            self.receive_final_message();
         }
         self.reap();
-        self.settle();
+        self.end_if_broken();
         self.progress();
         let finished = self.finished.len().min(EVENTS_PER_POLL_MAX);
         events.extend(self.finished.drain(..finished));
@@ -448,14 +448,14 @@ impl Queue for VerbsQueue {
     fn arm(&mut self) -> bool {
         if !self.armed {
             self.armed = true;
-            self.inlet.say_sleeping(true);
+            self.inlet.announce_sleep(true);
             if let Err(error) = self.completions.notify() {
                 self.adapter_failed("ask the adapter for a wake-up", &error);
             }
         }
-        // Asked first, looked after: what was added in between woke nobody.
+        // Requested first, then checked: an entry that was added in between wakes nobody.
         self.reap();
-        self.settle();
+        self.end_if_broken();
         self.progress();
         let something = !self.finished.is_empty()
             || self.inlet.has_arrivals()
@@ -487,14 +487,14 @@ impl Queue for VerbsQueue {
             if self.arm() {
                 let timeout = Timespec::try_from(left).ok();
                 let mut fds = [PollFd::new(&self.watch, PollFlags::IN)];
-                // However the sleep ends, the loop looks at the deadline.
+                // However the sleep ends, the loop checks the deadline.
                 let _ = rustix::event::poll(&mut fds, timeout.as_ref());
             }
         }
         if self.ending.is_none() {
-            self.lifeline.say(LastWords::Goodbye { sent: self.sender.channel_tail_completed() });
+            self.lifeline.send(FinalMessage::Goodbye { sent: self.sender.channel_tail_completed() });
         }
-        // The adapter lets go of all memory before it is deregistered.
-        let _ = self.pair.advance(Step::Failed);
+        // The adapter releases all memory before it is deregistered.
+        let _ = self.pair.advance(PairState::Failed);
     }
 }

@@ -1,9 +1,9 @@
-//! How do announcements become messages and immediates?
+//! Turns announced records of the ring into messages and immediates.
 //!
 //! Invariants
-//! - A record is copied out of the ring before its space is given back, and what it says is checked
-//!   before it is used.
-//! - A receive request is posted anew before the space of its record is given back, so the peer
+//! - A record is copied out of the ring before its space is given back, and checked before it is
+//!   used.
+//! - A receive request is posted again before the space of its record is given back, so the peer
 //!   always finds one.
 
 use std::{collections::VecDeque, io, sync::Arc};
@@ -14,17 +14,17 @@ use super::{
 };
 use crate::{completion::Event, limits::VERBS_RING_BYTES};
 
-/// What the completions of receive requests carry.
+/// The id of all receive requests.
 pub(super) const RECEIVE_ID: u64 = u64::MAX;
 
-/// Requests that were used are posted anew so many at a time.
+/// Used requests are posted again so many at a time.
 const REPOST_COUNT: u32 = 64;
 
-/// Credits that may be under way at a time: each returns a quarter of a ring at least.
+/// Maximum number of credits in flight: each returns at least a quarter of a ring.
 const CREDITS: u32 = 8;
 
 /// Receive requests of a queue pair: one for each record that fits, one for each credit, and those
-/// not posted anew yet.
+/// that wait to be posted again.
 pub(super) const RECEIVES: u32 = RING_UNITS + CREDITS + REPOST_COUNT;
 
 /// Posts `count` requests that receive nothing but an announcement.
@@ -50,7 +50,7 @@ impl Receiver {
         Self { pair, ring, incoming, arrivals: VecDeque::new(), assembly, used: 0 }
     }
 
-    /// A record was written and announced.
+    /// Takes a record that was written and announced.
     pub(super) fn arrived(&mut self, immediate: u32, written: u32) -> Result<(), RingFault> {
         self.used += 1;
         let record = Record::from_immediate(immediate, written)?;
@@ -59,7 +59,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A credit arrived, which used a request as well.
+    /// Counts the receive request that a credit has used.
     pub(super) fn credit_arrived(&mut self) {
         self.used += 1;
     }
@@ -68,17 +68,17 @@ impl Receiver {
         !self.arrivals.is_empty()
     }
 
-    /// Up to where the ring is written.
+    /// The position up to which the ring is written.
     pub(super) fn tail(&self) -> u64 {
         self.incoming.tail()
     }
 
-    /// Drops what has arrived: nobody wants it any more.
+    /// Drops everything that has arrived.
     pub(super) fn clear(&mut self) {
         self.arrivals.clear();
     }
 
-    /// The next message or immediate of which all is there.
+    /// The next complete message or immediate.
     pub(super) fn next(&mut self) -> Result<Option<Event>, RingFault> {
         while let Some((record, span)) = self.arrivals.pop_front() {
             let bytes = self.copy_out(record, span);
@@ -103,14 +103,15 @@ impl Receiver {
 
     fn copy_out(&self, record: Record, span: Span) -> Vec<u8> {
         let mut bytes = vec![0; record.bytes];
-        let offset = usize::try_from(span.offset(VERBS_RING_BYTES as u64)).unwrap_or(0);
+        let offset = usize::try_from(span.offset(VERBS_RING_BYTES as u64));
+        let offset = offset.expect("an offset in the ring is below VERBS_RING_BYTES");
         // A span never leaves the ring, see `Span::next`.
         let copied = self.ring.region().copy_out(offset, &mut bytes);
         debug_assert!(copied.is_ok(), "{copied:?}");
         bytes
     }
 
-    /// Posts used requests anew, if there are many or `all` is wanted.
+    /// Posts used requests again, if there are many or if `all` is set.
     pub(super) fn repost(&mut self, all: bool) -> io::Result<()> {
         if self.used >= REPOST_COUNT || (all && self.used > 0) {
             post_receives(&self.pair, self.used)?;
@@ -119,12 +120,12 @@ impl Receiver {
         Ok(())
     }
 
-    /// Units of the ring to give back now, if it is time.
+    /// Units of the ring to give back now, if credit is due.
     pub(super) fn credit_due(&self) -> Option<u32> {
         self.incoming.credit_due()
     }
 
-    /// They were given back.
+    /// Notes that units were given back.
     pub(super) fn credited(&mut self, units: u32) {
         self.incoming.credited(units);
     }

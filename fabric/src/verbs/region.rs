@@ -1,12 +1,12 @@
-//! Which of our regions can the adapter reach, and through which of them the peer?
+//! Registrations of our regions with the adapter, and windows that open them to the peer.
 //!
 //! Invariants
-//! - A region is opened to the peer by a window that is bound to the connection's queue pair: its
+//! - A region is opened to the peer by a window that is bound to the connection's queue pair. Its
 //!   key opens nothing on another connection, and closing the window takes the access back at once.
-//! - A window is closed only after its binding is done: the adapter would fail the whole queue pair
-//!   otherwise.
-//! - A registration of ours is kept for the next operation until the region has no other holder or
-//!   too many are kept.
+//! - A window is closed only after its binding is done. Otherwise the adapter would fail the whole
+//!   queue pair.
+//! - A registration of one of our regions is kept for later operations until the region has no
+//!   other holder or too many are kept.
 
 use std::{collections::HashMap, io, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     region::Region,
 };
 
-/// Regions of ours that operations use as source or target.
+/// Registrations of our regions that operations use as source or target.
 #[derive(Debug)]
 pub(super) struct Locals {
     device: Arc<Device>,
@@ -37,14 +37,14 @@ impl Locals {
         &self.device
     }
 
-    /// The registration of a region; whoever posts a request with it holds it until that is
-    /// complete.
+    /// The registration of a region. The poster of a request with it must hold it until the request
+    /// is complete.
     pub(super) fn find(&mut self, region: &Region) -> Result<Arc<MemoryRegion>, OperationError> {
         let identity = identity(region);
         if let Some(memory) = self.kept.get(&identity) {
             return Ok(Arc::clone(memory));
         }
-        // What only its registration holds will not be used again.
+        // A region that only its registration holds will not be used again.
         self.kept.retain(|_, memory| memory.region().holders() > 1);
         if self.kept.len() >= VERBS_REGISTRATIONS_KEPT {
             self.kept.clear();
@@ -63,18 +63,18 @@ impl Locals {
     }
 }
 
-/// What an adapter would say of memory that it does not know, with the reason for that.
+/// The error that an adapter would report for memory that it does not know, with the reason.
 fn unregistered(error: io::Error) -> OperationError {
     let text = format!("could not register our own memory: {error}");
     OperationError::Status { code: STATUS_LOCAL_PROTECTION, text, vendor: 0 }
 }
 
-/// A region that is open to the peer, or will be as soon as its binding is done.
+/// A region that is open to the peer, or will be once its binding is done.
 #[derive(Debug)]
 struct Grant {
     #[expect(dead_code, reason = "held, not used: it is closed when the last holder drops it")]
     window: Arc<MemoryWindow>,
-    /// Number of the request that binds it; `None` while that waits to be posted.
+    /// Number of the request that binds it; `None` while the request waits to be posted.
     binding: Option<u64>,
 }
 
@@ -82,24 +82,24 @@ struct Grant {
 #[derive(Debug, Default)]
 pub(super) struct Grants {
     open: HashMap<u64, Grant>,
-    /// Taken back before their binding was done.
+    /// Regions that were revoked before their binding was done.
     revoked: Vec<Grant>,
 }
 
 impl Grants {
-    /// Notes a window; its key names it from now on.
+    /// Adds a window, which its key names from now on.
     pub(super) fn add(&mut self, window: Arc<MemoryWindow>) {
         self.open.insert(u64::from(window.key()), Grant { window, binding: None });
     }
 
-    /// The window's binding was posted.
+    /// Notes that the window's binding was posted.
     pub(super) fn bound(&mut self, window: &MemoryWindow, binding: u64) {
         if let Some(grant) = self.open.get_mut(&u64::from(window.key())) {
             grant.binding = Some(binding);
         }
     }
 
-    /// Closes a window, at the latest when `done` will have told that its binding is complete.
+    /// Closes a window: now, or if its binding is not complete, when `done` reports that.
     pub(super) fn revoke(&mut self, key: u64, completed: u64) {
         if let Some(grant) = self.open.remove(&key)
             && grant.binding.is_some_and(|binding| binding > completed)
@@ -108,12 +108,12 @@ impl Grants {
         }
     }
 
-    /// Requests up to `completed` are done.
+    /// Notes that requests up to `completed` are done.
     pub(super) fn done(&mut self, completed: u64) {
         self.revoked.retain(|grant| grant.binding.is_some_and(|binding| binding > completed));
     }
 
-    /// Closes all.
+    /// Closes all windows.
     pub(super) fn clear(&mut self) {
         self.open.clear();
         self.revoked.clear();
@@ -127,7 +127,7 @@ const BOUNCE_UNIT: u64 = 64;
 
 const _: () = assert!(RESULTS_BYTES <= REGION_ALIGNMENT_BYTES);
 
-/// Registered memory of the connection itself: what atomics find, and bytes on their way out.
+/// Registered memory of the connection itself: results of atomics, and bytes that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Scratch {
     memory: Arc<MemoryRegion>,
@@ -148,21 +148,22 @@ impl Scratch {
         Ok(Self { memory, results: 0, tail: 0, head: 0 })
     }
 
-    /// A word for what an atomic finds, and its number. Fewer atomics are in flight than there are
-    /// words.
+    /// A word for the result of an atomic, and its number. There are at least as many words as
+    /// atomics in flight.
     pub(super) fn next_result(&mut self) -> (Local, usize) {
         let result = self.results % QUEUE_DEPTH_MAX;
         self.results += 1;
         (self.memory.local(result * RESULT_BYTES, 8), result)
     }
 
-    /// What an atomic has found. Adapters answer in the byte order of this machine.
+    /// The result of an atomic. Adapters answer in the byte order of this machine.
     pub(super) fn result(&self, result: usize) -> u64 {
-        self.memory.region().load_u64(result * RESULT_BYTES).unwrap_or(0)
+        let found = self.memory.region().load_u64(result * RESULT_BYTES);
+        found.expect("the words of results lie inside the scratch memory")
     }
 
-    /// Puts bytes where the adapter can fetch them; `None` while there is no room. The memory is in
-    /// use until `release` of the tail that [`Self::tail`] then tells.
+    /// Copies bytes to where the adapter can fetch them; `None` while there is no room. The memory
+    /// is in use until `release` is called with the value that [`Self::tail`] then returns.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Option<Local> {
         let span = Span::next(self.tail, bytes.len(), BOUNCE, BOUNCE_UNIT);
         if span.end - self.head > BOUNCE {

@@ -1,48 +1,47 @@
-//! How does a sender know where in the receiver's ring its next record goes, and that there is
-//! room?
+//! The positions of a ring of messages: where the next record goes, and whether there is room.
 //!
 //! This is PUSH: the receiver keeps a ring for this one sender, and the sender keeps the ring's
-//! address and tail. A record is one write into the ring, announced by its immediate, which says
-//! what it is and how long. Both sides compute from the lengths alone where it lies, so nothing but
-//! the payload travels. The receiver gives space back by credits.
+//! address and tail. A record is one write into the ring. Its immediate announces it, with its kind
+//! and length. Both sides compute its position from the lengths alone, so only the payload travels.
+//! The receiver gives space back by credits.
 //!
 //! Invariants
-//! - A record lies in one piece: what does not fit before the ring's end starts at the ring's
+//! - A record is contiguous: one that does not fit before the ring's end starts at the ring's
 //!   beginning.
 //! - Positions count bytes since the start, in whole units; `tail - head <= RING`, and the sender's
 //!   head is never ahead of the receiver's.
 //! - There are as many receive requests as records can be in the ring, so an announcement always
 //!   finds one.
-//! - Whatever a peer announces is checked here; a length or a kind that is not possible is a fault
-//!   and changes nothing.
+//! - The peer's announcements are checked here. An impossible length or kind is a fault and changes
+//!   nothing.
 
 use crate::limits::{MESSAGE_BYTES_MAX, SEND_BYTES_MAX, VERBS_RING_BYTES, VERBS_RING_UNIT_BYTES};
 
 const RING: u64 = VERBS_RING_BYTES as u64;
 const UNIT: u64 = VERBS_RING_UNIT_BYTES as u64;
 
-/// Units in a ring, and so the most records that are in it at a time.
+/// Units in a ring, which is also the maximum number of records in it.
 pub(super) const RING_UNITS: u32 = 1024;
 
 const _: () = assert!(RING_UNITS as usize * VERBS_RING_UNIT_BYTES == VERBS_RING_BYTES);
 
-/// Bytes of the record that announces an immediate: the word, and how many bytes were written.
+/// Bytes of the record that announces an immediate: the word, and the number of bytes written.
 pub(super) const ANNOUNCEMENT_BYTES: usize = 8;
 
-/// The immediate that is announced, and how many bytes were written.
+/// Decodes an announcement: the immediate, and the number of bytes written.
 pub(super) fn announced(said: [u8; ANNOUNCEMENT_BYTES]) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = said;
     (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordKind {
-    /// A part of a message that goes on.
+    /// A part of a message, which is not the last.
     Part,
     /// The last part of a message, often the only one.
     LastPart,
-    /// An immediate of the peer, behind the bytes that it announces.
+    /// An immediate of the peer, after the bytes that it announces.
     Announcement,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct Record {
     pub(super) bytes: usize,
 }
 
-/// Something that no honest peer announces.
+/// An announcement that no honest peer makes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RingFault {
     #[error("a record announced as {immediate:#010x} with {written} bytes written")]
@@ -75,11 +74,10 @@ impl Record {
             RecordKind::LastPart => 1,
             RecordKind::Announcement => 2,
         };
-        // Lengths are at most SEND_BYTES_MAX, which is far below 2^20.
-        kind << LENGTH_BITS | u32::try_from(self.bytes).unwrap_or(0)
+        kind << LENGTH_BITS | u32::try_from(self.bytes).expect("records have at most SEND_BYTES_MAX bytes")
     }
 
-    /// The record that was announced with a write of so many bytes.
+    /// The record that `immediate` announces, with a write of `written` bytes.
     pub(super) fn from_immediate(immediate: u32, written: u32) -> Result<Self, RingFault> {
         let fault = RingFault::Record { immediate, written };
         let kind = match immediate >> LENGTH_BITS {
@@ -107,7 +105,8 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Where the next piece of `bytes` bytes lies in a ring of `ring` bytes whose tail is `tail`.
+    /// The positions of the next piece of `bytes` bytes in a ring of `ring` bytes whose tail is
+    /// `tail`.
     pub(super) fn next(tail: u64, bytes: usize, ring: u64, unit: u64) -> Self {
         let taken = (bytes as u64).next_multiple_of(unit).max(unit);
         let offset = tail % ring;
@@ -115,7 +114,7 @@ impl Span {
         Self { start, end: start + taken }
     }
 
-    /// Its first byte's offset in the ring.
+    /// The offset of its first byte in the ring.
     pub(super) fn offset(&self, ring: u64) -> u64 {
         self.start % ring
     }
@@ -129,13 +128,13 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Where the next record goes, if it has room.
+    /// The positions of the next record, if there is room for it.
     pub(super) fn room_for(&self, bytes: usize) -> Option<Span> {
         let span = Span::next(self.tail, bytes, RING, UNIT);
         (span.end - self.head <= RING).then_some(span)
     }
 
-    /// Takes what `room_for` returned.
+    /// Occupies the positions that `room_for` returned.
     pub(super) fn take(&mut self, span: Span) {
         self.tail = span.end;
     }
@@ -144,7 +143,7 @@ impl Outgoing {
         self.tail
     }
 
-    /// The receiver has given `units` units back.
+    /// Notes that the receiver has given `units` units back.
     pub(super) fn credit(&mut self, units: u32) -> Result<(), RingFault> {
         let (given, used) = (u64::from(units) * UNIT, self.tail - self.head);
         if given > used {
@@ -163,16 +162,16 @@ pub(super) struct Incoming {
     released: u64,
 }
 
-/// Credit is given when a quarter of the ring has been taken: seldom, and early enough that the
-/// largest record, and what is lost at the ring's end before it, still has room.
+/// Credit is given when a quarter of the ring was taken. That is seldom, but early enough that the
+/// largest record, and the bytes skipped at the ring's end before it, still have room.
 const CREDIT_BYTES: u64 = RING / 4;
 
-// Between two credits less than CREDIT_BYTES are withheld. A record and the piece skipped before it
-// need at most twice its length, which must fit in the rest.
+// Between two credits less than CREDIT_BYTES are withheld. A record and the bytes skipped before it
+// need at most twice its length, which must fit into the remainder of the ring.
 const _: () = assert!(2 * SEND_BYTES_MAX + VERBS_RING_BYTES / 4 <= VERBS_RING_BYTES);
 
 impl Incoming {
-    /// Notes a record that was announced, and says where it lies.
+    /// Notes a record that was announced. Returns its positions.
     pub(super) fn arrived(&mut self, record: Record) -> Result<Span, RingFault> {
         let span = Span::next(self.tail, record.bytes, RING, UNIT);
         if span.end - self.released > RING {
@@ -182,37 +181,37 @@ impl Incoming {
         Ok(span)
     }
 
-    /// Bytes that have arrived since the start, as the sender counts them.
+    /// The position up to which bytes have arrived, as the sender counts.
     pub(super) fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// The record was copied out.
+    /// Notes that the record was copied out.
     pub(super) fn taken(&mut self, span: Span) {
         self.head = span.end;
     }
 
-    /// Units to give back now, if it is time.
+    /// Units to give back now, if credit is due.
     pub(super) fn credit_due(&self) -> Option<u32> {
         let withheld = self.head - self.released;
-        // At most RING_UNITS, see the third invariant.
-        (withheld >= CREDIT_BYTES).then(|| u32::try_from(withheld / UNIT).unwrap_or(RING_UNITS))
+        let units = || u32::try_from(withheld / UNIT).expect("at most RING_UNITS units are withheld");
+        (withheld >= CREDIT_BYTES).then(units)
     }
 
-    /// They were given back.
+    /// Notes that units were given back.
     pub(super) fn credited(&mut self, units: u32) {
         self.released += u64::from(units) * UNIT;
     }
 }
 
-/// Puts messages together out of their parts.
+/// Assembles messages from their parts.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     parts: Vec<u8>,
 }
 
 impl Assembly {
-    /// Adds a part; the message, if that was its last one.
+    /// Adds a part. Returns the message if that was its last part.
     pub(super) fn add(&mut self, part: Vec<u8>, is_last: bool) -> Result<Option<Vec<u8>>, RingFault> {
         if self.parts.len() + part.len() > MESSAGE_BYTES_MAX {
             return Err(RingFault::MessageTooLong);

@@ -1,12 +1,12 @@
-//! How do operations become work requests, and their completions outcomes?
+//! Turns operations into work requests, and work completions into outcomes.
 //!
 //! Invariants
 //! - Requests are numbered from 1 in the order of posting, complete in that order, and at most
 //!   `VERBS_SENDS_MAX` are in the adapter's queue.
-//! - What changes or announces memory waits for the reads and atomics before it (a fence): adapters
-//!   answer those late.
-//! - The last request of everything that goes out together is signalled, so no operation waits for
-//!   the next one to be reported.
+//! - A request that changes memory or announces a change waits for the reads and atomics before it
+//!   (a fence), because adapters answer those late.
+//! - The last of the requests that are posted together is signalled, so the completion of an
+//!   operation does not depend on a later one.
 //! - Memory that a request names is registered until the request is complete ([`Flight::holds`]).
 
 use std::{collections::VecDeque, io, sync::Arc};
@@ -31,11 +31,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advance {
     Posted,
-    /// A queue, the peer's ring or the scratch memory is full; go on later from here.
+    /// A queue, the peer's ring or the scratch memory is full. Continue later from here.
     Stalled,
 }
 
-/// Our bytes of an operation.
+/// Our side's bytes of an operation.
 enum Source<'a> {
     Plain(&'a [u8]),
     Slice(&'a RegionSlice),
@@ -70,7 +70,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// The half that goes on after request number `last`, all before it being complete.
+    /// The sending half of a queue pair on which the requests up to number `last` are complete.
     pub(super) fn new(
         pair: Arc<QueuePair>,
         (depth, last): (u32, u64),
@@ -99,17 +99,17 @@ impl Sender {
         &self.locals
     }
 
-    /// Number up to which requests are complete.
+    /// The number up to which requests are complete.
     pub(super) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Whether operations are under way.
+    /// Whether operations are in flight.
     pub(super) fn is_busy(&self) -> bool {
         !self.flights.is_empty()
     }
 
-    /// Up to where messages are known to have been sent.
+    /// The position up to which messages are known to have been sent.
     pub(super) fn channel_tail_completed(&self) -> u64 {
         self.channel_tail_completed
     }
@@ -118,7 +118,7 @@ impl Sender {
         self.last - self.completed + count <= self.depth
     }
 
-    /// Makes a request. The caller has asked `has_slots`.
+    /// Makes a request. The caller must have checked `has_slots`.
     fn stage(&mut self, kind: SendKind, local: Local) -> u64 {
         self.last += 1;
         let (reads, atomics) = (self.last_read > self.completed, self.last_atomic > self.completed);
@@ -133,7 +133,7 @@ impl Sender {
             _ => {}
         }
         self.unsignalled += 1;
-        // The queue's places come back with signalled requests only.
+        // Only signalled requests free places of the queue.
         let signalled = self.unsignalled >= self.depth / 4;
         if signalled {
             self.unsignalled = 0;
@@ -142,7 +142,7 @@ impl Sender {
         self.last
     }
 
-    /// Hands what was made to the adapter.
+    /// Posts the requests that were made.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if self.must_signal
             && let Some(last) = self.staged.last_mut()
@@ -156,8 +156,8 @@ impl Sender {
         posted
     }
 
-    /// Makes the requests of an operation, as far as there is room. An error ends the operation,
-    /// and nothing was sent of it.
+    /// Makes the requests of an operation, as far as there is room. A refusal ends the operation;
+    /// then nothing of it was sent.
     pub(super) fn advance(&mut self, id: u64, operation: &Operation<'_>, progress: &mut Progress) -> Advance {
         let stalls = match operation {
             Operation::Send { bytes } => self.message(WHOLE, &Source::Plain(bytes), progress),
@@ -194,8 +194,8 @@ impl Sender {
         self.must_signal = true;
     }
 
-    /// Our side of `length` bytes from `offset` of the source; `None` while there is no room for
-    /// them.
+    /// The local part of a request for `length` bytes from `offset` of the source; `None` while
+    /// there is no scratch memory for them.
     fn local(
         &mut self,
         source: &Source<'_>,
@@ -289,7 +289,7 @@ impl Sender {
             Operation::WriteBytes { bytes, .. } => (Source::Plain(bytes), None),
             _ => return Ok(Advance::Posted),
         };
-        // Asked first: the bytes must not be there long before the peer is told.
+        // Checked first: the bytes must not be written long before the peer is told.
         if immediate.is_some() && progress.first.is_none() && !self.channel.has_room(ANNOUNCEMENT_BYTES) {
             if self.channel.no_room(true) {
                 return Err(OperationError::InboxFull { bytes: source.len() as u64 });
@@ -354,8 +354,8 @@ impl Sender {
             progress.moved += bytes;
         }
         if progress.first.is_none() {
-            // Nothing to read; an empty write is complete in its turn as well, and every adapter
-            // has it.
+            // There is nothing to read. An empty write completes in order as well, and every
+            // adapter supports it.
             if !self.has_slots(1) {
                 return Ok(Advance::Stalled);
             }
@@ -389,7 +389,7 @@ impl Sender {
         Ok(Advance::Posted)
     }
 
-    /// Binds a window; the number of the request, or `None` while there is no room.
+    /// Binds a window. Returns the number of the request, or `None` while there is no room.
     pub(super) fn bind(&mut self, window: &Arc<MemoryWindow>) -> Option<u64> {
         if !self.has_slots(1) {
             return None;
@@ -398,8 +398,9 @@ impl Sender {
         Some(self.stage(SendKind::Bind { window: Arc::clone(window) }, Local::Nothing))
     }
 
-    /// Gives room back to the peer; false while there is none for that. Nobody waits for its
-    /// completion, so it is not signalled, nor for its turn, so it is not fenced.
+    /// Gives credit to the peer. Returns false while there is no room for that request. It is
+    /// neither signalled nor fenced, because nobody waits for its completion and its order does not
+    /// matter.
     pub(super) fn give_credit(&mut self, units: u32) -> bool {
         let possible = self.has_slots(1);
         if possible {
@@ -411,22 +412,22 @@ impl Sender {
         possible
     }
 
-    /// The peer has given room back.
+    /// Takes credit that the peer has given.
     pub(super) fn take_credit(&mut self, units: u32) -> Result<(), String> {
         self.channel.credit(units)
     }
 
-    /// Whether a message has no room unless the peer has given some back meanwhile.
+    /// Whether there is no room for a message, as far as is known.
     pub(super) fn is_short(&self) -> bool {
         self.channel.is_short()
     }
 
-    /// Requests up to `number` have succeeded.
+    /// Notes that requests up to `number` have succeeded.
     pub(super) fn complete(&mut self, number: u64) {
         self.completed = self.completed.max(number.min(self.last));
     }
 
-    /// Appends the completions of operations that are done.
+    /// Appends the completions of the operations that are done.
     pub(super) fn drain(&mut self, finished: &mut VecDeque<Event>) {
         while let Some(flight) = self.flights.pop_front_if(|flight| flight.last <= self.completed) {
             self.scratch.release(flight.scratch_tail);
@@ -440,8 +441,8 @@ impl Sender {
         }
     }
 
-    /// Appends the completions of all that is under way, which fails; `failure` names the request
-    /// that the adapter failed.
+    /// Fails all operations in flight and appends their completions. `failure` is the request that
+    /// the adapter failed.
     pub(super) fn fail(&mut self, failure: Option<Failure>, ending: &Ending, events: &mut Vec<Event>) {
         for flight in self.flights.drain(..) {
             let failed = failure.filter(|failed| (flight.first..=flight.last).contains(&failed.number));
@@ -454,8 +455,8 @@ impl Sender {
     }
 }
 
-/// The peer's memory that an operation touches, and its key. A key that no adapter could have made
-/// is refused here.
+/// The peer's memory that an operation touches, and its key. A key that does not fit an adapter's
+/// 32 bits is refused here.
 fn remote(operation: &Operation<'_>) -> Result<(RemoteSpan, u32), OperationError> {
     let span = operation.remote_span().map_err(OperationError::OutOfBounds)?;
     let span = span.unwrap_or(RemoteSpan { key: 0, address: 0, length: 0 });
@@ -463,7 +464,7 @@ fn remote(operation: &Operation<'_>) -> Result<(RemoteSpan, u32), OperationError
     Ok((span, key))
 }
 
-/// Lengths of single requests are far below 2^32.
+/// The length of a transfer as a u32.
 fn to_u32(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
+    u32::try_from(bytes).expect("transfers have at most TRANSFER_BYTES_MAX bytes")
 }

@@ -1,4 +1,4 @@
-//! What do two sides tell each other before their queue pairs can talk?
+//! The messages of the set-up, before two queue pairs can communicate.
 //!
 //! ```text
 //! both, after the proof of the cluster key:
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - A side says where messages go only when its queue pair receives, so whoever knows may send
-//!   them.
+//! - A side announces where it receives messages only when its queue pair can receive, so the peer
+//!   may send at once.
 
 use crate::{
     error::ConnectError,
@@ -17,7 +17,7 @@ use crate::{
     stream::Stream,
 };
 
-/// What one side says about itself.
+/// The description of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Introduction {
     /// Number of the queue pair.
@@ -32,7 +32,7 @@ pub(super) struct Introduction {
     pub(super) is_ethernet: bool,
     /// Reads and atomics that it serves at a time.
     pub(super) reads_served: u8,
-    /// Whether it receives through a shared queue, which may make senders wait for long.
+    /// Whether it receives through a shared queue, which may make senders wait for a long time.
     pub(super) shares: bool,
     /// Its global address.
     pub(super) gid: [u8; 16],
@@ -80,7 +80,7 @@ impl Introduction {
         })
     }
 
-    /// Says ours and hears theirs.
+    /// Sends ours and receives theirs.
     pub(super) fn exchange(&self, stream: &Stream<'_>) -> Result<Self, ConnectError> {
         const PHASE: &str = "introduction of queue pairs";
         stream.write_all(&self.encode(), PHASE)?;
@@ -95,12 +95,12 @@ impl Introduction {
     }
 }
 
-/// Where a side wants messages.
+/// Where a side receives messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessagePlace {
     /// In a ring of `VERBS_RING_BYTES`.
     Ring { address: u64, key: u32 },
-    /// In slots of a shared receive queue, at most so many packets at a time; a message without
+    /// In slots of a shared receive queue, at most `allotment` packets at a time. A message without
     /// room is refused or waits.
     Shared { packet_bytes: u32, allotment: u32, refuses: bool },
 }
@@ -144,7 +144,7 @@ impl MessagePlace {
         }
     }
 
-    /// Says ours and hears theirs.
+    /// Sends ours and receives theirs.
     pub(super) fn exchange(&self, stream: &Stream<'_>) -> Result<Self, ConnectError> {
         const PHASE: &str = "exchange of places for messages";
         stream.write_all(&self.encode(), PHASE)?;
@@ -173,7 +173,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_said_is_what_is_heard() {
+    fn an_introduction_and_a_message_place_survive_their_bytes() {
         assert_eq!(Introduction::decode(&INTRODUCTION.encode()), Some(INTRODUCTION));
         for place in [
             MessagePlace::Ring { address: 0x7F00_1234_5000, key: 0x00AB_CDEF },

@@ -1,21 +1,21 @@
-//! How does one thread receive the packets of many senders in memory that does not grow with their
-//! number?
+//! A shared receive queue: one thread receives the packets of many senders, in memory that does not
+//! grow with their number.
 //!
-//! The adapter takes the next free slot for whatever packet comes next, from whichever queue pair:
-//! a shared receive queue. One completion queue reports them all, in the order of arrival. This is
-//! the ground that an inbox stands on over `verbs`.
+//! The adapter puts each packet into the next free slot, from whichever queue pair it comes. One
+//! completion queue reports all packets in the order of arrival. Over `verbs` an inbox is built on
+//! it.
 //!
 //! Invariants
-//! - A slot is offered anew only after its packet was released; slots offered and packets not
-//!   released come to all slots.
+//! - A slot is offered to the adapter again only after its packet was released. Every slot is
+//!   either offered or holds a packet that is not released.
 //! - Packets of one sender are handed out in the order of sending, each checked against those
 //!   before it.
 //! - A sender that breaks the rules loses its connection and nothing else: its packets are dropped,
-//!   their slots offered anew.
-//! - What is owed to a sender (credit) goes out with its connection's next poll, for which its
-//!   owner is woken. It is owed when the slot is offered again, not before.
+//!   and their slots are offered again.
+//! - Credit becomes due when a slot is offered again, not before. It goes to the sender with the
+//!   next poll of its connection, for which the connection's owner is woken.
 //! - A queue pair lives until everything that it had received was taken out of the completion
-//!   queue, so a connection may go at any time.
+//!   queue, so a connection may be dropped at any time.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,8 +28,8 @@ use std::{
 };
 
 use super::{
+    account::{SenderAccount, worth_offering},
     device::Device,
-    membership::{Membership, worth_offering},
     packet::{PacketHead, PacketKind, PacketSource, Sent},
     ring::announced,
     sys::{
@@ -41,33 +41,41 @@ use crate::{
     doorbell::Doorbell,
     error::{OutOfBounds, RegionError},
     guarded::Guarded,
-    inbox::{self, Content, SenderId, Supplied, SuppliedPacket, Supply, SupplySize},
+    inbox::{self, Content, SenderId, SuppliedPacket, Supply, SupplyEvent, SupplySize},
     limits::{REGION_ALIGNMENT_BYTES, VERBS_MEMBERS_MAX},
     region::Region,
 };
 
-/// What has arrived from a sender.
+/// The state of a sender's packets.
 #[derive(Debug)]
 struct Source {
     packets: PacketSource,
-    membership: Arc<Membership>,
+    account: Arc<SenderAccount>,
 }
 
-/// A sender whose connection has ended: its queue pair, in its error state, and its place in the
-/// inbox.
+/// A sender whose connection has ended: its queue pair in the error state, and its membership of
+/// the inbox.
 type Departed = (Arc<QueuePair>, inbox::Membership);
 
-/// What queue pairs are made with.
+/// What the next call of [`Supply::next`] hands out.
+#[derive(Debug)]
+enum Pending {
+    Packet(SuppliedPacket),
+    /// A sender has left: giving up its place in the inbox reports that.
+    Left(inbox::Membership),
+}
+
+/// The side of the callers: the queues that their queue pairs are made with, and the members.
 #[derive(Debug)]
 pub(super) struct Seats {
     device: Arc<Device>,
     queue: Arc<SharedReceiveQueue>,
     completions: Arc<CompletionQueue>,
     size: SupplySize,
-    members: Guarded<HashMap<u32, Arc<Membership>>>,
+    members: Guarded<HashMap<u32, Arc<SenderAccount>>>,
     departed: Guarded<Vec<Departed>>,
     has_departed: AtomicBool,
-    /// The receiving side is gone.
+    /// Whether the receiving side was dropped.
     closed: AtomicBool,
 }
 
@@ -80,30 +88,30 @@ impl Seats {
         self.size
     }
 
-    /// The queues that a new queue pair receives through.
+    /// The queues through which a new queue pair receives.
     pub(super) fn queues(&self) -> (Arc<CompletionQueue>, Option<Arc<SharedReceiveQueue>>) {
         (Arc::clone(&self.completions), Some(Arc::clone(&self.queue)))
     }
 
-    /// Takes in the peer of a queue pair, before it can send.
+    /// Adds the peer of a queue pair, before it can send.
     pub(super) fn join(
         &self,
         queue_pair: u32,
         sender: SenderId,
         bell: Arc<Doorbell>,
-    ) -> io::Result<Arc<Membership>> {
+    ) -> io::Result<Arc<SenderAccount>> {
         let mut members = self.members.lock();
         if members.len() >= VERBS_MEMBERS_MAX {
             return Err(io::Error::other(format!(
                 "{VERBS_MEMBERS_MAX} senders share the receive queue already"
             )));
         }
-        let membership = Arc::new(Membership::new(sender, self.size.allotment, bell));
-        members.insert(queue_pair, Arc::clone(&membership));
-        Ok(membership)
+        let account = Arc::new(SenderAccount::new(sender, self.size.allotment, bell));
+        members.insert(queue_pair, Arc::clone(&account));
+        Ok(account)
     }
 
-    /// Says that a queue pair is in its error state: what it has received is all that it ever will.
+    /// Reports that a queue pair is in its error state, so it receives nothing more.
     pub(super) fn leave(&self, pair: Arc<QueuePair>, member: inbox::Membership) {
         let mut departed = self.departed.lock();
         if self.closed.load(Ordering::SeqCst) {
@@ -117,7 +125,7 @@ impl Seats {
     }
 }
 
-/// Slots are offered anew so many at a time, or a quarter of all, or as many as leave no sender
+/// Slots are offered again so many at a time, or a quarter of all, or as many as leave no sender
 /// waiting.
 const REPOST_COUNT: u32 = 16;
 
@@ -126,25 +134,25 @@ const REPOST_COUNT: u32 = 16;
 pub(super) struct SharedReceive {
     seats: Arc<Seats>,
     memory: Arc<MemoryRegion>,
-    /// What has arrived from each sender, by its index.
+    /// The state of each sender's packets, by its index.
     sources: Vec<Option<Source>>,
     /// The sender behind each queue pair.
     senders: HashMap<u32, SenderId>,
-    /// The one that was heard last, which the next packet is often from.
+    /// The sender of the last packet, from which the next packet often comes.
     last: Option<(u32, SenderId)>,
-    /// Slots to be offered again, and whose packets were in them.
-    free: Vec<(u32, Option<Arc<Membership>>)>,
+    /// Slots to be offered again, with the senders of their packets.
+    free: Vec<(u32, Option<Arc<SenderAccount>>)>,
     found: Vec<Completion>,
-    /// Taken out of the completion queue and not handed out yet.
-    pending: VecDeque<Supplied>,
+    /// Packets and departures that were taken out of the completion queue and not handed out yet.
+    pending: VecDeque<Pending>,
     in_use: usize,
     armed: bool,
-    /// The adapter does not do what it must be able to.
+    /// Whether a call failed that an adapter must be able to do.
     is_broken: bool,
 }
 
 impl SharedReceive {
-    /// Takes the memory for all slots and offers them to the adapter.
+    /// Allocates the memory for all slots and offers them to the adapter.
     pub(super) fn new(device: Arc<Device>, size: SupplySize) -> Result<Self, RegionError> {
         let bytes = size.bytes().next_multiple_of(REGION_ALIGNMENT_BYTES);
         let os = |action| move |source| RegionError::Os { action, bytes, source };
@@ -204,26 +212,26 @@ impl SharedReceive {
         };
         let slots: Vec<_> = self.free.iter().filter_map(|(slot, _)| place(*slot)).collect();
         self.seats.queue.post(&slots)?;
-        for (_, membership) in self.free.drain(..) {
-            if let Some(membership) = membership {
-                membership.note_release();
+        for (_, account) in self.free.drain(..) {
+            if let Some(account) = account {
+                account.note_release();
             }
         }
         Ok(())
     }
 
-    /// Nothing can be received any more, which ends all connections.
+    /// Ends all connections, because nothing can be received any more.
     fn fail(&mut self, what: &str, error: &io::Error) {
         if std::mem::replace(&mut self.is_broken, true) {
             return;
         }
         tracing::warn!(what, %error, "a shared receive queue is broken; all of its senders must leave");
-        for membership in self.seats.members.lock().values() {
-            membership.blame(format!("nothing of it can be received: could not {what}: {error}"));
+        for account in self.seats.members.lock().values() {
+            account.report_violation(format!("nothing of it can be received: could not {what}: {error}"));
         }
     }
 
-    /// Takes what has arrived out of the completion queue.
+    /// Takes arrivals out of the completion queue.
     fn poll(&mut self) {
         if self.is_broken {
             self.retire();
@@ -254,25 +262,25 @@ impl SharedReceive {
         }
     }
 
-    /// Takes the last packets of those who have left, then reports that.
+    /// Takes the last packets of senders that have left, then reports their departures.
     fn retire(&mut self) {
         self.seats.has_departed.store(false, Ordering::SeqCst);
         let departed = std::mem::take(&mut *self.seats.departed.lock());
         if departed.is_empty() {
             return;
         }
-        // They receive no more, so this is all.
+        // Their queue pairs receive nothing more, so these are all of their packets.
         self.collect();
         for (pair, member) in departed {
-            // Another queue pair can have the number only when this one is gone.
+            // Another queue pair can get the number only after this one was destroyed.
             self.seats.members.lock().remove(&pair.number());
             self.last = None;
             if let Some(sender) = self.senders.remove(&pair.number())
                 && let Some(source) = self.sources.get_mut(usize::from(sender.index()))
             {
-                source.take_if(|source| source.membership.sender() == sender);
+                source.take_if(|source| source.account.sender() == sender);
             }
-            self.pending.push_back(Supplied::Left(member));
+            self.pending.push_back(Pending::Left(member));
         }
     }
 
@@ -282,13 +290,13 @@ impl SharedReceive {
         match self.accept(&completion, slot) {
             Some(packet) => {
                 self.in_use += 1;
-                self.pending.push_back(Supplied::Packet(packet));
+                self.pending.push_back(Pending::Packet(packet));
             }
             None => self.free.push((slot, None)),
         }
     }
 
-    /// What is known of the peer of a queue pair; `None` if it has left.
+    /// The state of the peer of a queue pair; `None` if it has left.
     fn source(&mut self, queue_pair: u32) -> Option<&mut Source> {
         let sender = match self.last {
             Some((last, sender)) if last == queue_pair => sender,
@@ -302,48 +310,48 @@ impl SharedReceive {
         if let Some(sender) = self.senders.get(&queue_pair) {
             return Some(*sender);
         }
-        let membership = Arc::clone(self.seats.members.lock().get(&queue_pair)?);
-        let (sender, packets) = (membership.sender(), PacketSource::new(membership.allotment()));
+        let account = Arc::clone(self.seats.members.lock().get(&queue_pair)?);
+        let (sender, packets) = (account.sender(), PacketSource::new(account.allotment()));
         let index = usize::from(sender.index());
         if self.sources.len() <= index {
             self.sources.resize_with(index + 1, || None);
         }
-        self.sources[index] = Some(Source { packets, membership });
+        self.sources[index] = Some(Source { packets, account });
         self.senders.insert(queue_pair, sender);
         Some(sender)
     }
 
-    /// The packet that arrived in a slot; `None` if it is none, or comes from nobody that we know.
+    /// The packet that arrived in a slot; `None` if it is not a valid packet of a known sender.
     fn accept(&mut self, completion: &Completion, slot: u32) -> Option<SuppliedPacket> {
-        let Source { packets, membership } = self.source(completion.queue_pair)?;
-        if membership.is_blamed() || completion.status == STATUS_FLUSHED {
+        let Source { packets, account } = self.source(completion.queue_pair)?;
+        if account.has_violation() || completion.status == STATUS_FLUSHED {
             return None;
         }
         if completion.status != 0 {
             let status = status_text(completion.status);
-            membership.blame(format!("a packet of it could not be received ({status})"));
+            account.report_violation(format!("a packet of it could not be received ({status})"));
             return None;
         }
         if completion.received != Some(Received::Send) {
-            membership.blame("it announced a write into a ring where there is none");
+            account.report_violation("it announced a write into a ring where there is none");
             return None;
         }
         let head = match Sent::from_immediate(completion.immediate) {
             Sent::Packet(head) => head,
             Sent::Credit(units) => {
-                membership.note_returned(units);
+                account.note_returned(units);
                 return None;
             }
         };
         let offset = match packets.arrived(head, completion.bytes) {
             Ok(offset) => offset,
             Err(fault) => {
-                membership.blame(fault);
+                account.report_violation(fault);
                 return None;
             }
         };
-        membership.note_arrival();
-        let (sender, bytes) = (membership.sender(), completion.bytes);
+        account.note_arrival();
+        let (sender, bytes) = (account.sender(), completion.bytes);
         let content = self.content(head, offset, slot)?;
         let PacketHead { waited, refused, .. } = head;
         Some(SuppliedPacket { sender, content, bytes, slot, waited, refused })
@@ -356,7 +364,7 @@ impl SharedReceive {
             }
             PacketKind::Announcement => {
                 let mut said = [0; 8];
-                // An announcement is as long, which was checked, and lies in its slot.
+                // Its length was checked, and it lies in its slot.
                 self.memory.region().copy_out(self.offset(slot), &mut said).ok()?;
                 let (immediate, bytes) = announced(said);
                 Some(Content::Immediate { immediate, bytes })
@@ -366,11 +374,17 @@ impl SharedReceive {
 }
 
 impl Supply for SharedReceive {
-    fn next(&mut self) -> Option<Supplied> {
+    fn next(&mut self) -> Option<SupplyEvent> {
         if self.pending.is_empty() {
             self.poll();
         }
-        self.pending.pop_front()
+        match self.pending.pop_front()? {
+            Pending::Packet(packet) => Some(SupplyEvent::Packet(packet)),
+            Pending::Left(member) => {
+                drop(member);
+                Some(SupplyEvent::Left)
+            }
+        }
     }
 
     fn append_to(&self, packet: &SuppliedPacket, bytes: &mut Vec<u8>) -> Result<(), OutOfBounds> {
@@ -380,12 +394,12 @@ impl Supply for SharedReceive {
     fn release(&mut self, packet: SuppliedPacket) {
         self.in_use -= 1;
         let source = self.sources.get_mut(usize::from(packet.sender.index())).and_then(Option::as_mut);
-        let source = source.filter(|source| source.membership.sender() == packet.sender);
-        let membership = source.map(|Source { packets, membership }| {
+        let source = source.filter(|source| source.account.sender() == packet.sender);
+        let account = source.map(|Source { packets, account }| {
             packets.credited(1);
-            Arc::clone(membership)
+            Arc::clone(account)
         });
-        self.free.push((packet.slot, membership));
+        self.free.push((packet.slot, account));
         if let Err(error) = self.repost(false) {
             self.fail("post slots", &error);
         }
@@ -396,7 +410,8 @@ impl Supply for SharedReceive {
             self.fail("ask the adapter for a wake-up", &error);
         }
         self.armed = true;
-        // Asked first, looked after: what was added in between woke nobody.
+        // Requested first, checked afterwards: an entry that was added in between caused no
+        // wake-up.
         self.poll();
         self.pending.is_empty()
     }
@@ -425,7 +440,8 @@ impl Drop for SharedReceive {
         let mut waiting = self.seats.departed.lock();
         self.seats.closed.store(true, Ordering::SeqCst);
         let departed = std::mem::take(&mut *waiting);
-        // Queue pairs take a while to go, and others may be leaving.
+        // Dropped without the lock: destroying queue pairs takes a while, and others may be
+        // leaving.
         drop(waiting);
         drop(departed);
     }

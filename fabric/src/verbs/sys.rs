@@ -1,11 +1,11 @@
-//! How is libibverbs called, and who frees what it made?
+//! Safe wrappers of libibverbs.
 //!
 //! Invariants
 //! - This file and those in `sys/` hold all unsafe code of the wire; what they export is safe to
 //!   call in any order.
-//! - A wrapper holds what its object was made from, so nothing is freed before what uses it.
+//! - A wrapper holds the objects that its own was made from, so nothing is freed before its users.
 //! - An adapter touches memory of ours only through a [`MemoryRegion`]. That holds the mapping, and
-//!   drops it after the adapter has let go of it, so no work request can reach memory that is gone,
+//!   drops it after the adapter has released it, so no work request can reach unmapped memory,
 //!   whatever address it names.
 #![expect(unsafe_code, reason = "calls libibverbs, which takes and returns raw pointers")]
 
@@ -24,15 +24,12 @@ use rdma_sys as ffi;
 
 pub(super) use completion::{Completion, CompletionQueue, Received};
 pub(super) use queue::{
-    Capacity, Local, Path, QueuePair, SendKind, SendRequest, SharedReceiveQueue, Slot, Step,
+    Capacity, Local, PairState, Path, QueuePair, SendKind, SendRequest, SharedReceiveQueue, Slot,
 };
 
-use crate::{
-    memory::RawSlice,
-    region::{Access, Region},
-};
+use crate::{access::Access, memory::RawSlice, region::Region};
 
-/// What an adapter can do, as far as this wire asks.
+/// The limits of an adapter that this wire uses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AdapterLimits {
     /// Work requests in one queue.
@@ -53,7 +50,7 @@ pub(super) struct AdapterLimits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Port {
     pub(super) is_active: bool,
-    /// The largest packet that it sends, as the verbs number it (1 is 256 bytes, 5 is 4,096).
+    /// The largest packet that it sends, as a verbs number (1 is 256 bytes, 5 is 4,096).
     pub(super) mtu: u32,
     /// Its address in an InfiniBand subnet.
     pub(super) lid: u16,
@@ -76,6 +73,7 @@ fn made<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
     NonNull::new(pointer).ok_or_else(io::Error::last_os_error)
 }
 
+/// A number that libibverbs reports; a negative one counts as 0.
 fn to_u32(count: c_int) -> u32 {
     u32::try_from(count).unwrap_or(0)
 }
@@ -92,6 +90,7 @@ impl DeviceList {
         // SAFETY: `count` is a valid place for the number of entries.
         let first = unsafe { ffi::ibv_get_device_list(&raw mut count) };
         if !first.is_null() {
+            // A negative number counts as 0.
             return Ok(Self { first, count: usize::try_from(count).unwrap_or(0) });
         }
         let error = io::Error::last_os_error();
@@ -190,9 +189,10 @@ impl Context {
         })
     }
 
-    /// An entry of a port's table of addresses; all zeroes if it is free.
+    /// An entry of a port's table of addresses; all zeros if it is free.
     pub(super) fn gid(&self, port: u8, index: u32) -> io::Result<[u8; 16]> {
         let mut gid = ffi::ibv_gid { raw: [0; 16] };
+        // An index that fits no c_int is beyond every table, as the clamped one is.
         let index = c_int::try_from(index).unwrap_or(c_int::MAX);
         // SAFETY: the context is open and `gid` is a valid place for an entry.
         check(unsafe { ffi::ibv_query_gid(self.raw.as_ptr(), port, index, &raw mut gid) })?;
@@ -209,7 +209,7 @@ impl Drop for Context {
     }
 }
 
-/// The adapter's idea of who may use which memory together.
+/// A protection domain: memory and queue pairs that may be used together.
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ffi::ibv_pd>,
@@ -241,8 +241,8 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// A region that the adapter can reach, by itself only for requests of our own: a peer reaches it
-/// through a window.
+/// A region that the adapter can reach. The registration alone serves only our own requests; a peer
+/// reaches the memory through a window.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     raw: NonNull<ffi::ibv_mr>,
@@ -260,7 +260,7 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Pins the region's memory and tells the adapter about it.
+    /// Pins the region's memory and registers it with the adapter.
     pub(super) fn register(domain: Arc<ProtectionDomain>, region: &Region) -> io::Result<Self> {
         let memory = region.as_raw_slice(0, region.bytes()).map_err(io::Error::other)?;
         let access =
@@ -290,7 +290,7 @@ impl MemoryRegion {
         Local::Registered { address: self.address() + offset as u64, length, key: self.local_key }
     }
 
-    /// Where the adapter finds the first byte.
+    /// The address of the first byte, for the adapter.
     pub(super) fn address(&self) -> u64 {
         self.memory.as_ptr().addr() as u64
     }
@@ -309,8 +309,8 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A window of type 2: it opens a whole registration to the peer of the one queue pair that it is
-/// bound to, until it is dropped.
+/// A window of type 2: it opens a whole registration to the peer of one queue pair, to which it is
+/// bound, until it is dropped.
 #[derive(Debug)]
 pub(super) struct MemoryWindow {
     raw: NonNull<ffi::ibv_mw>,
@@ -374,8 +374,8 @@ pub(super) fn status_text(status: u32) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// The status of requests that were behind one that failed, or whose queue pair was taken down.
+/// The status of requests that followed a failed one, or whose queue pair was taken down.
 pub(super) const STATUS_FLUSHED: u32 = ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
 
-/// The status of requests that name memory of ours which the adapter does not know.
+/// The status of requests that name memory of ours that is not registered with the adapter.
 pub(super) const STATUS_LOCAL_PROTECTION: u32 = ffi::ibv_wc_status::IBV_WC_LOC_PROT_ERR;

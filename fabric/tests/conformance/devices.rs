@@ -36,8 +36,8 @@ mod verbs {
 
     #[test]
     fn without_a_name_the_device_that_has_the_address_is_used() {
-        // The listener's side knows its adapter by the address that was called, the caller's by
-        // where it calls from.
+        // The listener's side finds its adapter by the called address, the caller's side by the
+        // address that it calls from.
         for named_caller in [true, false] {
             let nameless = with_device(&fresh_address(TestWire::Verbs), None);
             let mut listener = Listener::bind(&nameless, &cluster_key()).expect("bind");

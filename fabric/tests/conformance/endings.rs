@@ -14,7 +14,7 @@ use crate::pair::{TestWire, call, cluster_key, events, hear, listen, network_of,
 
 const PEER_ADDRESS: &str = "RACKSCAN_CONFORMANCE_PEER";
 
-/// The life of the process that is killed: it grants a region and then neither polls nor ends.
+/// The program of the process that is killed: it grants a region and then neither polls nor ends.
 pub(crate) fn be_the_peer() {
     let Ok(address) = std::env::var(PEER_ADDRESS) else { return };
     let mut connection = call(&address.parse().expect("an address"));
@@ -35,7 +35,7 @@ enum Doomed {
 
 const DOOMED_PLACE: &str = "doomed";
 
-/// Starts such a peer, which does what `be_the_peer` does, and meets it.
+/// Starts such a peer, which does what `be_the_peer` does, and connects to it.
 fn meet_doomed(wire: TestWire) -> (Doomed, Connection, RemoteRegion) {
     let mut listener = listen(wire);
     if !matches!(wire, TestWire::Sim(_)) {
@@ -103,7 +103,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_sleeper(wire: TestWire) {
     assert_dead(&mut connection);
 }
 
-pub(crate) fn a_killed_peer_is_noticed_by_who_only_glances(wire: TestWire) {
+pub(crate) fn a_killed_peer_is_noticed_by_an_owner_that_only_glances(wire: TestWire) {
     let (doomed, mut connection, _) = meet_doomed(wire);
     let mut found = Vec::new();
     let deadline = soon();
@@ -118,9 +118,9 @@ pub(crate) fn a_killed_peer_is_noticed_by_who_only_glances(wire: TestWire) {
     assert!(matches!(found.as_slice(), [Event::Closed(Ending::Lost { .. })]), "{found:?}");
 }
 
-pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(wire: TestWire) {
+pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_operations_in_flight_fail(wire: TestWire) {
     let (doomed, mut connection, remote) = meet_doomed(wire);
-    // The peer does not poll, so these stay in flight; the reads behind them do too.
+    // The peer does not poll, so these stay in flight, and so do the reads after them.
     let big = vec![0; SEND_BYTES_MAX];
     for id in 0..100 {
         connection.post(id, Operation::Send { bytes: &big }).expect("post");
@@ -157,7 +157,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_poller_and_fails_what_is_in_flight(w
 
 pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: TestWire) {
     let (mut ours, mut theirs) = pair(wire);
-    // As much as fits at a receiver that does not poll, so that it takes a while.
+    // As much as a receiver that does not poll can hold, so that it takes a while.
     let words = |number: u64| number.to_le_bytes().repeat(if number < 20 { 250 } else { 2000 });
     for number in 0..=20 {
         ours.post(number, Operation::Send { bytes: &words(number) }).expect("post");
@@ -176,11 +176,11 @@ pub(crate) fn a_closed_connection_is_an_orderly_ending_after_all_messages(wire: 
     assert!(started.elapsed() < Duration::from_secs(5), "and nobody waits for it");
 }
 
-pub(crate) fn what_is_in_flight_when_the_peer_closes_fails_as_orderly(wire: TestWire) {
+pub(crate) fn operations_in_flight_when_the_peer_closes_fail_as_orderly(wire: TestWire) {
     let (mut ours, mut theirs) = pair(wire);
     let region = Region::allocate(4096).expect("allocate");
     let remote = theirs.register(&region, Access::Read).expect("register");
-    // More than a receiver that does not poll holds, and a read that waits behind it.
+    // More than a receiver that does not poll can hold, and a read that waits behind it.
     let big = vec![0; SEND_BYTES_MAX];
     for id in 0..100 {
         ours.post(id, Operation::Send { bytes: &big }).expect("post");
@@ -217,7 +217,7 @@ pub(crate) fn a_listener_that_goes_leaves_its_connections(wire: TestWire) {
     assert_eq!(events(&mut theirs), [Event::Message { bytes: b"still here".to_vec() }]);
 }
 
-pub(crate) fn a_caller_that_nobody_accepts_any_more_is_told(wire: TestWire) {
+pub(crate) fn a_caller_learns_that_its_listener_is_gone(wire: TestWire) {
     let listener = listen(wire);
     let mut waiting = call(listener.address());
     drop(listener);
@@ -279,7 +279,7 @@ fn leave_nothing_behind(wire: TestWire) {
         cycle(&mut listener);
     }
     let deadline = soon();
-    // A handshake's thread may still be closing its copy of something.
+    // A handshake's thread may still be closing one of its descriptors.
     while (open_descriptors().len(), mapped_regions()) != before && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }

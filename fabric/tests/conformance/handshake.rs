@@ -1,4 +1,4 @@
-//! Promises about strangers: whoever does not prove to be one of us learns nothing and stops
+//! Promises about strangers: a caller that does not prove the cluster key learns nothing and stops
 //! nobody.
 
 use std::{
@@ -95,7 +95,7 @@ pub(crate) fn another_cluster_key_is_refused_on_both_sides(wire: TestWire) {
     if !wire.has_sockets() {
         return;
     }
-    // A listener that cannot prove the key is not believed, even when it claims to accept ours.
+    // A listener that cannot prove the key is rejected, even if it claims to accept ours.
     let address = strange_listener(wire, |mut caller| {
         caller.write_all(&hello(FABRIC_VERSION)).expect("write");
         caller.read_exact(&mut [0; 80]).expect("read");
@@ -172,7 +172,7 @@ pub(crate) fn garbage_is_turned_away_and_the_listener_goes_on(wire: TestWire) {
         let _ = caller.write_all(&noise);
         drop(caller);
     }
-    // Whoever comes behind them is served; none of them is.
+    // A caller that comes after them is served; none of them is.
     let mut caller = call(listener.address());
     assert!(run(&mut caller, Operation::Send { bytes: b"no noise" }).is_ok());
     let mut accepted = loop {
@@ -228,9 +228,9 @@ pub(crate) fn an_address_in_use_is_refused(wire: TestWire) {
     assert_serves(&mut first);
 }
 
-/// A peer that knows the key and then speaks nonsense: our own handshake through a relay that
-/// garbles what follows. Only over TCP, because a relay cannot pass descriptors on; `shm::queue`
-/// has unit tests with a hostile peer.
+/// A peer that knows the key and then breaks the protocol: our own handshake through a relay that
+/// garbles everything after it. Only over TCP, because a relay cannot pass descriptors on;
+/// `shm::hostile` has unit tests with a hostile peer.
 #[test]
 fn garbage_after_the_handshake_ends_that_tcp_connection_only() {
     let wire = TestWire::Tcp;
@@ -274,7 +274,7 @@ fn noise(seed: u64) -> Vec<u8> {
             state.to_le_bytes()[0]
         })
         .collect();
-    // An existing kind in half of the cases, so that the checks behind the first one are met too.
+    // An existing kind in half of the cases, so that the later checks are reached, too.
     noise[0] = [0, 1, 3, 4, 16, 17, 18, 19, 5, 255][usize::try_from(seed % 10).expect("small")];
     noise
 }

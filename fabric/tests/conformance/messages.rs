@@ -299,7 +299,7 @@ pub(crate) fn one_reactor_sleeps_on_many_connections(wire: TestWire) {
     for round in 0..200_usize {
         let speaker = round * 5 % callers.len();
         for connection in &mut reactor {
-            // What is left from before is polled until the connection agrees to sleep.
+            // Earlier events are polled until the connection can sleep.
             while !connection.arm() {
                 connection.poll(&mut found);
             }
@@ -323,7 +323,9 @@ pub(crate) fn one_reactor_sleeps_on_many_connections(wire: TestWire) {
     }
 }
 
-pub(crate) fn who_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing(wire: TestWire) {
+pub(crate) fn an_owner_that_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing(
+    wire: TestWire,
+) {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let mut listener = listen(wire);
     let (mut callers, mut reactor): (Vec<_>, Vec<_>) = (0..8).map(|_| meet(&mut listener)).unzip();
@@ -345,7 +347,7 @@ pub(crate) fn who_is_woken_by_one_connection_glances_at_the_others_and_misses_no
             look(&mut reactor, &mut woken, &mut heard);
             assert!(Instant::now() < deadline, "round {round}: nobody lets the reactor sleep");
         }
-        // One wakes the reactor, and one speaks while it is awake.
+        // One connection wakes the reactor, and another gets a message while it is awake.
         let (first, second) = (round * 5 % callers.len(), round * 3 % callers.len());
         let mut say = |speaker: usize| {
             callers[speaker].post(0, Operation::Send { bytes: b"here" }).expect("post");
@@ -363,7 +365,7 @@ pub(crate) fn who_is_woken_by_one_connection_glances_at_the_others_and_misses_no
         say(second);
         look(&mut reactor, &mut woken, &mut heard);
     }
-    // Who has gone is seen, too, by those that are only glanced at.
+    // The end of a peer is noticed by `glance` alone, too.
     drop(callers);
     let mut closed = vec![false; reactor.len()];
     let deadline = soon();

@@ -1,4 +1,4 @@
-//! Promises about reads and what is posted behind them.
+//! Promises about reads and operations that are posted after them.
 
 use rackscan_fabric::{
     Access, Connection, Done, Ending, Event, Operation, Region, RemoteRegion, limits::SEND_BYTES_MAX,
@@ -6,7 +6,7 @@ use rackscan_fabric::{
 
 use crate::pair::{TestWire, events, events_of, flush, hear, message, pair, pattern, soon, tell};
 
-/// A region of the peer, and the name that we have for it.
+/// A region of the peer, and its name.
 fn region_of_peer(ours: &mut Connection, theirs: &mut Connection, bytes: usize) -> (Region, RemoteRegion) {
     let region = Region::allocate(bytes).expect("allocate");
     let remote = theirs.register(&region, Access::ReadWrite).expect("register");
@@ -40,7 +40,7 @@ pub(crate) fn a_read_does_not_see_what_was_posted_after_it(wire: TestWire) {
 }
 
 pub(crate) fn a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes(wire: TestWire) {
-    // So many that they take longer than the message; the owner changes the last of them.
+    // So many bytes that they take longer than the message. The owner changes the last of them.
     const BYTES: usize = 16 << 20;
     const LAST: usize = BYTES - 4096;
     let (mut ours, mut theirs) = pair(wire);
@@ -50,7 +50,7 @@ pub(crate) fn a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes
         let read = Operation::Read { source: remote, source_offset: 0, target: seen.whole() };
         ours.post(1, read).expect("post");
         ours.post(2, Operation::Send { bytes: b"yours again" }).expect("post");
-        // The owner looks before the reader does, and uses the memory for something else.
+        // The owner polls before the reader does, and uses the memory for something else.
         assert_eq!(message(&mut theirs), b"yours again");
         region.copy_in(LAST, &[round + 1; 4096]).expect("copy in");
         let moved = |id, bytes| Event::Completed { id, outcome: Ok(Done::Moved { bytes }) };
@@ -59,8 +59,8 @@ pub(crate) fn a_message_behind_a_read_is_seen_after_the_read_has_taken_its_bytes
     }
 }
 
-/// Reads all of `seen`, five times, then writes `source` behind what was read, then sends messages;
-/// and all of that again.
+/// Reads all of `seen` five times, then writes `source` after the part that was read, then sends
+/// messages; then does all of that again.
 fn read_write_and_tell(
     connection: &mut Connection,
     remote: &RemoteRegion,
@@ -96,7 +96,7 @@ fn read_write_and_tell(
     }
 }
 
-pub(crate) fn reads_of_both_sides_and_what_is_behind_them_do_not_block_each_other(wire: TestWire) {
+pub(crate) fn reads_of_both_sides_and_operations_behind_them_do_not_block_each_other(wire: TestWire) {
     // Five times as much is more than the buffers of a socket hold.
     const BYTES: usize = 8 << 20;
     const MESSAGES: usize = 40;
@@ -117,7 +117,7 @@ pub(crate) fn reads_of_both_sides_and_what_is_behind_them_do_not_block_each_othe
     let other = std::thread::spawn(move || side(theirs, their_name, 2));
     let ours = side(ours, name, 1);
     let theirs = other.join().expect("the other side");
-    // The last messages came behind the writes.
+    // The last messages arrived after the writes.
     for (region, seed) in [(&to_read, 1), (&read_by_them, 2)] {
         assert!(
             region.to_vec(BYTES, BYTES).expect("copy out") == pattern(BYTES, seed),
@@ -127,7 +127,7 @@ pub(crate) fn reads_of_both_sides_and_what_is_behind_them_do_not_block_each_othe
     drop((ours, theirs));
 }
 
-pub(crate) fn what_is_posted_behind_a_read_is_handed_over_by_closing(wire: TestWire) {
+pub(crate) fn operations_posted_behind_a_read_are_sent_by_closing(wire: TestWire) {
     const BYTES: usize = 1 << 20;
     let (mut ours, mut theirs) = pair(wire);
     let (region, remote) = region_of_peer(&mut ours, &mut theirs, BYTES);

@@ -26,7 +26,7 @@ pub(crate) enum TestWire {
 }
 
 impl TestWire {
-    /// Whether a connection goes on after a refused operation.
+    /// Whether a connection continues after a refused operation.
     pub(crate) fn outlives_refusal(self) -> bool {
         match self {
             Self::Shm => Wire::Shm,
@@ -156,8 +156,8 @@ pub(crate) fn message(connection: &mut Connection) -> Vec<u8> {
     }
 }
 
-/// Waits for the next message, past completions that succeeded. What comes with it stays in `stash`
-/// for the next call.
+/// Waits for the next message, skipping successful completions. Other events stay in `stash` for
+/// the next call.
 pub(crate) fn next_message(connection: &mut Connection, stash: &mut Vec<Event>) -> Vec<u8> {
     loop {
         while !stash.is_empty() {
@@ -180,8 +180,8 @@ pub(crate) fn run(connection: &mut Connection, operation: Operation<'_>) -> Resu
     }
 }
 
-/// Waits until the owner of `remote` sees all that was written to it. A write may complete before
-/// that; a read behind it is executed after that.
+/// Waits until the owner of `remote` sees all that was written to it. A write may complete earlier,
+/// but a read that is posted after it is executed later.
 pub(crate) fn flush(connection: &mut Connection, remote: &RemoteRegion) {
     let local = Region::allocate(4096).expect("allocate");
     let target = local.slice(0, 1).expect("slice");

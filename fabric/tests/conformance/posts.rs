@@ -49,8 +49,8 @@ fn sides_of((mut ours, mut theirs): (Connection, Connection)) -> (Side, Side) {
 
 impl Side {
     fn send(&mut self, index: usize, body: &[u8]) {
-        // Messages that are there already are taken without a look at the connection, so
-        // completions may be left over.
+        // Messages that are there already are taken without polling the connection, so completions
+        // may remain.
         self.connection.poll(&mut self.events);
         self.check_events();
         self.sender.send(&mut self.connection, 1, index, body).expect("send");
@@ -132,7 +132,7 @@ pub(crate) fn a_sleeper_is_woken_by_a_message_in_a_box_however_the_race_goes(wir
     drop(answerer.join().expect("the answerer"));
 }
 
-/// Sleeps on all descriptors at once, and says how many were readable.
+/// Sleeps on all descriptors at once. Returns how many were readable.
 fn sleep(reactor: &[Side]) -> usize {
     let mut fds: Vec<_> = reactor
         .iter()

@@ -84,8 +84,8 @@ impl Touch {
 }
 
 impl Target {
-    /// Runs an operation that must be refused and harm nothing. Where the wire says why, it says
-    /// `expected`.
+    /// Runs an operation that must be refused without effect. Where the wire reports a reason, it
+    /// must be `expected`.
     fn assert_refused(mut self, touch: Touch, remote: RemoteRegion, expected: &OperationError) {
         let operation = touch.operation(remote, &self.local);
         self.ours.post(4711, operation).expect("post");
@@ -114,7 +114,7 @@ impl Target {
         assert_eq!(events(&mut self.theirs), [Event::Message { bytes: b"alive".to_vec() }]);
     }
 
-    /// On a wire whose connections end with a refusal: both sides learn that, and nothing but the
+    /// On a wire whose connections end with a refusal: both sides learn it, and nothing but the
     /// connection is lost.
     fn assert_failed_and_unharmed(mut self, mut found: Vec<Event>) {
         while self.ours.ended().is_none() {
@@ -150,7 +150,7 @@ pub(crate) fn an_unknown_key_is_refused_and_harms_nothing(wire: TestWire) {
 
 pub(crate) fn an_access_beyond_the_region_is_refused_and_harms_nothing(wire: TestWire) {
     for touch in Touch::ALL {
-        // The name is a lie: it claims more than was registered, behind the region or before it.
+        // A forged name: it claims bytes that were not registered, after the region or before it.
         for offset in [BYTES as u64, BYTES as u64 - 4, 1 << 32, u64::MAX - 15] {
             if touch.needed() == Access::ReadWrite && !offset.is_multiple_of(8) {
                 continue;
@@ -198,7 +198,7 @@ pub(crate) fn a_deregistered_region_is_refused(wire: TestWire) {
 
 pub(crate) fn a_key_of_one_connection_opens_nothing_on_another(wire: TestWire) {
     for touch in Touch::ALL {
-        // The other connection has the region registered too, under another key.
+        // The region is registered with the other connection, too, under another key.
         let mut others = target(wire, Access::ReadWrite);
         let (_ours, mut theirs) = meet(&mut others.listener);
         let remote = theirs.register(&others.region, Access::ReadWrite).expect("register");
@@ -235,8 +235,8 @@ pub(crate) fn registrations_have_a_limit_and_leave_nothing_behind(wire: TestWire
     while names.len() < REGISTRATIONS_MAX {
         match theirs.register(&region, Access::Read) {
             Ok(name) => names.push(name),
-            // On shm the kernel holds so many announcements; the peer takes them in when it does
-            // anything.
+            // On shm the kernel buffers the announcements; the peer processes them when it polls or
+            // posts.
             Err(RegisterError::PeerBusy) => {
                 ours.poll(&mut Vec::new());
             }

@@ -1,5 +1,5 @@
-//! Promises about many strangers at a time: whatever those do that do not hold the cluster key, who
-//! holds it is served meanwhile.
+//! Promises about many strangers at a time: whatever callers without the cluster key do, callers
+//! that hold it are served meanwhile.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -15,7 +15,7 @@ use crate::{
     pair::{TestWire, call, listen, soon},
 };
 
-/// Right callers that come one after the other.
+/// Legitimate callers, one after the other.
 const RIGHT: usize = 20;
 const SILENT: usize = 1000;
 
@@ -30,7 +30,7 @@ fn allow_descriptors(count: u64) {
     }
 }
 
-/// Right callers are served, each in time, behind whatever was turned away.
+/// Legitimate callers are served in time, after all callers that were turned away.
 fn assert_serves_many(listener: &mut Listener) {
     for number in 0..RIGHT {
         let caller = call(listener.address());
@@ -50,7 +50,7 @@ pub(crate) fn a_thousand_silent_callers_delay_nobody(wire: TestWire) {
     let mut listener = listen(wire);
     let silent: Vec<_> = (0..SILENT).map(|_| stranger(listener.address())).collect();
     assert_serves_many(&mut listener);
-    // And some that begin rightly and then say nothing.
+    // And some that begin a valid hello and then send nothing.
     let speaking: Vec<_> = (0..SILENT / 2)
         .map(|_| {
             let mut stranger = stranger(listener.address());
@@ -105,7 +105,7 @@ pub(crate) fn garbage_and_hang_ups_in_a_loop_delay_nobody(wire: TestWire) {
                     let mut stranger = stranger(address);
                     let _ = stranger.write_all(said[round % said.len()]);
                     round += 1;
-                    // An emulated machine has one slow processor, which is not all theirs.
+                    // An emulated machine has one slow processor, which it shares.
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });

@@ -1,4 +1,4 @@
-//! Promises about one-sided operations: what is moved, and that nothing else is.
+//! Promises about one-sided operations: the right bytes are moved, and no others.
 
 use std::sync::{
     Arc,

@@ -39,7 +39,7 @@ pub(crate) fn one_inbox_hears_adapters_and_rings_in_turn(wire: TestWire) {
     for wire in [wire, TestWire::Tcp, TestWire::Shm] {
         let mut listener = listen(wire, &[&inbox]);
         let (mut caller, accepted, name) = meet(&mut listener);
-        // As many as one sender may have there.
+        // As many packets as one sender may have there.
         for number in 0..4 {
             caller.post(number, Operation::Send { bytes: &[1; 700] }).expect("post");
         }
@@ -50,7 +50,7 @@ pub(crate) fn one_inbox_hears_adapters_and_rings_in_turn(wire: TestWire) {
         names.push(name);
         people.push((caller, Attendant::new(accepted)));
     }
-    // All of it is there; tcp may take a moment.
+    // Everything has been sent; on tcp its arrival may take a short time.
     std::thread::sleep(Duration::from_millis(50));
     let mut heard = Vec::new();
     let mut bytes = Vec::new();
@@ -100,7 +100,7 @@ pub(crate) fn what_had_arrived_is_heard_though_its_connection_is_gone(wire: Test
         let (mut caller, accepted, name) = meet(&mut listener);
         let mut audience = Audience::new(config.packet_bytes);
         audience.expect(name, script);
-        // Nobody takes it, so there must be room for all.
+        // Nobody takes packets, so there must be room for all.
         play(&mut caller, script, 0..3, config.packet_bytes);
         if ends_by_itself {
             drop(caller);

@@ -12,8 +12,8 @@ use crate::stage::{
     Attendant, Audience, Dice, TestWire, accept, call, listen, meet, play, small, soon, stage,
 };
 
-/// Several senders at once, until all that they send was heard; between arrivals `direct` may do
-/// something to the inbox.
+/// Runs several senders at once, until everything that they send has arrived. Between arrivals
+/// `direct` may act on the inbox.
 fn many_senders(
     wire: TestWire,
     config: InboxConfig,
@@ -200,7 +200,7 @@ pub(crate) fn a_caller_goes_where_the_fewest_are(wire: TestWire) {
         (which, caller, accepted)
     };
     let mut here: Vec<_> = (0..3).map(|_| Some(meet())).collect();
-    // In turn the next ones would go to the first inbox.
+    // If callers only took turns, the next ones would go to the first inbox.
     for leaving in [2, 1, 2] {
         drop(here[leaving].take());
         let mut bytes = Vec::new();
@@ -213,7 +213,7 @@ pub(crate) fn a_caller_goes_where_the_fewest_are(wire: TestWire) {
 pub(crate) fn a_connection_through_an_inbox_is_otherwise_like_any_other(wire: TestWire) {
     let (mut inbox, mut listener) = stage(wire, small());
     let (mut caller, mut accepted, _) = meet(&mut listener);
-    // The caller tells the name of its memory through the inbox; we read and write it.
+    // The caller sends the name of its memory through the inbox; we read and write the memory.
     let theirs = Region::allocate(8192).expect("allocate");
     theirs.copy_in(0, b"read me").expect("copy in");
     let remote = caller.register(&theirs, Access::ReadWrite).expect("register");

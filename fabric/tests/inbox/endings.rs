@@ -101,7 +101,7 @@ pub(crate) fn a_connection_that_its_receiver_drops_leaves_too(wire: TestWire) {
         let (mut caller, accepted, sender) = meet(&mut listener);
         let attended = Attendant::new(accepted);
         let sending = std::thread::spawn(move || {
-            // Sends until it hears that nobody listens any more.
+            // Sends until it learns that the inbox is gone.
             let mut events = Vec::new();
             let deadline = soon();
             while caller.ended().is_none() {
@@ -126,7 +126,8 @@ pub(crate) fn a_connection_that_its_receiver_drops_leaves_too(wire: TestWire) {
                 break;
             }
         }
-        // Nothing of it comes any more, though it may still be sending, and its space comes back.
+        // Nothing more arrives from it, though it may still be sending, and its space is given
+        // back.
         assert_eq!(inbox.wait(&mut bytes, Instant::now() + Duration::from_millis(1)), None);
         sending.join().expect("the sender");
     }
@@ -137,8 +138,8 @@ pub(crate) fn a_connection_that_its_receiver_drops_leaves_too(wire: TestWire) {
     }
 }
 
-/// The life of the process that is killed while it sends its script, prepared before so that it
-/// does little else.
+/// The program of the process that is killed while it sends its script. Everything is prepared
+/// before, so that it does little else.
 pub(crate) fn be_the_sender() {
     let Ok(address) = std::env::var(SENDER_ADDRESS) else { return };
     let script = std::env::var(SENDER_SCRIPT).expect("a script").parse().expect("a number");
@@ -154,8 +155,7 @@ pub(crate) fn be_the_sender() {
         messages.push(Operation::SendRegion { source, report });
         offset += bytes.len();
     }
-    // Told to begin, it sends as fast as it can, and kills itself at a moment that it has not
-    // chosen.
+    // Once told to begin, it sends as fast as it can, and kills itself at a random time.
     let mut events = Vec::new();
     assert!(connection.wait(&mut events, soon()) > 0, "nobody says when to begin");
     let mut dice = Dice(script);
@@ -167,7 +167,8 @@ pub(crate) fn be_the_sender() {
     });
     for (id, message) in (0..).zip(&messages) {
         connection.post(id, message.clone()).expect("post");
-        // Whoever waits lets the receiver run, so that most of the time is spent on writing.
+        // Yields while it waits, so that the receiver runs and most of the time is spent on
+        // writing.
         while connection.in_flight() > 0 {
             if connection.poll(&mut events) == 0 {
                 std::thread::yield_now();
@@ -178,7 +179,7 @@ pub(crate) fn be_the_sender() {
     std::thread::sleep(PATIENCE);
 }
 
-/// Long packets, so that those who are killed are mostly killed while they write one.
+/// Long packets, so that processes are mostly killed while they write one.
 const KILLED_PACKET: usize = 32 * 1024;
 
 fn start(listener: &mut Listener, script: u64) -> (Child, Connection, SenderId) {
@@ -195,8 +196,8 @@ fn start(listener: &mut Listener, script: u64) -> (Child, Connection, SenderId) 
     (child, accepted, sender)
 }
 
-/// Takes what arrives while `children` die, and checks it afterwards, so that they are mostly
-/// writing and seldom waiting.
+/// Takes arrivals while `children` are killed, and checks them afterwards, so that the children
+/// mostly write and seldom wait.
 fn hear_dying(inbox: &mut Inbox, audience: &mut Audience, children: &mut [(Child, SenderId)]) {
     let mut taken = Vec::new();
     let deadline = soon();
@@ -236,7 +237,7 @@ fn hear_until(
 
 pub(crate) fn a_killed_sender_wedges_nobody_and_its_space_comes_back(wire: TestWire) {
     let rounds = if wire == TestWire::Shm { 40 } else { 10 };
-    // Few places, so that those of the dead are used again.
+    // Few indices, so that those of dead senders are used again.
     let (ring_bytes, packet_bytes) = (4 * KILLED_PACKET, KILLED_PACKET);
     let config = InboxConfig { ring_bytes, packet_bytes, private_rings: 0, senders_max: 4, ..small() };
     let (mut inbox, mut listener) = stage(wire, config);

@@ -1,4 +1,4 @@
-//! Promises about room: in the rings, and for senders.
+//! Promises about full rings, and about the maximum number of senders.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ pub(crate) fn a_full_inbox_stalls_its_senders_and_goes_on(wire: TestWire) {
         let (mut caller, accepted, _) = meet(&mut listener);
         let _attended = Attendant::new(accepted);
         let (mut posted, mut events) = (0_u64, Vec::new());
-        // Nobody takes anything: at some point nothing completes any more.
+        // Nobody takes arrivals, so at some point nothing completes any more.
         let mut last_progress = Instant::now();
         while last_progress.elapsed() < Duration::from_millis(200) {
             let mut message = posted.to_le_bytes().to_vec();
@@ -36,8 +36,8 @@ pub(crate) fn a_full_inbox_stalls_its_senders_and_goes_on(wire: TestWire) {
             let deadline = soon();
             let arrival = loop {
                 let arrival = inbox.wait(&mut bytes, Instant::now() + Duration::from_millis(2));
-                // The sender's own thread moves its bytes on shm, and hears that there is room on
-                // verbs.
+                // On shm the sender's own thread moves its bytes, and on verbs it learns that there
+                // is room.
                 caller.poll(&mut events);
                 assert!(arrival.is_some() || Instant::now() < deadline, "message {number} is stuck");
                 if let Some(arrival) = arrival {
@@ -60,7 +60,7 @@ pub(crate) fn a_stalled_sender_that_gets_a_ring_of_its_own_goes_on_at_once(wire:
     let (mut inbox, mut listener) = stage(wire, small());
     let (mut full, _first, _) = meet(&mut listener);
     let (mut caller, _second, sender) = meet(&mut listener);
-    // The shared ring is full, and nobody takes anything from it.
+    // The shared ring is full, and nobody takes packets from it.
     let mut events = Vec::new();
     let mut last_progress = Instant::now();
     while last_progress.elapsed() < Duration::from_millis(100) {
@@ -129,7 +129,7 @@ pub(crate) fn a_full_inbox_refuses_all_of_a_message_and_takes_it_later(wire: Tes
             // The same message again.
             let (mut sent, deadline) = (send(number), soon());
             while !wire.fills_rings() && matches!(sent, Some(Event::Completed { outcome: Err(_), .. })) {
-                // Word of the room is under way.
+                // The notice that there is room is on its way.
                 assert!(Instant::now() < deadline, "{sent:?}");
                 sent = send(number);
             }
@@ -147,7 +147,7 @@ pub(crate) fn the_memory_is_what_was_configured(wire: TestWire) {
     let empty = inbox.memory();
     assert_eq!((empty.ring_bytes, empty.ring_bytes_in_use), (10 * config.ring_bytes, 0));
     assert_eq!(empty.assembly_bytes_max, (64 + 3) * MESSAGE_BYTES_MAX);
-    // An entry of a line and a claim for every granule, in a power of two.
+    // For every granule an entry of one line and a claim, rounded up to a power of two.
     let granules = (10 * config.ring_bytes / INBOX_GRANULE_BYTES).next_power_of_two();
     assert!((granules * 72..granules * 72 + 128).contains(&empty.status_bytes), "{empty:?}");
     assert!(empty.table_bytes < 32 * 1024, "{empty:?}");
@@ -178,7 +178,7 @@ pub(crate) fn the_memory_is_what_was_configured(wire: TestWire) {
     assert_eq!((after.adapter_bytes_in_use, after.adapter_bytes), (0, adapter_bytes));
 }
 
-pub(crate) fn a_caller_beyond_the_limit_is_turned_away_until_somebody_leaves(wire: TestWire) {
+pub(crate) fn a_caller_beyond_the_limit_is_turned_away_until_a_sender_leaves(wire: TestWire) {
     let (mut inbox, mut listener) = stage(wire, InboxConfig { senders_max: 2, ..small() });
     let first = meet(&mut listener);
     let _second = meet(&mut listener);
@@ -194,7 +194,7 @@ pub(crate) fn a_caller_beyond_the_limit_is_turned_away_until_somebody_leaves(wir
     let mut bytes = Vec::new();
     let left = inbox.wait(&mut bytes, soon()).expect("somebody leaves");
     assert_eq!((left.sender, left.kind), (name, ArrivalKind::Left));
-    // Its index is free as soon as its process can touch the memory no more.
+    // Its index is free as soon as its process can no longer touch the memory.
     let deadline = soon();
     let third = loop {
         assert!(Instant::now() < deadline, "the place does not become free");

@@ -1,4 +1,4 @@
-//! Promises about sleep: whoever sleeps is woken, however the race goes.
+//! Promises about sleep: a sleeper is always woken, whatever the timing.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ pub(crate) fn no_wake_up_of_a_sleeping_receiver_is_lost(wire: TestWire) {
     }
     let mut bytes = Vec::new();
     for number in 0..SENDERS * ROUNDS {
-        // A wake-up that was lost would take all of the time.
+        // A lost wake-up would take the whole time limit.
         let arrival = inbox.wait(&mut bytes, soon());
         assert!(arrival.is_some(), "nothing woke the receiver for message {number}");
     }
@@ -59,7 +59,7 @@ pub(crate) fn no_wake_up_of_a_sleeping_receiver_is_lost(wire: TestWire) {
 }
 
 pub(crate) fn no_wake_up_of_a_stalled_sender_is_lost(wire: TestWire) {
-    // Every packet takes a round trip where the receiver must tell of room.
+    // Where the receiver must announce room, every packet takes a round trip.
     let rounds: u64 = if wire.fills_rings() { 3000 } else { 500 };
     let config = InboxConfig { ring_bytes: 4096, packet_bytes: 2048, private_rings: 0, ..small() };
     let (mut inbox, mut listener) = stage(wire, config);
@@ -117,7 +117,7 @@ pub(crate) fn a_reactor_sleeps_on_an_inbox(wire: TestWire) {
         caller.post(0, Operation::Send { bytes: &round.to_le_bytes() }).expect("post");
         let (deadline, mut events) = (soon(), Vec::new());
         while sleep(&inbox, 50) == 0 {
-            // Where the receiver tells of room, the sender goes on when it hears of that.
+            // Where the receiver announces room, the sender continues when it learns of it.
             caller.poll(&mut events);
             assert!(Instant::now() < deadline, "nothing woke the reactor in round {round}");
         }
@@ -137,7 +137,7 @@ pub(crate) fn a_reactor_sleeps_on_an_inbox(wire: TestWire) {
     }
     assert_eq!(sleep(&inbox, 20), 0, "with nothing to do it sleeps on");
     assert!(inbox.arm());
-    // Somebody who leaves wakes it too.
+    // A sender that leaves wakes it, too.
     drop(caller);
     drop(attended);
     assert_eq!(sleep(&inbox, 10_000), 1);

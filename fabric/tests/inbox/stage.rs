@@ -1,4 +1,4 @@
-//! An inbox with its listener, callers, and messages that tell who sent them and which they are.
+//! An inbox with its listener and callers, and messages that show their sender and number.
 
 use std::{
     collections::HashMap,
@@ -27,8 +27,8 @@ pub(crate) enum TestWire {
 
 impl TestWire {
     /// Whether senders write into the memory of the inbox themselves. Otherwise packets come
-    /// through an adapter: a sender tells of its waits and refusals with its next packet, and hears
-    /// of room by way of the accepted connection.
+    /// through an adapter: a sender reports its waits and refusals with its next packet, and learns
+    /// of room through the accepted connection.
     pub(crate) fn fills_rings(self) -> bool {
         matches!(self, Self::Shm | Self::Tcp)
     }
@@ -78,8 +78,7 @@ pub(crate) fn call(listener: &Listener) -> Result<Connection, ConnectError> {
     connect(&seen_by_caller(listener), &key(), soon())
 }
 
-/// Looks after accepted connections as their owner must: polls when they have something, sleeps
-/// otherwise.
+/// Serves accepted connections as their owner must: polls when they have events, sleeps otherwise.
 #[derive(Debug)]
 pub(crate) struct Attendant {
     stop: UnixStream,
@@ -178,7 +177,7 @@ impl Dice {
     }
 }
 
-/// What message `number` of a sender looks like: length, report, and bytes that tell every place.
+/// Message `number` of a sender: its length, report, and bytes that differ at every offset.
 pub(crate) fn script(sender: u64, number: u64, packet: usize) -> (Report, Vec<u8>) {
     let mut dice = Dice(sender << 40 ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     dice.roll(2);
@@ -193,14 +192,14 @@ pub(crate) fn script(sender: u64, number: u64, packet: usize) -> (Report, Vec<u8
     (report, bytes)
 }
 
-/// Sends messages `range` of the script; retries what is refused.
+/// Sends the messages `range` of the script. Retries those that are refused.
 pub(crate) fn play(connection: &mut Connection, sender: u64, range: std::ops::Range<u64>, packet: usize) {
     let region = Region::allocate(MESSAGE_BYTES_MAX).expect("allocate");
     for number in range {
         let (report, bytes) = script(sender, number, packet);
         region.copy_in(0, &bytes).expect("copy in");
         loop {
-            // Sent from plain memory now and then, which is always reported whole.
+            // Sometimes sent from plain memory; such messages are always reported whole.
             let operation =
                 if report == Report::PerMessage && number % 2 == 0 && bytes.len() <= SEND_BYTES_MAX {
                     Operation::Send { bytes: &bytes }
@@ -221,7 +220,7 @@ pub(crate) fn play(connection: &mut Connection, sender: u64, range: std::ops::Ra
     }
 }
 
-/// Posts without waiting for the completion; false when the queue is full.
+/// Posts without waiting for the completion. Returns false when the queue is full.
 pub(crate) fn try_post(connection: &mut Connection, bytes: &[u8]) -> bool {
     match connection.post(0, Operation::Send { bytes }) {
         Ok(()) => true,

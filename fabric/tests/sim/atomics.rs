@@ -1,4 +1,4 @@
-//! Promises about remote atomics: what they are atomic against, and what not.
+//! Promises about remote atomics: which accesses they are atomic against, and which not.
 
 use rackscan_fabric::{
     Done, Operation,
@@ -7,8 +7,8 @@ use rackscan_fabric::{
 
 use crate::scene::{Scene, all_seeds, completions, each_seed, settle};
 
-/// What the word holds after a remote addition of 1 that met a store of 1000 by its owner at some
-/// step.
+/// The value of the word after a remote addition of 1, when its owner stored 1000 at some step of
+/// it.
 fn met_by_a_local_store(atomicity: Atomicity) -> [usize; 3] {
     let config = SimConfig { atomicity, ..SimConfig::default() };
     let mut outcomes = [0; 3];

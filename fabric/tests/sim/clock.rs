@@ -12,7 +12,8 @@ use rackscan_fabric::{
 
 use crate::scene::{CLIENT, SERVER, Scene, cluster_key, each_seed, settle};
 
-/// Digest, steps, time and trace of two clients that do a bit of everything, some of it cut short.
+/// Digest, steps, time and trace of two clients that use every kind of operation, some of them
+/// interrupted.
 fn busy(seed: Seed) -> (u64, u64, Duration, Vec<String>) {
     let chance =
         Chance { crash_per_million: 2000, loss_per_million: 2000, faults_max: 2, mortal: Vec::new() };
@@ -21,7 +22,7 @@ fn busy(seed: Seed) -> (u64, u64, Duration, Vec<String>) {
     let local = Region::allocate(4096).expect("allocate");
     let mut random = Random::new(seed);
     let mut events = Vec::new();
-    // The name's key is drawn too, and must be the same again.
+    // The key of the name is random, too, and must be the same again.
     scene.server.post(0, Operation::Send { bytes: &scene.name.to_bytes() }).expect("post");
     for id in 0..60_u64 {
         let target_offset = random.below(100) * 8;

@@ -1,4 +1,4 @@
-//! Promises about losses and crashes: at every point, and what they leave behind.
+//! Promises about losses and crashes at every point, and about the state that they leave.
 
 use rackscan_fabric::{
     ConnectError, Ending, Event, Operation, OperationError,
@@ -10,8 +10,8 @@ use crate::scene::{CLIENT, SERVER, Scene, all_seeds, cluster_key, completions, e
 const ROUNDS: u8 = 3;
 const BYTES: usize = 200;
 
-/// What a client and a server know at the end of a small protocol, which something may have cut
-/// short.
+/// What a client and a server know at the end of a small protocol, which a fault may have
+/// interrupted.
 #[derive(Debug)]
 struct Outcome {
     client: Vec<Event>,
@@ -22,15 +22,15 @@ struct Outcome {
     posts: u64,
 }
 
-/// The client fills a slot of the server's memory per round, says so, and goes on when the server
-/// has answered. The server checks that a slot is full when it is told so.
+/// In each round the client fills a slot of the server's memory, tells the server, and continues
+/// when the server has answered. The server checks that the slot is full.
 fn play(seed: Seed, fault: Option<(Moment, Fault)>) -> Outcome {
     let mut scene = Scene::new(seed, SimConfig::default());
     if let Some((moment, fault)) = fault {
         scene.net.plan(moment, fault);
     }
     let (mut client, mut server, mut round) = (Vec::new(), Vec::new(), 0);
-    // Whoever has ended cannot post, and need not: its events say what it knows.
+    // An end whose connection has ended cannot post and need not: its events show what it knows.
     let start = |scene: &mut Scene, round: u8| {
         let target_offset = u64::from(round) * 256;
         let bytes = &[round + 1; BYTES];
@@ -67,7 +67,7 @@ fn play(seed: Seed, fault: Option<(Moment, Fault)>) -> Outcome {
     Outcome { client, server, slots, steps, posts }
 }
 
-/// What must hold wherever something went wrong.
+/// Checks what must hold wherever a fault happened.
 fn check(outcome: &Outcome, memory_survives: bool) {
     for events in [&outcome.client, &outcome.server] {
         let closed = events.iter().filter(|event| matches!(event, Event::Closed(_))).count();
@@ -121,7 +121,7 @@ fn a_crash_or_cut_at_every_step_and_post_leaves_the_survivors_informed_and_the_m
 }
 
 #[test]
-fn what_goes_wrong_by_chance_is_bounded_and_spares_who_may_not_crash() {
+fn random_faults_are_bounded_and_spare_places_that_must_not_crash() {
     let mut faults = [0; 2];
     each_seed(200, |seed| {
         let chance = Chance {

@@ -1,9 +1,9 @@
-//! Which message formats can a receiver poll for in memory that a sender writes one-sided?
+//! Shows which message formats a receiver can poll for in memory that a sender writes one-sided.
 //!
-//! A demonstration of what the simulated wire is for. The sender writes a message into a buffer of
-//! the receiver with one write; the receiver looks at the buffer between steps and takes a message
-//! when its format says that all of it is there. Whether that is so depends on what the network may
-//! do, and the wrong combinations are found by a seed each.
+//! This demonstrates the purpose of the simulated wire. The sender writes a message into a buffer
+//! of the receiver with one write. The receiver polls the buffer between steps and takes a message
+//! when its format indicates that it is complete. Whether the format is right depends on what the
+//! network may do; for each wrong combination a seed is found that shows it.
 //!
 //! | format | how the receiver knows | needs |
 //! |---|---|---|
@@ -24,11 +24,11 @@ const BUFFER_BYTES: usize = 1024;
 const BODY_BYTES_MAX: usize = 300;
 const ROUNDS: u16 = 4;
 
-/// A way to put a message into a buffer, and to see whether it is there.
+/// A format: how a message is put into a buffer, and how the receiver sees that it is there.
 struct Format {
-    /// The bytes of a message of some round.
+    /// The bytes of the message of a round.
     put: fn(u16, &[u8]) -> Vec<u8>,
-    /// The body, when the format says that all of it is there.
+    /// The body, if the format indicates that the message is complete.
     take: fn(u16, &Region) -> Option<Vec<u8>>,
 }
 
@@ -69,7 +69,7 @@ const TWO_INDICATORS: Format = Format {
     },
 };
 
-/// Length and body in parts of `part` bytes, each behind the round in `version` bytes.
+/// Length and body in parts of `part` bytes, each preceded by the round in `version` bytes.
 fn put_versions(round: u16, body: &[u8], version: usize, part: usize) -> Vec<u8> {
     let mut plain = u16::try_from(body.len()).expect("a short body").to_le_bytes().to_vec();
     plain.extend_from_slice(body);
@@ -119,13 +119,13 @@ const CHECKSUM: Format = Format {
         [&digest(round, body).to_le_bytes()[..], &(body.len() as u64).to_le_bytes(), body].concat()
     },
     take: |round, buffer| {
-        // A private copy is checked and handed out, so that what comes later cannot change it.
+        // A private copy is checked and handed out, so that later writes cannot change it.
         let body = bytes(buffer, 16, length_at(buffer, 8)?)?;
         (buffer.load_u64(0).ok()? == digest(round, &body)).then_some(body)
     },
 };
 
-/// Sends messages of random lengths; `Err` says which round the receiver got wrong.
+/// Sends messages of random lengths. `Err` is the round whose message the receiver got wrong.
 fn converse(seed: Seed, config: SimConfig, format: &Format) -> Result<(), u16> {
     let mut random = Random::new(seed);
     let mut scene = Scene::new(seed, config);
@@ -142,7 +142,7 @@ fn converse(seed: Seed, config: SimConfig, format: &Format) -> Result<(), u16> {
                 break taken;
             }
             if !scene.net.step() {
-                // A crash may keep a message from arriving, and nothing else may.
+                // Only a crash may keep a message from arriving.
                 return if scene.net.crashes(CLIENT) > 0 { Ok(()) } else { Err(round) };
             }
         };
@@ -151,8 +151,8 @@ fn converse(seed: Seed, config: SimConfig, format: &Format) -> Result<(), u16> {
         }
         scene.memory.zero(0, BUFFER_BYTES).expect("zero");
         let mut events = Vec::new();
-        // The answer is permission to write again; the receiver may be told first that its sender
-        // has crashed.
+        // The answer permits the next write. The receiver may learn first that its sender has
+        // crashed.
         if scene.server.post(u64::from(round), Operation::Send { bytes: b"next" }).is_err() {
             return Ok(());
         }
@@ -163,7 +163,7 @@ fn converse(seed: Seed, config: SimConfig, format: &Format) -> Result<(), u16> {
     Ok(())
 }
 
-/// What a network may do, from kind to hostile, and how often the sender crashes on it.
+/// Networks from benign to hostile, and how often the sender crashes on each.
 fn network(tearing: Tearing, order: Order) -> SimConfig {
     let chance = Chance {
         crash_per_million: 2000,
@@ -182,7 +182,7 @@ const NETWORKS: [(Tearing, Order); 5] = [
     (Tearing::At8, Order::Any),
 ];
 
-/// Whether a format is right on each of the networks: no seed of many fails, or one of them does.
+/// Whether a format is right on each of the networks: no seed of many fails, or at least one does.
 fn assert_right_on(format: &Format, expected: [bool; 5]) {
     for ((tearing, order), right) in NETWORKS.into_iter().zip(expected) {
         let config = network(tearing, order);
@@ -192,7 +192,7 @@ fn assert_right_on(format: &Format, expected: [bool; 5]) {
                 assert_eq!(outcome, Ok(()), "{tearing:?} {order:?}");
             });
         } else {
-            // Fixed seeds: what is shown is that the simulation finds the fault.
+            // Fixed seeds, because the test shows that the simulation finds the fault.
             let wrong =
                 (0..1000).find(|number| converse(Seed::new(*number), config.clone(), format).is_err());
             assert!(wrong.is_some(), "{tearing:?} {order:?}: no seed shows that the format is wrong");

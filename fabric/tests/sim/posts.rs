@@ -12,15 +12,15 @@ const BOXES: usize = 2;
 const BODY_BYTES_MAX: usize = 300;
 const ROUNDS: usize = 6;
 
-/// Bodies that look alike, so that what is left of one fits into the next.
+/// Bodies that look alike, so that remains of one fit into the next.
 fn body(random: &mut Random) -> Vec<u8> {
     let length = random.index(BODY_BYTES_MAX + 1);
     let word = (random.index(8) as u64).to_le_bytes();
     (0..length).map(|at| word[at % 8]).collect()
 }
 
-/// Sends messages into boxes and takes them as they come; returns how often a box was looked at
-/// whose message was on its way.
+/// Sends messages into boxes and takes them as they arrive. Returns how often a box was polled
+/// while its message was on its way.
 fn converse(seed: Seed, config: SimConfig) -> u64 {
     let mut random = Random::new(seed);
     let mut scene = Scene::new(seed, config);
@@ -52,13 +52,13 @@ fn converse(seed: Seed, config: SimConfig) -> u64 {
         looks += 1;
         if sent.iter().any(Option::is_some) && !scene.net.step() {
             assert!(scene.net.crashes(CLIENT) > 0, "a message did not arrive and nobody has crashed");
-            // What tells of the dead sender is the connection.
+            // The connection reports the dead sender.
             let mut events = Vec::new();
             while scene.server.poll(&mut events) > 0 {}
             assert!(matches!(events.last(), Some(Event::Closed(_))), "{events:?}");
             return looks;
         }
-        // Its own completions, so that its queue does not fill.
+        // Takes its own completions, so that its queue does not fill.
         scene.client.poll(&mut Vec::new());
     }
 }

@@ -9,8 +9,8 @@ use crate::scene::{Scene, each_seed};
 const FAIL: &str = "RACKSCAN_SIM_MUST_FAIL";
 const NAME: &str = "replay::a_write_is_never_seen_torn";
 
-/// Does something only when this binary is started again: then it is a test that is wrong on some
-/// seeds.
+/// Does nothing unless this binary was started by the test below. Then it is a test that fails on
+/// some seeds.
 #[test]
 fn a_write_is_never_seen_torn() {
     if std::env::var_os(FAIL).is_none() {
@@ -57,7 +57,7 @@ fn a_failing_seed_is_printed_and_fails_again_in_the_same_way() {
     assert_eq!(failure(Some(&first.0)), first);
 }
 
-/// As the test above: does something only when this binary is started again.
+/// As the test above: does nothing unless this binary was started by the test below.
 #[test]
 fn seeds_are_tried() {
     if std::env::var_os(FAIL).is_some() {

@@ -13,7 +13,7 @@ pub(crate) struct Scene {
     pub(crate) listener: Listener,
     pub(crate) client: Connection,
     pub(crate) server: Connection,
-    /// The server's.
+    /// Memory of the server.
     pub(crate) memory: Region,
     /// Its name at the client.
     pub(crate) name: RemoteRegion,
@@ -77,13 +77,13 @@ pub(crate) fn completions(events: &[Event]) -> Vec<(u64, Result<Done, OperationE
     events.iter().filter_map(completion).collect()
 }
 
-/// Runs `body` for seeds, in a loop that a failing seed ends with its number.
+/// Runs `body` for seeds. A failing seed ends the loop and is printed.
 pub(crate) fn each_seed(count: u64, body: impl FnMut(Seed)) {
     Seed::each(count, body).expect("a seed");
 }
 
-/// Whether all seeds are tried, and not only one that is replayed: then what may happen must have
-/// been seen.
+/// Whether all seeds are tried and not only a replayed one. Only then must everything that may
+/// happen have been seen.
 pub(crate) fn all_seeds() -> bool {
     Seed::from_environment().expect("a seed").is_none()
 }

@@ -1,5 +1,5 @@
-//! Promises about when the bytes of a write are seen: in pieces, in which order, and what comes
-//! after all of them.
+//! Promises about when the bytes of a write become visible: in which pieces and order, and what
+//! comes after all of them.
 
 use rackscan_fabric::{
     Access, Done, Event, Operation, Region,
@@ -33,7 +33,8 @@ fn is_mixed(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| *byte != bytes[0])
 }
 
-/// How many sights showed a torn line, and how many showed lines that differ, over some seeds.
+/// Over some seeds, the number of observations with a torn line, and of those with lines that
+/// differ.
 fn torn(tearing: Tearing) -> (usize, usize) {
     let config = SimConfig { tearing, ..SimConfig::default() };
     let (mut torn_lines, mut mixed_lines) = (0, 0);
@@ -148,7 +149,7 @@ fn messages_immediates_reads_and_atomics_come_after_the_bytes_written_before_the
         let mut scene = Scene::new(seed, SimConfig::default());
         let local = Region::allocate(4096).expect("allocate");
         local.copy_in(0, &[2; 300]).expect("copy in");
-        // Each round overwrites what the round before it wrote, and is followed by another kind of
+        // Each round overwrites the bytes of the previous round, and is followed by another kind of
         // operation.
         scene.write(1, 3, &[1; 300]);
         scene.client.post(2, Operation::Send { bytes: b"one" }).expect("post");

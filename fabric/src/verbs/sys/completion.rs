@@ -1,4 +1,4 @@
-//! How does an adapter report what it has done, and wake whoever waits for that?
+//! Completion queues: an adapter's reports, and its wake-ups.
 //!
 //! Invariants
 //! - Events taken from a completion channel are acknowledged before their queue is destroyed, which
@@ -21,22 +21,22 @@ use rdma_sys as ffi;
 
 use super::{Context, check, made};
 
-/// Completions that one call takes at most.
+/// Maximum number of completions that one call takes.
 const POLL_MAX: usize = 32;
 
-/// What a receive queue reports of one arrival.
+/// The kind of an arrival in a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verbs) enum Received {
     /// A `Send` arrived in a slot.
     Send,
-    /// A write into our memory was announced.
+    /// A write into our memory arrived, with an immediate.
     Write,
 }
 
 /// One entry of a completion queue.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::verbs) struct Completion {
-    /// What the work request was called.
+    /// The id of the work request.
     pub(in crate::verbs) id: u64,
     /// 0 is success.
     pub(in crate::verbs) status: u32,
@@ -72,7 +72,7 @@ impl Completion {
     }
 }
 
-/// A completion queue with a channel that wakes whoever sleeps on its descriptor.
+/// A completion queue with a channel, whose descriptor wakes a sleeping thread.
 #[derive(Debug)]
 pub(in crate::verbs) struct CompletionQueue {
     pub(super) raw: NonNull<ffi::ibv_cq>,
@@ -91,6 +91,7 @@ impl CompletionQueue {
     pub(in crate::verbs) fn new(context: Arc<Context>, depth: u32) -> io::Result<Self> {
         // SAFETY: the context is open.
         let channel = made(unsafe { ffi::ibv_create_comp_channel(context.raw.as_ptr()) })?;
+        // A depth that fits no c_int is beyond every adapter's limit, as the clamped one is.
         let depth = c_int::try_from(depth).unwrap_or(c_int::MAX);
         // SAFETY: the context is open, the channel is of this context, and no user context is
         // passed.
@@ -115,8 +116,8 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 
-    /// Asks for a wake-up when the next entry is added. What was added before must be polled
-    /// afterwards.
+    /// Asks for a wake-up when the next entry is added. The caller must poll afterwards for entries
+    /// that were added before.
     pub(in crate::verbs) fn notify(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
         check(unsafe { ffi::ibv_req_notify_cq(self.raw.as_ptr(), 0) })
@@ -136,10 +137,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Appends entries to `into`; true if there may be more.
+    /// Appends entries to `into`. Returns true if there may be more.
     pub(in crate::verbs) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
         let mut entries = [const { MaybeUninit::<ffi::ibv_wc>::zeroed() }; POLL_MAX];
-        let room = c_int::try_from(POLL_MAX).unwrap_or(1);
+        let room = c_int::try_from(POLL_MAX).expect("POLL_MAX fits a c_int");
         // SAFETY: there is room for as many entries as are asked for.
         let count = unsafe { ffi::ibv_poll_cq(self.raw.as_ptr(), room, entries.as_mut_ptr().cast()) };
         let count =

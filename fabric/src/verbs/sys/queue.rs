@@ -1,4 +1,4 @@
-//! How are work requests handed to an adapter, and how does it answer?
+//! Queue pairs, shared receive queues and work requests.
 //!
 //! Invariants
 //! - The bytes of an inline request are copied by the call that posts it; nothing is borrowed past
@@ -21,7 +21,7 @@ use super::{MemoryWindow, ProtectionDomain, check, completion::CompletionQueue, 
 /// A place to receive into.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::verbs) struct Slot {
-    /// What its completion will carry.
+    /// The id that its completion will carry.
     pub(in crate::verbs) id: u64,
     /// Where, or [`Local::Nothing`].
     pub(in crate::verbs) address: u64,
@@ -93,10 +93,10 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// Our side of the bytes of a work request.
+/// The local bytes of a work request.
 #[derive(Debug, Clone)]
 pub(in crate::verbs) enum Local {
-    /// None.
+    /// No bytes.
     Nothing,
     /// Bytes that travel with the request itself.
     Inline(Box<[u8]>),
@@ -107,7 +107,7 @@ pub(in crate::verbs) enum Local {
 /// What a work request does.
 #[derive(Debug, Clone)]
 pub(in crate::verbs) enum SendKind {
-    /// Writes into the peer's memory, and tells it if there is an immediate.
+    /// Writes into the peer's memory, and reports the immediate to it, if there is one.
     Write {
         address: u64,
         key: u32,
@@ -128,7 +128,7 @@ pub(in crate::verbs) enum SendKind {
         expected: u64,
         replacement: u64,
     },
-    /// Sends to a receive request of the peer.
+    /// Sends an immediate, and bytes if there are any, to a receive request of the peer.
     Send {
         immediate: u32,
     },
@@ -150,7 +150,7 @@ pub(in crate::verbs) struct SendRequest {
     pub(in crate::verbs) signalled: bool,
 }
 
-/// How large a queue pair's queues are.
+/// The sizes of a queue pair's queues.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::verbs) struct Capacity {
     pub(in crate::verbs) sends: u32,
@@ -179,14 +179,14 @@ pub(in crate::verbs) struct Path {
 
 /// A state that a queue pair is moved to.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::verbs) enum Step {
-    /// It belongs to a port and may be given receive requests.
+pub(in crate::verbs) enum PairState {
+    /// It belongs to a port and can be given receive requests.
     Initialised { port: u8 },
     /// It receives from its peer.
     Receiving(Path),
     /// It sends as well.
     Sending(Path),
-    /// It does nothing any more; requests come back flushed.
+    /// It does nothing any more; its requests complete as flushed.
     Failed,
 }
 
@@ -256,12 +256,12 @@ impl QueuePair {
         self.inline_bytes_max
     }
 
-    pub(in crate::verbs) fn advance(&self, step: Step) -> io::Result<()> {
+    pub(in crate::verbs) fn advance(&self, state: PairState) -> io::Result<()> {
         use ffi::ibv_qp_attr_mask as mask;
         // SAFETY: plain numbers, for which zero means "none".
         let mut wanted: ffi::ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-        let set = match step {
-            Step::Initialised { port } => {
+        let set = match state {
+            PairState::Initialised { port } => {
                 wanted.qp_state = ffi::ibv_qp_state::IBV_QPS_INIT;
                 wanted.port_num = port;
                 wanted.qp_access_flags = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
@@ -269,7 +269,7 @@ impl QueuePair {
                     | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
                 mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS
             }
-            Step::Receiving(path) => {
+            PairState::Receiving(path) => {
                 wanted.qp_state = ffi::ibv_qp_state::IBV_QPS_RTR;
                 wanted.path_mtu = path.mtu;
                 wanted.dest_qp_num = path.peer_number;
@@ -292,7 +292,7 @@ impl QueuePair {
                     | mask::IBV_QP_MAX_DEST_RD_ATOMIC
                     | mask::IBV_QP_MIN_RNR_TIMER
             }
-            Step::Sending(path) => {
+            PairState::Sending(path) => {
                 wanted.qp_state = ffi::ibv_qp_state::IBV_QPS_RTS;
                 wanted.sq_psn = path.our_first_packet;
                 wanted.timeout = path.timeout;
@@ -306,7 +306,7 @@ impl QueuePair {
                     | mask::IBV_QP_SQ_PSN
                     | mask::IBV_QP_MAX_QP_RD_ATOMIC
             }
-            Step::Failed => {
+            PairState::Failed => {
                 wanted.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
                 mask::IBV_QP_STATE
             }
@@ -346,7 +346,7 @@ fn place_of(local: &Local) -> ffi::ibv_sge {
         Local::Nothing => ffi::ibv_sge { addr: 0, length: 0, lkey: 0 },
         Local::Inline(bytes) => ffi::ibv_sge {
             addr: bytes.as_ptr().addr() as u64,
-            length: u32::try_from(bytes.len()).unwrap_or(0),
+            length: u32::try_from(bytes.len()).expect("inline bytes fit a work request"),
             lkey: 0,
         },
         Local::Registered { address, length, key } => {

@@ -1,8 +1,9 @@
-//! What do the thread that owns a shared receive queue and the owner of one connection into it tell
-//! each other?
+//! The account of one sender at a shared receive queue, shared by the thread that owns the queue
+//! and the owner of the sender's connection.
 //!
 //! Invariants
-//! - What is said is said before the bell is rung, and looked for after saying that one sleeps.
+//! - A side stores its news before it rings the bell, and looks for news after it has announced
+//!   that it sleeps.
 
 use std::sync::{
     Arc,
@@ -11,31 +12,31 @@ use std::sync::{
 
 use crate::{doorbell::Doorbell, guarded::Guarded, inbox::SenderId};
 
-/// Packets that are credited to a sender together: each credit is a message of its own. The quarter
-/// that the sender keeps meanwhile is what it sends until the credit is there.
+/// Packets that are credited to a sender together, because each credit is a message of its own. The
+/// sender keeps a quarter of its allotment, which it can send until the credit arrives.
 pub(super) fn worth_giving(allotment: u32) -> u32 {
     (allotment - allotment / 4).max(1)
 }
 
-/// Slots that may wait to be offered again together: of a sender that has used its allotment, one
-/// fewer is not yet released, and credit for the others is worth giving.
+/// Number of slots that are offered again together. If fewer wait, they hold back so little of a
+/// sender's allotment that credit for the others is still worth giving.
 pub(super) fn worth_offering(allotment: u32) -> u32 {
     allotment - worth_giving(allotment) + 1
 }
 
-/// What the receiving thread and a sender's connection tell each other.
+/// Credit that is due to a sender, packets that have arrived from it, and its violation, if any.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub(super) struct SenderAccount {
     sender: SenderId,
-    /// Packets whose slots were offered again and that are not yet credited to the sender.
+    /// Packets whose slots were offered again and that were not credited to the sender yet.
     released: AtomicU32,
-    /// Units of the sender's own ring that it has given back.
+    /// Units of the peer's ring, into which we write, that the peer has given back.
     returned: AtomicU32,
-    /// Packets that have arrived since the start.
+    /// Packets that have arrived so far.
     arrived: AtomicU64,
-    /// How many the connection waits for: all that the sender had sent when it left.
+    /// Number of packets that the connection waits for: all that the sender had sent when it left.
     awaited: AtomicU64,
-    /// The connection's owner sleeps, or is about to.
+    /// Whether the connection's owner sleeps or is about to.
     sleeps: AtomicBool,
     /// Why the connection must end.
     fault: Guarded<Option<String>>,
@@ -44,7 +45,7 @@ pub(super) struct Membership {
     bell: Arc<Doorbell>,
 }
 
-impl Membership {
+impl SenderAccount {
     pub(super) fn new(sender: SenderId, allotment: u32, bell: Arc<Doorbell>) -> Self {
         Self {
             sender,
@@ -64,18 +65,19 @@ impl Membership {
         self.sender
     }
 
-    /// Packets that the sender may have here at a time.
+    /// Maximum number of packets that the sender may have here at a time.
     pub(super) fn allotment(&self) -> u32 {
         self.allotment
     }
 
-    /// Readable when the connection has something to do for the receiving thread.
+    /// Readable when the receiving thread has news for the connection.
     pub(super) fn bell(&self) -> &Doorbell {
         &self.bell
     }
 
-    /// The connection must look for credits that are due after it has said that it sleeps.
-    pub(super) fn say_sleeping(&self, sleeps: bool) {
+    /// Announces whether the connection's owner sleeps. It must check for due credit after
+    /// announcing that it does.
+    pub(super) fn announce_sleep(&self, sleeps: bool) {
         self.sleeps.store(sleeps, Ordering::SeqCst);
     }
 
@@ -83,9 +85,9 @@ impl Membership {
         self.arrived.load(Ordering::SeqCst)
     }
 
-    /// Whether so many packets have arrived; if not, the bell is rung when they have.
+    /// Whether so many packets have arrived. If not, the bell is rung when they have.
     pub(super) fn has_arrived(&self, packets: u64) -> bool {
-        // Said first, looked after: `note_arrival` does it the other way round.
+        // Announced first, checked afterwards; `note_arrival` does the two in the other order.
         self.awaited.store(packets, Ordering::SeqCst);
         self.arrived() >= packets
     }
@@ -97,15 +99,15 @@ impl Membership {
         }
     }
 
-    /// The peer has given units of its ring back.
+    /// Notes that the peer has given units back.
     pub(super) fn note_returned(&self, units: u32) {
         self.returned.fetch_add(units, Ordering::AcqRel);
         self.bell.ring();
     }
 
-    /// Units that the peer has given back of the ring that we write into.
+    /// Takes the units that the peer has given back.
     pub(super) fn take_returned(&self) -> u32 {
-        // Most polls find nothing, and a load leaves the line where it is.
+        // Most polls find nothing, and a load does not take the cache line from the other thread.
         if self.returned.load(Ordering::Relaxed) == 0 { 0 } else { self.returned.swap(0, Ordering::AcqRel) }
     }
 
@@ -113,18 +115,18 @@ impl Membership {
         worth_giving(self.allotment)
     }
 
-    /// Packets to credit to the peer now, if it is time.
+    /// Number of packets to credit to the peer now, if credit is due.
     pub(super) fn credit_due(&self) -> Option<u32> {
         let released = self.released.load(Ordering::SeqCst);
         (released >= self.credits_worth_giving()).then_some(released)
     }
 
-    /// They were credited.
+    /// Notes that packets were credited.
     pub(super) fn credited(&self, packets: u32) {
         self.released.fetch_sub(packets, Ordering::SeqCst);
     }
 
-    /// A slot with a packet of this sender was offered again.
+    /// Notes that a slot with a packet of this sender was offered again.
     pub(super) fn note_release(&self) {
         let released = self.released.fetch_add(1, Ordering::SeqCst) + 1;
         if released >= self.credits_worth_giving() && self.sleeps.swap(false, Ordering::SeqCst) {
@@ -133,16 +135,16 @@ impl Membership {
     }
 
     /// Whether the connection must end.
-    pub(super) fn is_blamed(&self) -> bool {
+    pub(super) fn has_violation(&self) -> bool {
         self.has_fault.load(Ordering::Acquire)
     }
 
-    /// What the peer did wrong, if anything.
+    /// Takes the violation of the peer, if any.
     pub(super) fn take_fault(&self) -> Option<String> {
-        if self.is_blamed() { self.fault.lock().take() } else { None }
+        if self.has_violation() { self.fault.lock().take() } else { None }
     }
 
-    pub(super) fn blame(&self, fault: impl ToString) {
+    pub(super) fn report_violation(&self, fault: impl ToString) {
         self.fault.lock().get_or_insert(fault.to_string());
         self.has_fault.store(true, Ordering::Release);
         self.bell.ring();

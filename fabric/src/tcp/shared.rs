@@ -1,17 +1,18 @@
-//! What do the application's side of a connection and its responder share?
+//! The state that the application's side of a `tcp` connection shares with its responder.
 //!
 //! Invariants
-//! - Requests enter `flights.waiting` and the outbox in the same order, because that is done under
-//!   both locks.
-//! - What is not a read never enters while a read is unanswered: the peer answers a read out of the
-//!   memory itself, as fast as the socket takes the bytes, and executes what follows meanwhile. It
-//!   is held, with all behind it. So something is held only while a read is unanswered.
+//! - Requests enter `flights.waiting` and the outbox in the same order, because both locks are
+//!   held.
+//! - While a read is unanswered, only reads enter. The peer sends the answer to a read straight
+//!   from the memory, as fast as the socket takes the bytes, and would execute the following
+//!   requests meanwhile. So a request that is not a read is held, with all requests behind it, and
+//!   requests are held only while a read is unanswered.
 //! - Once `flights.ending` is set no request enters or is held, so every request is answered or
 //!   failed.
-//! - Events are bounded: completions by the queue's depth, as is what is held; messages by their
-//!   own two limits.
-//! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is;
-//!   no other two are held at once.
+//! - Events are bounded: completions by the queue's depth, messages by their own two limits. Held
+//!   requests are bounded by the queue's depth.
+//! - The receiver's lock is taken before all others. The outbox may be locked while `flights` is
+//!   locked; no other two locks are held at once.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +30,7 @@ use super::{
     outbox::{Outbox, Payload, Sent},
     receive::Receiver,
     region::Grants,
-    request::Request,
+    request::{Flight, Request},
 };
 use crate::{
     completion::Event,
@@ -39,48 +40,20 @@ use crate::{
     limits::{
         EVENTS_PER_POLL_MAX, TCP_INLINE_BYTES_MAX, TCP_MESSAGE_BYTES_QUEUED_MAX, TCP_MESSAGES_QUEUED_MAX,
     },
-    operation::RemoteSpan,
-    region::{Access, RegionSlice},
 };
 
-/// What the peer must answer a request with.
-#[derive(Debug, Clone)]
-pub(super) enum Expected {
-    /// An acknowledgement of this many bytes.
-    Acknowledge { bytes: u64 },
-    /// Bytes for this place.
-    ReadData { target: RegionSlice },
-    /// A value.
-    Found,
-}
-
-/// A request that the peer has not answered.
-#[derive(Debug, Clone)]
-pub(super) struct Flight {
-    pub(super) id: u64,
-    /// The memory it touches and the access that it needs; `None` for a message.
-    pub(super) touches: Option<(RemoteSpan, Access)>,
-    pub(super) expected: Expected,
-}
-
-impl Flight {
-    fn is_read(&self) -> bool {
-        matches!(self.expected, Expected::ReadData { .. })
-    }
-}
-
-/// Requests in the order of posting.
+/// Our requests in the order of posting.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
-    /// Those that the peer has, or will have, in the order of their sequence numbers.
+    /// Requests that were sent or are in the outbox, in the order of their sequence numbers.
     waiting: VecDeque<Flight>,
     /// Sequence number of the first in `waiting`.
     first_sequence: u64,
     /// Reads in `waiting`.
     reads: usize,
-    /// Those that wait until the reads before them are answered.
+    /// Requests that are held until the reads before them are answered.
     held: VecDeque<Request>,
-    /// Whether a goodbye follows what is held.
+    /// Whether a goodbye follows the held requests.
     closing: bool,
     ending: Option<Ending>,
 }
@@ -90,7 +63,7 @@ impl Flights {
         self.ending.as_ref()
     }
 
-    /// The request that must be answered next.
+    /// The request that the peer must answer next.
     pub(super) fn first(&self) -> Option<&Flight> {
         self.waiting.front()
     }
@@ -99,7 +72,7 @@ impl Flights {
         self.first_sequence
     }
 
-    /// Whether the stream must wait for an answer before it gets all that was posted.
+    /// Whether requests are held until an answer arrives.
     pub(super) fn holds_back(&self) -> bool {
         !self.held.is_empty()
     }
@@ -119,7 +92,7 @@ impl Flights {
         outbox.push_request(frame, request.payload);
     }
 
-    /// Issues of what is held as much as may be, and the goodbye behind it.
+    /// Issues as many held requests as possible, and the goodbye after them.
     fn release(&mut self, outbox: &mut Outbox) {
         while self.held.front().is_some_and(|request| self.may_issue(request)) {
             let Some(request) = self.held.pop_front() else { return };
@@ -130,8 +103,8 @@ impl Flights {
         }
     }
 
-    /// Takes the first request, which is answered. What only its answer held back goes into the
-    /// outbox, which the responder sends next.
+    /// Removes the first request, which was answered. Requests that were held for this answer go
+    /// into the outbox, which the responder sends next.
     pub(super) fn answered(&mut self, outbox: &Guarded<Outbox>) -> Option<Flight> {
         let flight = self.waiting.pop_front()?;
         self.first_sequence += 1;
@@ -143,18 +116,18 @@ impl Flights {
     }
 }
 
-/// What the application has not polled yet.
+/// Events that the application has not polled yet.
 #[derive(Debug, Default)]
-struct Arrived {
+struct UnpolledEvents {
     events: VecDeque<Event>,
     messages: usize,
     message_bytes: usize,
-    /// Whether the responder waits until there is room for a message.
+    /// Whether the responder waits for room for a message.
     responder_paused: bool,
 }
 
-/// What an event counts towards the limits of messages. An immediate is one too: the peer decides
-/// how many come.
+/// The bytes with which an event counts towards the limits on messages; `None` if it does not
+/// count. An immediate counts, because the peer decides how many come.
 fn message_bytes(event: &Event) -> Option<usize> {
     match event {
         Event::Message { bytes } => Some(bytes.len()),
@@ -163,24 +136,24 @@ fn message_bytes(event: &Event) -> Option<usize> {
     }
 }
 
-/// See the file's head.
+/// The shared state; see the head of this file.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SharedState {
     pub(super) socket: OwnedFd,
     pub(super) outbox: Guarded<Outbox>,
     pub(super) flights: Guarded<Flights>,
     pub(super) grants: Grants,
-    /// An inbox rings it too.
+    /// Wakes the responder. An inbox rings it, too.
     pub(super) responder_bell: Arc<Doorbell>,
     pub(super) application_bell: Doorbell,
     pub(super) closing: AtomicBool,
     pub(super) drive: Drive,
-    arrived: Guarded<Arrived>,
+    arrived: Guarded<UnpolledEvents>,
     has_events: AtomicBool,
     application_sleeps: AtomicBool,
 }
 
-impl Link {
+impl SharedState {
     pub(super) fn new(
         socket: OwnedFd,
         responder_bell: Arc<Doorbell>,
@@ -195,14 +168,14 @@ impl Link {
             responder_bell,
             application_bell: Doorbell::new()?,
             closing: AtomicBool::new(false),
-            arrived: Guarded::new(Arrived::default()),
+            arrived: Guarded::new(UnpolledEvents::default()),
             has_events: AtomicBool::new(false),
             application_sleeps: AtomicBool::new(false),
         })
     }
 
-    /// Application: issues a request, and returns the outbox to be sent; or holds it, if reads are
-    /// unanswered.
+    /// Application: issues a request and returns the outbox, which must then be sent. Holds the
+    /// request instead if unanswered reads require that.
     pub(super) fn post(&self, request: Request) -> Result<Option<MutexGuard<'_, Outbox>>, PostError> {
         let mut flights = self.flights.lock();
         if let Some(ending) = &flights.ending {
@@ -217,7 +190,7 @@ impl Link {
         Ok(Some(outbox))
     }
 
-    /// Application: says goodbye behind all that was posted.
+    /// Application: sends a goodbye after everything that was posted.
     pub(super) fn close(&self) {
         let mut flights = self.flights.lock();
         flights.closing = true;
@@ -225,20 +198,20 @@ impl Link {
             flights.release(&mut self.outbox.lock());
         }
         drop(flights);
-        // After the goodbye, so that the responder, when it sees this, knows that the goodbye is
-        // held or in the outbox.
+        // Set after the goodbye, so that a responder that sees this knows that the goodbye is held
+        // or in the outbox.
         self.closing.store(true, Ordering::SeqCst);
         self.responder_bell.ring();
     }
 
-    /// Owner: sends what the socket takes; whether that was everything.
+    /// Owner: sends what the socket takes. Returns whether that was everything.
     pub(super) fn flush(&self) -> bool {
-        // A broken stream is the responder's to judge: it knows whether the peer said goodbye.
+        // The responder handles a broken stream: it knows whether the peer said goodbye.
         self.outbox.lock().send(self.socket.as_fd(), TCP_INLINE_BYTES_MAX) == Ok(Sent::All)
     }
 
-    /// Responder: reports an event and wakes the application if it sleeps. A message is forgotten
-    /// when it has closed.
+    /// Responder: reports an event and wakes the application if it sleeps. A message is dropped if
+    /// the application has closed the connection.
     pub(super) fn report(&self, event: Event) {
         let counts = message_bytes(&event);
         if counts.is_some() && self.closing.load(Ordering::SeqCst) {
@@ -250,15 +223,18 @@ impl Link {
             arrived.message_bytes += bytes;
         }
         arrived.events.push_back(event);
-        // Under the lock, so that it cannot undo what `take` says when it has emptied the queue.
+        // Set under the lock, so that it cannot contradict `take`, which clears it when the queue
+        // is empty.
         self.has_events.store(true, Ordering::SeqCst);
         drop(arrived);
         self.wake_sleeper();
     }
 
-    /// Responder: wakes the application if it sleeps. To be called after what it waits for.
+    /// Responder: wakes the application if it sleeps. Call it after storing what the application
+    /// waits for.
     pub(super) fn wake_sleeper(&self) {
-        // What it waits for may be plain bytes in its memory; `fall_asleep` has the other fence.
+        // The application may wait for plain bytes in its memory. `fall_asleep` has the matching
+        // fence.
         fence(Ordering::SeqCst);
         if self.application_sleeps.load(Ordering::SeqCst)
             && self.application_sleeps.swap(false, Ordering::SeqCst)
@@ -267,15 +243,16 @@ impl Link {
         }
     }
 
-    /// Responder: whether there is room for a message of `bytes`. If not, it will be woken when
-    /// there is.
+    /// Responder: whether there is room for a message of `bytes`. If not, the responder will be
+    /// woken when there is.
     pub(super) fn has_room_for_message(&self, bytes: usize) -> bool {
         if self.closing.load(Ordering::SeqCst) {
-            // Nobody will take it, and behind it may be the answer for which what is held waits.
+            // The message will be dropped, and behind it may be the answer that held requests wait
+            // for.
             return true;
         }
         let mut arrived = self.arrived.lock();
-        // A message that is longer than all others may be together has room alone.
+        // A message that is longer than the limit has room if it is the only one.
         let fits =
             arrived.message_bytes == 0 || arrived.message_bytes + bytes <= TCP_MESSAGE_BYTES_QUEUED_MAX;
         let room = arrived.messages < TCP_MESSAGES_QUEUED_MAX && fits;
@@ -283,7 +260,7 @@ impl Link {
         room
     }
 
-    /// Responder: fails everything in flight, then what is held, and reports the ending.
+    /// Responder: fails all requests in flight, then the held ones, and reports the ending.
     pub(super) fn end(&self, ending: &Ending) {
         let (waiting, held) = {
             let mut flights = self.flights.lock();
@@ -300,7 +277,7 @@ impl Link {
         self.report(Event::Closed(ending.clone()));
     }
 
-    /// Application: takes what has arrived.
+    /// Application: takes events.
     pub(super) fn take(&self, events: &mut Vec<Event>) {
         if !self.has_events.load(Ordering::Acquire) {
             return;
@@ -325,17 +302,17 @@ impl Link {
         }
     }
 
-    /// Application: says that it is about to sleep; false when there is something to take.
+    /// Application: announces that it is about to sleep. Returns false if there are events.
     pub(super) fn fall_asleep(&self) -> bool {
         self.application_sleeps.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // Said first, looked after; `report` does the two in the other order.
+        // Announced first, checked afterwards; `report` does the two in the other order.
         !self.has_events.load(Ordering::SeqCst)
     }
 
-    /// Application: is awake.
+    /// Application: announces that it is awake.
     pub(super) fn wake_up(&self) {
-        if self.drive.owner_is_awake() {
+        if self.drive.announce_owner_awake() {
             self.responder_bell.ring();
         }
         self.application_sleeps.store(false, Ordering::SeqCst);
