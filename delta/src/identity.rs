@@ -1,4 +1,4 @@
-//! Which row is an item about?
+//! Identifies rows by the keys of their items.
 //!
 //! | bytes of a key | |
 //! |---|---|
@@ -7,15 +7,15 @@
 //! | 6 | 0: a row of a segment; 1: a row that was inserted |
 //! | 7.. | segment 4, row 4; or the timestamp of the transaction that inserted it (time 8, client 4) and its number among that transaction's rows 4 |
 //!
-//! Such keys live in groups ([`GROUPED_PREFIX`]): rows of a segment in one home, and all rows that
-//! one transaction has inserted, of whatever tables. So an order that is inserted with its lines
-//! has one home to ask, and one that is deleted two.
+//! Row keys are placed by groups ([`GROUPED_PREFIX`]): the rows of one segment are at one
+//! participant, and so are all rows that one transaction has inserted, into whatever tables. So
+//! inserting an order with its lines has one participant, and deleting it has two.
 //!
 //! Invariants
-//! - Numbers are big-endian: the order of keys is the order of tables, then of rows of segments by
-//!   their places, then of inserted ones by their timestamps.
-//! - An identity is for ever: a row keeps it when it is updated, and no other row of the same table
-//!   ever gets it.
+//! - Numbers are big-endian. Keys are ordered by table, then rows of segments by segment and row,
+//!   then inserted rows by timestamp.
+//! - An identity is permanent: a row keeps it when it is updated, and no other row of the same
+//!   table ever gets it.
 
 use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
@@ -26,24 +26,24 @@ use std::fmt;
 
 pub use rackscan_format::row_key::{ROW_PREFIX, table_prefix};
 
-/// What all keys begin with that are not for users: rows, and what is derived from them. Who
-/// follows both asks homes to feed these.
+/// The first byte of all keys that are not for users: rows, and what is derived from them. A feed
+/// with this prefix contains both.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
-// Rows live in groups.
+// Row keys are grouped keys.
 const _: () = assert!(matches!((ROW_PREFIX, GROUPED_PREFIX), ([0, b'r'], [0, b'r'])));
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowIdentity {
-    /// One that was loaded.
+    /// A row that was loaded.
     Stored {
         /// Its segment.
         segment: SegmentId,
-        /// Its place there.
+        /// Its number there.
         row: u32,
     },
-    /// One that was inserted.
+    /// A row that was inserted.
     Inserted {
         /// The transaction.
         by: Timestamp,
@@ -61,7 +61,7 @@ impl fmt::Display for RowIdentity {
     }
 }
 
-/// A key that begins like those of rows and is none.
+/// A key begins like those of rows, but is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the key {key} begins as those of rows do, and names no row: written by a newer version?")]
 pub struct NotARow {
@@ -69,7 +69,7 @@ pub struct NotARow {
     pub key: Key,
 }
 
-/// The table whose rows' keys begin so: the inverse of [`table_prefix`].
+/// The table of a prefix of row keys: the inverse of [`table_prefix`].
 #[must_use]
 pub fn table_of(prefix: &[u8]) -> Option<TableId> {
     let id = prefix.strip_prefix(ROW_PREFIX)?;
@@ -77,12 +77,12 @@ pub fn table_of(prefix: &[u8]) -> Option<TableId> {
 }
 
 impl RowIdentity {
-    /// The row of a table that nobody has inserted: it is deleted from the beginning. Whoever
-    /// inserts what he has read of the same table writes it, too, so that of two who do that at the
-    /// same time the second one is in conflict.
+    /// The guard row of a table, which never exists. A transaction that inserts rows computed from
+    /// the same table writes it as well, so that of two such concurrent transactions the second one
+    /// conflicts.
     pub const GUARD: Self = Self::Inserted { by: Timestamp::FIRST, number: u32::MAX };
 
-    /// The key of the row in its table. `None` never happens: keys may be longer.
+    /// The key of the row in its table. Never `None`, because keys may be longer.
     #[must_use]
     pub fn key(self, table: TableId) -> Option<Key> {
         let mut bytes = table_prefix(table).to_vec();
@@ -90,7 +90,7 @@ impl RowIdentity {
         Key::new(&bytes).ok()
     }
 
-    /// Adds what stands in keys behind the table: kind, place or transaction, number.
+    /// Appends what follows the table in keys: kind, segment or transaction, number.
     pub(crate) fn append_to(self, bytes: &mut Vec<u8>) {
         match self {
             Self::Stored { segment, row } => {
@@ -107,7 +107,7 @@ impl RowIdentity {
         }
     }
 
-    /// Table and row of a key; `None` for a key that is for something else.
+    /// Table and row of a key; `None` for a key of another kind.
     ///
     /// # Errors
     /// [`NotARow`].
@@ -116,7 +116,7 @@ impl RowIdentity {
         parse(rest).map(Some).ok_or_else(|| NotARow { key: key.clone() })
     }
 
-    /// The identity of which exactly these bytes are what [`Self::append_to`] adds.
+    /// The identity for which [`Self::append_to`] appends exactly these bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         match kind {

@@ -1,17 +1,17 @@
-//! What lies over the segments of a table, for scans?
+//! The layer of changed rows over the segments of a table, for scans.
 //!
 //! ```text
 //! rows that have changed -> [withheld] from segments and older runs
-//!                        -> a new run of their newest versions, small ones put together
+//!                        -> a new run of their newest versions; small runs are merged
 //! ```
 //!
 //! Invariants
-//! - Every row is in exactly one place that is not withheld: in its segment, if nobody changed it,
-//!   or in one run; a deleted one in none.
+//! - Every row is visible in exactly one place: in its segment, if it was not changed, or in one
+//!   run; a deleted one in none. Everywhere else it is withheld.
 //! - A view never changes. A query keeps one, whatever is applied meanwhile.
-//! - What one application costs follows from how many rows have changed since the last one: a row
-//!   is laid out again only when its run is put together with one at least half as long, so a
-//!   logarithm of times.
+//! - The cost of [`Layer::apply`] depends on the number of rows that have changed since the last
+//!   call. A row is written again only when its run is merged with one at least half as long, so a
+//!   logarithmic number of times.
 
 use crate::{
     identity::RowIdentity,
@@ -31,40 +31,41 @@ use std::{
     sync::Arc,
 };
 
-/// Rows of the longest run.
+/// The maximum number of rows of a run.
 pub const RUN_ROWS_MAX: usize = 1 << 16;
-/// Bytes of rows, as homes store them, of the longest run: offsets of texts are 32 bits wide.
+/// The maximum bytes of the rows of a run, as participants store them: offsets of texts are 32 bits
+/// wide.
 pub const RUN_BYTES_MAX: usize = 256 << 20;
-/// A run that has lost more than half of at least so many rows is laid out again.
+/// A run of at least so many rows is written again when more than half of them are withheld.
 const SPARSE_ROWS_MIN: usize = 1024;
 
-/// Changed rows that no scan can be given.
+/// Changed rows that cannot be scanned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayerFault {
-    /// They cannot be laid out.
+    /// They cannot be encoded as a run.
     #[error(transparent)]
     Run(#[from] RunFault),
-    /// A row that no segment can have.
+    /// A row number that no segment can have.
     #[error("segment {segment}: {source}")]
     Withheld {
         /// The segment.
         segment: SegmentId,
-        /// What is wrong.
+        /// The reason.
         source: WithheldError,
     },
 }
 
-/// What a scan is given beside the segments, at one moment.
+/// What a scan reads beside the segments, as of one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct LayerView {
-    /// Of segments and of runs, the rows that are not there.
+    /// For segments and runs, the rows that are withheld.
     pub withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
-    /// What is to be scanned as well.
+    /// The runs to scan as well.
     pub runs: Vec<Arc<Run>>,
 }
 
 impl LayerView {
-    /// Which row of a run, or of a segment, has this place, and the timestamp of its version;
+    /// The identity of a row of a run or of a segment, and the timestamp of its version, which is
     /// [`Timestamp::FIRST`] in a segment.
     #[must_use]
     pub fn version(&self, segment: SegmentId, row: u32) -> Option<(RowIdentity, Timestamp)> {
@@ -80,61 +81,61 @@ impl LayerView {
 pub struct Layer {
     definition: Arc<TableDefinition>,
     runs: Vec<Arc<Run>>,
-    /// Of segments and runs, the rows that are not there.
-    gone: BTreeMap<SegmentId, BTreeSet<u32>>,
+    /// For segments and runs, the rows that are withheld.
+    withheld_rows: BTreeMap<SegmentId, BTreeSet<u32>>,
     withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
-    /// Of segments, the rows that were sealed as not there.
+    /// For segments, the rows that the table version withholds by itself.
     sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
-    /// Where in a run a row is that is in one.
+    /// For each row in a run, the run and the row number.
     places: HashMap<RowIdentity, (SegmentId, u32)>,
     next: SegmentId,
 }
 
 impl Layer {
-    /// Nothing lies over the table, of whose segments these rows are not there already.
+    /// An empty layer over a table version that withholds these rows of its segments.
     #[must_use]
     pub fn new(
         definition: Arc<TableDefinition>,
         sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     ) -> Self {
-        let (gone, places) = (BTreeMap::new(), HashMap::new());
+        let (withheld_rows, places) = (BTreeMap::new(), HashMap::new());
         let withheld = BTreeMap::clone(&sealed);
-        Self { definition, runs: Vec::new(), gone, withheld, sealed, places, next: RUNS_FROM }
+        Self { definition, runs: Vec::new(), withheld_rows, withheld, sealed, places, next: RUNS_FROM }
     }
 
-    /// What is not there of a segment or run, to be added to.
-    fn gone_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
+    /// The withheld rows of a segment or run, to add to.
+    fn withheld_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
         let sealed = &self.sealed;
-        self.gone
+        self.withheld_rows
             .entry(segment)
             .or_insert_with(|| sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
     }
 
-    /// What scans are given from now on.
+    /// The view for scans from now on.
     #[must_use]
     pub fn view(&self) -> LayerView {
         LayerView { withheld: self.withheld.clone(), runs: self.runs.clone() }
     }
 
-    /// Takes what these rows of the table have become.
+    /// Applies the new versions of changed rows of the table.
     ///
     /// # Errors
-    /// [`LayerFault`]; the layer is of no use then.
+    /// [`LayerFault`]; the layer must not be used then.
     pub fn apply(
         &mut self,
         rows: &TableRows,
         changed: impl IntoIterator<Item = RowIdentity>,
     ) -> Result<(), LayerFault> {
         let touched = self.take(rows, changed)?;
-        self.put_together(rows)?;
+        self.merge_runs(rows)?;
         self.withhold(&touched)
     }
 
-    /// The same, but runs are left as they are: `rows` need not know of others than the changed
-    /// ones.
+    /// As [`Self::apply`], but merges no runs: so `rows` need not contain other rows than the
+    /// changed ones.
     ///
     /// # Errors
-    /// [`LayerFault`]; the layer is of no use then.
+    /// [`LayerFault`]; the layer must not be used then.
     pub fn lay_over(
         &mut self,
         rows: &TableRows,
@@ -144,8 +145,8 @@ impl Layer {
         self.withhold(&touched)
     }
 
-    /// Withholds what was there of changed rows, and lays out what they are now. Where something is
-    /// withheld that was not before.
+    /// Withholds the old versions of changed rows, and writes runs of the new ones. Returns the
+    /// segments and runs of which more rows are withheld.
     fn take(
         &mut self,
         rows: &TableRows,
@@ -154,12 +155,12 @@ impl Layer {
         let (mut touched, mut fresh) = (BTreeSet::new(), Vec::new());
         for row in changed {
             if let RowIdentity::Stored { segment, row } = row
-                && self.gone_of(segment).insert(row)
+                && self.withheld_of(segment).insert(row)
             {
                 touched.insert(segment);
             }
             if let Some((run, place)) = self.places.remove(&row) {
-                self.gone.entry(run).or_default().insert(place);
+                self.withheld_rows.entry(run).or_default().insert(place);
                 touched.insert(run);
             }
             if rows.row(row).is_some_and(|version| version.value.bytes().is_some()) {
@@ -170,7 +171,7 @@ impl Layer {
         Ok(touched)
     }
 
-    /// New runs of these rows.
+    /// Adds new runs of these rows.
     fn lay_out(&mut self, rows: &TableRows, fresh: &[RowIdentity]) -> Result<(), LayerFault> {
         let (mut run, mut timestamps, mut bytes) = (Vec::new(), Vec::new(), 0);
         for identity in fresh {
@@ -204,7 +205,7 @@ impl Layer {
         Ok(())
     }
 
-    /// A number that no run has.
+    /// An unused number for a run.
     fn number(&mut self) -> SegmentId {
         loop {
             let number = self.next;
@@ -215,14 +216,14 @@ impl Layer {
         }
     }
 
-    /// Rows of a run that are there.
+    /// The number of rows of a run that are not withheld.
     fn live(&self, run: &Run) -> usize {
-        run.rows().len() - self.gone.get(&run.segment()).map_or(0, BTreeSet::len)
+        run.rows().len() - self.withheld_rows.get(&run.segment()).map_or(0, BTreeSet::len)
     }
 
-    /// Lays runs out again that have become short beside those behind them, or sparse; takes empty
-    /// ones away.
-    fn put_together(&mut self, rows: &TableRows) -> Result<(), LayerFault> {
+    /// Merges runs that have become short relative to the newer one after them, rewrites sparse
+    /// ones, and removes empty ones.
+    fn merge_runs(&mut self, rows: &TableRows) -> Result<(), LayerFault> {
         let sparse = |layer: &Self, run: &Run| {
             let (live, all) = (layer.live(run), run.rows().len());
             live == 0 || (all >= SPARSE_ROWS_MIN && live < all / 2)
@@ -239,7 +240,7 @@ impl Layer {
             let pair = self.runs.split_off(before - 2);
             self.lay_out_again(rows, &pair)?;
             if self.runs.len() >= before {
-                // Together they would have too many bytes.
+                // Merged, they would have too many bytes for one run.
                 break;
             }
         }
@@ -252,7 +253,7 @@ impl Layer {
             let segment = run.segment();
             let is_there = |row: &&RowIdentity| self.places.get(row).is_some_and(|(run, _)| *run == segment);
             live.extend(run.rows().iter().filter(is_there).copied());
-            self.gone.remove(&segment);
+            self.withheld_rows.remove(&segment);
             self.withheld.remove(&segment);
         }
         self.lay_out(rows, &live)
@@ -260,8 +261,8 @@ impl Layer {
 
     fn withhold(&mut self, touched: &BTreeSet<SegmentId>) -> Result<(), LayerFault> {
         for segment in touched {
-            // A run may have been put together with others since.
-            let Some(rows) = self.gone.get(segment) else { continue };
+            // The run may have been merged since.
+            let Some(rows) = self.withheld_rows.get(segment) else { continue };
             let rows = WithheldRows::of(rows.iter().copied())
                 .map_err(|source| LayerFault::Withheld { segment: *segment, source })?;
             self.withheld.insert(*segment, Arc::new(rows));

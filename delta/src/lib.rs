@@ -1,19 +1,20 @@
-//! Which rows does a table have beside its segments?
+//! The delta store: the changed rows of a table that are in no segment yet.
 //!
-//! Segments never change. What is inserted, updated or deleted lies beside them, as items of
-//! read-atomic transactions, each under a key that says which row it is about. Whoever scans a
-//! table follows what all homes write, and knows at each moment a set of rows that belongs
-//! together:
+//! Segments never change. Rows that are inserted, updated or deleted are items of read-atomic
+//! transactions (`rackscan_ramp`), each under a key that identifies its row. A reader that scans a
+//! table follows what all participants write, and has at each point in time a consistent set of
+//! rows. This crate is pure: it opens no connections and no files, reads no clocks, and does not
+//! know how rows are scanned.
 //!
 //! ```text
-//! statement -> rows with their identities -> items of one transaction -> homes            [identity], [row]
-//! homes -> their feeds -> [replica]: committed anywhere counts everywhere -> rows of a table beside its segments
-//! those rows -> [layer]: what segments do not have any more, and [run]s: segments in memory -> scans
-//! those rows -> [sealed]: segments of a new version of the table, and what is withheld from those it keeps
-//! changed rows -> entries of indexes, foreign keys and sums, in the same transaction -> seen with them or not at all     [derived]
+//! statement -> rows with their identities -> items of one transaction -> participants     [identity], [row]
+//! participants -> their feeds -> [replica]: committed anywhere counts everywhere -> the delta store of a table
+//! delta store -> [layer]: rows withheld from segments, and [run]s: segments in memory -> scans
+//! delta store -> [sealed]: segments of a new version of the table, and rows withheld from those it keeps
+//! changed rows -> entries of indexes, foreign keys and sums, in the same transaction, visible with them or not at all     [derived]
 //! ```
 //!
-//! Pure: neither wires nor disks nor clocks, and it does not know how rows are scanned.
+//! `table_rows` holds the changed rows of one table; [`limits`] has the bounds of this crate.
 
 #![forbid(unsafe_code)]
 
@@ -25,3 +26,4 @@ pub mod replica;
 pub mod row;
 pub mod run;
 pub mod sealed;
+mod table_rows;

@@ -1,32 +1,34 @@
-//! What do all homes together say about the rows beside segments, at one moment?
+//! Follows what all participants write, and holds the delta stores of all tables as of one point in
+//! time.
 //!
 //! ```text
-//! once:   mark every feed, then scan every home           -> scanned
-//! then:   rounds: read every feed to its end              -> record, and after each home's feed: round_ended
+//! once:   mark every feed, then scan every participant    -> scanned
+//! then:   rounds: read every feed to its end              -> record, and after each round: round_ended
 //! ```
 //!
-//! A transaction that is committed at any home is prepared at all of them, so it counts at all of
-//! them, as soon as its rows have been read: that is the set of transactions which all scans of a
-//! statement see, and no home is asked whether it knows yet.
+//! A transaction that is committed at any participant is prepared at all of them. So it counts
+//! everywhere as soon as its rows have been read. That is the set of transactions that all scans of
+//! a statement see, and no participant is asked for outcomes.
 //!
 //! Invariants
-//! - When [`Replica::round_ended`] says so, what is there is read-atomic: of a transaction that is
-//!   visible in one row every row is, or something newer.
+//! - When [`Replica::round_ended`] returns true, the rows are read-atomic: of a transaction that is
+//!   visible in one row, every row is visible, or a newer version of it.
 //! - What was acknowledged before a round began is visible after it.
 //! - Rows only move forward: an older version never replaces a newer one.
-//! - The same records in any order of homes make the same rows.
-//! - What is derived from rows ([`crate::derived`]) is in all of this like rows. Feeds must tell of
-//!   it: [`crate::identity::SYSTEM_PREFIX`].
+//! - The same records, in any order of participants, make the same rows.
+//! - All of this holds for what is derived from rows ([`crate::derived`]) as well. Feeds must
+//!   contain it: [`crate::identity::SYSTEM_PREFIX`].
 //!
-//! A scan has several pages, and a transaction may be prepared between two of them. So who has
-//! heard a scan has not heard all of a transaction: only its record in the feed says that, which
-//! comes once and has every item of that home. Transactions that only scans have told of are looked
-//! for in one more round.
+//! A scan has several pages, and a transaction may be prepared between two of them. So a scan may
+//! show only a part of a transaction. Its record in the feed is complete: it comes once and has
+//! every item of that participant. Transactions that only scans have shown are looked for in one
+//! more round.
 //!
-//! Why a round may not be enough: a feed that was read early in it may lack what was prepared, on
-//! another home, for a commit that was read late in it. Homes publish what they prepare before they
-//! say so, so the next round has it.
+//! Why one round may not be enough: a feed that was read early in a round may lack what was
+//! prepared, at another participant, for a commit that was read late in the round. Participants
+//! publish what they prepare before they acknowledge it, so the next round has it.
 
+pub use crate::table_rows::{RowVersion, TableRows};
 use crate::{
     derived::{self, DerivedItems, DerivedView},
     identity::{NotARow, RowIdentity, table_of, table_prefix},
@@ -42,138 +44,80 @@ use rackscan_ramp::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What the closing of a table says of the new version that is about to take its place
+/// The note in the closing of a table that names the new version that replaces it
 /// ([`Closing::noted`]).
 #[must_use]
 pub fn note_of_new_version(new_version: TableId) -> [u8; 4] {
     new_version.0.to_be_bytes()
 }
 
-/// The newest visible version of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowVersion {
-    /// Which transaction wrote it.
-    pub timestamp: Timestamp,
-    /// Its bytes ([`crate::row`]), or that it is deleted.
-    pub value: Value,
-}
-
-/// The rows of one table beside its segments.
-#[derive(Clone, Debug, Default)]
-pub struct TableRows {
-    rows: BTreeMap<RowIdentity, RowVersion>,
-    /// Which have changed since somebody took this.
-    changed: BTreeSet<RowIdentity>,
-}
-
-impl TableRows {
-    /// All of them: stored ones that were updated or deleted, and inserted ones, deleted or not.
-    pub fn rows(&self) -> impl Iterator<Item = (RowIdentity, &RowVersion)> {
-        self.rows.iter().map(|(row, version)| (*row, version))
-    }
-
-    /// Those that are not the same in `earlier`, ascending.
-    pub fn since<'t>(&'t self, earlier: &'t Self) -> impl Iterator<Item = RowIdentity> + 't {
-        let is_new = |(row, version): &(&RowIdentity, &RowVersion)| {
-            earlier.rows.get(row).is_none_or(|known| known.timestamp != version.timestamp)
-        };
-        self.rows.iter().filter(is_new).map(|(row, _)| *row)
-    }
-
-    /// How many.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// A newer version of a row.
-    pub fn insert(&mut self, row: RowIdentity, version: RowVersion) {
-        if self.rows.get(&row).is_none_or(|known| known.timestamp < version.timestamp) {
-            self.rows.insert(row, version);
-            self.changed.insert(row);
-        }
-    }
-
-    /// A row.
-    #[must_use]
-    pub fn row(&self, row: RowIdentity) -> Option<&RowVersion> {
-        self.rows.get(&row)
-    }
-}
-
-/// A transaction that is prepared somewhere, and not known to be committed.
+/// A transaction that is prepared at some participant, and not known to be committed.
 #[derive(Debug, Default)]
 struct Open {
-    /// All its homes; `None` if only a scan has told of it.
+    /// All its participants; `None` if only a scan has shown it.
     homes: Option<Vec<HomeId>>,
-    /// The homes whose records were read.
+    /// The participants whose records were read.
     heard: BTreeSet<HomeId>,
     items: Vec<(Key, Value)>,
 }
 
-/// What is known of all homes.
+/// The delta stores of all tables, and the transactions that are still open.
 #[derive(Debug, Default)]
 pub struct Replica {
     tables: BTreeMap<TableId, TableRows>,
-    /// What is derived from rows, as visible as they are.
+    /// What is derived from the visible rows.
     derived: DerivedItems,
-    /// Tables that take no writes any more, but for emptied ones.
+    /// Closed tables, which take no writes any more, except emptied ones.
     closed: BTreeSet<TableId>,
-    /// Those whose rows have moved away: whatever is told of them counts no more.
+    /// Emptied tables, whose rows have moved elsewhere: later records about them do not count.
     emptied: BTreeSet<TableId>,
-    /// What whoever flushed a table said when he closed it: the new version that he was making, and
-    /// the table. Nothing takes that back.
+    /// For each new version, the table from which a flush makes it, as noted in the closing of that
+    /// table. Notes are permanent.
     new_versions: BTreeMap<TableId, TableId>,
     open: HashMap<Timestamp, Open>,
-    /// Committed ones of which not all items may have been read, and in which round that was
-    /// learnt.
+    /// Committed transactions of which items may be missing, with the round in which the commit was
+    /// read.
     committed: HashMap<Timestamp, u64>,
     round: u64,
 }
 
 impl Replica {
-    /// Nothing is known.
+    /// An empty replica.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A table's rows beside its segments; `None` if there are none.
+    /// The delta store of a table; `None` if there is none.
     #[must_use]
     pub fn table(&self, table: TableId) -> Option<&TableRows> {
         self.tables.get(&table)
     }
 
-    /// Tables that have such rows.
+    /// The tables that have a delta store.
     pub fn tables(&self) -> impl Iterator<Item = TableId> {
         self.tables.keys().copied()
     }
 
     /// The rows that have changed since this was last called.
     pub fn take_changed(&mut self, table: TableId) -> BTreeSet<RowIdentity> {
-        self.tables.get_mut(&table).map(|rows| std::mem::take(&mut rows.changed)).unwrap_or_default()
+        self.tables.get_mut(&table).map(TableRows::take_changed).unwrap_or_default()
     }
 
-    /// What is derived from these rows.
+    /// What is derived from the visible rows.
     #[must_use]
     pub fn derived(&self) -> DerivedView<'_> {
         DerivedView::new(&self.derived, &self.tables)
     }
 
-    /// Forgets a table, because it is gone, and what was derived from it.
+    /// Forgets a dropped table, and what was derived from it.
     pub fn forget(&mut self, table: TableId) {
         self.tables.remove(&table);
         self.derived.forget(table);
     }
 
-    /// Whether homes have anything that is derived from rows of a table, be it deleted. Whoever
-    /// empties its rows then empties this, too, in the same transaction ([`derived::prefixes`]).
+    /// Whether participants have anything, even if deleted, that is derived from rows of a table.
+    /// Then a transaction that empties its rows must empty this, too ([`derived::prefixes`]).
     #[must_use]
     pub fn has_derived(&self, table: TableId) -> bool {
         self.derived.has(table)
@@ -185,16 +129,16 @@ impl Replica {
         self.closed.contains(&table) || self.emptied.contains(&table)
     }
 
-    /// Tables that take no writes any more and of which participants may still have rows.
+    /// Closed tables, of which participants may still have rows.
     pub fn closed_tables(&self) -> impl Iterator<Item = TableId> {
         self.closed.iter().copied()
     }
 
-    /// Whether a published table has come of another one by flushes alone, as far as was heard.
+    /// Whether a published table was made from another one by flushes alone, as far as known.
     #[must_use]
     pub fn descends(&self, table: TableId, from: TableId) -> bool {
         let mut at = table;
-        // Whoever says what is not so may say it in a circle.
+        // Wrong notes might form a cycle, so the number of steps is bounded.
         for _ in 0..=self.new_versions.len() {
             match self.new_versions.get(&at) {
                 _ if at == from => return true,
@@ -205,14 +149,13 @@ impl Replica {
         false
     }
 
-    /// Whether the rows of a table have moved away, into segments or nowhere.
+    /// Whether the rows of a table have moved into segments, or were dropped.
     #[must_use]
     pub fn is_emptied(&self, table: TableId) -> bool {
         self.emptied.contains(&table)
     }
 
-    /// Whether a transaction that is not known to have ended writes rows of a table, or what is
-    /// derived from them.
+    /// Whether an open transaction writes rows of a table, or what is derived from them.
     #[must_use]
     pub fn is_open(&self, table: TableId) -> bool {
         let (rows, entries) = (table_prefix(table), derived::prefixes(table));
@@ -222,7 +165,7 @@ impl Replica {
         })
     }
 
-    /// What a home has of rows, found by a scan that began after its feed was marked.
+    /// Takes rows of a participant, from a scan that began after its feed was marked.
     ///
     /// # Errors
     /// [`NotARow`]: a key that this release does not understand.
@@ -239,7 +182,7 @@ impl Replica {
         Ok(())
     }
 
-    /// The next record of a home's feed.
+    /// Takes the next record of a participant's feed.
     ///
     /// # Errors
     /// [`NotARow`].
@@ -250,12 +193,12 @@ impl Replica {
                 let open = self.open.entry(timestamp).or_default();
                 open.homes = Some(homes);
                 open.heard.insert(home);
-                // Some of them a scan may have told of already.
+                // A scan may have shown some of these items already.
                 open.items.extend(items);
                 Ok(())
             }
             Record::Put(part) => {
-                // A scan may have told of it before it was committed.
+                // A scan may have shown it before it was committed.
                 self.open.remove(&part.timestamp);
                 self.apply_part(part)
             }
@@ -268,30 +211,31 @@ impl Replica {
         }
     }
 
-    /// All feeds were read to their ends, each to an end that was looked at after the round before
-    /// had ended. Whether what is there now is read-atomic; if not, another round makes it so, as
-    /// far as this round's transactions are concerned.
+    /// All feeds were read to their ends, each to an end that was read after the previous round had
+    /// ended. Returns whether the rows are read-atomic now. If not, another round makes them so, as
+    /// far as the transactions of this round are concerned.
     ///
     /// # Errors
     /// [`NotARow`].
     pub fn round_ended(&mut self) -> Result<bool, NotARow> {
-        // What scans have told of as committed may be open elsewhere.
+        // Transactions that scans have shown as committed may be open at other participants.
         let decided: Vec<Timestamp> =
             self.open.keys().copied().filter(|timestamp| self.committed.contains_key(timestamp)).collect();
         for timestamp in decided {
             self.commit(timestamp)?;
         }
-        // Items of these were looked for in a round that began after they were known to be
+        // All items of these were read by now: the round began after they were known to be
         // committed.
         let ended = self.round;
         self.committed.retain(|_, learnt| *learnt >= ended);
-        // Round 0 is the scan's: it is told apart from the first reading of feeds.
+        // Round 0 is the scan, as distinguished from the first round over the feeds.
         self.round += 1;
         Ok(self.committed.is_empty())
     }
 
     fn commit(&mut self, timestamp: Timestamp) -> Result<(), NotARow> {
-        // Nothing open: another home's commit came first, or a scan has told of it.
+        // It is not open: the commit of another participant came first, or a scan has shown it as
+        // committed.
         let Some(Open { homes, heard, items }) = self.open.remove(&timestamp) else { return Ok(()) };
         let is_whole = homes.is_some_and(|homes| homes.iter().all(|home| heard.contains(home)));
         if !is_whole {
@@ -307,7 +251,7 @@ impl Replica {
     fn closed(&mut self, prefix: &[u8], value: &Value) {
         let rows_of = table_of(prefix);
         let Some(table) = rows_of.or_else(|| derived::table_of(prefix)) else { return };
-        // Who cannot write an entry cannot write its row either.
+        // If entries are closed, their rows are closed, too: both are written together.
         if !self.emptied.contains(&table) {
             self.closed.insert(table);
         }
@@ -326,7 +270,7 @@ impl Replica {
     }
 
     fn apply(&mut self, timestamp: Timestamp, key: &Key, value: Value) -> Result<(), NotARow> {
-        // A transaction may write more than rows.
+        // A transaction may also write closings and entries.
         let Some((table, row)) = RowIdentity::of(key)? else {
             if let Some(prefix) = closing::prefix_of(key) {
                 self.closed(prefix, &value);
@@ -347,7 +291,7 @@ impl Follow for Replica {
     type Fault = NotARow;
 
     fn begin_anew(&mut self) {
-        // What was closed for whom stays true, and may not be told again.
+        // Notes of closings are permanent, and may not be read again.
         *self = Self { new_versions: std::mem::take(&mut self.new_versions), ..Self::new() };
     }
 

@@ -1,4 +1,4 @@
-//! Which bytes are the values of a row?
+//! Encodes the values of a row.
 //!
 //! | bytes | |
 //! |---|---|
@@ -8,10 +8,8 @@
 //! Integers are stored as in segments: dates as days, decimals unscaled. All numbers are
 //! little-endian.
 //!
-//! Invariants
-//! - A row that was decoded fits its table: as many columns, their types, no missing values where
-//!   they may not be missing, decimals of no more digits than they may have. Whoever scans it need
-//!   not look again.
+//! Invariant: a decoded row fits its table in the number of columns, their types, missing values,
+//! and the digits of decimals. Scans need not check it again.
 
 use rackscan_format::schema::{ColumnDefinition, ColumnType, TableDefinition};
 
@@ -21,13 +19,13 @@ const VERSION: u8 = 1;
 /// One value of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Datum {
-    /// None.
+    /// No value.
     Null,
-    /// Of every type that is stored as an integer.
+    /// A value of any type that is stored as an integer.
     Integer(i64),
-    /// Of `Float64`.
+    /// A value of `Float64`.
     Float(f64),
-    /// Of `Text`.
+    /// A value of `Text`.
     Text(String),
 }
 
@@ -45,18 +43,18 @@ impl Datum {
 /// A row that does not fit its table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowFault {
-    /// Another layout.
+    /// Another version of the layout.
     #[error("a row of layout {found}, expected {VERSION}: written by a newer version?")]
     Version {
         /// Its version.
         found: u8,
     },
-    /// It ends too soon, or goes on.
+    /// The row is too short, or too long.
     #[error("a row of table {table:?} with {found}, expected {expected} columns and nothing behind them")]
     Length {
         /// The table.
         table: String,
-        /// What is there.
+        /// What was found.
         found: String,
         /// Columns of the table.
         expected: usize,
@@ -70,7 +68,7 @@ pub enum RowFault {
         column: String,
         /// The value.
         found: String,
-        /// What it could have.
+        /// What the column allows.
         expected: String,
     },
 }
@@ -98,6 +96,7 @@ pub fn encode(definition: &TableDefinition, row: &[Datum]) -> Result<Vec<u8>, Ro
             }
             Datum::Text(text) => {
                 bytes.push(3);
+                // The clamp is harmless: a text that long exceeds every value, so no item takes it.
                 bytes.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 bytes.extend_from_slice(text.as_bytes());
             }
@@ -153,7 +152,7 @@ fn length(definition: &TableDefinition, found: String) -> RowFault {
     RowFault::Length { table: definition.name.clone(), found, expected: definition.columns.len() }
 }
 
-/// Whether a column can have a value.
+/// Checks whether a column can have a value.
 fn check(definition: &TableDefinition, column: &ColumnDefinition, datum: &Datum) -> Result<(), RowFault> {
     let fits = match (datum, column.column_type) {
         (Datum::Null, _) => column.nullable,

@@ -1,12 +1,12 @@
-//! How do changed rows lie in memory, so that scans find them as they find stored ones?
+//! Encodes changed rows as segments in memory, so that scans read them like stored segments.
 //!
-//! A run is a segment that no node has: the same pages, the same directory, the same zone maps,
-//! encoded by the same writer. So whatever scans segments scans runs, and gives the same answers.
+//! A *run* is a segment that no node stores: it has the same pages, directory and zone maps,
+//! encoded by the same writer. So the code that scans segments scans runs, with the same results.
 //!
 //! Invariants
 //! - A run never changes. A row of it that is changed again is withheld from it, as from a segment
 //!   ([`crate::layer`]).
-//! - Its number as a segment is one that no stored segment has.
+//! - Its segment number is one that no stored segment has.
 
 use crate::{
     identity::RowIdentity,
@@ -22,10 +22,10 @@ use rackscan_format::{
 use rackscan_ramp::timestamp::Timestamp;
 use std::sync::Arc;
 
-/// The first number of a run. Loads count segments from 0 and come nowhere near.
+/// The first segment number of a run. Loads count segments from 0 and never get that far.
 pub const RUNS_FROM: SegmentId = SegmentId(1 << 31);
 
-/// Rows that cannot be laid out.
+/// Rows that cannot be encoded as a run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunFault {
     /// A row that does not fit its table.
@@ -65,17 +65,17 @@ pub struct Run {
     /// By column, then by page.
     pages: Vec<Vec<RunPage>>,
     rows: Vec<RowIdentity>,
-    /// Which transactions wrote them, if that is known.
+    /// The timestamps of their versions, if known.
     timestamps: Vec<Timestamp>,
 }
 
 impl Run {
-    /// Lays out rows, in this order; each has a value for every column. Its pages and directory
-    /// name `definition` and `segment`. What is to be stored is worth full effort; what a query
-    /// waits for is not.
+    /// Encodes rows, in this order, as segment `segment` of the table `definition`. Each row has a
+    /// value for every column. Use full effort for runs that will be stored, and less for runs that
+    /// a query waits for.
     ///
     /// # Errors
-    /// [`RunFault::Chunk`], for no rows or too many, among others.
+    /// [`RunFault::Chunk`], for example for no rows, or too many.
     pub fn encode(
         definition: &TableDefinition,
         segment: SegmentId,
@@ -97,7 +97,7 @@ impl Run {
             };
             let (mut entries, mut of_column) = (Vec::new(), Vec::new());
             let mut keep = |page: EncodedPage| {
-                let length_bytes = u32::try_from(page.bytes.len()).unwrap_or(u32::MAX);
+                let length_bytes = u32::try_from(page.bytes.len()).expect("a page is shorter than 4 GiB");
                 let extent = Extent { device: DeviceId(0), offset_bytes, length_bytes };
                 offset_bytes += u64::from(length_bytes);
                 let EncodedPage { first_row, rows, zone, bytes } = page;
@@ -115,14 +115,14 @@ impl Run {
         let directory = SegmentDirectory {
             table: definition.id,
             segment,
-            rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+            rows: u32::try_from(rows.len()).expect("the chunk writer refuses more rows"),
             chunks,
         };
         let rows = rows.iter().map(|(row, _)| *row).collect();
         Ok(Self { directory: Arc::new(directory), pages, rows, timestamps: Vec::new() })
     }
 
-    /// The same run, of whose rows these are the timestamps of their versions, in the same order.
+    /// The same run, with the timestamps of its rows' versions, in the same order.
     #[must_use]
     pub fn with_timestamps(self, timestamps: Vec<Timestamp>) -> Self {
         Self { timestamps, ..self }
@@ -135,19 +135,19 @@ impl Run {
         Some((*self.rows.get(row)?, *self.timestamps.get(row)?))
     }
 
-    /// As of a stored segment; its extents are on no device.
+    /// Its directory, as that of a stored segment; its extents are on no device.
     #[must_use]
     pub fn directory(&self) -> &Arc<SegmentDirectory> {
         &self.directory
     }
 
-    /// The number by which it is a segment.
+    /// Its segment number.
     #[must_use]
     pub fn segment(&self) -> SegmentId {
         self.directory.segment
     }
 
-    /// A page; `None` of one that it does not have.
+    /// A page; `None` if there is no such page.
     #[must_use]
     pub fn page(&self, column: ColumnId, page: PageNumber) -> Option<RunPage> {
         self.pages.get(column.index())?.get(usize::from(page.0)).cloned()
@@ -159,7 +159,7 @@ impl Run {
         self.pages.iter().flatten().cloned().collect()
     }
 
-    /// Which rows they are, by their numbers.
+    /// The identities of its rows, by row number.
     #[must_use]
     pub fn rows(&self) -> &[RowIdentity] {
         &self.rows
@@ -199,8 +199,8 @@ impl Cells {
         cells
     }
 
-    /// Whether there was a value of the column's kind; rows were checked against their table when
-    /// they were decoded.
+    /// Adds a value. Returns whether it was one of the column's type; rows were checked against
+    /// their table when they were decoded.
     fn push(&mut self, datum: Option<&Datum>) -> bool {
         match (&mut self.column, datum) {
             (Column::Integers(values), Some(Datum::Integer(value))) => values.push(*value),

@@ -1,21 +1,21 @@
-//! Which segments are made of changed rows, and what is withheld from those that stay?
+//! Flushes changed rows into segments of a new table version, and computes which rows that version
+//! withholds.
 //!
 //! ```text
-//! rows as of a moment  -> new segments of the new version, for each node those of its keys       [Sealing::take]
-//! what changed since   -> more of them; what they replace is withheld, also from the new ones   [Sealing::take, again]
-//! at the end           -> of every segment, kept or new, the rows that are not there            [Sealing::withheld]
+//! rows as of a point in time -> new segments of the new version, for each node those of its keys       [Sealing::take]
+//! what has changed since     -> more of them; rows that they replace are withheld, also from new ones  [Sealing::take, again]
+//! at the end                 -> for every segment, kept or new, the rows that are withheld             [Sealing::withheld]
 //! ```
 //!
-//! A new version has an id of its own, so its rows have identities of their own: what was inserted
-//! is a stored row there. Whoever has seen the predecessor cannot change rows of the new version by
-//! mistake.
+//! A new version has a table id of its own, so its rows have identities of their own: an inserted
+//! row becomes a stored row there. A transaction that has read the previous version cannot change
+//! rows of the new one by mistake.
 //!
 //! Invariants
-//! - Every row that is there, by what was taken, is in exactly one segment and not withheld from
-//!   it.
-//! - Nothing stored is written again: kept segments are the same pages.
-//! - Rows lie at the node of their partition key, and in the order of the table within each new
-//!   segment, as loads deal and sort them.
+//! - Every row that was taken and exists is in exactly one segment from which it is not withheld.
+//! - Nothing stored is written again: kept segments have the same pages.
+//! - Rows are at the node of their partition key, and in the order of the table within each new
+//!   segment, as loads distribute and sort them.
 
 use crate::{
     identity::RowIdentity,
@@ -37,7 +37,7 @@ use std::{
     sync::Arc,
 };
 
-/// A new segment, and where it belongs.
+/// A new segment, and its node.
 #[derive(Debug)]
 pub struct SealedSegment {
     /// The node.
@@ -46,37 +46,38 @@ pub struct SealedSegment {
     pub run: Run,
 }
 
-/// Changed rows on their way into segments.
+/// A flush of changed rows into segments.
 #[derive(Debug)]
 pub struct Sealing {
     new_version: Arc<TableDefinition>,
     next: SegmentId,
-    /// Of segments of which some are, the rows that are not there.
-    gone: BTreeMap<SegmentId, BTreeSet<u32>>,
-    /// Of other segments of the predecessor.
+    /// For segments from which this flush withholds rows: all withheld rows.
+    withheld_rows: BTreeMap<SegmentId, BTreeSet<u32>>,
+    /// For the other segments of the previous version: the rows that it withholds.
     sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
-    /// Where in a new segment a row is.
+    /// For each row in a new segment, the segment and the row number.
     places: HashMap<RowIdentity, (SegmentId, u32)>,
 }
 
 type Row = (RowIdentity, Vec<Datum>);
 
 impl Sealing {
-    /// Into segments of `new version` from number `next` on, over a predecessor of whose segments
-    /// `sealed` are not there already.
+    /// A flush into segments of `new_version`, numbered from `next` on. `sealed` are the rows that
+    /// the previous version withholds.
     #[must_use]
     pub fn new(
         new_version: Arc<TableDefinition>,
         next: SegmentId,
         sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     ) -> Self {
-        Self { new_version, next, gone: BTreeMap::new(), sealed, places: HashMap::new() }
+        Self { new_version, next, withheld_rows: BTreeMap::new(), sealed, places: HashMap::new() }
     }
 
-    /// Takes what these rows of the predecessor have become; the new segments.
+    /// Takes the new versions of changed rows of the previous table version. Returns the new
+    /// segments.
     ///
     /// # Errors
-    /// A row that does not fit its table, or cannot be laid out.
+    /// A row that does not fit its table, or cannot be encoded.
     pub fn take(
         &mut self,
         rows: &TableRows,
@@ -85,10 +86,10 @@ impl Sealing {
         let mut distributed: Vec<Vec<Row>> = self.new_version.nodes.iter().map(|_| Vec::new()).collect();
         for row in changed {
             if let RowIdentity::Stored { segment, row } = row {
-                self.gone_of(segment).insert(row);
+                self.withheld_of(segment).insert(row);
             }
             if let Some((segment, place)) = self.places.remove(&row) {
-                self.gone_of(segment).insert(place);
+                self.withheld_of(segment).insert(place);
             }
             let Some(value) = rows.row(row).and_then(|version| version.value.bytes()) else { continue };
             let datums =
@@ -115,7 +116,7 @@ impl Sealing {
         rows: Vec<Row>,
         segments: &mut Vec<SealedSegment>,
     ) -> Result<(), RunFault> {
-        let rows_max = usize::try_from(self.new_version.segment_rows).unwrap_or(usize::MAX);
+        let rows_max = usize::try_from(self.new_version.segment_rows).expect("usize has at least 32 bits");
         let (mut part, mut bytes) = (Vec::new(), 0);
         for row in rows {
             let row_bytes = text_bytes(&row.1);
@@ -140,27 +141,27 @@ impl Sealing {
         Ok(SealedSegment { node, run })
     }
 
-    fn gone_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
+    fn withheld_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
         let sealed = &self.sealed;
-        self.gone
+        self.withheld_rows
             .entry(segment)
             .or_insert_with(|| sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
     }
 
-    /// The rows that are not there of a segment, kept or new.
+    /// The rows that the new version withholds from a segment, kept or new.
     ///
     /// # Errors
-    /// A row that no segment can have.
+    /// A row number that no segment can have.
     pub fn withheld(&self, segment: SegmentId) -> Result<Arc<WithheldRows>, WithheldError> {
-        match (self.gone.get(&segment), self.sealed.get(&segment)) {
-            (Some(gone), _) => WithheldRows::of(gone.iter().copied()).map(Arc::new),
+        match (self.withheld_rows.get(&segment), self.sealed.get(&segment)) {
+            (Some(withheld), _) => WithheldRows::of(withheld.iter().copied()).map(Arc::new),
             (None, Some(sealed)) => Ok(Arc::clone(sealed)),
             (None, None) => Ok(Arc::default()),
         }
     }
 }
 
-/// As loads hash what they deal rows by.
+/// The hash by which loads distribute rows.
 fn key_hash(key: Option<&Datum>) -> KeyHash {
     match key {
         Some(Datum::Integer(value)) => KeyHash::of_integer(*value),

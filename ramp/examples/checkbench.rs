@@ -1,8 +1,8 @@
-//! How long does the checker take? `cargo run --release -p rackscan-ramp --example checkbench --
-//! TRANSACTIONS KEYS`
+//! Measures how long the history checker takes. `cargo run --release -p rackscan-ramp --example
+//! checkbench -- TRANSACTIONS KEYS`
 //!
-//! Half of the transactions write and half read, four keys each, of as many keys as are named;
-//! nothing is violated.
+//! Half of the transactions write and half read, four keys each, out of KEYS keys; nothing is
+//! violated.
 
 use rackscan_ramp::{
     history::{End, History, Read, Write, check},

@@ -1,5 +1,5 @@
-//! How long does a home stand still while a snapshot of its store is taken? Goal: the pause of a
-//! reactor before a shorter log is written; its records are made elsewhere. Usage:
+//! Measures how long a participant pauses while a snapshot of its store is taken: the pause of a
+//! reactor before a shorter log is written. The records of the new log are made elsewhere. Usage:
 //! `snapshotbench [KEYS]`.
 
 use rackscan_ramp::{

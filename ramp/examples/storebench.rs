@@ -1,8 +1,8 @@
-//! What do the pure parts of a transaction cost? `cargo run --release -p rackscan-ramp --example
-//! storebench -- TRANSACTIONS`
+//! Measures the cost of the pure parts of a transaction. `cargo run --release -p rackscan-ramp
+//! --example storebench -- TRANSACTIONS`
 //!
-//! Transactions of eight keys with values of 1 KB over four homes in one process, without wires or
-//! disks: what is left is what every wire has to pay as well. Each line is one algorithm:
+//! Transactions of eight keys with values of 1 KB over four participants in one process, without
+//! wires or disks: the remainder is what every wire has to pay as well. Each line is one algorithm:
 //! microseconds for a write and for a read by messages, and for a read of eight slots.
 
 use rackscan_ramp::{
@@ -53,7 +53,7 @@ impl Homes {
         this
     }
 
-    /// A home's answers; its log is durable at once.
+    /// A participant's answers; its log is durable at once.
     fn ask(&mut self, home: HomeId, request: Request) -> Vec<Reply> {
         let home = &mut self.homes[usize::from(home.0)];
         home.request(Peer(0), request);

@@ -1,11 +1,11 @@
-//! Which keys may a transaction have written to, in a few bits each?
+//! Bloom filters over the keys that a transaction may have written.
 //!
 //! Invariants
 //! - A key that was put in is always found; another one seldom.
-//! - Bits are the same on every machine: they stand in slots and logs.
+//! - The bits are the same on every machine, because slots and logs hold them.
 
 use crate::{
-    item::Fingerprint,
+    fingerprint::Fingerprint,
     limits::{BLOOM_BITS_PER_KEY, BLOOM_PROBES, METADATA_BYTES_MAX},
 };
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// The filter of these keys, of a size that suits their number.
+    /// The filter of these keys, with [`BLOOM_BITS_PER_KEY`] bits for each.
     #[must_use]
     pub fn of(keys: &[Fingerprint]) -> Self {
         let bytes = (keys.len() * BLOOM_BITS_PER_KEY).div_ceil(8).next_multiple_of(8);
@@ -37,7 +37,8 @@ impl Bloom {
         &self.bits
     }
 
-    /// A filter of these bits, if they are some whole words.
+    /// A filter of these bits; `None` unless they are a positive number of whole words within the
+    /// limit.
     #[must_use]
     pub fn from_bytes(bits: &[u8]) -> Option<Self> {
         let possible = !bits.is_empty() && bits.len().is_multiple_of(8) && bits.len() <= METADATA_BYTES_MAX;
@@ -50,17 +51,19 @@ impl Bloom {
         self.probes(key).all(|bit| self.bits[bit / 8] & (1 << (bit % 8)) != 0)
     }
 
-    /// Double hashing (Kirsch and Mitzenmacher): two halves of the fingerprint make all probes.
+    /// Double hashing (Kirsch and Mitzenmacher): all probes are computed from the two halves of the
+    /// fingerprint.
     fn probes(&self, key: Fingerprint) -> impl Iterator<Item = usize> + use<> {
         let bits = 8 * self.bits.len() as u64;
         let (start, step) = (key.0 & 0xFFFF_FFFF, (key.0 >> 32) | 1);
-        // What is below the number of bits is an index.
-        (0..u64::from(BLOOM_PROBES))
-            .map(move |probe| usize::try_from(start.wrapping_add(probe * step) % bits).unwrap_or(0))
+        (0..u64::from(BLOOM_PROBES)).map(move |probe| {
+            let bit = start.wrapping_add(probe * step) % bits;
+            usize::try_from(bit).expect("below the number of bits, which is a usize")
+        })
     }
 }
 
-/// A filter of no or of broken words.
+/// The bytes of a filter are empty, too many, or not whole words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a filter of {found} bytes, expected a multiple of 8 from 8 to {METADATA_BYTES_MAX}")]
 pub struct FilterFault {

@@ -1,10 +1,10 @@
-//! How are numbers taken out of bytes that may end too soon?
+//! Reads little-endian numbers from bytes that may end too soon, and narrows lengths for writing.
 //!
-//! Invariant: nothing is taken from behind the end; what is missing is `None`.
+//! Invariant: nothing is read beyond the end; what is missing is `None`.
 
 use crate::timestamp::{ClientId, Timestamp};
 
-/// What is left of bytes that are taken from the front. All numbers are little-endian.
+/// The bytes that are still to be read, from the front. All numbers are little-endian.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
@@ -52,10 +52,10 @@ impl<'a> Cursor<'a> {
 
 /// A length that limits keep far below 32 bits.
 pub(crate) fn length_u32(length: usize) -> u32 {
-    u32::try_from(length).unwrap_or(u32::MAX)
+    u32::try_from(length).expect("a length within the limits of this crate")
 }
 
 /// A length that limits keep below 16 bits.
 pub(crate) fn length_u16(length: usize) -> u16 {
-    u16::try_from(length).unwrap_or(u16::MAX)
+    u16::try_from(length).expect("a length within the limits of this crate")
 }

@@ -1,25 +1,25 @@
-//! Which keys take no new versions any more, and how do all homes come to know?
+//! Closes a key prefix for good at all participants, before its items move elsewhere.
 //!
-//! What lies under a prefix may move away for good: rows of a table into segments, or a table may
-//! be dropped. Whoever moves them closes the prefix, takes what is there, and empties it:
+//! For example, the rows of a table move into segments, or a table is dropped. The mover closes the
+//! prefix, reads what is there, and empties it:
 //!
 //! ```text
-//! a transaction writes a closing key in every home  ->  from its PREPARE on, a home refuses to prepare what is under the prefix
-//! what was prepared before                          ->  ends, one way or the other; its record is in the feeds before the closing is acknowledged
-//! the same keys with another value                  ->  each home drops what it has under the prefix
+//! a transaction writes a closing key at every participant  ->  from its PREPARE on, a participant refuses to prepare keys under the prefix
+//! transactions that were prepared before                   ->  commit or abort; their records are in the feeds before the closing is acknowledged
+//! the same keys with another value                         ->  each participant drops what it has under the prefix
 //! ```
 //!
 //! | bytes of a closing key | |
 //! |---|---|
 //! | 0..2 | 0, `c` |
 //! | 2.. | the prefix |
-//! | the last 2 | a number that makes the key one of the home, big-endian |
+//! | the last 2 | a number chosen so that the participant keeps this key, big-endian |
 //!
 //! Invariants
-//! - A closing is for ever: prefixes have numbers in them that are never used again.
+//! - A closed prefix is never opened again: prefixes contain numbers that are never reused.
 //! - No closed prefix begins with another one.
-//! - It is a transaction like others: durable, in the copies of logs, in feeds, and all homes close
-//!   or none.
+//! - A closing is a transaction like others: it is durable, in log replicas and in feeds, and
+//!   either all participants close the prefix or none.
 
 use crate::{
     item::{Key, Value},
@@ -27,34 +27,35 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// What closing keys begin with.
+/// The first bytes of closing keys.
 pub const CLOSING_PREFIX: &[u8] = b"\0c";
 
 const SALT_BYTES: usize = 2;
 const CLOSED: [u8; 1] = [1];
 const EMPTIED: [u8; 1] = [2];
 
-/// What becomes of a prefix.
+/// The state of a closed prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
     /// Nothing new is prepared under it.
     Closed,
-    /// Nor is anything there that counts.
+    /// As [`Closing::Closed`], and its items are dropped.
     Emptied,
 }
 
 impl Closing {
-    /// What a closing key says.
+    /// The state in the value of a closing key.
     #[must_use]
     pub fn of(value: &Value) -> Self {
-        // Whatever else a later release may say of a prefix, it is closed.
+        // An unknown state of a later release closes the prefix, too.
         if value.bytes() == Some(EMPTIED.as_slice()) { Self::Emptied } else { Self::Closed }
     }
 
-    /// The items that say so in every one of `homes`, which are all that there are, in order.
+    /// The items that write this state at every one of `homes`, which are all participants, in
+    /// order.
     ///
-    /// Nothing for a prefix that leaves no room in a key, or if a home is not found by any number:
-    /// with as many homes as there may be, that does not happen.
+    /// `None` if the prefix is too long for a key, or if no number leads to some participant, which
+    /// does not happen with up to [`HOMES_MAX`](crate::limits::HOMES_MAX) participants.
     #[must_use]
     pub fn items(self, prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
         let state = match self {
@@ -64,8 +65,8 @@ impl Closing {
         items(&state, prefix, homes)
     }
 
-    /// The items of a [`Closing::Closed`] that carries a note for whoever follows ([`note_of`]).
-    /// Homes do not read it. An emptied prefix has none any more.
+    /// The items of a [`Closing::Closed`] with a note for readers of feeds ([`note_of`]).
+    /// Participants do not read it. An emptied prefix has no note any more.
     #[must_use]
     pub fn noted(note: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
         items(&[&CLOSED, note].concat(), prefix, homes)
@@ -83,20 +84,20 @@ pub fn note_of(value: &Value) -> &[u8] {
     value.bytes().and_then(|bytes| bytes.strip_prefix(&CLOSED)).unwrap_or_default()
 }
 
-/// The closing key of a prefix that is one of this home.
+/// The closing key of a prefix that this participant keeps.
 fn key_at(prefix: &[u8], home: HomeId, homes: &[HomeId]) -> Option<Key> {
     let key = |salt: u16| Key::new(&[CLOSING_PREFIX, prefix, &salt.to_be_bytes()].concat()).ok();
     (0..=u16::MAX).map_while(key).find(|key| home_of(key.placement(), homes) == home)
 }
 
-/// The prefix that a closing key is about; `None` for other keys.
+/// The prefix that a closing key closes; `None` for other keys.
 #[must_use]
 pub fn prefix_of(key: &Key) -> Option<&[u8]> {
     let rest = key.bytes().strip_prefix(CLOSING_PREFIX)?;
     rest.len().checked_sub(SALT_BYTES).map(|length| &rest[..length])
 }
 
-/// The closed prefixes of a home.
+/// The closed prefixes of a participant.
 #[derive(Debug, Default)]
 pub(crate) struct Closings {
     prefixes: BTreeMap<Vec<u8>, State>,
@@ -104,20 +105,20 @@ pub(crate) struct Closings {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of closing keys, prepared or committed.
+    /// Versions of closing keys, prepared or committed.
     versions: usize,
     emptied: bool,
 }
 
 impl Closings {
-    /// A version of a key is there; most keys close nothing.
+    /// A version of a key was added; most keys close nothing.
     pub(crate) fn added(&mut self, key: &Key) {
         if let Some(prefix) = prefix_of(key) {
             self.prefixes.entry(prefix.to_vec()).or_default().versions += 1;
         }
     }
 
-    /// A version of a key is not there any more.
+    /// A version of a key was removed.
     pub(crate) fn removed(&mut self, key: &Key) {
         let Some(prefix) = prefix_of(key) else { return };
         if let Some(state) = self.prefixes.get_mut(prefix) {
@@ -128,18 +129,18 @@ impl Closings {
         }
     }
 
-    /// What is under it does not count any more. Whether that is new.
+    /// Marks a prefix as emptied. Returns whether it was not marked before.
     pub(crate) fn empty(&mut self, prefix: &[u8]) -> bool {
         self.prefixes.get_mut(prefix).is_some_and(|state| !std::mem::replace(&mut state.emptied, true))
     }
 
-    /// Those that are empty.
+    /// The emptied prefixes.
     pub(crate) fn emptied(&self) -> impl Iterator<Item = &[u8]> {
         self.prefixes.iter().filter(|(_, state)| state.emptied).map(|(prefix, _)| prefix.as_slice())
     }
 
-    /// Whether a key takes no new versions. No closed prefix begins with another, so only the last
-    /// one up to the key can be its own.
+    /// Whether a key is under a closed prefix. No closed prefix begins with another one, so only
+    /// the last prefix that is not above the key can be a prefix of it.
     pub(crate) fn covers(&self, key: &Key) -> bool {
         let up_to = (std::ops::Bound::Unbounded, std::ops::Bound::Included(key.bytes()));
         let last = self.prefixes.range::<[u8], _>(up_to).next_back();

@@ -1,4 +1,5 @@
-//! May a store that keeps its promises have done what clients saw?
+//! Checks a recorded history of transactions: may a store that keeps its guarantees have produced
+//! it?
 //!
 //! ```text
 //! Write: timestamp, keys, session, from .. to, how it ended        Read: key -> timestamp of what was found, session, from .. to
@@ -6,24 +7,24 @@
 //!                                    check -> the violations, or none
 //! ```
 //!
-//! What is checked (Bailis et al. 2014, section 3, and what a store says when it acknowledges)
-//! - **fractured**: of a transaction that a read met at one key it misses what that wrote to
-//!   another key that it read.
-//! - **aborted**, **intermediate**: what was found belongs to a transaction that did not end well,
-//!   or that wrote no such key; or nobody wrote it.
-//! - **future**: what was found was written by a transaction that began after the read had ended.
-//! - **lost**: a write had been acknowledged before the read began, and the read found something
-//!   older.
-//! - **session**: a session does not find its own write again. (RAMP promises nothing of what a
-//!   session reads twice.)
+//! What is checked (Bailis et al. 2014, section 3, and what a store guarantees by an
+//! acknowledgement)
+//! - **fractured**: a read found one key of a transaction, and found at another key, which the
+//!   transaction also wrote, an older version.
+//! - **aborted**, **intermediate**: a read found a version of an aborted transaction, or of one
+//!   that did not write this key, or of none.
+//! - **future**: a read found a version of a transaction that began after the read had ended.
+//! - **lost**: a write was acknowledged before the read began, and the read found an older version.
+//! - **session**: a session does not find its own earlier write. (RAMP does not guarantee that
+//!   repeated reads of a session move forward.)
 //! - **collision**: two transactions have one timestamp.
-//! - **outdated**: a write was acknowledged that is older than one of the same key which had been
+//! - **outdated**: an acknowledged write is older than a write of the same key that had been
 //!   acknowledged before it began.
-//! - **lost update**: a write was acknowledged that was conditional on a version, and between the
-//!   two is another acknowledged one of the same key.
+//! - **lost update**: between an acknowledged conditional write and the version that it was
+//!   conditional on lies another acknowledged write of the same key.
 //!
-//! Takes O(n log n) for n writes of keys and what reads meet: of each thing found, the keys that
-//! its transaction wrote.
+//! Takes O(n log n) time, where n counts the keys of all writes and, for each version found, the
+//! keys that its transaction wrote.
 
 use crate::timestamp::Timestamp;
 use foldhash::fast::RandomState;
@@ -36,36 +37,37 @@ pub enum End {
     Committed,
     /// It was refused: nobody may ever see it.
     Aborted,
-    /// Nobody knows: the client or its wire was lost. It may be seen, wholly, or not.
+    /// The client or its connection was lost. The write may become visible completely, or not at
+    /// all.
     Unknown,
 }
 
-/// A transaction that wrote. Times are of one clock for all clients, such as a simulation's.
+/// A transaction that wrote. All times are of one clock, such as a simulation's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write<K> {
-    /// Its place.
+    /// Its timestamp.
     pub timestamp: Timestamp,
-    /// What it wrote to, each once.
+    /// The keys that it wrote, each once.
     pub keys: Vec<K>,
     /// The versions that it was conditional on, by key.
     pub expected: Vec<(K, Timestamp)>,
-    /// Whose it was.
+    /// The session that it belongs to.
     pub session: u32,
     /// When it began.
     pub from: u64,
-    /// When its client knew how it ended.
+    /// When its client learnt how it ended.
     pub to: u64,
-    /// How.
+    /// How it ended.
     pub end: End,
 }
 
 /// A transaction that read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read<K> {
-    /// What was found at each key: the timestamp of the transaction that wrote it,
-    /// [`Timestamp::FIRST`] where there was nothing.
+    /// For each key the timestamp of the version that was found; [`Timestamp::FIRST`] if there was
+    /// none.
     pub found: Vec<(K, Timestamp)>,
-    /// Whose it was.
+    /// The session that it belongs to.
     pub session: u32,
     /// When it began.
     pub from: u64,
@@ -73,7 +75,7 @@ pub struct Read<K> {
     pub to: u64,
 }
 
-/// All that happened.
+/// A recorded history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History<K> {
     /// Transactions that wrote.
@@ -88,68 +90,68 @@ impl<K> Default for History<K> {
     }
 }
 
-/// What no store that keeps its promises does; see the module. What a read met names the read by
-/// its position in the history, the key, and what was found there.
+/// Something that no store does that keeps its guarantees; the module lists them. A read is named
+/// by its position in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation<K> {
-    /// A part of a transaction was met, and another part missed.
+    /// A part of a transaction was found, and another part missed.
     Fractured {
         /// Position of the read.
         read: usize,
-        /// Where something was missed.
+        /// The key where it was missed.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
-        /// What should have been there, or something newer.
+        /// The transaction of which a version, or a newer one, should have been found.
         missed: Timestamp,
     },
-    /// It is of a transaction that was aborted.
+    /// A read found a version of an aborted transaction.
     Aborted {
         /// Position of the read.
         read: usize,
-        /// Where it was found.
+        /// The key.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
     },
-    /// Nobody wrote that there.
+    /// A read found a version that nobody wrote to this key.
     Intermediate {
         /// Position of the read.
         read: usize,
-        /// Where it was found.
+        /// The key.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
     },
-    /// It was not yet there.
+    /// A read found a version of a transaction that had not begun.
     Future {
         /// Position of the read.
         read: usize,
-        /// Where it was found.
+        /// The key.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
     },
-    /// Something newer was there already.
+    /// A read missed a newer version that had been acknowledged.
     Lost {
         /// Position of the read.
         read: usize,
-        /// Where it was found.
+        /// The key.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
-        /// What had been acknowledged before the read began.
+        /// The newer version.
         acknowledged: Timestamp,
     },
-    /// The session had written something newer.
+    /// A read missed a newer version that its own session had written.
     Session {
         /// Position of the read.
         read: usize,
-        /// Where it was found.
+        /// The key.
         key: K,
-        /// What was found there.
+        /// The timestamp of the version that was found.
         found: Timestamp,
-        /// What the session had written there, acknowledged before the read began.
+        /// The session's version, which had been acknowledged before the read began.
         own: Timestamp,
     },
     /// Two transactions have one timestamp.
@@ -157,24 +159,24 @@ pub enum Violation<K> {
         /// The timestamp.
         timestamp: Timestamp,
     },
-    /// An acknowledged write is older than what it should have superseded.
+    /// An acknowledged write is older than the version that it should have superseded.
     Outdated {
         /// The write.
         timestamp: Timestamp,
-        /// Where.
+        /// The key.
         key: K,
-        /// What had been acknowledged there before it began.
+        /// The version that had been acknowledged before it began.
         acknowledged: Timestamp,
     },
-    /// Another write lies between a write and what it was conditional on.
+    /// Another write lies between a write and the version that it was conditional on.
     LostUpdate {
         /// The write.
         timestamp: Timestamp,
-        /// Where.
+        /// The key.
         key: K,
-        /// What it was conditional on.
+        /// The version that it was conditional on.
         expected: Timestamp,
-        /// What it overwrote without having seen it.
+        /// The version that it overwrote without having read it.
         between: Timestamp,
     },
 }
@@ -228,10 +230,10 @@ impl<K: fmt::Display> fmt::Display for Violation<K> {
     }
 }
 
-/// For each place the highest timestamp that was acknowledged by a time. A place is a key, or a key
-/// and a session.
+/// For each place the highest timestamp that had been acknowledged at any time. A place is a key,
+/// or a key and a session.
 struct Acknowledged<P> {
-    /// Times and the highest timestamp until then, both ascending.
+    /// Times, each with the highest timestamp acknowledged until then, both ascending.
     times: HashMap<P, Vec<(u64, Timestamp)>, RandomState>,
 }
 
@@ -272,8 +274,8 @@ struct Checker<'h, K> {
     writes: HashMap<Timestamp, &'h Write<K>, RandomState>,
     by_all: Acknowledged<&'h K>,
     by_session: Acknowledged<(u32, &'h K)>,
-    /// Of the read that is looked at: what it should have found at least, by what it found
-    /// elsewhere.
+    /// For the read being checked: the oldest version of each key that is consistent with what it
+    /// found at other keys.
     wanted: HashMap<&'h K, Timestamp, RandomState>,
     violations: Vec<Violation<K>>,
 }
@@ -295,8 +297,8 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         Self { writes, by_all, by_session, wanted: HashMap::default(), violations }
     }
 
-    /// Is what was acknowledged newer than what was before it, and does nothing lie between it and
-    /// what it was conditional on?
+    /// Checks that each acknowledged write is newer than those acknowledged before it began, and
+    /// that nothing lies between it and the versions that it was conditional on.
     fn acknowledged_writes(&mut self, history: &'h History<K>) {
         let mut timestamps: HashMap<&K, Vec<Timestamp>, RandomState> = HashMap::default();
         let acknowledged = || history.writes.iter().filter(|write| write.end == End::Committed);
@@ -342,7 +344,7 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         }
     }
 
-    /// Whose is it, and what else did they write?
+    /// Checks which transaction wrote a version that was found, and notes its other keys.
     fn origin(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Timestamp) {
         if found == Timestamp::FIRST {
             return;
@@ -365,13 +367,13 @@ impl<'h, K: Clone + Eq + Hash> Checker<'h, K> {
         }
     }
 
-    /// Should something newer have been there already?
+    /// Checks that no newer version had been acknowledged before the read.
     fn age(&mut self, position: usize, read: &'h Read<K>, key: &'h K, found: Timestamp) {
         let acknowledged = self.by_all.before(&key, read.from);
         if found >= acknowledged {
             return;
         }
-        // What the session acknowledged was acknowledged.
+        // Acknowledged writes of the session are among all acknowledged writes.
         let own = self.by_session.before(&(read.session, key), read.from);
         let key = key.clone();
         self.violations.push(if found < own {

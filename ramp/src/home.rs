@@ -1,27 +1,30 @@
-//! What does a home do about a request?
+//! Serves the requests to a participant.
 //!
 //! ```text
-//! request -> store, locks -> replies that may go at once
-//!                         \-> records -> a batch, written and synced by whoever owns the disk -> durable(sequence) -> replies that waited
+//! request -> store, locks -> replies that may be sent at once
+//!                         \-> records -> a batch, written and synced by the owner of the disk -> durable(sequence) -> replies that waited
 //! ```
 //!
+//! - `admission`: whether a part may be prepared. `host_clock`: compares clients' clocks with the
+//!   host's. `reading`: reads and leases. `parts`: divides answers into messages.
+//!
 //! Invariants
-//! - Whatever tells of a vote or an end waits until all that was recorded before it is durable.
-//!   Reads never wait for the log, but for that of an earlier life: nobody gets a lease, or a value
-//!   with a lock, before all that was recovered is durable. What is read then does not vanish with
-//!   this node's disk.
-//! - A commit is visible before it is durable: its versions are durable in all homes, so a crash
-//!   cannot undo it, only delay it.
-//! - A transaction of one home is committed when its vote is durable, and not visible before: no
-//!   message and no record says so besides.
-//! - Reads of a lease that this life of the home did not give are refused: the versions that they
-//!   may need are not promised to be there.
+//! - A reply that reports a vote or an outcome waits until all earlier records are durable. Reads
+//!   never wait for records of this life, but for those of an earlier one: no lease, and no value
+//!   with a lock, is given before all recovered records are durable. So what is read does not
+//!   vanish with this node's disk.
+//! - A commit is visible before its record is durable. Its versions are durable at all
+//!   participants, so a crash can only delay it, not undo it.
+//! - A transaction with one participant is committed when its vote is durable, and not visible
+//!   before. No other message or record says that it is committed.
+//! - Reads with a lease from another life are refused: the versions that they need may be gone.
 //! - What is prepared is newer than all versions of its keys, and its client's clock is not ahead
 //!   of the participant's (`admission`).
-//! - Neither clock nor thread nor wire: the time, requests and durability come from outside,
-//!   replies and batches are taken away.
+//! - No clock, thread or connection: the caller provides the time, requests and durability, and
+//!   takes replies and batches.
 
 mod admission;
+mod host_clock;
 mod parts;
 mod reading;
 
@@ -36,70 +39,72 @@ use crate::{
     store::{Commit, Store},
     timestamp::{ClientId, Timestamp},
 };
-use admission::Present;
+use host_clock::HostClock;
 use parts::in_parts;
 use std::collections::{HashMap, VecDeque};
 
-/// Whom to answer: whoever delivers requests knows what that means.
+/// The sender of a request, as numbered by the caller, which delivers the replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u64);
 
-/// A node's part in transactions.
+/// A participant: a node that keeps keys and takes part in transactions.
 #[derive(Debug)]
 pub struct Home<M> {
     store: Store<M>,
     locks: Locks,
     log: LogWriter,
-    /// Why nothing new is recorded, if nothing is.
+    /// If nothing new may be recorded: why.
     refuses_new: Option<Refusal>,
+    /// All records up to this one are durable.
     durable: u64,
-    /// The last record that was recovered, of which other disks may lack the end.
+    /// The last record that was recovered. The disks of log replicas may lack the end of the
+    /// recovered log.
     recovered: u64,
-    /// What waits for the log, in its order.
-    held: VecDeque<(u64, Peer, Held)>,
+    /// Replies that wait for the log, in its order.
+    waiting: VecDeque<(u64, Peer, Waiting)>,
     replies: Vec<(Peer, Reply)>,
-    /// Whose requests for locks wait.
+    /// The senders of requests for locks that wait.
     lockers: HashMap<Timestamp, Peer>,
-    /// Whose leases there are.
+    /// The holders of leases.
     leases: HashMap<LeaseId, ClientId>,
-    fed: Option<Fed<M>>,
-    present: Present,
+    fed: Option<FilteredFeed<M>>,
+    clock: HostClock,
 }
 
-/// What waits until a record is durable.
+/// A reply that waits until a record is durable.
 #[derive(Debug)]
-enum Held {
-    /// To be said.
+enum Waiting {
+    /// The reply.
     Reply(Reply),
-    /// All that a transaction writes, prepared: to be committed.
+    /// The only part of a transaction, which is prepared: it is committed then.
     Whole(Part),
 }
 
-/// What readers follow.
+/// The feed, and which transactions it contains.
 #[derive(Debug)]
-struct Fed<M> {
+struct FilteredFeed<M> {
     feed: Feed<M>,
-    /// What the keys begin with whose transactions are in it.
+    /// Transactions that write a key with this prefix are in the feed.
     prefix: Vec<u8>,
 }
 
 impl<M: SlotMemory> Home<M> {
-    /// A home over a store, new or recovered, and the log that it was recovered from. Transactions
-    /// that are in doubt and counted on locks have them again.
+    /// A participant with a store, new or recovered, and the log that it was recovered from.
+    /// Transactions in doubt that relied on locks get them back.
     #[must_use]
     pub fn new(store: Store<M>, log: LogWriter) -> Self {
         let mut locks = Locks::default();
         let in_doubt = store.unsettled().filter(|(_, of)| !of.committed && of.guard == Guard::Locked);
         for (timestamp, transaction) in in_doubt {
             let keys = transaction.keys.iter().map(|key| (key.clone(), Mode::Exclusive));
-            // They were held together before, so nobody waits; and fewer are in doubt than may be
-            // locked.
+            // These locks were held together before, so none of them waits; and there are fewer
+            // than may be held.
             let _ = locks.lock(timestamp, keys.collect());
         }
         let durable = log.sequence();
-        let (held, replies) = (VecDeque::new(), Vec::new());
+        let (waiting, replies) = (VecDeque::new(), Vec::new());
         let (lockers, leases) = (HashMap::new(), HashMap::new());
-        let (refuses_new, fed, present) = (None, None, Present::default());
+        let (refuses_new, fed, clock) = (None, None, HostClock::default());
         let recovered = durable;
         Self {
             store,
@@ -108,26 +113,26 @@ impl<M: SlotMemory> Home<M> {
             refuses_new,
             durable,
             recovered,
-            held,
+            waiting,
             replies,
             lockers,
             leases,
             fed,
-            present,
+            clock,
         }
     }
 
-    /// The same home, of whose log nothing counts as durable until [`Home::durable`] says so: where
-    /// other disks than this one count, they may lack the end of what was recovered.
+    /// The same participant, with no record counted as durable until [`Home::durable`] says so. For
+    /// logs with replicas: their disks may lack the end of what was recovered.
     #[must_use]
     pub fn unacknowledged(self) -> Self {
         Self { durable: 0, ..self }
     }
 
-    /// The same home with a feed of the transactions that write keys which begin with `prefix`.
+    /// The same participant, with a feed of the transactions that write keys with this prefix.
     #[must_use]
     pub fn feeding(self, feed: Feed<M>, prefix: &[u8]) -> Self {
-        Self { fed: Some(Fed { feed, prefix: prefix.to_vec() }), ..self }
+        Self { fed: Some(FilteredFeed { feed, prefix: prefix.to_vec() }), ..self }
     }
 
     /// The memory of the feed, if there is one.
@@ -136,7 +141,7 @@ impl<M: SlotMemory> Home<M> {
         self.fed.as_ref().map(|fed| fed.feed.memory())
     }
 
-    /// Lets those who follow the feed see what was done since this was last called.
+    /// Makes everything since the last call visible to readers of the feed.
     pub fn publish_feed(&mut self) {
         if let Some(fed) = &mut self.fed {
             fed.feed.publish();
@@ -149,12 +154,12 @@ impl<M: SlotMemory> Home<M> {
         &self.store
     }
 
-    /// The store, for those who own its memory or collect in idle moments.
+    /// The store, for the owner of its memory, and to collect garbage when idle.
     pub fn store_mut(&mut self) -> &mut Store<M> {
         &mut self.store
     }
 
-    /// The log, of which batches are taken.
+    /// The log, to take batches from.
     pub fn log_mut(&mut self) -> &mut LogWriter {
         &mut self.log
     }
@@ -164,48 +169,51 @@ impl<M: SlotMemory> Home<M> {
         self.refuses_new.is_some()
     }
 
-    /// Why nothing new is recorded from now on, if nothing is; what is prepared still ends. Who is
-    /// refused for that is told at once, and nothing of what was recorded.
+    /// Refuses, from now on, all requests that would record something new, for this reason; `None`
+    /// accepts them again. Prepared transactions still end. Such a refusal is sent at once, and
+    /// says nothing about earlier records.
     pub fn refuse_new(&mut self, why: Option<Refusal>) {
         self.refuses_new = why;
         self.refuse_readers();
     }
 
-    /// All records up to this one are durable.
+    /// Reports that all records up to this one are durable.
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
-        while let Some((_, peer, held)) = self.held.pop_front_if(|(sequence, ..)| *sequence <= self.durable) {
-            let reply = match held {
-                Held::Reply(reply) => reply,
-                Held::Whole(part) => self.commit_whole(part),
+        while let Some((_, peer, waiting)) =
+            self.waiting.pop_front_if(|(sequence, ..)| *sequence <= self.durable)
+        {
+            let reply = match waiting {
+                Waiting::Reply(reply) => reply,
+                Waiting::Whole(part) => self.commit_whole(part),
             };
             self.replies.push((peer, reply));
         }
     }
 
-    /// Replies that may go, since this was last called.
+    /// The replies that may be sent, since the last call.
     pub fn take_replies(&mut self) -> Vec<(Peer, Reply)> {
         std::mem::take(&mut self.replies)
     }
 
-    /// Goes on with another log, which begins with a snapshot of this store and is durable, in
-    /// place of one of which all is durable.
+    /// Continues with another log, which is durable and begins with a snapshot of this store.
     ///
     /// # Errors
-    /// The number of records that are not durable yet: try again when they are.
+    /// The number of records of the present log that are not durable yet: try again when they are.
     pub fn replace_log(&mut self, log: LogWriter) -> Result<(), u64> {
         let waiting = self.log.sequence().saturating_sub(self.durable);
         if waiting > 0 {
             return Err(waiting);
         }
-        // All that was recovered is durable, whatever number the new log ends with.
+        // All recovered records are durable, whatever number the new log ends with.
         (self.durable, self.recovered) = (log.sequence(), log.sequence());
         self.log = log;
         Ok(())
     }
 
-    /// The client is lost: its leases end, and its locks are released, unless it has prepared
-    /// something under them. What it leaves in doubt here, to be ended by asking the other homes.
+    /// Ends the leases of a lost client, and releases its locks, unless it has prepared something
+    /// under them. Returns its transactions in doubt and their participants, for
+    /// [`crate::termination`].
     pub fn client_lost(&mut self, client: ClientId) -> Vec<(Timestamp, Vec<HomeId>)> {
         for owner in self.locks.owned_by(client) {
             if self.store.vote(owner).is_none() {
@@ -220,7 +228,7 @@ impl<M: SlotMemory> Home<M> {
         in_doubt.map(|(timestamp, of)| (timestamp, of.homes.clone())).collect()
     }
 
-    /// Does what a request asks for.
+    /// Executes a request.
     pub fn request(&mut self, from: Peer, request: Request) {
         if let Err(why) = request.check() {
             return self.replies.push((from, Reply::Refused { why }));
@@ -246,7 +254,7 @@ impl<M: SlotMemory> Home<M> {
             Request::Inquire { timestamp } => self.inquire(from, timestamp),
             Request::Lock { owner, wanted } => self.lock(from, owner, wanted),
             Request::Unlock { owner } => {
-                // What is prepared under locks keeps them until it ends.
+                // A prepared transaction keeps its locks until it ends.
                 let held = self.store.vote(owner).is_none() && self.unlock(owner);
                 self.replies.push((from, Reply::Unlocked { held }));
             }
@@ -261,7 +269,7 @@ impl<M: SlotMemory> Home<M> {
         self.replies.push((from, reply));
     }
 
-    /// Writes down what is to survive a crash, and lets readers of the feed know.
+    /// Appends a record to the log, and to the feed if `is_fed`.
     fn record(&mut self, record: &Record, is_fed: bool) {
         self.log.append(record);
         self.feed(record, is_fed);
@@ -273,44 +281,46 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    /// Whether the feed tells of transactions that write these keys.
+    /// Whether the feed contains transactions that write these keys.
     fn feeds<'k>(&self, mut keys: impl Iterator<Item = &'k Key>) -> bool {
         self.fed.as_ref().is_some_and(|fed| keys.any(|key| key.bytes().starts_with(&fed.prefix)))
     }
 
-    /// Whether the feed has told of this transaction.
+    /// Whether the feed contains this transaction.
     fn has_fed(&self, timestamp: Timestamp) -> bool {
         self.fed.is_some() && self.store.transaction(timestamp).is_some_and(|of| self.feeds(of.keys.iter()))
     }
 
-    /// A reply that waits until all that is recorded so far is durable.
-    fn hold(&mut self, to: Peer, reply: Reply) {
+    /// Sends a reply as soon as all records so far are durable.
+    fn reply_when_durable(&mut self, to: Peer, reply: Reply) {
         let sequence = self.log.sequence();
         if sequence <= self.durable {
             self.replies.push((to, reply));
         } else {
-            self.held.push_back((sequence, to, Held::Reply(reply)));
+            self.waiting.push_back((sequence, to, Waiting::Reply(reply)));
         }
     }
 
     fn prepare(&mut self, from: Peer, part: Part, preconditions: &Preconditions) {
         let (timestamp, is_whole) = (part.timestamp, part.is_whole());
         let prepared = self.prepared(part, preconditions);
-        // What it was said to be at first counts.
+        // Its first PREPARE determines how many participants it has.
         let is_whole = self.store.transaction(timestamp).map_or(is_whole, |known| known.homes.len() == 1);
         match prepared {
-            Ok(Some(part)) if is_whole => self.held.push_back((self.log.sequence(), from, Held::Whole(part))),
-            // Of what was prepared before, the end waits in front of this.
-            Ok(_) if is_whole => self.hold(from, Reply::Committed),
-            Ok(_) => self.hold(from, Reply::Prepared),
+            Ok(Some(part)) if is_whole => {
+                self.waiting.push_back((self.log.sequence(), from, Waiting::Whole(part)))
+            }
+            // It was prepared before: its commit waits in front of this reply.
+            Ok(_) if is_whole => self.reply_when_durable(from, Reply::Committed),
+            Ok(_) => self.reply_when_durable(from, Reply::Prepared),
             Err(why) if self.refuses_new.as_ref() == Some(&why) => {
                 self.replies.push((from, Reply::Refused { why }));
             }
-            Err(why) => self.hold(from, Reply::Refused { why }),
+            Err(why) => self.reply_when_durable(from, Reply::Refused { why }),
         }
     }
 
-    /// Votes for it; the part, unless that was done before.
+    /// Votes for it. Returns the part, or `None` if this was done before.
     fn prepared(&mut self, part: Part, preconditions: &Preconditions) -> Result<Option<Part>, Refusal> {
         let timestamp = part.timestamp;
         if let Some(why) = self.refuses_new.as_ref().filter(|_| self.store.vote(timestamp).is_none()) {
@@ -327,7 +337,7 @@ impl<M: SlotMemory> Home<M> {
         if !self.store.prepare(&part)? {
             return Ok(None);
         }
-        // Who follows is told of a transaction of one home when it is committed.
+        // A transaction with one participant enters the feed when it is committed.
         let is_fed = !part.is_whole() && self.feeds(part.items.iter().map(|(key, _)| key));
         let record = Record::Prepare(part);
         self.record(&record, is_fed);
@@ -337,7 +347,7 @@ impl<M: SlotMemory> Home<M> {
         })
     }
 
-    /// Makes a transaction visible that has no other home, and whose vote is durable.
+    /// Makes a transaction visible that has no other participant, and whose vote is durable.
     fn commit_whole(&mut self, part: Part) -> Reply {
         let timestamp = part.timestamp;
         let _: Commit = self.store.commit(timestamp);
@@ -348,8 +358,8 @@ impl<M: SlotMemory> Home<M> {
         Reply::Committed
     }
 
-    /// Tells those who follow of a transaction of one home: in pieces that they can read, which are
-    /// published together.
+    /// Appends a transaction with one participant to the feed, in pieces that readers can read at
+    /// once, and which are published together.
     fn feed_whole(&mut self, mut part: Part) {
         let items = std::mem::take(&mut part.items).into_iter();
         let bytes = |(key, value): &(Key, Value)| key.bytes().len() + value.len();
@@ -359,7 +369,7 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    /// Whether it has no other home, and is committed as soon as its vote is durable.
+    /// Whether it has no other participant, and is committed as soon as its vote is durable.
     fn is_whole_soon(&self, timestamp: Timestamp) -> bool {
         self.store.transaction(timestamp).is_some_and(|of| of.homes.len() == 1 && !of.committed)
     }
@@ -371,17 +381,17 @@ impl<M: SlotMemory> Home<M> {
             self.record(&Record::Commit(timestamp), is_fed);
             self.unlock(timestamp);
         }
-        self.hold(from, Reply::Committed);
+        self.reply_when_durable(from, Reply::Committed);
     }
 
     fn abort(&mut self, from: Peer, timestamp: Timestamp) {
-        // Nobody who keeps the rules aborts what is committed; who does not is told what became of
-        // it.
+        // A correct coordinator never aborts a committed transaction. An incorrect one is told that
+        // it is committed.
         let reply = if self.refuse(timestamp) == Vote::Committed { Reply::Committed } else { Reply::Aborted };
-        self.hold(from, reply);
+        self.reply_when_durable(from, reply);
     }
 
-    /// Promises never to prepare it, unless it is committed, and writes that down.
+    /// Promises never to prepare it, unless it is committed, and records that.
     fn refuse(&mut self, timestamp: Timestamp) -> Vote {
         if let Some(vote @ (Vote::Refused | Vote::Forgotten)) = self.store.vote(timestamp) {
             return vote;
@@ -398,7 +408,7 @@ impl<M: SlotMemory> Home<M> {
 
     fn inquire(&mut self, from: Peer, timestamp: Timestamp) {
         let vote = self.store.vote(timestamp).unwrap_or_else(|| self.refuse(timestamp));
-        self.hold(from, Reply::Voted { vote });
+        self.reply_when_durable(from, Reply::Voted { vote });
     }
 
     fn settle(&mut self, timestamps: &[Timestamp]) {
@@ -430,7 +440,7 @@ impl<M: SlotMemory> Home<M> {
             }
             Err(why) => Reply::Refused { why },
         };
-        self.hold(from, reply);
+        self.reply_when_durable(from, reply);
     }
 
     fn lock(&mut self, from: Peer, owner: Timestamp, wanted: Vec<(Key, Mode)>) {
@@ -444,11 +454,10 @@ impl<M: SlotMemory> Home<M> {
         }
     }
 
-    /// Releases the locks of a transaction; whether it held all that it wanted.
+    /// Releases the locks of a transaction. Returns whether it held all that it wanted.
     fn unlock(&mut self, owner: Timestamp) -> bool {
         if let Some(peer) = self.lockers.remove(&owner) {
-            // Its request for locks is over, and whoever delivers requests waits for an answer to
-            // each.
+            // Every request gets an answer, so answer the request for locks that ends here.
             self.replies.push((peer, Reply::Unlocked { held: false }));
         }
         let (held, fulfilled) = self.locks.unlock(owner);

@@ -1,14 +1,14 @@
-//! What is written, under which key, and what is kept about what was written together with it?
+//! Keys, values and versions, and the metadata by which a version names the other keys of its
+//! transaction.
 //!
 //! Invariants
 //! - A key or value that exists is within its limit.
-//! - A [`Fingerprint`] is the same on every machine and in every release: it stands in slots and
-//!   logs.
-//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. Fingerprints
-//!   instead of keys, because a reader needs them for a comparison only, and eight bytes for a key
-//!   of any length keep metadata small. If two keys had one fingerprint, a reader would ask for a
-//!   version that is not there and stay with what it found.
+//! - A write set holds the fingerprints of *all* keys of its transaction, ascending. It holds
+//!   fingerprints and not keys, because a reader only compares them, and eight bytes for a key of
+//!   any length keep metadata small. If two keys had one fingerprint, a reader would ask for a
+//!   version that does not exist, and keep the one that it found.
 
+pub use crate::fingerprint::Fingerprint;
 use crate::{
     bloom::Bloom,
     bytes::Cursor,
@@ -27,13 +27,13 @@ pub struct Oversize {
     pub what: Bounded,
     /// Its length in bytes.
     pub found: u64,
-    /// The least possible.
+    /// The minimum.
     pub least: u64,
-    /// The most possible.
+    /// The maximum.
     pub most: u64,
 }
 
-/// What has a greatest length.
+/// Things whose length is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bounded {
     /// A key.
@@ -51,47 +51,24 @@ impl fmt::Display for Bounded {
     }
 }
 
-/// Sixty-four bits that stand for a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Fingerprint(pub u64);
-
-impl Fingerprint {
-    /// Of a key's bytes: eight at a time through the finaliser of SplitMix64.
-    #[must_use]
-    pub fn of(key: &[u8]) -> Self {
-        let mix = |word: u64| {
-            let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            word ^ (word >> 31)
-        };
-        let word = |chunk: &[u8]| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_le_bytes(word)
-        };
-        let start = mix((key.len() as u64).wrapping_add(0x9E37_79B9_7F4A_7C15));
-        let fold = |hash: u64, chunk| mix(hash.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ word(chunk));
-        Self(key.chunks(8).fold(start, fold))
-    }
-}
-
-/// What keys of the system begin with, such as those of rows of tables. Users' keys may not begin
-/// so: whoever takes keys from users refuses them, and whoever follows the feeds of homes is told
-/// of transactions that write a key of the system.
+/// The first byte of system keys, such as those of table rows. Users' keys may not begin with it,
+/// and code that accepts keys from users must refuse them. Feeds contain the transactions that
+/// write a system key.
 pub const SYSTEM_PREFIX: &[u8] = b"\0";
 
-/// What keys of the system begin with that live together in groups, such as rows that one
-/// transaction has inserted: a transaction that writes a group has one home. Behind it follow
-/// [`OWNER_BYTES`] of whom they belong to, the group, and [`MEMBER_BYTES`] of which of its members
-/// it is.
+/// The first bytes of grouped keys: system keys that are placed by their group, such as the rows
+/// that one transaction has inserted. All keys of a group are at one participant, so that a
+/// transaction that writes only this group has one participant. The prefix is followed by
+/// [`OWNER_BYTES`] of the owner, the group, and [`MEMBER_BYTES`] that number the key within the
+/// group.
 pub const GROUPED_PREFIX: &[u8] = b"\0r";
-/// Bytes in a grouped key that say whose it is, a table's for example. Members of a group have one
-/// home whosever they are.
+/// Bytes of a grouped key that name its owner, such as a table. They do not influence the
+/// placement.
 pub const OWNER_BYTES: usize = 4;
-/// Bytes in a grouped key that tell members of its group apart.
+/// Bytes of a grouped key that tell the keys of its group apart.
 pub const MEMBER_BYTES: usize = 4;
 
-/// A key: bytes that their users give a meaning to. Clones share the bytes.
+/// A key: bytes whose meaning is up to the user. Clones share the bytes.
 #[derive(Clone)]
 pub struct Key {
     bytes: Arc<[u8]>,
@@ -117,14 +94,14 @@ impl Key {
         &self.bytes
     }
 
-    /// What stands for it in write sets.
+    /// The fingerprint that stands for it in write sets.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// What its home is chosen by: the fingerprint of its group, or its own if it has none
-    /// ([`GROUPED_PREFIX`]).
+    /// The fingerprint that decides which participant keeps the key: that of its group
+    /// ([`GROUPED_PREFIX`]), or its own if it has no group.
     #[must_use]
     pub fn placement(&self) -> Fingerprint {
         let rest = self.bytes.strip_prefix(GROUPED_PREFIX);
@@ -184,14 +161,14 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// What is under a key: bytes, or the mark that there is nothing any more. Clones share the bytes.
+/// The value of a key: bytes, or a mark that the key is deleted. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Value {
     bytes: Option<Arc<[u8]>>,
 }
 
 impl Value {
-    /// The mark that there is nothing any more.
+    /// The mark that the key is deleted.
     pub const DELETED: Self = Self { bytes: None };
 
     /// The value of these bytes.
@@ -206,7 +183,7 @@ impl Value {
         Ok(Self { bytes: Some(bytes.into()) })
     }
 
-    /// Its bytes; `None` if there is nothing any more.
+    /// Its bytes; `None` if the key is deleted.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         self.bytes.as_deref()
@@ -249,7 +226,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Bytes that are written in one piece, not one by one.
+/// Serializes as one byte string, not byte by byte.
 struct Bytes<'a>(&'a [u8]);
 
 impl Serialize for Bytes<'_> {
@@ -258,11 +235,11 @@ impl Serialize for Bytes<'_> {
     }
 }
 
-/// What a version says about the other keys of its transaction. Which kind is the algorithm's
-/// choice.
+/// What a version says about the other keys of its transaction. The algorithm chooses the kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Metadata {
-    /// Nothing: RAMP-Small has the timestamp only, and without concurrency control nobody asks.
+    /// Nothing beyond the timestamp: RAMP-Small needs no more, and neither locking nor writes
+    /// without concurrency control use it.
     Timestamp,
     /// The fingerprints of all keys, ascending: RAMP-Fast.
     WriteSet(#[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")] Vec<Fingerprint>),
@@ -270,10 +247,10 @@ pub enum Metadata {
     Filter(Bloom),
 }
 
-/// Metadata of which the bytes make no sense.
+/// Bytes that are not valid metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "metadata of kind {kind} and {bytes} bytes, expected kind 0 without, 1 with a multiple of 8, or 2 with bits of a filter"
+    "metadata of kind {kind} and {bytes} bytes, expected kind 0 and no bytes, kind 1 and a multiple of 8, or kind 2 and a filter"
 )]
 pub struct MetadataFault {
     /// The kind found.
@@ -283,8 +260,7 @@ pub struct MetadataFault {
 }
 
 impl Metadata {
-    /// Whether the transaction may have written to `key`. Only a filter says yes of keys that it
-    /// did not write to.
+    /// Whether the transaction may have written to `key`. Only a filter has false positives.
     #[must_use]
     pub fn may_have(&self, key: &Key) -> bool {
         match self {
@@ -294,7 +270,7 @@ impl Metadata {
         }
     }
 
-    /// The bytes that it takes with a version, in slots, logs and messages.
+    /// The bytes that it adds to a version in slots, logs and messages.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -304,7 +280,7 @@ impl Metadata {
         }
     }
 
-    /// Whether it takes none.
+    /// Whether it adds none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -346,19 +322,19 @@ impl Metadata {
     }
 }
 
-/// One version of what is under a key.
+/// One version of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// The transaction that wrote it.
     pub timestamp: Timestamp,
-    /// What else that wrote.
+    /// The other keys that this transaction wrote.
     pub metadata: Metadata,
-    /// What it wrote here.
+    /// The value that it wrote to this key.
     pub value: Value,
 }
 
 impl Version {
-    /// Leaves only its timestamp, and whether it is deleted.
+    /// Drops everything but the timestamp and the mark of deletion.
     pub fn empty(&mut self) {
         self.metadata = Metadata::Timestamp;
         if self.value.bytes().is_some() {
@@ -366,19 +342,19 @@ impl Version {
         }
     }
 
-    /// What is under a key that nobody has written to.
+    /// The version of a key that nobody has written to.
     #[must_use]
     pub fn first() -> Self {
         Self { timestamp: Timestamp::FIRST, metadata: Metadata::Timestamp, value: Value::DELETED }
     }
 
-    /// About how many bytes a copy of it takes.
+    /// The approximate number of bytes of a copy.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.metadata_bytes() + self.value.len()
     }
 
-    /// Bytes beside the value that a copy of it takes in a slot, a log or a message: timestamp and
+    /// Bytes that a copy takes in a slot, a log or a message beside its value: timestamp and
     /// metadata.
     #[must_use]
     pub fn metadata_bytes(&self) -> usize {
@@ -386,16 +362,16 @@ impl Version {
     }
 }
 
-/// One key of a transaction that writes.
+/// One key that a transaction writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The key.
     pub key: Key,
     /// What is written; [`Value::DELETED`] deletes.
     pub value: Value,
-    /// The timestamp of the version that must be the newest one of the key, prepared or committed,
-    /// or the transaction is refused: the one that was read. [`Timestamp::FIRST`] if the key must
-    /// have none. `None` writes whatever is there.
+    /// A condition: the newest version of the key, prepared or committed, must have this timestamp,
+    /// or the transaction is refused. It is the timestamp of the version that was read;
+    /// [`Timestamp::FIRST`] if the key must not exist. `None` writes unconditionally.
     pub expected: Option<Timestamp>,
 }
 
@@ -409,14 +385,6 @@ impl From<(Key, Value)> for Write {
 mod tests {
     use super::*;
     use std::collections::HashSet;
-
-    #[test]
-    fn fingerprints_are_the_same_in_every_release() {
-        // Computed once by another implementation of the rule that stands at the function.
-        let found = [&b"a"[..], b"user6284781860667377211", b"12345678"].map(|key| Fingerprint::of(key).0);
-        assert_eq!(found, GOLDEN, "{found:#018x?}");
-    }
-    const GOLDEN: [u64; 3] = [0x4488_e597_ee6b_41f2, 0x4478_1b67_cca3_25b5, 0x535f_84ad_a962_5a89];
 
     #[test]
     fn keys_that_differ_a_little_have_other_fingerprints() {

@@ -1,21 +1,32 @@
-//! Which writes are visible together, and were they?
+//! Read-atomic multi-partition (RAMP) transactions: what a transaction writes becomes visible to
+//! every other transaction completely or not at all, without locks.
 //!
-//! Read atomic multi-partition transactions (RAMP; Bailis et al., and over RDMA Murata, Kawashima
-//! and Tatebe 2017): what a transaction writes is seen by every other one wholly or not at all,
-//! without locks. This crate knows neither wires nor disks nor threads.
+//! The algorithms are those of Bailis et al. (2014), with reads by RDMA as in Murata, Kawashima and
+//! Tatebe (2017). A *participant* is the node that keeps a key and its versions; the type names
+//! call it `Home`. This crate is pure protocol logic: it opens no connections and no files, starts
+//! no threads and reads no clocks. Its users deliver the messages, write the log and say what time
+//! it is.
 //!
-//! - [`timestamp`]: in which order transactions are, and why no two are in the same place.
-//! - [`item`]: keys, values, and what a version says about what was written together with it.
-//! - [`slot`]: where a version lies for readers who do not ask, and whether what they read is
-//!   whole.
-//! - [`message`]: what clients and homes say to each other. [`store`]: the versions of one home.
-//! - [`log`]: what a home writes down before it answers, and what it makes of that after a crash.
-//! - [`algorithm`]: in which order a transaction's messages go.
-//! - [`home`]: what a home does about a request. [`locks`]: for those who do not trust in versions.
-//!   [`termination`]: how a transaction ends whose coordinator says no more.
-//! - [`closing`]: how what lies under a prefix moves away for good.
-//! - [`feed`]: how readers follow what a home writes, without asking.
-//! - [`history`]: what clients did and saw, and whether a store may have done that.
+//! ```text
+//! client                                    participant
+//! algorithm  -- message::Request -->        home --> store      versions of keys, slots for one-sided reads
+//!            <-- message::Reply --            |  --> locks      only for two-phase locking
+//! slot       -- one-sided read -->            |  --> log        records that survive a crash
+//! feed       -- one-sided read -->            \----> feed       the same records, for readers that follow
+//! ```
+//!
+//! - [`timestamp`]: orders transactions by hybrid logical clocks.
+//! - [`item`]: keys, values and versions. [`bloom`]: filters of keys.
+//! - [`message`]: requests and replies between clients and participants.
+//! - [`algorithm`]: coordinates one transaction: which messages it sends, and how it ends.
+//! - [`home`]: serves requests at a participant. [`store`]: its versions. [`locks`]: its locks.
+//! - [`slot`]: the byte layout of versions that clients read one-sidedly.
+//! - [`log`]: the records that a participant writes, and its recovery from them.
+//! - [`termination`]: ends a transaction whose coordinator has failed.
+//! - [`closing`]: closes a key prefix for good, before its items move elsewhere.
+//! - [`feed`]: lets readers follow what a participant writes, without sending it requests.
+//! - [`history`]: checks recorded histories of transactions for violations of atomicity.
+//! - [`limits`]: all bounds. [`utc`]: prints clock readings.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +35,7 @@ pub mod bloom;
 mod bytes;
 pub mod closing;
 pub mod feed;
+mod fingerprint;
 pub mod history;
 pub mod home;
 pub mod item;

@@ -1,11 +1,10 @@
-//! How is a list from outside decoded that may be longer than it may be?
+//! Decodes a list from outside whose length must not exceed a limit.
 //!
-//! A key of one byte takes two bytes in a message and 57 in memory, so a limit that is looked at
-//! when all are there comes too late.
+//! A key of one byte takes two bytes in a message and 57 in memory, so checking the limit after
+//! decoding would be too late.
 //!
-//! Invariants
-//! - Nothing is allocated for a list that says itself that it is too long, and no element beyond
-//!   the limit is kept of any.
+//! Invariant: nothing is allocated for a list whose stated length is beyond the limit, and no
+//! element beyond the limit is kept.
 
 use serde::{
     Deserialize, Deserializer,

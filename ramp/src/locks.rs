@@ -1,14 +1,14 @@
-//! Who may touch a key, where versions do not keep transactions apart?
+//! The lock table of a participant, for strict two-phase locking, with which RAMP is compared.
 //!
-//! Strict two-phase locking, for comparison with RAMP: a transaction locks its keys one after the
-//! other, in the order of homes and then of keys, and keeps all locks until it ends.
+//! A transaction locks its keys one after the other, in the order of participants and then of keys,
+//! and keeps all locks until it ends.
 //!
 //! Invariants
-//! - A key has one exclusive holder, or any number of shared ones. Who waits is served in the order
-//!   of arrival.
-//! - Nobody waits for a key while it holds a later one: so no circle of waiting transactions can
-//!   arise, in one home or over several.
-//! - Keys and waiting requests are bounded; what is beyond is refused, not queued.
+//! - A key has one exclusive holder, or any number of shared ones. Requests for a key are served in
+//!   the order of arrival.
+//! - No transaction waits for a key while it holds a later one. So waiting transactions never form
+//!   a cycle, at one participant or over several.
+//! - Keys and waiting requests are bounded. Requests beyond the bound are refused, not queued.
 
 use crate::{
     item::Key,
@@ -19,22 +19,22 @@ use crate::{
 use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-/// What became of a request for locks.
+/// The result of a request for locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// All are held.
+    /// All locks are held.
     Now,
-    /// It waits.
+    /// The request waits.
     Later,
 }
 
-/// There are too many requests or keys; nothing was locked.
+/// There are too many requests or keys. Nothing was locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found} requests for locks or locked keys, expected at most {most}: try again")]
 pub struct LocksBusy {
-    /// How many there would be.
+    /// The number with this request.
     pub found: usize,
-    /// How many may be.
+    /// The maximum.
     pub most: usize,
 }
 
@@ -45,7 +45,7 @@ struct Lock {
 }
 
 impl Lock {
-    /// Whether somebody who comes now, or is first in the queue, may have it.
+    /// Whether a new request, or the first one in the queue, may have it.
     fn allows(&self, mode: Mode) -> bool {
         self.holders.is_empty()
             || (mode == Mode::Shared && self.holders.iter().all(|(_, held)| *held == Mode::Shared))
@@ -55,11 +55,11 @@ impl Lock {
 #[derive(Debug, Default)]
 struct Owner {
     held: Vec<(Key, Mode)>,
-    /// What is still to be locked, the first of which it waits for.
+    /// The keys still to be locked. It waits for the first one.
     wanted: VecDeque<(Key, Mode)>,
 }
 
-/// The locks of one home.
+/// The locks of one participant.
 #[derive(Debug, Default)]
 pub struct Locks {
     locks: HashMap<Key, Lock, RandomState>,
@@ -68,8 +68,8 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Locks keys for a transaction, in their order. One that waits already goes on waiting for
-    /// what it wanted first.
+    /// Locks keys for a transaction, in their order. If the transaction waits already, this request
+    /// is ignored.
     ///
     /// # Errors
     /// [`LocksBusy`].
@@ -84,7 +84,7 @@ impl Locks {
         if self.owners.get(&owner).is_some_and(|entry| !entry.wanted.is_empty()) {
             return Ok(Acquired::Later);
         }
-        // Of two modes for one key, exclusive comes first and the other is left out.
+        // If a key occurs in both modes, exclusive comes first and shared is dropped.
         let is_shared = |mode: &Mode| *mode == Mode::Shared;
         wanted.sort_by(|(a, mode), (b, other)| a.cmp(b).then(is_shared(mode).cmp(&is_shared(other))));
         wanted.dedup_by(|(later, _), (first, _)| later == first);
@@ -92,7 +92,7 @@ impl Locks {
         Ok(if self.go_on(owner) { Acquired::Now } else { Acquired::Later })
     }
 
-    /// Takes what is free, until something is not; whether all is held.
+    /// Takes locks until one is not free. Returns whether all are held.
     fn go_on(&mut self, owner: Timestamp) -> bool {
         let Some(entry) = self.owners.get_mut(&owner) else { return false };
         while let Some((key, mode)) = entry.wanted.pop_front() {
@@ -112,8 +112,8 @@ impl Locks {
         true
     }
 
-    /// Releases all that a transaction holds or waits for: whether it held all that it wanted, and
-    /// whose requests are fulfilled by that.
+    /// Releases all that a transaction holds or waits for. Returns whether it held all that it
+    /// wanted, and the transactions whose requests are fulfilled now.
     pub fn unlock(&mut self, owner: Timestamp) -> (bool, Vec<Timestamp>) {
         let Some(entry) = self.owners.remove(&owner) else { return (false, Vec::new()) };
         let all = entry.wanted.is_empty();
@@ -125,7 +125,7 @@ impl Locks {
         }
         let mut freed: VecDeque<Key> = entry.held.into_iter().map(|(key, _)| key).collect();
         freed.iter().for_each(|key| self.let_go(key, owner));
-        // Who waited behind a request that is gone may be next.
+        // A request behind the removed one may be next.
         freed.extend(entry.wanted.into_iter().take(1).map(|(key, _)| key));
         let mut fulfilled = Vec::new();
         for key in freed {
@@ -140,7 +140,7 @@ impl Locks {
         }
     }
 
-    /// Gives a key to those who wait for it, as far as they get along.
+    /// Grants a key to the waiting requests that are compatible with each other, in order.
     fn serve(&mut self, key: &Key, fulfilled: &mut Vec<Timestamp>) {
         while let Some(lock) = self.locks.get_mut(key) {
             let next = lock.waiting.front().copied().filter(|(_, mode)| lock.allows(*mode));
@@ -162,7 +162,7 @@ impl Locks {
         }
     }
 
-    /// The first of the keys that a transaction has not locked for itself alone.
+    /// The first of these keys that the transaction has not locked exclusively.
     #[must_use]
     pub fn missing<'k>(&self, owner: Timestamp, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
         let entry = self.owners.get(&owner);
@@ -174,7 +174,7 @@ impl Locks {
         keys.find(|key| !holds(key))
     }
 
-    /// What a transaction holds for reading.
+    /// The keys that a transaction holds in shared mode.
     #[must_use]
     pub fn shared(&self, owner: Timestamp) -> Vec<Key> {
         let held = self.owners.get(&owner).into_iter().flat_map(|entry| &entry.held);

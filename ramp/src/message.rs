@@ -1,14 +1,14 @@
-//! What do clients and homes say to each other?
+//! Messages between clients and participants.
 //!
-//! Values only: how they become bytes, and on which wire, is for those who have one. The home of a
-//! key is the node that keeps it.
+//! Plain values: encoding and transport are up to the caller. The participant of a key is the node
+//! that keeps it.
 //!
 //! Invariants
-//! - A home votes once on a transaction, by preparing it or by promising never to, and never
-//!   changes its vote. A transaction is committed if and only if all of its homes have prepared it:
-//!   so anybody who has heard all votes knows how it ends.
-//! - Every list from outside is checked against a limit before it is used; those of requests before
-//!   they are decoded.
+//! - A participant votes once on a transaction, either by preparing it or by promising never to
+//!   prepare it, and never changes its vote. A transaction is committed if and only if all of its
+//!   participants have prepared it. So whoever knows all votes knows the outcome.
+//! - Every list from outside is checked against a limit before it is used; the lists of requests
+//!   are checked while they are decoded.
 
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
@@ -28,7 +28,7 @@ mod size;
 pub use preconditions::Preconditions;
 pub use refusal::Refusal;
 
-/// A node that keeps keys.
+/// Identifies a participant: a node that keeps keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HomeId(pub u16);
 
@@ -38,32 +38,33 @@ impl fmt::Display for HomeId {
     }
 }
 
-/// The home of a key of this placement ([`crate::item::Key::placement`]) among those that there
-/// are, ascending. It is the same one as long as they are.
+/// The participant that keeps the keys of this placement ([`crate::item::Key::placement`]), out of
+/// all participants, ascending. The result is the same as long as the list is.
 #[must_use]
 pub fn home_of(placement: Fingerprint, homes: &[HomeId]) -> HomeId {
-    let place = usize::try_from(placement.0 % homes.len().max(1) as u64).unwrap_or_default();
+    let place = usize::try_from(placement.0 % homes.len().max(1) as u64).expect("below their number");
     homes.get(place).copied().unwrap_or_default()
 }
 
-/// The right of a reader that versions which it may yet need stay. Given by a home, and gone with
-/// that home's life.
+/// Protects the versions that a reader may still need. A participant grants it, and it ends with
+/// that life of the participant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId {
-    /// Which life of the home: it never has two of the same number. Its slots carry it, too.
+    /// The life of the participant: each start of it has another number. Its slots hold this
+    /// number, too.
     pub life: u64,
-    /// Which lease of that life.
+    /// The number of the lease in that life.
     pub number: u64,
 }
 
-/// A moment in one life of one home: how many versions had been superseded by then.
+/// A point in time in one life of one participant: the number of versions superseded so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
-/// What a home counts on when it prepares.
+/// What a participant relies on when it prepares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Guard {
-    /// On nothing: versions keep transactions apart.
+    /// Nothing: versions keep transactions apart.
     Open,
     /// The transaction holds exclusive locks on its keys; they stay until it ends.
     Locked,
@@ -72,39 +73,39 @@ pub enum Guard {
 /// How a key is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// With others who only read.
+    /// Shared with other readers.
     Shared,
-    /// By nobody else.
+    /// Held by one transaction only.
     Exclusive,
 }
 
-/// What a transaction writes in one home.
+/// What a transaction writes at one participant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its place.
+    /// The transaction.
     pub timestamp: Timestamp,
-    /// All homes that it writes to, ascending: who knows how it ends, if its coordinator does not
-    /// say.
+    /// All participants that it writes to, ascending. They decide how it ends if its coordinator
+    /// fails.
     #[serde(deserialize_with = "list::at_most::<_, _, HOMES_MAX>")]
     pub homes: Vec<HomeId>,
-    /// What the home counts on.
+    /// What the participant relies on.
     pub guard: Guard,
-    /// What readers of any of its keys are told of all of them.
+    /// What each version says about the other keys of the transaction.
     pub metadata: Metadata,
-    /// What it writes here: keys ascending, each once.
+    /// The keys and values written here: keys ascending, each once.
     #[serde(deserialize_with = "list::at_most::<_, _, WRITE_KEYS_MAX>")]
     pub items: Vec<(Key, Value)>,
 }
 
 impl Part {
-    /// Whether it is all that its transaction writes: then to prepare it is to commit it, because
-    /// no other home has a vote.
+    /// Whether it is the only part of its transaction. Then preparing it commits it, because no
+    /// other participant has a vote.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.homes.len() == 1
     }
 
-    /// Whether it is within limits and in order.
+    /// Checks the limits and the order of keys.
     ///
     /// # Errors
     /// [`Refusal::TooMuch`] and [`Refusal::Unordered`].
@@ -119,20 +120,20 @@ impl Part {
     }
 }
 
-/// What is bounded of a request.
+/// The bounded properties of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bounded {
-    /// Homes of the transaction.
+    /// Participants of the transaction.
     Homes,
-    /// Keys in one home.
+    /// Keys at one participant.
     Keys,
-    /// Bytes of keys and values in one home.
+    /// Bytes of keys and values at one participant.
     Bytes,
-    /// Bytes that scanned keys begin with.
+    /// Bytes of the prefix of a scan.
     Prefix,
-    /// Timestamps that are asked for.
+    /// Timestamps that a request asks for.
     Timestamps,
-    /// Ended transactions that are told of.
+    /// Ended transactions that a request reports.
     Settled,
 }
 
@@ -156,147 +157,149 @@ fn within(what: Bounded, found: usize, most: usize) -> Result<(), Refusal> {
     Err(Refusal::TooMuch { what, found: found as u64, most: most as u64 })
 }
 
-/// What a home has to say to how a transaction ends.
+/// What a participant knows about the outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Vote {
-    /// It has prepared it, and does not know how it ended.
+    /// It has prepared it, and does not know the outcome.
     Prepared,
     /// It knows that all have prepared it.
     Committed,
     /// It has not prepared it and never will.
     Refused,
-    /// It knows nothing of it any more, and will never prepare it. To another home, which has it in
-    /// doubt, that is a refusal: what has ended in all homes leaves none in doubt. To its
-    /// coordinator it says nothing.
+    /// It has no record of it any more, and will never prepare it. For another participant, which
+    /// has the transaction in doubt, this is a refusal: a transaction that has ended everywhere
+    /// leaves no participant in doubt. For the coordinator it decides nothing.
     Forgotten,
 }
 
-/// Keys in order.
+/// A range of keys to scan, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRange {
-    /// What they begin with.
+    /// The prefix of the keys.
     pub prefix: Vec<u8>,
-    /// Only those behind this one.
+    /// Only keys after this one.
     pub after: Option<Key>,
-    /// At most so many, one at least.
+    /// The maximum number of keys; 0 counts as 1.
     pub most: u32,
-    /// Whether values and what is known of siblings are wanted. Without, a value has no bytes, or
-    /// it is deleted.
+    /// Whether to return values and metadata. If not, a value has no bytes, or it is deleted.
     pub values: bool,
 }
 
-/// What a home is asked.
+/// A request to a participant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// To keep versions for a reader from now on, until it closes the lease or is lost.
+    /// Protect versions for a reader from now on, until it closes the lease or is lost.
     Lease {
-        /// Whose reads they are.
+        /// The reader.
         client: ClientId,
     },
-    /// A reader has no read any more that began before it was told this epoch. Not answered.
+    /// The reader has finished all reads that began before it was told this epoch. Not answered.
     Advance {
-        /// Its lease.
+        /// The reader's lease.
         lease: LeaseId,
         /// The epoch.
         epoch: Epoch,
     },
-    /// A reader reads no more. Not answered.
+    /// The reader has finished all reads. Not answered.
     Close {
-        /// Its lease.
+        /// The reader's lease.
         lease: LeaseId,
     },
-    /// The newest committed versions.
+    /// Returns the newest committed versions.
     Get {
         /// The reader's lease.
         lease: LeaseId,
-        /// Of these keys.
+        /// The keys.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
-    /// The timestamps of the newest committed versions.
+    /// Returns the timestamps of the newest committed versions.
     Timestamps {
         /// The reader's lease.
         lease: LeaseId,
-        /// Of these keys.
+        /// The keys.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
     },
-    /// Of each key the newest version, committed or prepared, of one of these transactions. All of
-    /// them are committed somewhere.
+    /// Returns, for each key, the newest version, committed or prepared, that one of these
+    /// transactions wrote. All of them are committed at some participant.
     Among {
         /// The reader's lease.
         lease: LeaseId,
-        /// Of these keys.
+        /// The keys.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         keys: Vec<Key>,
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         timestamps: Vec<Timestamp>,
     },
-    /// The newest versions of keys of a range, in order, as many as fit an answer.
+    /// Returns the newest versions of the keys in a range, in order, as many as fit into one
+    /// answer.
     Scan {
         /// The reader's lease.
         lease: LeaseId,
-        /// Which keys.
+        /// The range.
         range: KeyRange,
     },
-    /// Where the feed is now: who scans after this and follows the feed from there misses nothing.
+    /// Returns the current end of the feed. A reader that scans after this and follows the feed
+    /// from there misses nothing.
     Mark,
-    /// To vote on a transaction: prepare it or refuse. One that has no other home is committed with
-    /// its vote ([`Part::is_whole`]), and answered as [`Request::Commit`] is.
+    /// Vote on a transaction: prepare it or refuse it. A transaction without other participants is
+    /// committed by this vote ([`Part::is_whole`]), and answered like [`Request::Commit`].
     Prepare {
         /// What it writes here.
         part: Part,
-        /// Transactions that have ended in all of their homes: they may be forgotten.
+        /// Transactions that have ended at all of their participants. They may be forgotten.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         settled: Vec<Timestamp>,
-        /// What must be so.
+        /// Conditions of the write.
         preconditions: Preconditions,
     },
-    /// All homes have prepared it.
+    /// Commit: all participants have prepared it.
     Commit {
         /// The transaction.
         timestamp: Timestamp,
     },
-    /// A home has refused it.
+    /// Abort: a participant has refused it.
     Abort {
         /// The transaction.
         timestamp: Timestamp,
     },
-    /// These have ended in all of their homes, and their coordinators know. Not answered.
+    /// These transactions have ended at all of their participants, and their coordinators know it.
+    /// Not answered.
     Settled {
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         timestamps: Vec<Timestamp>,
     },
-    /// These are committed in all of their homes, and their coordinators may not know. Not
-    /// answered.
+    /// These transactions are committed at all of their participants, and their coordinators may
+    /// not know it. Not answered.
     Ended {
         /// The transactions.
         #[serde(deserialize_with = "list::at_most::<_, _, SETTLED_PER_PART_MAX>")]
         timestamps: Vec<Timestamp>,
     },
-    /// To write without concurrency control: at once, and here only.
+    /// Write without concurrency control: at once, and only here.
     Put {
         /// What is written.
         part: Part,
-        /// What must be so.
+        /// Conditions of the write.
         preconditions: Preconditions,
     },
-    /// How it votes; who has not voted yet refuses.
+    /// Returns its vote. If it has not voted yet, it refuses now.
     Inquire {
         /// The transaction.
         timestamp: Timestamp,
     },
-    /// To lock keys, ascending, one after the other.
+    /// Lock keys, in ascending order, one after the other.
     Lock {
-        /// For this transaction.
+        /// The transaction.
         owner: Timestamp,
-        /// Keys and how.
+        /// Keys and lock modes.
         #[serde(deserialize_with = "list::at_most::<_, _, READ_KEYS_MAX>")]
         wanted: Vec<(Key, Mode)>,
     },
-    /// To release all locks of a transaction that has not prepared anything here.
+    /// Release all locks of a transaction that has prepared nothing here.
     Unlock {
         /// The transaction.
         owner: Timestamp,
@@ -304,7 +307,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether it is within limits; parts are checked where they are prepared.
+    /// Checks the limits of all lists but those in parts, which are checked when they are prepared.
     ///
     /// # Errors
     /// [`Refusal::TooMuch`].
@@ -327,102 +330,103 @@ impl Request {
     }
 }
 
-/// What was found under a key.
+/// What a participant has under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// The newest committed version.
     pub version: Version,
-    /// Newer ones that are prepared, ascending: if one of them is needed, it is here.
+    /// Newer prepared versions, ascending. They save a second round if the reader needs one of
+    /// them.
     pub beside: Vec<Version>,
-    /// Where to look next time, without asking.
+    /// The slot from which the key can be read one-sidedly next time.
     pub place: Option<Place>,
 }
 
 impl Found {
-    /// About how many bytes it takes in an answer.
+    /// The approximate number of bytes in an answer.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.beside.iter().chain([&self.version]).map(Version::bytes).sum()
     }
 }
 
-/// What a home answers.
+/// A participant's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// To [`Request::Lease`].
     Leased {
         /// The lease.
         lease: LeaseId,
-        /// The present.
+        /// The current epoch.
         epoch: Epoch,
-        /// The highest timestamp that the home knows of: a client that begins again goes on after
-        /// it.
+        /// The highest timestamp that the participant knows of. A client that restarts makes
+        /// timestamps above it.
         newest: Timestamp,
     },
-    /// The home has no such lease: it was started anew, or has too many leases. Read again from the
-    /// beginning, with a new one.
+    /// The participant has no such lease: it has restarted, or has too many leases. Read again from
+    /// the beginning, with a new lease.
     Unleased,
-    /// To [`Request::Get`], in one answer or several of some keys each.
+    /// To [`Request::Get`]: one or several answers, with some of the keys each.
     Found {
         /// By key.
         items: Vec<(Key, Found)>,
-        /// The present.
+        /// The current epoch.
         epoch: Epoch,
     },
-    /// To [`Request::Timestamps`], as [`Reply::Found`].
+    /// To [`Request::Timestamps`], in parts like [`Reply::Found`].
     Latest {
-        /// By key; [`Timestamp::FIRST`] where there is nothing.
+        /// By key; [`Timestamp::FIRST`] for a key without versions.
         timestamps: Vec<(Key, Timestamp)>,
     },
-    /// To [`Request::Among`], as [`Reply::Found`].
+    /// To [`Request::Among`], in parts like [`Reply::Found`].
     Named {
-        /// Every key that was asked for; none where no such transaction wrote.
+        /// Every key that was asked for; `None` if no such transaction wrote it.
         items: Vec<(Key, Option<Version>)>,
     },
     /// To [`Request::Scan`].
     Scanned {
-        /// By key, in order; deleted ones too, and ones of which nothing is committed yet.
+        /// By key, in order, including deleted keys and keys of which nothing is committed yet.
         items: Vec<(Key, Found)>,
-        /// Whether there may be more behind the last one.
+        /// Whether there may be more keys after the last one.
         more: bool,
     },
     /// To [`Request::Mark`].
     Marked {
-        /// Where the next record of the feed will be.
+        /// The position of the next record of the feed.
         tail: Tail,
     },
-    /// To [`Request::Prepare`]: it is prepared, and will be after a crash.
+    /// To [`Request::Prepare`]: it is durably prepared.
     Prepared,
-    /// To [`Request::Prepare`] and [`Request::Put`], and to anything that is too large.
+    /// To [`Request::Prepare`] and [`Request::Put`], and to any request that is too large.
     Refused {
         /// Why.
         why: Refusal,
     },
-    /// To [`Request::Commit`] and [`Request::Put`]: it is visible, and will be after a crash.
+    /// To [`Request::Commit`] and [`Request::Put`]: it is visible, and durably so.
     Committed,
     /// To [`Request::Abort`]: it will never be visible.
     Aborted,
-    /// To [`Request::Inquire`]: the vote, which a crash does not change.
+    /// To [`Request::Inquire`]: the vote, which is durable.
     Voted {
         /// The vote.
         vote: Vote,
     },
-    /// To [`Request::Lock`]: all are held.
+    /// To [`Request::Lock`]: all locks are held.
     Locked {
-        /// What is under the keys that were locked for reading.
+        /// The versions of the keys that were locked for reading.
         items: Vec<(Key, Found)>,
     },
-    /// To [`Request::Lock`]: too many wait already.
+    /// To [`Request::Lock`]: too many requests wait already.
     Busy {
-        /// How many.
+        /// The number of requests.
         found: u64,
-        /// How many may.
+        /// The maximum.
         most: u64,
     },
-    /// To [`Request::Unlock`], and to the [`Request::Lock`] that it ends while that waits.
+    /// To [`Request::Unlock`], and to a waiting [`Request::Lock`] that it ends.
     Unlocked {
-        /// Whether the locks had been held until now. If not, what was read under them may not
-        /// belong together.
+        /// Whether the locks had been held until now. If not, what was read under them may not be
+        /// consistent.
         held: bool,
     },
 }

@@ -1,20 +1,20 @@
-//! How does a transaction end whose coordinator says no more?
+//! Ends a transaction whose coordinator has failed.
 //!
 //! ```text
-//! ask all homes how they vote --> one has committed, or all have prepared: commit    --> tell all, until all have said so --> ended
-//!                             \-> one refuses, and from then on has promised to: abort --> tell those who have prepared it
+//! ask all participants for their votes --> one has committed, or all have prepared: commit    --> tell all, until all have confirmed --> ended
+//!                                      \-> one refuses, and has thereby promised to: abort --> tell those that have prepared it
 //! ```
 //!
-//! Any home that has prepared a transaction may do this, at any time, several at once: votes never
-//! change, so all come to the same end.
+//! Any participant that has prepared a transaction may do this, at any time, and several at once:
+//! votes never change, so all come to the same outcome.
 //!
 //! Invariants
-//! - Whoever asks is in doubt. If it is not any more when the answers come, because the coordinator
-//!   was quicker, others may have forgotten the transaction by then and seem to refuse it; its
-//!   home, which knows, does not follow.
-//! - Nothing is decided before a vote decides it: a home that does not answer is asked again, and
-//!   nobody waits but this transaction.
-//! - `Ended` is said only after all homes have said that it is committed, durably.
+//! - Only a participant in doubt asks. If the coordinator ends the transaction before the answers
+//!   arrive, other participants may have forgotten it by then, and seem to refuse it. The
+//!   participant that asked knows the outcome by then, and ignores the decision to abort.
+//! - Nothing is decided before a vote decides it. A participant that does not answer is asked
+//!   again; only this transaction waits for it.
+//! - `Ended` is sent only after all participants have durably committed.
 
 use crate::{
     message::{HomeId, Reply, Request, Vote},
@@ -31,28 +31,29 @@ pub enum Decision {
     Abort,
 }
 
-/// A request, and whom it is for.
+/// A request and its recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The home.
+    /// The participant.
     pub to: HomeId,
-    /// What it is asked.
+    /// The request.
     pub request: Request,
 }
 
-/// How far a transaction is from its end.
+/// The termination of one transaction, in progress.
 #[derive(Clone, Debug)]
 pub struct Termination {
     timestamp: Timestamp,
-    /// Homes and their votes, as far as known.
+    /// The participants and their votes, if known.
     votes: BTreeMap<HomeId, Option<Vote>>,
     decision: Option<Decision>,
     ended: bool,
 }
 
 impl Termination {
-    /// Of a transaction that wrote in `homes`; and whom to ask what. The home that begins this asks
-    /// itself, too: its own vote counts no sooner than that of another one, when it is durable.
+    /// Terminates a transaction that wrote at `homes`. Returns the first messages. The participant
+    /// that begins this also asks itself: like every other vote, its own counts only once it is
+    /// durable.
     #[must_use]
     pub fn begin(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, None)).collect();
@@ -61,8 +62,8 @@ impl Termination {
         (this, messages)
     }
 
-    /// Of a transaction that is known to be committed, so that it may be forgotten; and whom to
-    /// tell.
+    /// Tells all participants about a transaction that is known to be committed, so that it may be
+    /// forgotten. Returns the first messages.
     #[must_use]
     pub fn settle(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
         let votes = homes.iter().map(|home| (*home, Some(Vote::Prepared))).collect();
@@ -83,13 +84,13 @@ impl Termination {
         self.decision
     }
 
-    /// Whether there is nothing more to be done.
+    /// Whether nothing is left to do.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// What to say to those who have not answered: at first, and again when they can be reached
+    /// The messages to those that have not answered: at first, and again when they can be reached
     /// again.
     #[must_use]
     pub fn again(&self) -> Vec<Message> {
@@ -108,11 +109,11 @@ impl Termination {
         homes.map(|(home, _)| Message { to: *home, request: request.clone() }).collect()
     }
 
-    /// A home has answered; whom to tell what.
+    /// Processes an answer, and returns the next messages.
     #[must_use]
     pub fn heard(&mut self, from: HomeId, reply: &Reply) -> Vec<Message> {
         let vote = match reply {
-            // Who asks is in doubt, or has decided.
+            // The participant that asks is in doubt, or has decided.
             Reply::Voted { vote: Vote::Forgotten } => Vote::Refused,
             Reply::Voted { vote } => *vote,
             Reply::Committed => Vote::Committed,
@@ -120,11 +121,11 @@ impl Termination {
             _ => return Vec::new(),
         };
         let Some(known) = self.votes.get_mut(&from).filter(|_| !self.ended) else { return Vec::new() };
-        // An answer to an earlier question says less than what is known.
+        // A late answer to an earlier request must not replace a known commit.
         if *known != Some(Vote::Committed) {
             *known = Some(vote);
         }
-        // Who refused had forgotten it: it ended in all homes since the question was asked.
+        // The participant that refused had forgotten it: it has ended everywhere since the request.
         let ended_since = vote == Vote::Committed && self.decision == Some(Decision::Abort);
         let decided = (self.decision.is_none() || ended_since) && self.decide();
         let all = |wanted| self.votes.values().all(|vote| *vote == Some(wanted));
@@ -143,7 +144,7 @@ impl Termination {
         }
     }
 
-    /// Whether the votes make a decision.
+    /// Decides if the votes allow it. Returns whether they did.
     fn decide(&mut self) -> bool {
         let any = |wanted| self.votes.values().any(|vote| *vote == Some(wanted));
         let all = self.votes.values().all(Option::is_some);

@@ -1,16 +1,17 @@
-//! In which order are transactions?
+//! Orders transactions by timestamps from hybrid logical clocks (Kulkarni et al. 2014).
 //!
-//! By hybrid logical clocks (Kulkarni et al. 2014): the upper 48 bits of a time are milliseconds
-//! since 1970, the lower 16 count what happened within one. Behind the time stands the client that
-//! made it.
+//! The upper 48 bits of a time are milliseconds since 1970; the lower 16 count events within one
+//! millisecond. Timestamps with equal times are ordered by the client that made them.
 //!
 //! Invariants
-//! - Two timestamps are never equal: a client's grow strictly, and clients have different ids.
+//! - Two timestamps are never equal: those of one client strictly increase, and clients have
+//!   different ids.
 //! - A timestamp is above every timestamp that its client had heard of, however far ahead of the
-//!   wall clock that is: what it writes is newer than what it has seen. Clocks that are wrong are
+//!   wall clock that is. So what a client writes is newer than what it has seen. Wrong clocks are
 //!   refused where they are read ([`crate::message::Preconditions`]), and not where their
 //!   timestamps are heard.
-//! - There is a timestamp after each, or an error: none comes twice.
+//! - A clock either gives a timestamp that is newer than its last one, or fails. No timestamp is
+//!   given twice.
 
 use crate::limits::{LOGICAL_BITS, TIME_MAX};
 use serde::{Deserialize, Serialize};
@@ -19,21 +20,22 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Which client made a timestamp. Whoever hands ids out never hands one out twice.
+/// The client that made a timestamp. No id may be given to two clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u32);
 
-/// The place of a transaction among all others. [`Timestamp::FIRST`] is before every transaction.
+/// The position of a transaction in the order of all transactions. [`Timestamp::FIRST`] is before
+/// every transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp {
-    /// Hybrid time: milliseconds and a count.
+    /// Hybrid time: milliseconds and a counter.
     pub time: u64,
     /// Who made it.
     pub client: ClientId,
 }
 
 impl Timestamp {
-    /// What nobody has written has this timestamp.
+    /// The timestamp of keys that nobody has written.
     pub const FIRST: Self = Self { time: 0, client: ClientId(0) };
 
     /// Bytes of [`Timestamp::to_bytes`].
@@ -61,7 +63,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// No timestamp can be made.
+/// A clock cannot make a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClockError {
     /// The wall clock is wrong.
@@ -73,14 +75,14 @@ pub enum ClockError {
         /// What it says.
         found_ms: u64,
     },
-    /// The last timestamp of all was heard of.
+    /// The last possible timestamp is in use.
     #[error(
-        "no timestamp is newer than one that was read, expected no client to have made it: delete the keys that have it"
+        "no timestamp is left above one that was read, expected no client to use such a timestamp: delete the keys that have it"
     )]
     Exhausted,
 }
 
-/// What gives a client its timestamps. Threads may share it.
+/// Makes a client's timestamps. Threads may share it.
 #[derive(Debug)]
 pub struct Clock {
     client: ClientId,
@@ -88,9 +90,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock whose timestamps are above `heard`: the highest timestamp that the stores know of,
-    /// so that a client that begins again with a wall clock that was set back does not write behind
-    /// what is there.
+    /// A clock whose timestamps are above `heard`, the highest timestamp that the stores know of.
+    /// So a client that restarts after its wall clock was set back does not write versions older
+    /// than those that exist.
     #[must_use]
     pub fn after(client: ClientId, heard: Timestamp) -> Self {
         Self { client, last: AtomicU64::new(heard.time) }
@@ -105,7 +107,7 @@ impl Clock {
     /// The next timestamp; `wall_ms` is the wall clock, in milliseconds since 1970.
     ///
     /// # Errors
-    /// [`ClockError`]; the clock stays where it was.
+    /// [`ClockError`]; the clock is unchanged.
     pub fn next(&self, wall_ms: u64) -> Result<Timestamp, ClockError> {
         let wall = wall_ms.checked_mul(1 << LOGICAL_BITS).filter(|wall| *wall <= TIME_MAX);
         let wall = wall.ok_or(ClockError::Wall { found_ms: wall_ms })?;
@@ -115,7 +117,7 @@ impl Clock {
         Ok(Timestamp { time, client: self.client })
     }
 
-    /// Takes note of somebody else's timestamp: the next own one is above it.
+    /// Records the timestamp of another client: the next one of this clock is above it.
     pub fn hear(&self, timestamp: Timestamp) {
         self.last.fetch_max(timestamp.time, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! How is the reading of a clock written for people?
+//! Prints clock readings as date and time in UTC.
 
 use std::fmt;
 

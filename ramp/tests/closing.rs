@@ -1,4 +1,4 @@
-//! Does what is closed stay closed, and does what is emptied go, after a crash too?
+//! Tests that closed prefixes stay closed, and that emptied ones are dropped, also after a crash.
 
 use rackscan_ramp::{
     closing::{CLOSING_PREFIX, Closing},
@@ -34,7 +34,7 @@ fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
 }
 
 fn prepare(home: &mut Home<SlotVector>, time: u64, items: Vec<(Key, Value)>) -> Vec<Reply> {
-    // Another home has a vote, too: one step after the other.
+    // Another participant has a vote, too: one step after the other.
     let homes = vec![HomeId(0), HomeId(1)];
     let part = Part { timestamp: at(time), homes, guard: Guard::Open, metadata: Metadata::Timestamp, items };
     ask(home, Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() })
@@ -70,7 +70,7 @@ fn found(home: &mut Home<SlotVector>, lease: LeaseId) -> usize {
     }
 }
 
-/// The home after a crash, from its log or from a snapshot.
+/// The participant after a crash, from its log or from a snapshot.
 fn again(home: &mut Home<SlotVector>, from_snapshot: bool) -> Home<SlotVector> {
     let records = if from_snapshot {
         snapshot_records(home.store().snapshot())
@@ -143,7 +143,7 @@ fn what_is_emptied_goes_with_its_memory_once_no_reader_may_need_it() {
     let key = row(0);
     assert!(
         !slot.windows(key.bytes().len()).any(|bytes| bytes == key.bytes()) || {
-            // The image may be there still, but nobody may believe it: the next owner gets its
+            // The image may still be in memory, but must not be valid: the next owner gets its
             // place.
             write(&mut home, 6, vec![(Key::new(b"new").expect("as built"), Value::new(&[7; 100]).unwrap())]);
             home.store()

@@ -1,7 +1,7 @@
-//! Does a reader in another thread, who copies slots out of registered memory while their owner
-//! writes, ever believe a torn one, or one that was replaced before it began? Goal: what
-//! `SlotMemory` asks for is what the fabric's regions give. Method: a store over a region, a writer
-//! that goes on committing, and a reader that knows the places.
+//! Tests that a reader in another thread, which copies slots out of registered memory while their
+//! owner writes, never accepts a torn slot, or one that was replaced before the copy began. Goal:
+//! the fabric's regions provide what `SlotMemory` requires. Method: a store over a region, a writer
+//! that keeps committing, and a reader that knows the places.
 
 use rackscan_fabric::Region;
 use rackscan_ramp::{

@@ -1,5 +1,5 @@
-//! How fast do stripes get from one client onto their nodes, by each way, and what does each place
-//! send and receive for it?
+//! Measures how fast stripes get from one client onto their nodes, by each way, and what each place
+//! sends and receives.
 //!
 //! ```text
 //! cargo run --release -p rackscan-relay --example relaybench -- \

@@ -1,5 +1,5 @@
-//! How fast are cells and slices XORed on one core, next to a plain kernel that reads two buffers
-//! and writes a third?
+//! Measures how fast cells and slices are XORed on one core, relative to a plain kernel that reads
+//! two buffers and writes a third.
 //!
 //! ```text
 //! cargo run --release -p rackscan-relay --example sumbench -- \

@@ -1,46 +1,46 @@
-//! What is the checksum of a sum, if those of its inputs are known?
+//! Computes the checksum of a sum from those of its inputs.
 //!
-//! CRC-32C is affine: of bytes of one length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a place
-//! that sums slices makes the sum's checksum from its inputs' without touching a byte, and whoever
-//! keeps the sum and computes the checksum of what it keeps proves that it is the XOR of what the
+//! CRC-32C is affine: for bytes of equal length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a
+//! place that sums slices derives the checksum of the sum without reading a byte. A node that keeps
+//! the sum computes the checksum of what it keeps; if they are equal, it keeps the XOR of what the
 //! client had.
 //!
-//! Invariants
-//! - Pure.
+//! Invariant: pure.
 
-/// The CRC-32C of so many zeros.
+/// The CRC-32C of `bytes` zeros.
 pub(crate) fn of_zeros(bytes: usize) -> u32 {
     append_zeros(0, bytes)
 }
 
-/// The CRC-32C of what has the CRC-32C `before`, followed by so many zeros.
+/// The CRC-32C of data with the CRC-32C `before`, followed by `bytes` zeros.
 pub(crate) fn append_zeros(before: u32, bytes: usize) -> u32 {
     const ZEROS: [u8; 4096] = [0; 4096];
     let whole = (0..bytes / ZEROS.len()).fold(before, |checksum, _| crc32c::crc32c_append(checksum, &ZEROS));
     crc32c::crc32c_append(whole, &ZEROS[..bytes % ZEROS.len()])
 }
 
-/// The CRC-32C of the XOR of bytes of one length, given theirs and that of as many zeros.
+/// The CRC-32C of the XOR of buffers of equal length, given their CRC-32Cs and that of as many
+/// zeros.
 pub(crate) fn of_sum(of_zeros: u32, checksums: impl Iterator<Item = u32>) -> u32 {
     let (count, sum) = checksums.fold((0_usize, 0), |(count, sum), checksum| (count + 1, sum ^ checksum));
     if count.is_multiple_of(2) { sum ^ of_zeros } else { sum }
 }
 
-/// The CRC-32C of what has the CRC-32C `before`, followed by so many bytes that have the CRC-32C
+/// The CRC-32C of data with the CRC-32C `before`, followed by `bytes` bytes with the CRC-32C
 /// `next`.
 pub(crate) fn append(before: u32, next: u32, bytes: usize) -> u32 {
     crc32c::crc32c_combine(before, next, bytes)
 }
 
-/// The same for bytes of one length, without working out each time what so many bytes do to what
-/// stands before them: that is linear, so it follows from single bits.
+/// As [`append`], for a fixed length. The effect of appended bytes on the checksum before them is
+/// linear, so it is tabulated for single bits.
 #[derive(Clone, Debug)]
-pub(crate) struct Behind {
+pub(crate) struct AppendTable {
     of_bits: [u32; 32],
 }
 
-impl Behind {
-    /// For so many bytes.
+impl AppendTable {
+    /// The table for appending `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { of_bits: std::array::from_fn(|bit| append(1 << bit, 0, bytes)) }
     }
@@ -80,7 +80,7 @@ mod tests {
             let (one, other) = all.split_at(cut);
             let (before, next) = (crc32c::crc32c(one), crc32c::crc32c(other));
             assert_eq!(append(before, next, other.len()), crc32c::crc32c(&all));
-            assert_eq!(Behind::new(other.len()).append(before, next), crc32c::crc32c(&all));
+            assert_eq!(AppendTable::new(other.len()).append(before, next), crc32c::crc32c(&all));
         }
     }
 

@@ -1,13 +1,12 @@
-//! What has a place done so far?
+//! Counters of a node or a writer.
 //!
-//! Invariants
-//! - Always compiled, plain numbers, never reset; the difference of two copies is what happened
-//!   between them.
+//! Invariant: always compiled, plain numbers, never reset. The difference of two copies is what
+//! happened between them.
 
 /// Totals of a node or a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Stripes that ended well.
+    /// Stripes that were stored.
     pub stripes: u64,
     /// Bytes of slices sent.
     pub sent_bytes: u64,

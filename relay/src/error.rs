@@ -1,88 +1,36 @@
-//! What can go wrong at each boundary of this crate?
+//! The errors of this crate, and the failures that end a session.
 //!
-//! Invariants
-//! - What ends a session names who is to blame, and travels to everybody who takes part.
+//! Invariant: the failure that ends a session names the place at fault, and is sent to all places
+//! of the session.
 
 use std::fmt;
 
 use rackscan_fabric::{ConnectError, RegionError, RegisterError};
 use rackscan_format::ids::NodeId;
-use rackscan_stripe::StripeError;
 
 use crate::{
-    limits::{CELL_BYTES_MAX, LANES_MAX, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX, SLICES_MAX, SLOTS_MAX},
     message::{Cause, Ends, short},
     shape::Member,
+    shape_error::ShapeError,
 };
 
-/// Why a session cannot have this shape.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShapeError {
-    /// Stripes of so many nodes do not exist.
-    #[error(transparent)]
-    Stripe(#[from] StripeError),
-    /// Slices are not whole sectors, or too long.
-    #[error(
-        "slices of {found} bytes: the length must be a multiple of {SECTOR_BYTES} up to {SLICE_BYTES_MAX}"
-    )]
-    Slice {
-        /// What was asked for.
-        found: usize,
-    },
-    /// Cells are not whole sectors, too long, or of too many slices.
-    #[error(
-        "cells of {found} bytes: the length must be a multiple of {SECTOR_BYTES} up to {CELL_BYTES_MAX}, and at most {SLICES_MAX} slices"
-    )]
-    Cell {
-        /// What was asked for.
-        found: u64,
-    },
-    /// No lanes, or too many.
-    #[error("{found} lanes; from 1 to {LANES_MAX} are possible")]
-    Lanes {
-        /// What was asked for.
-        found: usize,
-    },
-    /// No slots, or too many.
-    #[error("rings of {found} slots; from 1 to {SLOTS_MAX} are possible")]
-    Slots {
-        /// What was asked for.
-        found: usize,
-    },
-    /// A rebuild without a member whose cells are lost.
-    #[error("a rebuild in which no member has lost anything")]
-    NothingLost,
-    /// No relays are known over so many nodes.
-    #[error("{nodes} nodes cannot compute parities among themselves: no relays over them are known")]
-    NoRelay {
-        /// How many.
-        nodes: usize,
-    },
-    /// More rings than a link can have.
-    #[error("{found} rings on one link, at most {RINGS_MAX} are possible: ask for fewer lanes")]
-    Rings {
-        /// What was asked for.
-        found: usize,
-    },
-}
-
-/// Why a session has ended: who is to blame, and for what. Stripes that were under way then are not
+/// Why a session has ended, and which place was at fault. Stripes that were in progress are not
 /// stored everywhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{who} {}: {why}", cause.words())]
 pub struct SessionEnd {
-    /// Who.
+    /// The place at fault.
     pub who: Who,
-    /// What it did.
+    /// The kind of fault.
     pub cause: Cause,
     /// The details.
     pub why: String,
 }
 
-/// Somebody who takes part in a session.
+/// A place of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Whoever opened it.
+    /// The client that opened it.
     Client,
     /// A storage node.
     Node {
@@ -102,7 +50,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// The same by place among the members, as it travels.
+/// A [`SessionEnd`] with the index of the member in place of its name, as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) member: Option<usize>,
@@ -115,19 +63,21 @@ impl Failure {
         Self { member, cause, why: short(why.to_string()) }
     }
 
-    /// What a peer says. A member that does not exist is the peer itself.
-    pub(crate) fn heard(ends: Ends, members: usize, peer: Option<usize>) -> Self {
+    /// A failure that a peer reports. If it names a member that does not exist, the peer itself is
+    /// at fault.
+    pub(crate) fn from_message(ends: Ends, members: usize, peer: Option<usize>) -> Self {
         let member = ends.member.map(usize::from);
         let member = if member.is_some_and(|member| member >= members) { peer } else { member };
         Self { member, cause: ends.cause, why: ends.why }
     }
 
     pub(crate) fn to_message(&self) -> Ends {
-        let member = self.member.and_then(|member| u8::try_from(member).ok());
+        let byte = |member| u8::try_from(member).expect("the index of a member is below NODES_MAX");
+        let member = self.member.map(byte);
         Ends { member, cause: self.cause, why: self.why.clone() }
     }
 
-    pub(crate) fn named(self, members: &[Member]) -> SessionEnd {
+    pub(crate) fn into_session_end(self, members: &[Member]) -> SessionEnd {
         let member = self.member.and_then(|member| members.get(member));
         let who = member.map_or(Who::Client, |member| Who::Node {
             node: member.node,
@@ -137,7 +87,7 @@ impl Failure {
     }
 }
 
-/// Why a node cannot begin, or go on.
+/// Why a node cannot start, or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Its devices cannot be waited for.
@@ -156,10 +106,10 @@ pub enum NodeError {
     },
 }
 
-/// Why a session could not be opened, or a stripe not be taken.
+/// Why a session could not be opened, or a stripe was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The session cannot be like this.
+    /// No session can have this shape.
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// A node was not reached.
@@ -187,7 +137,7 @@ pub enum WriteError {
         /// The nodes that have not answered.
         silent: String,
     },
-    /// The system gave no random number to name the session by.
+    /// The system gave no random number to identify the session.
     #[error("the session has no name: the system gives no random numbers: {why}")]
     Random {
         /// What it said.
@@ -196,7 +146,7 @@ pub enum WriteError {
     /// Nodes must be in ascending order of their ids, and each once.
     #[error("the nodes of a session must be given once each, by ascending ids")]
     Order,
-    /// All lanes have a stripe.
+    /// All lanes are in use.
     #[error("{lanes} stripes are under way, as many as the session has lanes; wait for one to end")]
     LanesFull {
         /// How many.

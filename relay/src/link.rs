@@ -1,12 +1,12 @@
-//! How does one connection carry messages, slices and credits without any of them keeping the
-//! others out?
+//! Carries messages, slices and credits over one connection, so that none of them starves the
+//! others.
 //!
 //! Invariants
-//! - Operations in flight are bounded by kind, and the bounds together fit the connection's queue:
-//!   a message or a credit always finds its way.
-//! - Messages that wait are bounded; who lets more gather is no honest peer.
-//! - What could not be posted is reported by the next [`Link::poll`], with whose fault it is:
-//!   nobody waits for it.
+//! - Operations in flight are bounded by kind, and the sum of the bounds fits the connection's
+//!   queue. So there is always room for a message or a credit.
+//! - Waiting messages are bounded. A peer that lets more accumulate violates the protocol.
+//! - An operation that could not be posted is reported by the next [`Link::poll`], as a fault of
+//!   the peer or of this place. Nothing waits for it.
 
 use std::collections::VecDeque;
 
@@ -20,35 +20,35 @@ use crate::{
     ring::Credit,
 };
 
-/// What a slice takes at most: its name, its bytes, zeros behind them.
+/// The maximum operations of a slice: its name, its bytes, and zeros after them.
 const OPERATIONS_PER_SLICE: usize = 3;
 
-/// What is in an operation's id above its lowest bytes.
+/// The position of the kind in the id of an operation.
 const KIND_SHIFT: u32 = 56;
 const MESSAGE: u64 = 0;
 const PART: u64 = 1;
 const SLICE: u64 = 2;
 const CREDIT: u64 = 3;
 
-/// What a link reports.
+/// An event of a link.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
-    /// The peer said something.
+pub(crate) enum LinkEvent {
+    /// A message has arrived.
     Message(Vec<u8>),
-    /// A slice has come; with its checksum.
+    /// A slice has arrived; with its checksum.
     Arrived(u32),
-    /// A slice of this send of this lane has gone.
+    /// A slice of this send of this lane has completed.
     Sent { lane: usize, send: usize },
     /// An operation was refused: the peer's memory is not what it said.
     Refused(String),
-    /// An operation could not be posted, by a fault of this place's own.
+    /// An operation could not be posted, which is a fault of this place.
     Unposted(String),
-    /// It is over.
+    /// The connection is closed.
     Closed(Ending),
 }
 
-/// Bytes of a slice, at most two pieces of registered memory: a client's cell may end before the
-/// stripe's cells do, and zeros follow.
+/// The bytes of a slice, in at most two pieces of registered memory: a client's cell may be shorter
+/// than the cells of its stripe, and zeros follow.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     pub(crate) first: Option<RegionSlice>,
@@ -69,12 +69,12 @@ pub(crate) struct Target {
 pub(crate) struct Link {
     connection: Connection,
     waiting: VecDeque<Vec<u8>>,
-    /// In flight, of each kind.
+    /// Operations in flight, by kind.
     messages: usize,
     slices: usize,
     credits: usize,
-    /// What could not be posted first, until it is reported.
-    failed: Option<Happened>,
+    /// The first operation that could not be posted, until it is reported.
+    failed: Option<LinkEvent>,
     events: Vec<Event>,
 }
 
@@ -96,7 +96,7 @@ impl Link {
         self.connection
     }
 
-    /// Says something, as soon as there is room. False if too much waits.
+    /// Sends a message as soon as there is room. False if too many wait.
     pub(crate) fn say(&mut self, message: &Message) -> bool {
         if self.waiting.len() >= MESSAGES_WAITING_MAX {
             return false;
@@ -112,8 +112,8 @@ impl Link {
         true
     }
 
-    /// Says what is said last: whatever its queue still takes of what waits goes before, the rest
-    /// is not said, and nobody waits for room.
+    /// Sends a last message at once. Waiting messages are sent before it as far as the queue has
+    /// room; the others are dropped.
     pub(crate) fn say_last(&mut self, message: &Message) {
         let mut last = std::mem::take(&mut self.waiting);
         while self.connection.in_flight() + 1 < QUEUE_DEPTH_MAX
@@ -130,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Posts messages that wait, as far as there is room. Whether any went.
+    /// Posts waiting messages as far as there is room. Returns whether any were.
     pub(crate) fn pump(&mut self) -> bool {
         let mut any = false;
         while self.messages < MESSAGE_OPERATIONS_MAX {
@@ -144,8 +144,8 @@ impl Link {
         any
     }
 
-    /// Appends what has happened, and says whether anything did.
-    pub(crate) fn poll(&mut self, happened: &mut Vec<Happened>) -> bool {
+    /// Appends new events. Returns whether anything happened.
+    pub(crate) fn poll(&mut self, happened: &mut Vec<LinkEvent>) -> bool {
         let mut events = std::mem::take(&mut self.events);
         let any = self.connection.poll(&mut events) > 0;
         for event in events.drain(..) {
@@ -161,14 +161,14 @@ impl Link {
                     match outcome {
                         Ok(_) if kind == SLICE => happened.push(sent(id)),
                         Ok(_) => {}
-                        // The ending is reported behind what it lets fail.
+                        // The end of the connection is reported as an event of its own.
                         Err(rackscan_fabric::OperationError::Closed(_)) => {}
-                        Err(error) => happened.push(Happened::Refused(error.to_string())),
+                        Err(error) => happened.push(LinkEvent::Refused(error.to_string())),
                     }
                 }
-                Event::Message { bytes } => happened.push(Happened::Message(bytes)),
-                Event::Immediate { immediate, .. } => happened.push(Happened::Arrived(immediate)),
-                Event::Closed(ending) => happened.push(Happened::Closed(ending)),
+                Event::Message { bytes } => happened.push(LinkEvent::Message(bytes)),
+                Event::Immediate { immediate, .. } => happened.push(LinkEvent::Arrived(immediate)),
+                Event::Closed(ending) => happened.push(LinkEvent::Closed(ending)),
             }
         }
         self.events = events;
@@ -180,12 +180,12 @@ impl Link {
         true
     }
 
-    /// Announces that its owner is about to sleep; false if there is something to look at first.
+    /// Prepares for sleep. False if there is an event to handle first.
     pub(crate) fn arm(&mut self) -> bool {
         self.failed.is_none() && self.connection.arm()
     }
 
-    /// Operations that move slices and have not completed.
+    /// Operations in flight that move slices.
     #[cfg(test)]
     pub(crate) fn slices_in_flight(&self) -> usize {
         self.slices
@@ -233,42 +233,42 @@ impl Link {
         self.credits + 2 <= CREDIT_OPERATIONS_MAX && self.connection.ended().is_none()
     }
 
-    /// Tells the sender how far it may go, and wakes it.
+    /// Grants the sender credit, and wakes it.
     pub(crate) fn credit(&mut self, target: RemoteRegion, target_offset: u64, credit: Credit) {
         let id = CREDIT << KIND_SHIFT;
         self.credits += usize::from(
             self.post(id, Operation::WriteBytes { bytes: &credit.to_bytes(), target, target_offset }),
         );
         if self.connection.wire() == Wire::Verbs {
-            // Nobody wakes for a write there.
-            let look = Message::Look.encode().unwrap_or_default();
+            // On this wire a write wakes nobody.
+            let look = Message::Look.encode().expect("it has no fields");
             self.credits += usize::from(self.post(id, Operation::Send { bytes: &look }));
         } else {
             self.connection.wake();
         }
     }
 
-    /// Posts; if not, the next poll reports why.
+    /// Posts an operation. If it cannot, the next poll reports why.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> bool {
         let failed = match self.connection.post(id, operation) {
             Ok(()) => return true,
-            // That is reported anyway.
+            // The end of the connection is reported anyway.
             Err(PostError::Closed(_)) => return false,
-            // The place within the peer's memory was checked, so that memory cannot be where the
-            // peer says.
+            // The offset within the peer's memory was checked, so the memory itself cannot be where
+            // the peer says.
             Err(PostError::OutOfBounds(error)) => {
-                Happened::Refused(format!("its memory cannot be written: {error}"))
+                LinkEvent::Refused(format!("its memory cannot be written: {error}"))
             }
-            Err(error) => Happened::Unposted(format!("it could not post an operation: {error}")),
+            Err(error) => LinkEvent::Unposted(format!("it could not post an operation: {error}")),
         };
         self.failed.get_or_insert(failed);
         false
     }
 }
 
-fn sent(id: u64) -> Happened {
-    let part = |word: u64| usize::try_from(word).unwrap_or(usize::MAX);
-    Happened::Sent { lane: part(id >> 32 & 0xFF_FFFF), send: part(id & 0xFFFF_FFFF) }
+fn sent(id: u64) -> LinkEvent {
+    let part = |word: u64| usize::try_from(word).expect("at most 32 bits");
+    LinkEvent::Sent { lane: part(id >> 32 & 0xFF_FFFF), send: part(id & 0xFFFF_FFFF) }
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
         (link, peer)
     }
 
-    fn happened(link: &mut Link) -> Vec<Happened> {
+    fn happened(link: &mut Link) -> Vec<LinkEvent> {
         let mut happened = Vec::new();
         assert!(!link.arm(), "nobody sleeps before it is reported");
         assert!(link.poll(&mut happened));
@@ -305,7 +305,7 @@ mod tests {
         let bytes = Bytes { first: None, last: Region::allocate(4096).unwrap().whole() };
         link.send((0, 0), target, 0, bytes, 0);
         let happened = happened(&mut link);
-        assert!(matches!(&happened[..], [Happened::Refused(why)] if why.contains("memory")), "{happened:?}");
+        assert!(matches!(&happened[..], [LinkEvent::Refused(why)] if why.contains("memory")), "{happened:?}");
         assert!(!link.poll(&mut Vec::new()), "it is reported once");
     }
 
@@ -317,7 +317,7 @@ mod tests {
         }
         link.say(&Message::Ready);
         let happened = happened(&mut link);
-        assert!(matches!(&happened[..], [Happened::Unposted(_)]), "{happened:?}");
+        assert!(matches!(&happened[..], [LinkEvent::Unposted(_)]), "{happened:?}");
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! What do clients and nodes tell each other?
+//! Messages between clients and nodes, and between nodes.
 //!
-//! Messages open and end sessions and name stripes. Bytes of stripes, and how far a sender may go,
-//! travel as one-sided writes ([`crate::ring`]).
+//! Messages open and end sessions and begin stripes. The bytes of stripes, and credits, are
+//! transferred by one-sided writes ([`crate::ring`]).
 //!
-//! Invariants
-//! - A message that decodes keeps the bounds of [`crate::limits`]; what its numbers name is checked
-//!   where it is used.
+//! Invariant: a decoded message keeps the bounds of [`crate::limits`]. What its numbers refer to is
+//! checked where they are used.
 
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
@@ -23,41 +22,41 @@ use crate::{
     task::Task,
 };
 
-/// The longest address that travels, in bytes.
+/// The longest address in a message, in bytes.
 const ADDRESS_BYTES_MAX: usize = 256;
 
-/// Everything that is said.
+/// A message between places of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// A client to each node: a session begins.
+    /// From the client to each node: a session begins.
     Open(Open),
-    /// A node to one that it forwards to: this link belongs to that session.
+    /// From a node to one that it forwards to: this link belongs to that session.
     Join(Join),
-    /// Who receives, to who sends: where the rings are. The answer to `Open` and `Join`.
+    /// From a receiver to a sender: where the rings are. The answer to `Open` and `Join`.
     Rings(Rings),
-    /// A node to the client: its links to other nodes are there.
+    /// From a node to the client: its links to other nodes are complete.
     Ready,
-    /// The client to each node: a stripe begins.
+    /// From the client to each node: a stripe begins.
     Begin(Begin),
-    /// A node to the client: its cells of a stripe are where its store keeps them, and others have
-    /// what they need of it.
+    /// From a node to the client: its cells of a stripe are stored, and it has sent all that others
+    /// need.
     Stored {
-        /// In which lane.
+        /// The lane.
         lane: u8,
-        /// Which stripe.
+        /// The stripe's number.
         stripe: u64,
         /// The CRC-32C of each kept cell, by ascending cells.
         kept: Vec<u32>,
         /// The CRC-32C of each cell that was read, by ascending cells.
         held: Vec<u32>,
     },
-    /// Anybody to anybody: the session is over, and why.
+    /// From any place to any other: the session has ended, and why.
     Ends(Ends),
-    /// Nothing is said, but the receiver wakes: on wires where writes wake nobody.
+    /// Only wakes the receiver, on wires where one-sided writes do not.
     Look,
 }
 
-/// How a session is to be.
+/// Opens a session: its parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Open {
     pub(crate) protocol: u32,
@@ -70,13 +69,13 @@ pub(crate) struct Open {
     pub(crate) slots: u16,
     /// The nodes, ascending by id, with their addresses.
     pub(crate) members: Vec<(NodeId, String)>,
-    /// Where the receiver stands among them.
+    /// The index of the receiver among them.
     pub(crate) you: u8,
-    /// The client's words, which say how far it may go.
+    /// The memory of the client's credits.
     pub(crate) credits: Name,
 }
 
-/// Who wants to forward, and how far it may go is to be written where.
+/// The node that will forward, and the memory of its credits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Join {
     pub(crate) protocol: u32,
@@ -85,7 +84,7 @@ pub(crate) struct Join {
     pub(crate) credits: Name,
 }
 
-/// Where slices go, and their names.
+/// The memory for slices, and for their names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rings {
     pub(crate) slots: Name,
@@ -98,29 +97,29 @@ pub(crate) struct Begin {
     pub(crate) lane: u8,
     pub(crate) stripe: u64,
     pub(crate) cell_bytes: u64,
-    /// For the node's store.
+    /// A description for the node's store.
     pub(crate) what: Vec<u8>,
 }
 
 /// Why a session ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ends {
-    /// Whose fault it is, by place among the members; the client's without.
+    /// The index of the member at fault; `None` for the client.
     pub(crate) member: Option<u8>,
     pub(crate) cause: Cause,
     pub(crate) why: String,
 }
 
-/// What kind of thing ended a session.
+/// The kind of fault that ended a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
-    /// The connection to it is lost: its process or its machine is gone.
+    /// The connection to it is lost: its process or its machine has died.
     Lost,
     /// It could not be reached when the session was opened.
     Unreachable,
-    /// It said or did what nobody may.
+    /// It violated the protocol.
     Violation,
-    /// Its store refused a stripe or a session, because it has no room for example.
+    /// Its store refused a stripe or a session, for example because it is full.
     Refused,
     /// One of its devices failed.
     Disk,
@@ -133,7 +132,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// What it did.
+    /// The verb phrase for messages.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Lost => "is gone",
@@ -148,7 +147,7 @@ impl Cause {
     }
 }
 
-/// Memory of a peer, as it travels.
+/// Registered memory of a peer, as it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Name {
     key: u64,
@@ -180,12 +179,12 @@ pub(crate) enum MessageError {
 }
 
 impl Message {
-    /// Its bytes. Messages of ours keep the bounds, so there is nothing to go wrong.
+    /// Encodes it. Own messages keep the bounds, so this does not fail.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, CodecError> {
         codec::encode(self)
     }
 
-    /// The inverse, for bytes from anybody.
+    /// Decodes bytes from any peer.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let message: Self = codec::decode("a message between relays", bytes)?;
         message.check()?;
@@ -218,7 +217,7 @@ fn of_our_protocol(found: u32) -> Result<(), MessageError> {
     if found == PROTOCOL { Ok(()) } else { Err(MessageError::Protocol { found }) }
 }
 
-/// A reason that is short enough to travel.
+/// Shortens a reason to what fits into a message.
 pub(crate) fn short(mut why: String) -> String {
     let end = (0..=WHY_BYTES_MAX).rev().find(|end| why.is_char_boundary(*end)).unwrap_or(0);
     if why.len() > end {

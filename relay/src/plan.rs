@@ -1,28 +1,27 @@
-//! What does one place do for a stripe: a node that has some column of it, or the client?
+//! Derives the plan of one place for a stripe: of the node of a column, or of the client.
 //!
-//! A plan is derived from the transfers: *sources* are what a place has slices of (what arrives,
-//! what it reads from its devices, or the client's data cells; behind them sums of several of
-//! these), and *readers* are what is done with them: they are summed, sent, or kept. Everything is
-//! a slice at a time, in order.
+//! *Sources* are what a place has slices of: what arrives, what it reads from its devices, or the
+//! client's data cells, followed by sums of several of these. *Readers* are what is done with them:
+//! they are summed, sent, or kept. Everything happens one slice at a time, in order.
 //!
 //! Invariants
-//! - Pure. A source's readers are all that needs its slices: a slot is used again when the last of
+//! - Pure. The readers of a source are all that need its slices: a slot is reused when the last of
 //!   them is done with it.
-//! - Sums are of sources that are no sums, and of at least two.
-//! - Which of a sender's rings at a receiver a step uses is the same to both.
+//! - A sum has at least two inputs, none of which is a sum.
+//! - Sender and receiver derive the same ring for a step.
 
 use rackscan_stripe::{Cell, Column, Sender};
 
 use crate::task::{Transfer, Transfers};
 
-/// What a place has slices of, before it sums anything.
+/// A source that is not a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// It arrives, from there, in that ring of theirs.
+    /// It arrives from this sender, in this one of its rings.
     Arrives { from: Sender, ring: usize },
-    /// It is one of the client's data cells, by index.
+    /// It is a data cell of the client, by index.
     Data { cell: usize },
-    /// It is read from the node's devices: one of the cells that it holds, by index.
+    /// It is a cell that the node reads from its devices, by index in [`Plan::held`].
     Held { cell: usize },
 }
 
@@ -31,19 +30,19 @@ pub(crate) enum Origin {
 pub(crate) struct Sending {
     /// To the node of this column.
     pub(crate) to: Column,
-    /// In which of our rings there.
+    /// The ring there, among those of this sender.
     pub(crate) ring: usize,
     pub(crate) source: usize,
 }
 
-/// A cell that the place keeps; in a plan by ascending cells.
+/// A cell that the place keeps. Plans list them by ascending cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keeping {
     pub(crate) cell: Cell,
     pub(crate) source: usize,
 }
 
-/// What needs a source's slices: by index in the plan.
+/// Something that needs a source's slices, by index in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     Sum(usize),
@@ -51,22 +50,22 @@ pub(crate) enum Reader {
     Keep(usize),
 }
 
-/// What a place does.
+/// What a place does for a stripe.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Plan {
     pub(crate) origins: Vec<Origin>,
     /// The cells that are read, ascending.
     pub(crate) held: Vec<Cell>,
-    /// Which origins each sum is of. Sums are the sources behind the origins.
+    /// The origins that each sum adds. Sums are the sources after the origins.
     pub(crate) sums: Vec<Vec<usize>>,
     pub(crate) sends: Vec<Sending>,
     pub(crate) keeps: Vec<Keeping>,
-    /// Of each source.
+    /// The readers of each source.
     pub(crate) readers: Vec<Vec<Reader>>,
 }
 
 impl Plan {
-    /// What the client does.
+    /// The plan of the client.
     pub(crate) fn of_client(transfers: &Transfers, data: &[Cell]) -> Self {
         let mut plan = Self::default();
         let is_its = |step: &&Transfer| step.from == Sender::Client;
@@ -80,7 +79,7 @@ impl Plan {
         plan.with_readers()
     }
 
-    /// What the node of a column does.
+    /// The plan of the node of a column.
     pub(crate) fn of_column(transfers: &Transfers, column: Column) -> Self {
         let steps = &transfers.steps;
         let arriving: Vec<usize> = (0..steps.len()).filter(|at| steps[*at].to == column).collect();
@@ -119,7 +118,7 @@ impl Plan {
         self.sends.push(Sending { to, ring, source });
     }
 
-    /// The source that is the sum of these origins.
+    /// The source that is the sum of these origins, which is added if it is new.
     fn source_of(&mut self, inputs: Vec<usize>) -> usize {
         if let [origin] = *inputs {
             return origin;
@@ -146,12 +145,12 @@ impl Plan {
         self
     }
 
-    /// How many sources lie in slots of the place's own: what it reads, then sums.
+    /// The number of sources in slots of the place's own: cells that it reads, then sums.
     pub(crate) fn own(&self) -> usize {
         self.held.len() + self.sums.len()
     }
 
-    /// How many sources there are: origins, then sums.
+    /// The number of sources: origins, then sums.
     pub(crate) fn sources(&self) -> usize {
         self.origins.len() + self.sums.len()
     }
@@ -244,7 +243,7 @@ mod tests {
                 Task::Rebuild(_) => kept.clone(),
             };
             assert_eq!(kept, expected_cells);
-            // What comes back is not there before.
+            // Cells that are rebuilt do not exist before.
             let there =
                 all.iter().filter(|(cell, _)| !matches!(task, Task::Rebuild(_)) || !kept.contains(cell));
             let there: BTreeMap<Cell, u8> = there.map(|(cell, byte)| (*cell, *byte)).collect();

@@ -1,43 +1,43 @@
-//! How far is each part of a stripe at one place, and which slots may be used again?
+//! Tracks how far each part of a stripe is at one place, and which slots may be reused.
 //!
-//! Each reader of a source has a tail of its own: how many slices it is done with. A source's tail
-//! is the least of those of its readers: behind it nobody needs anything, so the slots of a ring
-//! are free up to there (the paper's reference tails).
+//! Each reader of a source has a tail of its own: the number of slices that it is done with. The
+//! tail of a source is the minimum of its readers' tails. No slice before it is needed, so the
+//! slots of a ring are free up to there (the paper's reference tails).
 //!
-//! # Why nothing waits for ever
+//! # Why nothing waits forever
 //!
-//! Take the least slice that is not through everywhere, and of the steps, sums and stores that have
-//! not done it the first in the schedule's order. Its inputs are there, because they come earlier
-//! in that order. The slot that it needs, at its receiver or among our sums, was used last by a
-//! smaller slice of the same step, with which everybody is done: it is free. So it can go. Every
-//! step has rings of its own, so it stands behind nothing else; and an operation that was posted
-//! completes without anybody's help. That needs one slot a ring. Credits may be late by less than a
-//! quarter of a ring, which leaves one slot at least.
+//! Take the smallest slice that is not finished everywhere, and, of the steps, sums and stores that
+//! have not done it, the first in the order of the schedule. Its inputs are there, because they
+//! come earlier in that order. The slot that it needs, at its receiver or among the place's sums,
+//! was last used by a smaller slice of the same step, which is finished everywhere: it is free. So
+//! this slice can proceed. Every step has rings of its own, so it does not queue behind other
+//! steps; and a posted operation completes without the help of others. This argument needs one slot
+//! per ring. Credits may be late by less than a quarter of a ring, which leaves at least one slot.
 //!
 //! Invariants
-//! - Pure numbers. `tail <= there <= slices` of every source; a sum is never more than its slots
-//!   ahead of its tail.
+//! - Pure numbers. `tail <= there <= slices` for every source; a sum is never ahead of its tail by
+//!   more than its slots.
 
 use crate::plan::{Plan, Reader};
 
-/// Of one stripe at one place, counted in slices.
+/// The progress of one stripe at one place, counted in slices.
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     slices: u32,
-    /// How many slots a sum has.
+    /// The slots of a sum.
     slots: u32,
-    /// Of each source, how many slices are there.
+    /// For each source, the number of slices that are there.
     there: Vec<u32>,
-    /// Of each send, how many slices were posted.
+    /// For each send, the number of slices posted.
     posted: Vec<u32>,
-    /// Of each send, how many have completed.
+    /// For each send, the number of slices completed.
     sent: Vec<u32>,
-    /// Of each keep, how many are kept.
+    /// For each keep, the number of slices kept.
     kept: Vec<u32>,
 }
 
 impl Progress {
-    /// Nothing has happened.
+    /// The progress at the beginning.
     pub(crate) fn new(plan: &Plan, slices: u32, slots: u32) -> Self {
         Self {
             slices,
@@ -49,12 +49,12 @@ impl Progress {
         }
     }
 
-    /// How many slices a cell has.
+    /// The number of slices of a cell.
     pub(crate) fn slices(&self) -> u32 {
         self.slices
     }
 
-    /// How many slices of a source are there.
+    /// The number of slices of a source that are there.
     pub(crate) fn there(&self, source: usize) -> u32 {
         self.there[source]
     }
@@ -78,7 +78,7 @@ impl Progress {
         (slice < self.slices && inputs_are_there && has_room).then_some(slice)
     }
 
-    /// The next slice of a send whose source has it.
+    /// The next slice of a send, if its source has it.
     pub(crate) fn next_send(&self, plan: &Plan, send: usize) -> Option<u32> {
         let slice = self.posted[send];
         (self.there[plan.sends[send].source] > slice).then_some(slice)
@@ -98,7 +98,7 @@ impl Progress {
         true
     }
 
-    /// How many slices of a cell are kept.
+    /// The number of slices of a cell that are kept.
     pub(crate) fn kept(&self, keep: usize) -> u32 {
         self.kept[keep]
     }
@@ -108,7 +108,7 @@ impl Progress {
         self.kept[keep] += 1;
     }
 
-    /// How many slices of a source nobody needs any more.
+    /// The number of slices of a source that are not needed any more.
     pub(crate) fn tail(&self, plan: &Plan, source: usize) -> u32 {
         let done = |reader: &Reader| match *reader {
             Reader::Sum(sum) => self.there[plan.origins.len() + sum],
@@ -254,7 +254,7 @@ mod tests {
                 moved = true;
             }
             let tail = u64::from(progress.tail(plan, origin));
-            // What nobody needs any more may be overwritten from the moment that the sender knows.
+            // A slice that is not needed any more may be overwritten as soon as the sender knows.
             if let Some(word) = inlet.publish(tail) {
                 for position in 0..word {
                     let behind = position + u64::from(slots) >= inlet.arrived();
@@ -262,7 +262,7 @@ mod tests {
                         held[slot(position, slots)] = None;
                     }
                 }
-                outlet.hear(Credit(word)).unwrap();
+                outlet.take_credit(Credit(word)).unwrap();
                 moved = true;
             }
             moved

@@ -1,39 +1,39 @@
-//! How far may a sender go in a ring of its receiver, and which slice is in which slot?
+//! Tracks how far a sender may go in a ring of its receiver, and which slot holds which slice.
 //!
 //! ```text
-//! the receiver's memory, a ring for each step that a sender may have to it, of one lane
+//! the receiver's memory, a ring for each step from a sender to it, in one lane
 //!
 //!   slots   | slice 8 | slice 5 | slice 6 | slice 7 |     position 8 lies in slot 8 mod 4
 //!   journal | name of the slice sent first | second | ...  one for all rings of a link, in the order of sending
 //!
 //! the sender's memory
 //!
-//!   credits | up to which position the receiver needs nothing any more | a word for each ring
+//!   credits | the position up to which the receiver needs no slices any more | one for each ring
 //! ```
 //!
-//! A sender writes the slice's name into the journal and the slice into its slot, with the checksum
-//! as immediate. Immediates arrive in the order of sending, so the receiver knows which name
-//! belongs to which. It tells how far the sender may go by a one-sided write into the credits, each
-//! time that a quarter of the ring has become free.
+//! A sender writes the name of the slice into the journal, and the slice into its slot, with its
+//! checksum as immediate. Immediates arrive in the order of sending, so the receiver knows which
+//! name belongs to which. It grants credit by a one-sided write into the sender's memory, each time
+//! that a quarter of the ring has become free.
 //!
 //! Invariants
-//! - Pure numbers. Positions count slices over the whole session and never begin anew.
-//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, who treats
-//!   anything else as a violation.
-//! - Credit never shrinks: a word below what is known is an old one.
+//! - Pure numbers. Positions count slices over the whole session and never start over.
+//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, for which anything
+//!   else is a violation.
+//! - Credit never shrinks: a value below the known one is an old one.
 
 use std::collections::VecDeque;
 
 use crate::limits::CREDITS_PER_RING;
 
-/// Which slice a sender has sent: what it writes into the journal.
+/// Identifies a slice that a sender has sent. It is written into the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SliceName {
-    /// Which of the sender's rings at this receiver.
+    /// The ring, among those of the sender at this receiver.
     pub(crate) ring: u16,
-    /// Which slice of its cell; three bytes.
+    /// The number of the slice in its cell; three bytes.
     pub(crate) slice: u32,
-    /// The lowest bytes of the stripe's number.
+    /// The lowest 16 bits of the stripe's number.
     pub(crate) stripe: u16,
 }
 
@@ -45,23 +45,23 @@ impl SliceName {
         u64::from(self.ring) << 48 | u64::from(self.stripe) << 32 | u64::from(self.slice)
     }
 
-    /// The inverse, of any word that a peer may have written.
+    /// Decodes any word that a peer may have written.
     pub(crate) fn from_word(word: u64) -> Self {
-        let part = |shift: u32| u16::try_from(word >> shift & 0xFFFF).unwrap_or(0);
+        let part = |shift: u32| u16::try_from(word >> shift & 0xFFFF).expect("16 bits");
         Self { ring: part(48), slice: u32::from(part(16)) << 16 | u32::from(part(0)), stripe: part(32) }
     }
 }
 
-/// How far a sender may go, as its receiver writes it into the sender's memory: the position and
-/// what proves that all of it is there. An adapter may store a word byte by byte, and a mix of two
-/// positions may be greater than both.
+/// The credit of a ring, as its receiver writes it into the sender's memory: a position, and a
+/// proof that it is complete. An adapter may store a word byte by byte, and a mix of two positions
+/// may be greater than both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credit(pub(crate) u64);
 
 impl Credit {
     pub(crate) const BYTES: usize = 16;
 
-    /// The position's proof. Memory that nobody has written is position 0.
+    /// The proof of the position. Zeroed memory is position 0.
     fn proof(self) -> u64 {
         self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
@@ -73,15 +73,15 @@ impl Credit {
         bytes
     }
 
-    /// The inverse; nothing if they are not of one position: it is being written, and who writes it
-    /// wakes its reader afterwards.
+    /// Decodes a credit; `None` if position and proof do not match. Then it is being written, and
+    /// its writer wakes the reader afterwards.
     pub(crate) fn from_words(position: u64, proof: u64) -> Option<Self> {
         let credit = Self(position);
         (credit.proof() == proof).then_some(credit)
     }
 }
 
-/// What a peer did that no honest one does.
+/// A violation by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RingFault {
     #[error("slice {slice} has come into a ring of {slots} slots before there was room for it")]
@@ -113,14 +113,14 @@ impl Outlet {
         self.sent
     }
 
-    /// A slice goes.
+    /// Counts a slice that is sent.
     pub(crate) fn send(&mut self) {
         self.sent += 1;
     }
 
-    /// What the receiver has written into our memory. Whether that is new: less than what is known
-    /// is an old word, which takes nothing back.
-    pub(crate) fn hear(&mut self, Credit(position): Credit) -> Result<bool, RingFault> {
+    /// Takes the credit that the receiver has written into our memory. Returns whether it is new: a
+    /// smaller one than is known is old, and changes nothing.
+    pub(crate) fn take_credit(&mut self, Credit(position): Credit) -> Result<bool, RingFault> {
         if position > self.sent {
             return Err(RingFault::Credit { position, sent: self.sent });
         }
@@ -130,7 +130,7 @@ impl Outlet {
     }
 }
 
-/// A slice that has come and was not looked at.
+/// A slice that has arrived and was not taken yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub(crate) name: SliceName,
@@ -142,11 +142,11 @@ pub(crate) struct Arrived {
 pub(crate) struct Inlet {
     slots: u32,
     arrived: u64,
-    /// Up to where the sender may overwrite, as it was told.
+    /// The credit that the sender was granted: it may overwrite slices before this position.
     published: u64,
-    /// The position of the first slice of the stripe that the ring is used for.
+    /// The position of the first slice of the present stripe.
     base: u64,
-    /// Slices that nobody has taken: at most as many as slots.
+    /// Slices that were not taken yet: at most as many as slots.
     waiting: VecDeque<Arrived>,
 }
 
@@ -155,7 +155,7 @@ impl Inlet {
         Self { slots, arrived: 0, published: 0, base: 0, waiting: VecDeque::new() }
     }
 
-    /// A slice has come.
+    /// Takes in a slice that has arrived.
     pub(crate) fn arrive(&mut self, name: SliceName, checksum: u32) -> Result<(), RingFault> {
         if self.arrived - self.published >= u64::from(self.slots) {
             return Err(RingFault::Overrun { slice: name.slice, slots: self.slots });
@@ -165,12 +165,12 @@ impl Inlet {
         Ok(())
     }
 
-    /// The next slice that nobody has taken.
+    /// The next slice that was not taken yet.
     pub(crate) fn take(&mut self) -> Option<Arrived> {
         self.waiting.pop_front()
     }
 
-    /// How many slices have come.
+    /// The number of slices that have arrived.
     #[cfg(test)]
     pub(crate) fn arrived(&self) -> u64 {
         self.arrived
@@ -178,16 +178,17 @@ impl Inlet {
 
     /// The slot of a slice of the present stripe.
     pub(crate) fn slot(&self, slice: u32) -> usize {
-        usize::try_from((self.base + u64::from(slice)) % u64::from(self.slots)).unwrap_or(0)
+        usize::try_from((self.base + u64::from(slice)) % u64::from(self.slots)).expect("below the slots")
     }
 
-    /// How many slices, this one included, lie one behind the other before the ring begins anew.
-    pub(crate) fn run(&self, slice: u32) -> u32 {
-        self.slots - u32::try_from(self.slot(slice)).unwrap_or(0)
+    /// The number of slices, beginning with this one, that are contiguous in memory: up to the end
+    /// of the ring.
+    pub(crate) fn contiguous(&self, slice: u32) -> u32 {
+        self.slots - u32::try_from(self.slot(slice)).expect("below the slots")
     }
 
-    /// The word to be told, if nobody needs the first `tail` slices of the present stripe any more
-    /// and that is worth a write.
+    /// The credit to grant, if the first `tail` slices of the present stripe are not needed any
+    /// more and enough has become free to be worth a write.
     pub(crate) fn publish(&mut self, tail: u64) -> Option<u64> {
         let free = self.base + tail;
         let worth = (u64::from(self.slots) / CREDITS_PER_RING as u64).max(1);
@@ -198,7 +199,7 @@ impl Inlet {
         Some(free)
     }
 
-    /// The stripe is through: the next one begins behind its slices.
+    /// Ends the stripe: the next one begins after its slices.
     pub(crate) fn end_stripe(&mut self, slices: u32) {
         self.base += u64::from(slices);
     }
@@ -236,12 +237,16 @@ mod tests {
     fn credit_beyond_what_was_sent_is_a_violation_and_an_old_word_is_nothing_new() {
         let mut outlet = Outlet::new(4);
         (0..3).for_each(|_| outlet.send());
-        assert_eq!(outlet.hear(Credit(2)), Ok(true));
-        assert_eq!(outlet.hear(Credit(2)), Ok(false));
-        assert_eq!(outlet.hear(Credit(1)), Ok(false));
-        assert_eq!((outlet.credit, outlet.hear(Credit(2))), (2, Ok(false)), "an old word takes nothing back");
-        assert_eq!(outlet.hear(Credit(4)), Err(RingFault::Credit { position: 4, sent: 3 }));
-        assert_eq!(outlet.hear(Credit(3)), Ok(true));
+        assert_eq!(outlet.take_credit(Credit(2)), Ok(true));
+        assert_eq!(outlet.take_credit(Credit(2)), Ok(false));
+        assert_eq!(outlet.take_credit(Credit(1)), Ok(false));
+        assert_eq!(
+            (outlet.credit, outlet.take_credit(Credit(2))),
+            (2, Ok(false)),
+            "an old word takes nothing back"
+        );
+        assert_eq!(outlet.take_credit(Credit(4)), Err(RingFault::Credit { position: 4, sent: 3 }));
+        assert_eq!(outlet.take_credit(Credit(3)), Ok(true));
     }
 
     proptest! {
@@ -270,7 +275,7 @@ mod tests {
                     if sent < slices && outlet.has_room() && random.bool() {
                         let slot = usize::try_from(outlet.sent() % u64::from(slots)).unwrap();
                         prop_assert_eq!(inlet.slot(sent), slot);
-                        prop_assert!(inlet.run(sent) >= 1 && inlet.run(sent) as usize + slot == slots as usize);
+                        prop_assert!(inlet.contiguous(sent) >= 1 && inlet.contiguous(sent) as usize + slot == slots as usize);
                         inlet.arrive(name(sent), 0).unwrap();
                         outlet.send();
                         sent += 1;
@@ -278,7 +283,7 @@ mod tests {
                         prop_assert_eq!(inlet.take().map(|arrived| arrived.name.slice), Some(done));
                         done += 1;
                         if let Some(word) = inlet.publish(u64::from(done)) {
-                            prop_assert_eq!(outlet.hear(Credit(word)), Ok(true));
+                            prop_assert_eq!(outlet.take_credit(Credit(word)), Ok(true));
                         }
                     } else if sent < slices {
                         prop_assert!(outlet.has_room(), "all is done, and the sender may not go on");

@@ -1,9 +1,9 @@
-//! Where are the rings of a link, at its receiver and at its sender?
+//! The rings of a link in registered memory: the receiver's end and the sender's end.
 //!
 //! Invariants
-//! - A sender writes into slots that its credit allows, and a receiver believes nothing of what it
+//! - A sender writes only into slots that its credit allows. A receiver trusts nothing that it
 //!   finds: names, numbers and places are checked.
-//! - Nobody borrows memory that a peer may write; it is summed, checksummed and stored where it
+//! - Memory that a peer may write is never borrowed. It is summed, checksummed and stored where it
 //!   lies.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::{
     shape::Layout,
 };
 
-/// Registered memory of slots that slices lie in.
+/// Registered memory of slots for slices.
 #[derive(Debug)]
 pub(crate) struct Slots {
     region: Region,
@@ -32,7 +32,7 @@ impl Slots {
     pub(crate) fn new(bytes: usize) -> Result<Self, RegionError> {
         let region = Region::allocate(whole_pages(bytes))?;
         let shared = region.as_raw_slice(0, region.bytes())?.into_shared_bytes();
-        // Memory of our own can be written, so there are always shared bytes.
+        // Memory of our own is writable, so it always gives shared bytes.
         let shared = shared.ok_or(RegionError::Length {
             bytes,
             multiple: REGION_ALIGNMENT_BYTES,
@@ -55,7 +55,7 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(REGION_ALIGNMENT_BYTES)
 }
 
-/// Why what a peer did to its rings ends the session.
+/// Why a peer's use of its rings ends the session.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RingsFault {
     #[error(transparent)]
@@ -78,14 +78,14 @@ pub(crate) struct Incoming {
     rings: usize,
     slots_of_ring: usize,
     slice_bytes: usize,
-    /// How many immediates have come.
+    /// The number of immediates that have arrived.
     read: u64,
-    /// The sender's words.
+    /// The sender's memory of credits.
     credits: RemoteRegion,
 }
 
 impl Incoming {
-    /// For a sender with so many rings a lane, whose words are there.
+    /// For a sender with `rings` rings per lane, and credits at this memory.
     pub(crate) fn new(layout: &Layout, rings: usize, credits: RemoteRegion) -> Result<Self, RingsFault> {
         let all = layout.shape.lanes * rings;
         let expected = (all * Credit::BYTES) as u64;
@@ -105,17 +105,17 @@ impl Incoming {
         })
     }
 
-    /// Lets the sender write, and says where.
+    /// Registers the rings, so that the sender may write there.
     pub(crate) fn register(&self, link: &mut Link) -> Result<Rings, RegisterError> {
         let slots = link.connection().register(self.slots.region(), Access::Write)?.into();
         let journal = link.connection().register(&self.journal, Access::Write)?.into();
         Ok(Rings { slots, journal })
     }
 
-    /// A slice has come: its name is the next in the journal.
+    /// Takes in a slice that has arrived. Its name is the next one in the journal.
     pub(crate) fn arrived(&mut self, checksum: u32) -> Result<(), RingsFault> {
         let names = (self.inlets.len() * self.slots_of_ring).max(1) as u64;
-        let at = usize::try_from(self.read % names).unwrap_or(0) * SliceName::BYTES;
+        let at = usize::try_from(self.read % names).expect("below the number of names") * SliceName::BYTES;
         let name = SliceName::from_word(self.journal.load_u64(at)?);
         self.read += 1;
         let (found, rings) = (usize::from(name.ring), self.inlets.len());
@@ -127,23 +127,23 @@ impl Incoming {
         &mut self.inlets[lane * self.rings + ring]
     }
 
-    /// Where a slice of the lane's present stripe lies.
+    /// The offset of a slice of the lane's present stripe.
     pub(crate) fn offset(&self, lane: usize, ring: usize, slice: u32) -> usize {
         let ring = lane * self.rings + ring;
         (ring * self.slots_of_ring + self.inlets[ring].slot(slice)) * self.slice_bytes
     }
 
-    /// How many slices, this one included, lie one behind the other.
-    pub(crate) fn run(&self, lane: usize, ring: usize, slice: u32) -> u32 {
-        self.inlets[lane * self.rings + ring].run(slice)
+    /// The number of slices, beginning with this one, that are contiguous in memory.
+    pub(crate) fn contiguous(&self, lane: usize, ring: usize, slice: u32) -> u32 {
+        self.inlets[lane * self.rings + ring].contiguous(slice)
     }
 
     pub(crate) fn slots(&self) -> &Slots {
         &self.slots
     }
 
-    /// Tells the sender that the first `tail` slices of the lane's present stripe are needed no
-    /// more, if that is worth it. Whether it was.
+    /// Grants the sender credit for the first `tail` slices of the lane's present stripe, if enough
+    /// has become free. Returns whether it did.
     pub(crate) fn give_credit(&mut self, link: &mut Link, lane: usize, ring: usize, tail: u32) -> bool {
         if !link.has_room_for_credit() {
             return false;
@@ -159,23 +159,23 @@ impl Incoming {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     credits: Region,
-    /// Where the receiver has its rings; nothing until it has said so.
-    there: Option<(RemoteRegion, RemoteRegion)>,
+    /// The slots and the journal at the receiver; `None` before it has sent them.
+    remote: Option<(RemoteRegion, RemoteRegion)>,
     outlets: Vec<Outlet>,
     rings: usize,
     slots_of_ring: usize,
     slice_bytes: usize,
-    /// How many slices went.
+    /// The number of slices sent.
     sent: u64,
 }
 
 impl Outgoing {
-    /// With so many rings a lane.
+    /// For a receiver with `rings` rings per lane.
     pub(crate) fn new(layout: &Layout, rings: usize) -> Result<Self, RegionError> {
         let all = layout.shape.lanes * rings;
         Ok(Self {
             credits: Region::allocate(whole_pages(all * Credit::BYTES))?,
-            there: None,
+            remote: None,
             outlets: vec![Outlet::new(layout.slots()); all],
             rings,
             slots_of_ring: layout.shape.slots,
@@ -184,12 +184,12 @@ impl Outgoing {
         })
     }
 
-    /// Lets the receiver say how far we may go, and names where.
+    /// Registers the memory of credits, so that the receiver may write there.
     pub(crate) fn register(&self, link: &mut Link) -> Result<RemoteRegion, RegisterError> {
         link.connection().register_to_wake(&self.credits)
     }
 
-    /// The receiver has said where its rings are.
+    /// Takes the receiver's rings.
     pub(crate) fn found(&mut self, rings: &Rings) -> Result<(), RingsFault> {
         let count = (self.outlets.len() * self.slots_of_ring) as u64;
         let (slots, journal) = (RemoteRegion::from(rings.slots), RemoteRegion::from(rings.journal));
@@ -199,32 +199,32 @@ impl Outgoing {
                 return Err(RingsFault::TooShort { found, expected });
             }
         }
-        self.there = Some((slots, journal));
+        self.remote = Some((slots, journal));
         Ok(())
     }
 
     pub(crate) fn is_found(&self) -> bool {
-        self.there.is_some()
+        self.remote.is_some()
     }
 
-    /// Whether a slice may go into a ring: what the receiver wrote is looked at only when that
-    /// matters.
+    /// Whether a slice may be sent into a ring. The memory of credits is read only if the known
+    /// credit is used up.
     pub(crate) fn has_room(&mut self, lane: usize, ring: usize) -> Result<bool, RingsFault> {
         let ring = lane * self.rings + ring;
         let outlet = &mut self.outlets[ring];
         if !outlet.has_room() {
-            hear(outlet, &self.credits, ring)?;
+            read_credit(outlet, &self.credits, ring)?;
         }
         Ok(outlet.has_room())
     }
 
-    /// Hears what the receiver has written about rings without room, whether a slice waits for one
-    /// or not. Whether anything was new: to be asked between arming and sleeping.
-    pub(crate) fn hear(&mut self) -> Result<bool, RingsFault> {
+    /// Reads the credits of rings without room, whether a slice waits for one or not. Returns
+    /// whether any was new. To be called between arming and sleeping.
+    pub(crate) fn read_credits(&mut self) -> Result<bool, RingsFault> {
         let mut any = false;
         for (ring, outlet) in self.outlets.iter_mut().enumerate() {
             if !outlet.has_room() {
-                any |= hear(outlet, &self.credits, ring)?;
+                any |= read_credit(outlet, &self.credits, ring)?;
             }
         }
         Ok(any)
@@ -232,7 +232,7 @@ impl Outgoing {
 
     /// Sends a slice of a lane's stripe.
     pub(crate) fn send(&mut self, link: &mut Link, (lane, send): (usize, usize), slice: Outbound) {
-        let Some((slots, journal)) = self.there else { return };
+        let Some((slots, journal)) = self.remote else { return };
         let ring = lane * self.rings + slice.ring;
         let names = (self.outlets.len() * self.slots_of_ring).max(1) as u64;
         let position = self.outlets[ring].sent();
@@ -243,8 +243,8 @@ impl Outgoing {
             journal,
             journal_offset: self.sent % names * SliceName::BYTES as u64,
         };
-        let ring_name = u16::try_from(ring).unwrap_or(u16::MAX);
-        let stripe = u16::try_from(slice.stripe & 0xFFFF).unwrap_or(0);
+        let ring_name = u16::try_from(ring).expect("a link has at most RINGS_MAX rings");
+        let stripe = u16::try_from(slice.stripe & 0xFFFF).expect("16 bits");
         let name = SliceName { ring: ring_name, slice: slice.slice, stripe };
         link.send((lane, send), target, name.to_word(), slice.bytes, slice.checksum);
         self.outlets[ring].send();
@@ -252,10 +252,10 @@ impl Outgoing {
     }
 }
 
-/// A slice that goes.
+/// A slice to send.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// In which ring of the lane.
+    /// The ring in the lane.
     pub(crate) ring: usize,
     pub(crate) stripe: u64,
     pub(crate) slice: u32,
@@ -263,11 +263,11 @@ pub(crate) struct Outbound {
     pub(crate) checksum: u32,
 }
 
-/// Hears what the receiver has written for a ring. Whether it was new.
-fn hear(outlet: &mut Outlet, credits: &Region, ring: usize) -> Result<bool, RingsFault> {
+/// Reads the credit of a ring. Returns whether it was new.
+fn read_credit(outlet: &mut Outlet, credits: &Region, ring: usize) -> Result<bool, RingsFault> {
     let at = ring * Credit::BYTES;
     let credit = Credit::from_words(credits.load_u64(at)?, credits.load_u64(at + 8)?);
-    Ok(credit.map(|credit| outlet.hear(credit)).transpose()?.unwrap_or(false))
+    Ok(credit.map(|credit| outlet.take_credit(credit)).transpose()?.unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -281,18 +281,18 @@ mod tests {
     fn credit_is_news_once_also_if_no_slice_waits_for_it() {
         let layout = Layout::new(Shape::new(Parity::TwoD, Way::Relay, 1 << 20), 4).unwrap();
         let mut outgoing = Outgoing::new(&layout, 2).unwrap();
-        assert!(!outgoing.hear().unwrap());
+        assert!(!outgoing.read_credits().unwrap());
         (0..layout.slots()).for_each(|_| outgoing.outlets[1].send());
-        assert!(!outgoing.hear().unwrap());
+        assert!(!outgoing.read_credits().unwrap());
         let write =
             |outgoing: &Outgoing, bytes: &[u8]| outgoing.credits.copy_in(Credit::BYTES, bytes).unwrap();
         write(&outgoing, &Credit(2).to_bytes()[..8]);
-        assert!(!outgoing.hear().unwrap(), "a credit that is being written is no news yet");
+        assert!(!outgoing.read_credits().unwrap(), "a credit that is being written is no news yet");
         write(&outgoing, &Credit(2).to_bytes());
-        assert!(outgoing.hear().unwrap());
-        assert!(!outgoing.hear().unwrap(), "whoever is told twice never sleeps");
+        assert!(outgoing.read_credits().unwrap());
+        assert!(!outgoing.read_credits().unwrap(), "whoever is told twice never sleeps");
         (0..2).for_each(|_| outgoing.outlets[1].send());
         write(&outgoing, &Credit(u64::MAX).to_bytes());
-        assert!(outgoing.hear().is_err());
+        assert!(outgoing.read_credits().is_err());
     }
 }

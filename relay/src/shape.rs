@@ -1,9 +1,9 @@
-//! How is a session made: which stripes, how many at once, and how much memory do they need where?
+//! Derives the layout of a session from its shape: stripes in progress, rings, slots and memory.
 //!
 //! Invariants
-//! - Pure, and the same to everybody who takes part.
-//! - Columns move on from stripe to stripe, so rings are counted between nodes: as many as any
-//!   rotation needs.
+//! - Pure, and the same at every place of a session.
+//! - Columns move to other nodes from stripe to stripe. So rings are counted between nodes: as many
+//!   as any rotation needs.
 
 use std::sync::Arc;
 
@@ -12,42 +12,43 @@ use rackscan_format::ids::NodeId;
 use rackscan_stripe::{Cell, Column, Geometry, Parity, Sender};
 
 use crate::{
-    checksum::{self, Behind},
-    error::ShapeError,
+    checksum::{self, AppendTable},
     limits::{
         CELL_BYTES_MAX, LANES_MAX, LINK_BYTES, LINKS_PER_MEMBER, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX,
         SLICES_MAX, SLOTS_MAX,
     },
     plan::{Keeping, Plan},
+    shape_error::ShapeError,
     task::{Task, Transfers},
 };
 
-/// How a session is to be.
+/// The parameters of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What protects its stripes; where nothing does, it only says where data cells lie.
+    /// The parity that protects its stripes. Without protection, it only determines where data
+    /// cells lie.
     pub parity: Parity,
-    /// What they are for, and by which transfers.
+    /// What its stripes are for.
     pub task: Task,
-    /// The longest cell, in bytes; a multiple of [`SECTOR_BYTES`].
+    /// The maximum length of a cell, in bytes; a multiple of [`SECTOR_BYTES`].
     pub cell_bytes_max: u64,
-    /// Into what cells are cut, in bytes; a multiple of [`SECTOR_BYTES`].
+    /// The length of a slice, in bytes; a multiple of [`SECTOR_BYTES`].
     pub slice_bytes: usize,
-    /// Stripes that are under way at once.
+    /// The maximum number of stripes in progress.
     pub lanes: usize,
     /// Slices that a ring holds.
     pub slots: usize,
 }
 
 impl Shape {
-    /// Slices of 64 KiB, eight to a ring, two stripes at once.
+    /// A shape with slices of 64 KiB, eight slots in a ring, and two lanes.
     #[must_use]
     pub fn new(parity: Parity, task: impl Into<Task>, cell_bytes_max: u64) -> Self {
         let task = task.into();
         Self { parity, task, cell_bytes_max, slice_bytes: 64 << 10, lanes: 2, slots: 8 }
     }
 
-    /// Memory that the relay of each of so many nodes needs for a session like this, in bytes.
+    /// The memory that each of `nodes` nodes needs for such a session, in bytes.
     ///
     /// # Errors
     /// [`ShapeError`] if there is no such session.
@@ -75,7 +76,7 @@ impl Shape {
     }
 }
 
-/// A node that takes part.
+/// A node that takes part in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its id.
@@ -84,58 +85,60 @@ pub struct Member {
     pub address: Address,
 }
 
-/// What places do for a stripe, where columns lie over the members in one way.
+/// What each column does in stripes of one rotation of the columns over the members.
 #[derive(Clone, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct Rotation {
     /// What the node of each column does.
     pub(crate) columns: Vec<Plan>,
-    /// The cells that are there from the beginning, ascending: the client's, or what nodes read.
-    pub(crate) there: Vec<Cell>,
-    /// Of each column and each cell that it keeps, those of them whose XOR that is, by index.
+    /// The cells that exist at the beginning, ascending: those that the client sends, or those that
+    /// nodes read.
+    pub(crate) initial: Vec<Cell>,
+    /// For each column and each cell that it keeps, the indices in `initial` of the cells whose XOR
+    /// it is.
     pub(crate) made_of: Vec<Vec<Vec<usize>>>,
 }
 
-impl Turn {
+impl Rotation {
     fn new(transfers: &Transfers, geometry: &Geometry) -> Self {
         let columns: Vec<Plan> =
             geometry.columns().map(|column| Plan::of_column(transfers, column)).collect();
         let held = columns.iter().flat_map(|plan| plan.held.iter().copied());
-        let mut there: Vec<Cell> = held.collect();
-        if there.is_empty() {
-            there = geometry.data().to_vec();
+        let mut initial: Vec<Cell> = held.collect();
+        if initial.is_empty() {
+            initial = geometry.data().to_vec();
         }
-        there.sort_unstable();
-        let made_of = columns.iter().map(|plan| made_of(transfers, &there, plan)).collect();
-        Self { columns, there, made_of }
+        initial.sort_unstable();
+        let made_of = columns.iter().map(|plan| made_of(transfers, &initial, plan)).collect();
+        Self { columns, initial, made_of }
     }
 }
 
-/// A shape over so many nodes, with everything that follows from it.
+/// A shape over a number of nodes, with everything that follows from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: Shape,
     pub(crate) geometry: Geometry,
     /// What the client does for a stripe.
     pub(crate) client: Plan,
-    /// What nodes do, from stripe to stripe.
-    pub(crate) turns: Vec<Turn>,
-    /// Rings of a lane that the client needs at a node.
+    /// What nodes do, for each rotation; stripes use the rotations in turn.
+    pub(crate) rotations: Vec<Rotation>,
+    /// Rings per lane that the client needs at a node.
     from_client: usize,
-    /// Rings of a lane that a node needs at one that stands so many places behind it.
+    /// Rings per lane that a node needs at another one, by the distance between them.
     between: Vec<usize>,
-    /// What a lane has in slots of a node's own.
+    /// Sources per lane that lie in slots of the node's own: cells that it reads, and sums.
     pub(crate) own: usize,
-    /// Checksums of slices, one behind the other.
-    pub(crate) behind: Behind,
+    /// Appends the checksum of a whole slice.
+    pub(crate) slice_append: AppendTable,
 }
 
 impl Layout {
-    /// Follows a shape through.
+    /// Derives the layout of a shape.
     pub(crate) fn new(shape: Shape, nodes: usize) -> Result<Self, ShapeError> {
         shape.check()?;
         let geometry = Geometry::with_parity(nodes, shape.parity)?;
-        let turns = 0..Transfers::turns(shape.task, nodes);
-        let all = turns.map(|stripe| Transfers::of(shape.task, &geometry, stripe));
+        let rotations = 0..Transfers::rotations(shape.task, nodes);
+        let all = rotations.map(|stripe| Transfers::of(shape.task, &geometry, stripe));
         let all: Vec<Transfers> = all.collect::<Result<_, _>>()?;
         let columns: Vec<Column> = geometry.columns().collect();
         let most = |from: &dyn Fn(usize) -> Sender| {
@@ -158,39 +161,41 @@ impl Layout {
             return Err(ShapeError::Rings { found: rings });
         }
         let client = all.first().map(|transfers| Plan::of_client(transfers, geometry.data()));
-        let turns: Vec<Turn> = all.iter().map(|transfers| Turn::new(transfers, &geometry)).collect();
-        let own = turns.iter().flat_map(|turn| &turn.columns).map(Plan::own).max().unwrap_or(0);
+        let rotations: Vec<Rotation> =
+            all.iter().map(|transfers| Rotation::new(transfers, &geometry)).collect();
+        let own = rotations.iter().flat_map(|rotation| &rotation.columns).map(Plan::own).max().unwrap_or(0);
         Ok(Self {
             client: client.unwrap_or_default(),
-            behind: Behind::new(shape.slice_bytes),
+            slice_append: AppendTable::new(shape.slice_bytes),
             shape,
             geometry,
-            turns,
+            rotations,
             from_client,
             between,
             own,
         })
     }
 
-    /// What places do for this stripe.
-    pub(crate) fn turn(&self, stripe: u64) -> &Turn {
-        // There is one, at least; and there are not so many that it would not fit.
-        &self.turns[usize::try_from(stripe % self.turns.len() as u64).unwrap_or(0)]
+    /// The rotation of this stripe.
+    pub(crate) fn rotation(&self, stripe: u64) -> &Rotation {
+        let rotation = stripe % self.rotations.len() as u64;
+        &self.rotations[usize::try_from(rotation).expect("below the number of rotations")]
     }
 
-    /// The CRC-32C of a cell of so many zeros.
+    /// The CRC-32C of a cell of zeros.
     pub(crate) fn zeros_of_cell(&self, cell_bytes: u64) -> u32 {
         let slices = self.slices(cell_bytes);
         let last = self.slice_length(cell_bytes, slices.saturating_sub(1));
         let whole = checksum::of_zeros(self.shape.slice_bytes);
-        let before = (1..slices).fold(0, |before, _| self.behind.append(before, whole));
+        let before = (1..slices).fold(0, |before, _| self.slice_append.append(before, whole));
         self.append(before, checksum::of_zeros(last), last)
     }
 
-    /// The CRC-32C of slices of a cell, the last of which has these bytes and this checksum.
+    /// The CRC-32C of the first slices of a cell: `before` is that of all but the last of them,
+    /// `slice` and `length` describe the last.
     pub(crate) fn append(&self, before: u32, slice: u32, length: usize) -> u32 {
         match length == self.shape.slice_bytes {
-            true => self.behind.append(before, slice),
+            true => self.slice_append.append(before, slice),
             false => checksum::append(before, slice, length),
         }
     }
@@ -199,7 +204,7 @@ impl Layout {
         self.geometry.nodes()
     }
 
-    /// Rings of a lane that somebody (a member, or the client) needs at a member.
+    /// Rings per lane that a member, or the client (`None`), needs at a member.
     pub(crate) fn rings(&self, from: Option<usize>, to: usize) -> usize {
         match from {
             None => self.from_client,
@@ -210,69 +215,71 @@ impl Layout {
         }
     }
 
-    /// Slots of all rings of a link with so many rings a lane.
+    /// Slots of all rings of a link with `rings` rings per lane.
     pub(crate) fn slots_of_link(&self, rings: usize) -> usize {
         self.shape.lanes * rings * self.shape.slots
     }
 
-    /// Memory that a node needs for a session, in bytes: rings, what it reads and sums, and links.
+    /// Memory that a node needs for a session, in bytes: rings, slots of its own, and links.
     pub(crate) fn node_bytes(&self) -> u64 {
         let rings = self.from_client + self.between.iter().sum::<usize>() + self.own;
         let nodes = self.nodes() as u64;
-        // Names of slices and credits are a sixty-fourth of a slot at most.
+        // Names of slices and credits take at most a sixty-fourth of a slot.
         let slots =
             self.slots_of_link(rings) as u64 * (self.shape.slice_bytes as u64 + 64) + nodes * 4 * 4096;
         slots + nodes * LINKS_PER_MEMBER * LINK_BYTES
     }
 
-    /// Where a slice of one of so many sources lies that a lane has in slots of the place's own.
+    /// The offset of a slice in a place's own slots, where each lane has `own` sources.
     pub(crate) fn own_offset(&self, own: usize, (lane, number): (usize, usize), slice: u32) -> usize {
         let slot = slice as usize % self.shape.slots;
         ((lane * own + number) * self.shape.slots + slot) * self.shape.slice_bytes
     }
 
-    /// How many slices a cell of so many bytes has.
+    /// The number of slices of a cell, whose length [`Self::fits`].
     pub(crate) fn slices(&self, cell_bytes: u64) -> u32 {
-        u32::try_from(cell_bytes.div_ceil(self.shape.slice_bytes as u64)).unwrap_or(u32::MAX)
+        let slices = cell_bytes.div_ceil(self.shape.slice_bytes as u64);
+        u32::try_from(slices).expect("a cell that fits has at most SLICES_MAX slices")
     }
 
-    /// Bytes of this slice of a cell.
+    /// The length of this slice of a cell.
     pub(crate) fn slice_length(&self, cell_bytes: u64, slice: u32) -> usize {
         let from = u64::from(slice) * self.shape.slice_bytes as u64;
-        usize::try_from(cell_bytes.saturating_sub(from)).unwrap_or(usize::MAX).min(self.shape.slice_bytes)
+        let length = cell_bytes.saturating_sub(from).min(self.shape.slice_bytes as u64);
+        usize::try_from(length).expect("at most the length of a slice")
     }
 
-    /// Whether a cell may have so many bytes.
+    /// Whether a cell may have this length.
     pub(crate) fn fits(&self, cell_bytes: u64) -> bool {
         cell_bytes > 0
             && cell_bytes <= self.shape.cell_bytes_max
             && cell_bytes.is_multiple_of(SECTOR_BYTES as u64)
     }
 
-    /// The slots of a ring, as its ends count them.
+    /// The number of slots in a ring.
     pub(crate) fn slots(&self) -> u32 {
-        u32::try_from(self.shape.slots).unwrap_or(1)
+        u32::try_from(self.shape.slots).expect("a ring has at most SLOTS_MAX slots")
     }
 }
 
-/// Of each kept cell, the cells whose XOR it is.
-fn made_of(transfers: &Transfers, there: &[Cell], plan: &Plan) -> Vec<Vec<usize>> {
+/// For each kept cell, the indices in `initial` of the cells whose XOR it is.
+fn made_of(transfers: &Transfers, initial: &[Cell], plan: &Plan) -> Vec<Vec<usize>> {
     let of = |keeping: &Keeping| {
         let kept = transfers.kept.iter().find(|kept| kept.cell == keeping.cell);
         let cells = kept.map_or(&[][..], |kept| &kept.made_of);
-        cells.iter().filter_map(|cell| there.binary_search(cell).ok()).collect()
+        cells.iter().filter_map(|cell| initial.binary_search(cell).ok()).collect()
     };
     plan.keeps.iter().map(of).collect()
 }
 
-/// Layouts that were followed through already: with many nodes that takes a while.
+/// Caches layouts, because deriving one takes a while with many nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     pub(crate) made: Vec<Arc<Layout>>,
 }
 
 impl Layouts {
-    /// So many are kept.
+    /// The number of layouts that are cached.
     const KEPT: usize = 8;
 
     pub(crate) fn of(&mut self, shape: Shape, nodes: usize) -> Result<Arc<Layout>, ShapeError> {
@@ -332,7 +339,7 @@ mod tests {
         let (small_bytes, long_bytes) = (small.node_bytes(5).unwrap(), long.node_bytes(5).unwrap());
         assert!(small_bytes > 5 * LINK_BYTES);
         assert_eq!(small_bytes, long_bytes, "memory does not grow with cells");
-        // What the client brought is read: as many slots, but not in rings of its.
+        // What the client would send is read instead: as many slots, but not in rings.
         let here = Layout::new(Shape { task: Task::Protect, ..small }, 5).unwrap();
         assert!(here.own >= 3, "{}", here.own);
         assert!(Shape { slots: 0, ..small }.node_bytes(5).is_err());

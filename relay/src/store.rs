@@ -1,12 +1,11 @@
-//! Where do the cells that a node keeps lie on its devices, and who remembers it?
+//! The interface to the owner of a node's cells, and two simple implementations.
 //!
-//! A [`Store`] is what a node's owner brings: it says where cells lie and where they go when a
-//! stripe begins, and learns when they are all on disk, with their checksums. [`Nowhere`] keeps
-//! cells in memory until they are checked, and then forgets them, as the paper measures; [`Area`]
-//! writes them one behind the other into a part of a device, and begins anew at its end.
+//! A [`Store`] says where cells lie on devices, and where they go when a stripe begins, and is told
+//! when they are all on disk, with their checksums. [`Nowhere`] discards cells once they are
+//! checked, as in the paper's measurements. [`Area`] writes them one after the other into a part of
+//! a device, and starts over at its end.
 //!
-//! Invariants
-//! - `begin` is followed by `stored` or by `given_up`, once, unless it refused.
+//! Invariant: `begin` is followed by `stored` or by `given_up`, exactly once, unless it refused.
 
 use std::{any::Any, ops::Range, sync::Arc};
 
@@ -15,23 +14,23 @@ use rackscan_stripe::Cell;
 
 use crate::limits::SECTOR_BYTES;
 
-/// Which stripe.
+/// Identifies a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StripeName {
-    /// Of which session: a random number.
+    /// The session: a random number.
     pub session: u64,
-    /// Its number, which says how its columns lie.
+    /// Its number, which determines the rotation of its columns.
     pub stripe: u64,
 }
 
-/// A stripe that begins, as a node's store is told.
+/// A stripe that begins, as described to a node's store.
 #[derive(Clone, Copy, Debug)]
 pub struct Beginning<'a> {
-    /// Which.
+    /// The stripe.
     pub name: StripeName,
-    /// What the client says of it.
+    /// The client's description for the store.
     pub what: &'a [u8],
-    /// The cells that this node has and is to read, in ascending order.
+    /// The cells that this node has and will read, in ascending order.
     pub held: &'a [Cell],
     /// The cells that this node will keep, in ascending order.
     pub kept: &'a [Cell],
@@ -39,77 +38,77 @@ pub struct Beginning<'a> {
     pub cell_bytes: u64,
 }
 
-/// A part of a device that bytes of a cell fill, in order.
+/// An extent of a device that holds consecutive bytes of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which device.
+    /// The device.
     pub device: DeviceIndex,
-    /// Where, in bytes; a multiple of [`SECTOR_BYTES`].
+    /// The offset, in bytes; a multiple of [`SECTOR_BYTES`].
     pub offset_bytes: u64,
-    /// How much; a multiple of [`SECTOR_BYTES`].
+    /// The length, in bytes; a multiple of [`SECTOR_BYTES`].
     pub length_bytes: u64,
 }
 
-/// What must not go while a device may still be doing something for a stripe.
+/// Something that must not be dropped while a device may still be working for a stripe.
 pub type Guard = Arc<dyn Any + Send + Sync>;
 
-/// Where the cells of a stripe lie at a node.
+/// Where the cells of a stripe lie on a node's devices.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Of each held cell, what its bytes are, from its beginning. Zeros follow where they are
+    /// For each held cell, the extents of its bytes, from its beginning. Zeros follow if they are
     /// shorter than a cell.
     pub held: Vec<Vec<Place>>,
-    /// Of each kept cell, where its bytes go, from its beginning. What lies behind is written
-    /// nowhere: of a cell without places nothing is.
+    /// For each kept cell, the extents that its bytes are written to, from its beginning. The bytes
+    /// beyond are not written: of a cell without extents, none are.
     pub kept: Vec<Vec<Place>>,
-    /// Kept until the last operation of the stripe at a device has ended, whatever becomes of the
-    /// stripe: so nobody else is given room that is still being written to.
+    /// Kept until the last device operation of the stripe has ended, even if the stripe is given
+    /// up. So extents that are still being written are not given to others.
     pub guard: Option<Guard>,
 }
 
 impl Places {
-    /// Kept cells that are written nowhere.
+    /// The places for kept cells that are not written.
     #[must_use]
     pub fn nowhere(kept: usize) -> Self {
         Self { kept: vec![Vec::new(); kept], ..Self::default() }
     }
 }
 
-/// A cell that is on disk.
+/// A cell that was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredCell {
-    /// Which.
+    /// The cell.
     pub cell: Cell,
-    /// The CRC-32C of all of it, computed over what was written.
+    /// The CRC-32C of the whole cell, computed over what was written.
     pub checksum: u32,
 }
 
-/// Why a store does not take a stripe: for people.
+/// Why a store refuses a stripe, for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// What a node's owner does with cells.
+/// The owner of a node's cells.
 pub trait Store {
-    /// Where the cells lie, in the order of the beginning.
+    /// Begins a stripe, and returns where its cells lie, in the order of `beginning`.
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal>;
 
-    /// All kept cells are on disk (flushed) and are what was sent. The client is told so
+    /// All kept cells are on disk (flushed), and their checksums are right. The client is told
     /// afterwards.
     ///
     /// # Errors
     /// [`Refusal`] ends the session.
     fn stored(&mut self, name: StripeName, cells: &[StoredCell]) -> Result<(), Refusal>;
 
-    /// The stripe has come to nothing here: the places are free again as soon as the devices have
-    /// done what was begun.
+    /// The stripe has failed here. Its places are free again as soon as the operations in progress
+    /// have ended.
     fn given_up(&mut self, name: StripeName);
 }
 
-/// Refuses a stripe of which cells are to be read: whoever keeps none has none.
+/// Refuses a stripe whose cells are to be read, because this store keeps no cells for later.
 fn holds_nothing(beginning: &Beginning<'_>) -> Result<(), Refusal> {
     match beginning.held.len() {
         0 => Ok(()),
@@ -117,7 +116,7 @@ fn holds_nothing(beginning: &Beginning<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Keeps nothing.
+/// A store that keeps nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nowhere;
 
@@ -134,18 +133,19 @@ impl Store for Nowhere {
     fn given_up(&mut self, _name: StripeName) {}
 }
 
-/// Keeps cells one behind the other in a part of a device, and begins anew at its end: for
-/// measurements. What a stripe may still write that was given up is not waited for.
+/// A store for measurements, which writes cells one after the other into a part of a device, and
+/// starts over at its end. It does not wait for writes that a given-up stripe may still have in
+/// progress.
 #[derive(Clone, Debug)]
 pub struct Area {
     part: Place,
     used_bytes: u64,
-    /// Where stripes under way lie, counted from the start: as many as sessions have lanes.
+    /// The ranges of stripes in progress, relative to the part: as many as sessions have lanes.
     underway: Vec<(StripeName, Range<u64>)>,
 }
 
 impl Area {
-    /// Over this part of a device.
+    /// An area in this part of a device.
     ///
     /// # Errors
     /// [`Refusal`] if it is not whole sectors.
@@ -163,7 +163,7 @@ impl Area {
 }
 
 impl Store for Area {
-    /// Refuses a stripe that would lie where one lies that is under way.
+    /// Refuses a stripe that would overlap one in progress.
     fn begin(&mut self, beginning: &Beginning<'_>) -> Result<Places, Refusal> {
         holds_nothing(beginning)?;
         let (length_bytes, room) = (beginning.cell_bytes, self.part.length_bytes);

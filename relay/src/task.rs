@@ -1,31 +1,32 @@
-//! What are a session's stripes for, and by which transfers do they get there?
+//! Defines the task of a session, and derives from it the transfers of a stripe.
 //!
 //! ```text
 //! write     the client has the data cells and sends them: a rackscan_stripe::Schedule
-//! protect   nodes have them, and compute the parities: the same schedule, but what the client would bring is read from disk
-//! rebuild   nodes have all cells but those of lost ones, and compute these: a rackscan_stripe::Rebuild
+//! protect   nodes have them, and compute the parities: the same schedule, but nodes read from disk what the client would send
+//! rebuild   nodes have all cells but the lost ones, and compute these: a rackscan_stripe::Rebuild
 //! ```
 //!
 //! Invariants
-//! - Pure, and the same to everybody who takes part.
-//! - Transfers stand behind their inputs.
+//! - Pure, and the same at every place of a session.
+//! - Transfers are listed after their inputs.
 
 use std::collections::BTreeSet;
 
 use rackscan_stripe::{Cell, Column, Geometry, Node, Rebuild, Schedule, Sender, Way};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ShapeError;
+use crate::shape_error::ShapeError;
 
 /// What a session's stripes are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// The client writes them, by these transfers.
+    /// The client writes them, by the transfers of this schedule.
     Write(Way),
-    /// Their data cells lie at their nodes: the parities are computed out of them, and kept. No
-    /// byte passes the client.
+    /// Their data cells are at their nodes, which compute and keep the parities. No byte passes the
+    /// client.
     Protect,
-    /// All their cells lie at their nodes, but for those of these members, to whom they come back.
+    /// All their cells are at their nodes, except those of these members, for which they are
+    /// rebuilt.
     Rebuild(LostMembers),
 }
 
@@ -35,12 +36,12 @@ impl From<Way> for Task {
     }
 }
 
-/// Members of a session whose cells are lost, by place.
+/// Members of a session whose cells are lost, as a set of member indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostMembers(u64);
 
 impl LostMembers {
-    /// These places; those that no session has are left out.
+    /// The set of these members. Indices from 64 on, which no session has, are ignored.
     #[must_use]
     pub fn of(places: &[usize]) -> Self {
         let bits = places.iter().filter(|place| **place < u64::BITS as usize);
@@ -52,7 +53,8 @@ impl LostMembers {
     }
 }
 
-/// One transfer, as long as a cell: the XOR of what its sender reads and of what came there.
+/// One transfer of the length of a cell: the XOR of cells that its sender reads and of transfers to
+/// its sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) from: Sender,
@@ -63,17 +65,17 @@ pub(crate) struct Transfer {
     pub(crate) inputs: Vec<usize>,
 }
 
-/// A cell that its node keeps: the XOR of what came there and of what it reads.
+/// A cell that its node keeps: the XOR of cells that it reads and of transfers to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeptCell {
     pub(crate) cell: Cell,
     pub(crate) reads: Vec<Cell>,
     pub(crate) inputs: Vec<usize>,
-    /// The cells that are there from the beginning whose XOR it is.
+    /// The cells that exist at the beginning and whose XOR it is.
     pub(crate) made_of: Vec<Cell>,
 }
 
-/// All of a stripe.
+/// All transfers and kept cells of a stripe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Transfers {
     pub(crate) steps: Vec<Transfer>,
@@ -81,15 +83,15 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// In how many ways columns lie over the members before transfers are the same again.
-    pub(crate) fn turns(task: Task, nodes: usize) -> u64 {
+    /// The number of rotations of the columns over the members with different transfers.
+    pub(crate) fn rotations(task: Task, nodes: usize) -> u64 {
         match task {
             Task::Write(_) | Task::Protect => 1,
             Task::Rebuild(_) => nodes as u64,
         }
     }
 
-    /// Those of a stripe with this number, or of one that lies alike.
+    /// The transfers of a stripe with this number, or of any other one in the same rotation.
     pub(crate) fn of(task: Task, geometry: &Geometry, stripe: u64) -> Result<Self, ShapeError> {
         match task {
             Task::Write(way) => Ok(written(geometry, way)),
@@ -105,20 +107,19 @@ impl Transfers {
         }
     }
 
-    /// In which of its sender's rings at its receiver a step goes: they are counted in the order of
-    /// steps.
+    /// The ring of a step among the rings of its sender at its receiver, in the order of steps.
     pub(crate) fn ring_of(&self, number: usize) -> usize {
         let (from, to) = (self.steps[number].from, self.steps[number].to);
         self.steps[..number].iter().filter(|step| step.from == from && step.to == to).count()
     }
 
-    /// How many rings a sender needs at a receiver.
+    /// The number of rings that a sender needs at a receiver.
     pub(crate) fn rings(&self, from: Sender, to: Column) -> usize {
         self.steps.iter().filter(|step| step.from == from && step.to == to).count()
     }
 }
 
-/// The data cells whose XOR a cell is.
+/// The data cells whose XOR this cell is.
 fn data_of(geometry: &Geometry, cell: Cell) -> Vec<Cell> {
     let parity = geometry.equations().iter().find(|equation| equation.parity == cell);
     parity.map_or_else(|| vec![cell], |equation| equation.data.clone())
@@ -141,10 +142,10 @@ fn written(geometry: &Geometry, way: Way) -> Transfers {
     Transfers { steps: steps.collect(), kept: kept.collect() }
 }
 
-/// Relays, with nodes that read what the client would bring them.
+/// The steps of [`Way::Relay`], with nodes reading what the client would send them.
 fn protected(geometry: &Geometry) -> Result<Transfers, ShapeError> {
     let relayed = written(geometry, Way::Relay);
-    // Of each relayed step what it is here: a cell that its receiver reads, or a step.
+    // What each relayed step becomes here: a cell that its receiver reads, or a step.
     let (mut places, mut steps) = (Vec::new(), Vec::new());
     for Transfer { from, to, reads, inputs } in relayed.steps {
         match (from, &reads[..]) {
@@ -165,7 +166,7 @@ fn protected(geometry: &Geometry) -> Result<Transfers, ShapeError> {
     Ok(Transfers { kept: kept.collect(), steps })
 }
 
-/// Steps and cells among these places.
+/// Splits inputs into steps and cells.
 fn divided(places: &[Result<usize, Cell>], inputs: Vec<usize>) -> (Vec<usize>, Vec<Cell>) {
     let found = inputs.into_iter().filter_map(|input| places.get(input).copied());
     let (steps, cells): (Vec<_>, Vec<_>) = found.partition(Result::is_ok);
@@ -185,7 +186,8 @@ fn rebuilt(rebuild: &Rebuild) -> Transfers {
         let carries = rebuild.steps().get(by).map_or(&[][..], |step| &step.carries);
         let mut made_of = BTreeSet::new();
         for cell in carries {
-            // Lost cells that it is the XOR of have come back before, each of others.
+            // A lost cell in this sum was rebuilt before: replace it by the cells that it was made
+            // of.
             let back = kept.iter().find(|known| known.cell == *cell);
             for part in back.map_or(&[*cell][..], |back| &back.made_of) {
                 if !made_of.remove(part) {

@@ -1,13 +1,13 @@
-//! How is a piece of a stripe named, and a set of them?
+//! Names cells, columns and nodes, and sets of them.
 //!
 //! Invariants
-//! - A [`Column`] is a part in a stripe, a [`Node`] is a machine; which node plays which part
-//!   changes from stripe to stripe ([`crate::Geometry::node_of`]).
-//! - Cells are ordered by column, then slot: the order in which a node keeps them.
+//! - A [`Column`] is a position in a stripe, a [`Node`] is a machine. The node of a column changes
+//!   from stripe to stripe ([`crate::Geometry::node_of`]).
+//! - Cells are ordered by column, then slot: the order in which a node stores them.
 
 use serde::Serialize;
 
-/// A column of a stripe: the part that one node plays in it. The last column holds parities only.
+/// A column of a stripe: the cells that one node stores of it. The last column holds parities only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Column(pub u8);
@@ -21,10 +21,10 @@ pub struct Node(pub u8);
 /// stripe have the same length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Cell {
-    /// Whose cell it is.
+    /// The column that it belongs to.
     pub column: Column,
-    /// Its place among the column's cells: the row, or in the last column of a stripe with two
-    /// parities the number of the diagonal.
+    /// Its index in the column: the row, or, in the last column of a stripe with two parities, the
+    /// number of the diagonal.
     pub slot: u8,
 }
 
@@ -82,24 +82,24 @@ pub(crate) struct CellSet {
 }
 
 impl CellSet {
-    /// No cells, of a stripe with so many.
+    /// The empty set, for a stripe with `cells` cells.
     pub(crate) fn empty(cells: usize) -> Self {
         Self { words: vec![0; cells.div_ceil(64)] }
     }
 
-    /// Puts a cell in, or takes it out: what XOR does.
+    /// Inserts a cell, or removes it if it is in the set, as XOR does.
     pub(crate) fn toggle(&mut self, index: usize) {
         self.words[index / 64] ^= 1 << (index % 64);
     }
 
-    /// The cells that are in one of both sets only: what is left when two sums of cells are XORed.
+    /// Makes it the symmetric difference: the cells that remain when two sums of cells are XORed.
     pub(crate) fn toggle_all(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word ^= other;
         }
     }
 
-    /// Puts all of the other's cells in.
+    /// Inserts all cells of the other set.
     pub(crate) fn insert_all(&mut self, other: &Self) {
         for (word, other) in self.words.iter_mut().zip(&other.words) {
             *word |= other;
@@ -131,7 +131,7 @@ impl CellSet {
     }
 }
 
-/// The indices of the ones in the word at this place.
+/// The indices of the ones in the word at index `at`.
 fn ones(at: usize, word: u64) -> impl Iterator<Item = usize> {
     let without_lowest = |word: &u64| Some(word & (word - 1)).filter(|left| *left != 0);
     let words = std::iter::successors(Some(word).filter(|word| *word != 0), without_lowest);

@@ -1,4 +1,4 @@
-//! What can be wrong with a question about a stripe?
+//! Errors for questions about a stripe that have no answer.
 
 use crate::cell::{Cell, Column, Node};
 use crate::limits::NODES_MAX;
@@ -7,13 +7,13 @@ use crate::parity::Parity;
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripeError {
-    /// So many nodes cannot share a stripe.
+    /// There are no stripes over so many nodes.
     #[error(
         "a stripe with parity {parity} has {} to {NODES_MAX} nodes, not {found}: with fewer, take a parity that needs fewer, or none",
         parity.nodes_min()
     )]
     Nodes {
-        /// What was to protect it.
+        /// The parity.
         parity: Parity,
         /// How many were asked for.
         found: usize,
@@ -47,16 +47,16 @@ pub enum StripeError {
         /// How many cells that column has: 0 if there is no such column.
         slots: usize,
     },
-    /// More nodes are lost than the parities make up for.
+    /// More nodes are lost than the parity can recover.
     #[error(
-        "{found} nodes of a stripe over {nodes} are lost, and parity {parity} makes up for {}: what is left of it, if anything, is told by a recovery, \
-         but it cannot be rebuilt whole",
+        "{found} nodes of a stripe over {nodes} are lost, and parity {parity} makes up for {}: the stripe cannot be rebuilt as a whole, \
+         but a recovery may give some of its cells",
         parity.lost_max()
     )]
     TooManyLost {
         /// How many are lost.
         found: usize,
-        /// What protects the stripe.
+        /// The parity of the stripe.
         parity: Parity,
         /// How many nodes share the stripe.
         nodes: usize,

@@ -1,25 +1,25 @@
-//! Where does each cell of a stripe lie, and which cells add up to nothing?
+//! Defines where each cell of a stripe lies, and which cells XOR to zero.
 //!
-//! With p the smallest prime that is not below n, and v = p - n: a grid of p-1 rows and p-1
+//! With p the smallest prime that is not below n, and v = p - n: take a grid of p-1 rows and p-1
 //! columns, in which row r has its horizontal parity in column p-2-r, and a data cell (r, c)
-//! belongs to the diagonal (r + c) mod p. The parities are what would be the diagonal p-2. The last
-//! v columns and the first v rows are left out (they would hold zeros), which leaves n-1 columns of
-//! n-1 rows; one more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the
-//! paper on redundant writes.
+//! belongs to the diagonal (r + c) mod p. The parities occupy the diagonal p-2. The last v columns
+//! and the first v rows are left out (they would hold zeros), which leaves n-1 columns of n-1 rows.
+//! One more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the paper on
+//! redundant writes.
 //!
 //! With a single parity ([`Parity::Xor`]) a stripe is one row: n-1 columns of one data cell, and
 //! their XOR in the last column. For n = 3 this is the paper's figure 5.
 //!
-//! Invariants of two parities
+//! Invariants with two parities
 //! - Each of the first n-1 columns has n-2 data cells and one horizontal parity; each row has its
 //!   parity in another column.
 //! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a
 //!   column.
-//! - Whatever one or two columns are lost, the equations have one solution
+//! - Whichever one or two columns are lost, the equations have one solution
 //!   (`tests/two_lost_nodes.rs`).
 //!
-//! Invariants of both
-//! - Whatever column is lost, the equations have one solution.
+//! Invariants with either parity
+//! - Whichever column is lost, the equations have one solution.
 //! - Over n stripes each node has each column once.
 
 use crate::cell::{Cell, CellSet, Column, Lost, Node, Role};
@@ -28,7 +28,7 @@ use crate::limits::NODES_MAX;
 use crate::parity::Parity;
 use serde::Serialize;
 
-/// Along what an equation goes.
+/// The direction of an equation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -74,7 +74,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The layout of stripes with two parities over so many nodes.
+    /// The layout of stripes with two parities over `nodes` nodes.
     ///
     /// # Errors
     /// [`StripeError::Nodes`] outside of [`crate::limits::NODES_MIN`] to [`NODES_MAX`].
@@ -82,7 +82,7 @@ impl Geometry {
         Self::with_parity(nodes, Parity::TwoD)
     }
 
-    /// The layout of stripes that are protected like this over so many nodes.
+    /// The layout of stripes with this parity over `nodes` nodes.
     ///
     /// # Errors
     /// [`StripeError::Nodes`] outside of [`Parity::nodes_min`] to [`NODES_MAX`].
@@ -117,19 +117,19 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// What protects a stripe.
+    /// The parity of a stripe.
     #[must_use]
     pub fn parity(&self) -> Parity {
         self.parity
     }
 
-    /// How many nodes share a stripe.
+    /// The number of nodes that share a stripe.
     #[must_use]
     pub fn nodes(&self) -> usize {
         usize::from(self.nodes)
     }
 
-    /// How many rows a stripe has: the cells of every column but the last.
+    /// The number of rows of a stripe: the cells of every column but the last.
     #[must_use]
     pub fn rows(&self) -> usize {
         match self.parity {
@@ -138,13 +138,13 @@ impl Geometry {
         }
     }
 
-    /// How many diagonals a stripe has: the cells of the last column, if it has two parities.
+    /// The number of diagonals of a stripe: the cells of the last column, if it has two parities.
     #[must_use]
     pub fn diagonals(&self) -> usize {
         self.equations.len() - self.rows()
     }
 
-    /// How many cells this column has: what its node must store of a stripe.
+    /// The number of cells of this column, all of which its node stores.
     #[must_use]
     pub fn slots(&self, column: Column) -> usize {
         match usize::from(column.0) {
@@ -198,15 +198,15 @@ impl Geometry {
         Err(StripeError::NoSuchCell { cell, nodes: self.nodes(), slots: self.slots(cell.column) })
     }
 
-    /// How many bytes are stored per byte of data.
+    /// The number of bytes that are stored per byte of data.
     #[must_use]
     pub fn stored_per_data(&self) -> f64 {
         self.roles.len() as f64 / self.data.len() as f64
     }
 
-    /// The node that has this column in this stripe. From stripe to stripe the columns move on by
-    /// one node, so that over n stripes every node has as many data cells and parities of either
-    /// kind as every other.
+    /// The node that has this column in this stripe. From stripe to stripe the columns rotate by
+    /// one node, so that over n stripes every node has the same number of data cells and of
+    /// parities of each kind.
     ///
     /// # Errors
     /// [`StripeError::NoSuchColumn`].
@@ -214,7 +214,7 @@ impl Geometry {
         if column.0 >= self.nodes {
             return Err(StripeError::NoSuchColumn { column, nodes: self.nodes() });
         }
-        Ok(Node(byte((usize::from(column.0) + self.turn(stripe)) % self.nodes())))
+        Ok(Node(byte((usize::from(column.0) + self.rotation(stripe)) % self.nodes())))
     }
 
     /// The column that this node has in this stripe.
@@ -225,10 +225,10 @@ impl Geometry {
         if node.0 >= self.nodes {
             return Err(StripeError::NoSuchNode { node, nodes: self.nodes() });
         }
-        Ok(Column(byte((usize::from(node.0) + self.nodes() - self.turn(stripe)) % self.nodes())))
+        Ok(Column(byte((usize::from(node.0) + self.nodes() - self.rotation(stripe)) % self.nodes())))
     }
 
-    /// The columns that a stripe has lost with these nodes.
+    /// The columns that a stripe loses with these nodes.
     ///
     /// # Errors
     /// [`StripeError::NoSuchNode`].
@@ -249,8 +249,8 @@ impl Geometry {
         })
     }
 
-    fn turn(&self, stripe: u64) -> usize {
-        usize::try_from(stripe % u64::from(self.nodes)).unwrap_or(0)
+    fn rotation(&self, stripe: u64) -> usize {
+        usize::try_from(stripe % u64::from(self.nodes)).expect("below the number of nodes")
     }
 
     /// The index of a cell that exists.
@@ -288,7 +288,7 @@ impl Geometry {
 
 /// A number that [`crate::limits`] keeps within a byte.
 pub(crate) fn byte(number: usize) -> u8 {
-    u8::try_from(number).unwrap_or(u8::MAX)
+    u8::try_from(number).expect("a number that the limits keep within a byte")
 }
 
 /// The only row of a stripe with a single parity.
@@ -298,7 +298,7 @@ fn single_row(nodes: usize) -> Equation {
     Equation { direction: Direction::Horizontal, number: 0, data, parity: cell(nodes - 1) }
 }
 
-/// The whole grid of the construction, and what is left of it.
+/// The grid of the construction, of which some rows and columns are left out.
 struct Grid {
     nodes: usize,
     prime: usize,
@@ -307,10 +307,10 @@ struct Grid {
 impl Grid {
     fn over(nodes: usize) -> Self {
         let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
-        Self { nodes, prime: (nodes..).find(is_prime).unwrap_or(nodes) }
+        Self { nodes, prime: (nodes..).find(is_prime).expect("there are infinitely many primes") }
     }
 
-    /// The cell at a row of the whole grid and a column, both of which are left.
+    /// The cell at a row of the whole grid and a column, neither of which is left out.
     fn cell(&self, row: usize, column: usize) -> Cell {
         Cell { column: Column(byte(column)), slot: byte(row - self.left_out()) }
     }
@@ -319,7 +319,7 @@ impl Grid {
         self.prime - self.nodes
     }
 
-    /// The rows that are left.
+    /// The rows that are not left out.
     fn rows(&self) -> std::ops::Range<usize> {
         self.left_out()..self.prime - 1
     }

@@ -1,21 +1,21 @@
-//! Where do the cells of a stripe lie, what recovers them, and by which transfers do they get
-//! there?
+//! The geometry of striped parity: where the cells of a stripe lie, how lost cells are recovered,
+//! and by which transfers cells get to their nodes.
+//!
+//! Every result is a pure function of the number of nodes and of the [`Parity`]. This crate does no
+//! IO, has no clock and no threads, and handles no bytes of cells, except in [`xor`], the XOR
+//! kernels. `rackscan_relay` carries the schedules out.
 //!
 //! ```text
-//! Geometry     which cells a stripe over n nodes has, on which nodes, and which of them XOR to nothing  (geometry)
+//! Geometry     which cells a stripe over n nodes has, on which nodes, and which of them XOR to zero   (geometry, cell)
 //!      |
-//!      +--> Recovery  which survivors give back all lost cells, or the one that a query wants           (recovery, rebuild)
+//!      +--> Recovery  from which survivors all lost cells, or those of a query, are recovered          (recovery, rebuild)
 //!      |
-//!      +--> Schedule  which transfers bring a stripe from a client to its nodes, and each link's load  (schedule, relay)
+//!      +--> Schedule  which transfers bring a stripe from a client to its nodes, and each link's load  (schedule, step, relay)
 //!      |
-//!      +--> Rebuild   which transfers bring a lost node's cells to the one that takes its place         (rebuild_relay)
+//!      +--> Rebuild   which transfers bring a lost node's cells to the node that replaces it           (rebuild_relay)
 //!      |
-//!      +--> Shown     all of that for a person: text, picture, JSON                                     (show)
+//!      +--> Shown     all of that for people: text, picture, JSON                                     (show)
 //! ```
-//!
-//! All of it is a pure function of the number of nodes and of what protects a stripe ([`Parity`]):
-//! no IO, no clock, no threads, and no bytes of cells. What is done with those bytes, wherever they
-//! are, is in [`xor`].
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +30,7 @@ mod recovery;
 mod relay;
 mod schedule;
 mod show;
+mod step;
 pub mod xor;
 
 pub use cell::{Cell, Column, Lost, Node, Role};
@@ -38,5 +39,6 @@ pub use geometry::{Direction, Equation, Geometry};
 pub use parity::Parity;
 pub use rebuild_relay::{Rebuild, RebuildStep, Rebuilt};
 pub use recovery::{Degraded, Recovery, Repair};
-pub use schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, StepId, Toward, Use, Way};
+pub use schedule::{Average, Bound, Load, Schedule};
 pub use show::{Shown, ShownRebuild};
+pub use step::{Kept, Sender, Step, StepId, Toward, Use, Way};

@@ -1,28 +1,28 @@
-//! How large may a stripe be?
+//! Bounds of stripes.
 
-/// The fewest nodes of a stripe with two parities: one for data, two for parities.
+/// The minimum number of nodes of a stripe with two parities: one for data, two for parities.
 pub const NODES_MIN: usize = 3;
 
-/// The fewest nodes of a stripe with one parity: one for data, one for the parity.
+/// The minimum number of nodes of a stripe with one parity: one for data, one for the parity.
 pub const XOR_NODES_MIN: usize = 2;
 
-/// The most nodes of a stripe.
+/// The maximum number of nodes of a stripe.
 pub const NODES_MAX: usize = 64;
 
 /// The smallest prime that is not below [`NODES_MAX`]: no stripe has a larger grid.
 pub const PRIME_MAX: usize = 67;
 
-/// The most cells of a stripe.
+/// The maximum number of cells of a stripe.
 pub const CELLS_MAX: usize = (NODES_MAX - 1) * (NODES_MAX - 1) + PRIME_MAX - 1;
 
-/// How many nodes may be lost at once without losing anything, with two parities.
+/// The number of nodes that may be lost at once without loss of data, with two parities.
 pub const LOST_MAX: usize = 2;
 
-/// How many nodes may be lost at once without losing anything, with one parity.
+/// The number of nodes that may be lost at once without loss of data, with one parity.
 pub const XOR_LOST_MAX: usize = 1;
 
-/// The most sums of equations that say nothing of two lost columns: the widest gap between a number
-/// of nodes and its prime.
+/// The maximum number of independent sums of equations that contain no cell of two lost columns:
+/// the widest gap between a number of nodes and its prime.
 pub const IDLE_MAX: usize = 5;
 
 // A set of columns is one word.

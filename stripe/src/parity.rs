@@ -1,16 +1,16 @@
-//! What protects a stripe: one parity or two?
+//! The kinds of parity that protect a stripe.
 //!
-//! Invariants
-//! - The names are those that people write: `xor`, `2d-xor`.
+//! Invariant: the names are those of the command line: `xor`, `2d-xor`.
 
 use crate::limits::{LOST_MAX, NODES_MIN, XOR_LOST_MAX, XOR_NODES_MIN};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 
-/// Which parities a stripe has.
+/// The parity of a stripe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Parity {
-    /// One row of cells and their XOR: any one node may be lost. Of two nodes it is a copy.
+    /// One row of cells and their XOR: any one node may be lost. Over two nodes the parity is a
+    /// copy.
     #[serde(rename = "xor")]
     Xor,
     /// Rows and diagonals, each with its XOR: any two nodes may be lost.
@@ -19,7 +19,7 @@ pub enum Parity {
 }
 
 impl Parity {
-    /// The fewest nodes of a stripe.
+    /// The minimum number of nodes of a stripe.
     #[must_use]
     pub fn nodes_min(self) -> usize {
         match self {
@@ -28,7 +28,7 @@ impl Parity {
         }
     }
 
-    /// How many nodes may be lost at once without losing anything.
+    /// The number of nodes that may be lost at once without loss of data.
     #[must_use]
     pub fn lost_max(self) -> usize {
         match self {

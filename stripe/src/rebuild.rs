@@ -1,30 +1,31 @@
-//! Which cells should a new node read, to hold what a lost one held?
+//! Finds which cells a replacement node reads to rebuild a lost column with few reads.
 //!
-//! A data cell comes back by its row or by its diagonal. By rows alone each cell costs n-2 reads; a
-//! row and a diagonal that meet in a surviving cell share its read, so that about half of each
-//! costs about three quarters.
+//! A data cell can be recovered by its row or by its diagonal. By rows alone each cell costs n-2
+//! reads. A row and a diagonal that meet in a surviving cell share its read, so that using about
+//! half of each costs about three quarters of that.
 //!
 //! Invariants
 //! - The plan reads no more than the one by rows alone.
-//! - For up to 11 nodes no choice of rows and diagonals reads less (compared with all of them in
-//!   tests).
+//! - For up to 11 nodes no choice of rows and diagonals reads less (tests compare it with all of
+//!   them).
 
 use crate::cell::{CellSet, Lost};
 use crate::geometry::Geometry;
 use crate::parity::Parity;
 use crate::recovery::Recovery;
 
-/// The two equations of a lost cell, as indices into the geometry's, and which one gives it back.
+/// The equation by which a lost cell is recovered, and the other one, as indices into those of the
+/// geometry.
 struct Choice {
     place: usize,
     by: usize,
-    /// `None` where there is only one equation.
+    /// The other equation; `None` if there is only one.
     or_by: Option<usize>,
 }
 
 impl Geometry {
-    /// How all cells of the lost columns come back with few reads. If more than one column is lost,
-    /// nearly every survivor is read, and the plan is that of [`Geometry::recovery`].
+    /// The recovery of all cells of the lost columns with few reads. If more than one column is
+    /// lost, nearly every survivor is read, and the plan is that of [`Geometry::recovery`].
     #[must_use]
     pub fn rebuild(&self, lost: Lost) -> Recovery {
         if self.parity() == Parity::Xor || lost.count() != 1 || lost.has(self.last_column()) {
@@ -50,7 +51,8 @@ impl Geometry {
         self.recovery_by(lost, repairs, &self.set([]))
     }
 
-    /// The lost cells, by their diagonal where they have one and `diagonal` says so of their slot.
+    /// A choice for each lost cell: its diagonal if it has one and `diagonal` says so for its slot,
+    /// else its row.
     fn choices(&self, unknown: &CellSet, diagonal: impl Fn(usize) -> bool) -> Vec<Choice> {
         let choice = |(at, place): (usize, usize)| {
             let mut having = (0..self.sums().len()).filter(|sum| self.sums()[*sum].has(place));
@@ -63,7 +65,7 @@ impl Geometry {
         unknown.indices().enumerate().filter_map(choice).collect()
     }
 
-    /// Changes single choices, then pairs of them, for as long as that saves reads.
+    /// Changes single choices and pairs of them, as long as that saves reads.
     fn settle(&self, plan: &mut [Choice]) {
         let mut fewest = self.reads_of(plan);
         let mut improved = true;
@@ -83,7 +85,7 @@ impl Geometry {
         }
     }
 
-    /// How many survivors the plan reads: each equation's cells but the lost one, shared ones once.
+    /// The number of surviving cells that the plan reads, shared ones once.
     fn reads_of(&self, plan: &[Choice]) -> usize {
         let mut reads = self.set([]);
         for choice in plan {
@@ -94,7 +96,7 @@ impl Geometry {
     }
 }
 
-/// Takes the other equation for one choice, or for two.
+/// Switches one choice, or two, to the other equation.
 fn flip(plan: &mut [Choice], first: usize, second: usize) {
     for at in if first == second { first..=first } else { first..=second }.step_by((second - first).max(1)) {
         if let Some(choice) = plan.get_mut(at)

@@ -1,54 +1,57 @@
-//! By which transfers do the cells of a lost node come to the node that takes its place?
+//! Schedules the transfers that bring the cells of a lost node to the node that replaces it.
 //!
-//! Each lost cell is the XOR of others ([`Geometry::rebuild`] says of which). The nodes that have
-//! them are a chain: the first sends its cell to the next, which XORs its own to what arrives and
-//! sends that on, and the last one sends the lost cell to the node that takes the lost one's place.
-//! That node so receives what it is to hold and nothing else, where it would otherwise receive
-//! everything that is read. All chains run at once, slice by slice.
+//! Each lost cell is the XOR of others ([`Geometry::rebuild`] says which). The nodes that have them
+//! form a chain: the first sends its cell to the next, which XORs its own to what arrives and sends
+//! that on, and the last one sends the lost cell to the replacement node. So that node receives
+//! only the cells that it will store, where it would otherwise receive everything that is read. All
+//! chains run at once, slice by slice.
 //!
-//! A cell that two chains need is read once and held until both have passed it
-//! ([`Rebuild::slices_held`]). With two lost nodes, a cell that one of the new nodes gets back may
-//! be needed for a cell of the other. Then it is sent to a survivor of that chain, which XORs it in
-//! as well: as late in the chain as its coming allows, so that the survivors before need not wait
-//! for it. No new node ever receives more than its own cells.
+//! A cell that two chains need is read once, and held until both have passed it
+//! ([`Rebuild::slices_held`]). With two lost nodes, a rebuilt cell of one replacement node may be
+//! needed for a cell of the other. It is then sent to a survivor of that chain, which XORs it in as
+//! well: as late in the chain as the arrival of the cell requires, so that earlier survivors need
+//! not wait for it. A replacement node never receives more than its own cells.
 //!
 //! Invariants
-//! - Who takes the place of a lost node receives each of its cells once, and nothing else.
+//! - A replacement node receives each of its cells once, and nothing else.
 //! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell. Each node
-//!   sends at most once in a chain; who receives twice in one, a rebuilt cell and what passes,
-//!   begins others, and receives nothing for those (checked for every pair of up to 17 nodes).
-//! - What arrives is sent on at the next tick, or it is a lost cell: it is never held for longer.
-//! - Steps stand behind their inputs.
+//!   sends at most once in a chain. A node that receives twice in one chain, a rebuilt cell and
+//!   what passes, begins others, for which it receives nothing (checked for every pair of up to 17
+//!   nodes).
+//! - What arrives is sent on at the next tick, unless it is a lost cell: it is never held for
+//!   longer.
+//! - Steps are listed after their inputs.
 
 use crate::cell::{Cell, Column, Lost};
 use crate::error::StripeError;
 use crate::geometry::{Geometry, byte};
 use crate::recovery::Repair;
-use crate::schedule::{Load, StepId, at_tick};
+use crate::schedule::Load;
+use crate::step::{StepId, at_tick};
 use serde::Serialize;
 
 /// One transfer of a rebuild, as long as a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuildStep {
-    /// Which column's node sends; of a lost column, the node that takes its place.
+    /// The column whose node sends; for a lost column, the replacement node.
     pub from: Column,
-    /// Which column's node receives; of a lost column, the node that takes its place.
+    /// The column whose node receives; for a lost column, the replacement node.
     pub to: Column,
     /// The lost cell that the chain ends with.
     pub toward: Cell,
-    /// The cells whose XOR is sent; of those that are lost, all have come back by steps before.
+    /// The cells whose XOR is sent. Lost ones among them were rebuilt by earlier steps.
     pub carries: Vec<Cell>,
-    /// Cells that the sender has stored, and XORs into what it sends.
+    /// Stored cells that the sender XORs into what it sends.
     pub reads: Vec<Cell>,
     /// Steps to the sender whose payloads are XORed into what it sends: what passes along the
-    /// chain, or a cell that it has just got back.
+    /// chain, or a cell that it has just rebuilt.
     pub inputs: Vec<StepId>,
-    /// How many ticks after the first step of all it sends a slice: just when the slice of its
-    /// inputs has come.
+    /// The tick, counted from the very first step, at which it sends its first slice: just after
+    /// the slice of its inputs has arrived.
     pub depth: u16,
 }
 
-/// A lost cell that has come back.
+/// A rebuilt cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Rebuilt {
     /// The cell.
@@ -67,10 +70,10 @@ pub struct Rebuild {
 }
 
 impl Rebuild {
-    /// How stripes of this geometry come to be whole again without these columns.
+    /// The rebuild of these columns, for stripes of this geometry.
     ///
     /// # Errors
-    /// [`StripeError::TooManyLost`] if more are lost than the parities make up for.
+    /// [`StripeError::TooManyLost`] if more are lost than the parity can recover.
     pub fn new(geometry: &Geometry, lost: Lost) -> Result<Self, StripeError> {
         let (parity, nodes) = (geometry.parity(), geometry.nodes());
         if lost.count() > parity.lost_max() {
@@ -87,7 +90,7 @@ impl Rebuild {
         Ok(rebuild)
     }
 
-    /// The transfers, each behind its inputs.
+    /// The transfers, each after its inputs.
     #[must_use]
     pub fn steps(&self) -> &[RebuildStep] {
         &self.steps
@@ -106,22 +109,22 @@ impl Rebuild {
         &self.reads
     }
 
-    /// How many bytes are read per rebuilt byte; 0 if nothing is lost.
+    /// The number of bytes read per rebuilt byte; 0 if nothing is lost.
     #[must_use]
     pub fn reads_per_cell(&self) -> f64 {
         if self.rebuilt.is_empty() { 0.0 } else { self.reads.len() as f64 / self.rebuilt.len() as f64 }
     }
 
-    /// The most cells that a node sends, and the most that it receives: as many as are rebuilt. So
-    /// where links are alike, a rebuild takes no longer than one link needs for the lost cells; the
-    /// node that takes the place of a single lost one receives exactly so many.
+    /// The maximum number of cells that a node sends, and that it receives: the number of rebuilt
+    /// cells. So, with equal links, a rebuild takes no longer than one link needs for the lost
+    /// cells. The replacement of a single lost node receives exactly so many.
     #[must_use]
     pub fn bound(&self) -> usize {
         self.rebuilt.len()
     }
 
-    /// What the node of each column sends, receives and XORs, in cells; of a lost column, the node
-    /// that takes its place.
+    /// What the node of each column sends, receives and XORs, in cells; for a lost column, the
+    /// replacement node.
     #[must_use]
     pub fn loads(&self) -> Vec<Load> {
         let mut loads = vec![Load::default(); self.nodes];
@@ -134,14 +137,14 @@ impl Rebuild {
         loads
     }
 
-    /// How many steps a slice takes at most, one after the other.
+    /// The maximum number of steps that a slice takes, one after the other.
     #[must_use]
     pub fn hops(&self) -> usize {
         self.steps.iter().map(|step| usize::from(step.depth) + 1).max().unwrap_or(0)
     }
 
-    /// For how many slices of a surviving cell its node needs room, so as to read it once: from the
-    /// first step that needs a slice to the last. 0 if it is not read.
+    /// The number of slices of a surviving cell for which its node needs room, to read it once:
+    /// from the first step that needs a slice to the last. 0 if it is not read.
     #[must_use]
     pub fn slices_held(&self, cell: Cell) -> usize {
         let depths = self.steps.iter().filter(|step| step.reads.contains(&cell)).map(|step| step.depth);
@@ -151,8 +154,8 @@ impl Rebuild {
         }
     }
 
-    /// Which steps send which slice at this tick, where each step sends one slice per tick: a
-    /// stripe of so many slices is whole after `slices + hops() - 1` ticks.
+    /// The steps that send at this tick, each with its slice, if each step sends one slice per
+    /// tick. A stripe is complete after `slices + hops() - 1` ticks.
     pub fn at(&self, tick: usize, slices: usize) -> impl Iterator<Item = (StepId, usize)> {
         at_tick(self.steps.iter().map(|step| step.depth), tick, slices)
     }
@@ -163,8 +166,8 @@ impl Rebuild {
         let back =
             chain.back.and_then(|cell| self.rebuilt.iter().find(|rebuilt| rebuilt.cell == cell).copied());
         let last = chain.links.len().saturating_sub(1);
-        // A slice comes to the new node at one tick, is sent by it at the next, and by a survivor
-        // at the one after that.
+        // A slice arrives at the replacement node at one tick, is sent by it at the next, and by a
+        // survivor at the one after that.
         let sent_by_survivor =
             back.and_then(|back| Some(self.steps.get(usize::from(back.by.0))?.depth + 2)).unwrap_or(0);
         let joins_at = usize::from(sent_by_survivor).min(last);
@@ -200,44 +203,46 @@ impl Rebuild {
     }
 
     fn push(&mut self, step: RebuildStep) -> StepId {
-        let id = StepId(u16::try_from(self.steps.len()).unwrap_or(u16::MAX));
+        let id =
+            StepId(u16::try_from(self.steps.len()).expect("a rebuild has fewer than 4 * CELLS_MAX steps"));
         self.steps.push(step);
         id
     }
 }
 
-/// The survivors that have a part in a lost cell, in the order in which it passes them.
+/// The survivors that contribute to a lost cell, in the order of the chain.
 struct Chain {
     toward: Cell,
-    /// At first who begins, then who receives the rebuilt cell as well, if there is one.
-    links: Vec<Link>,
-    /// A lost cell that it needs too, and that comes back before.
+    /// First the node that begins, then the node that receives a rebuilt cell as well, if there is
+    /// one.
+    links: Vec<ChainNode>,
+    /// A lost cell that it needs as well, and that is rebuilt before.
     back: Option<Cell>,
 }
 
-/// A node's part in a chain.
-struct Link {
+/// The contribution of one node to a chain.
+struct ChainNode {
     column: Column,
     cells: Vec<Cell>,
 }
 
 impl Chain {
-    /// The columns in order.
+    /// A chain with its columns in order.
     fn of(repair: Repair, lost: Lost) -> Self {
         let (back, mut from): (Vec<Cell>, Vec<Cell>) =
             repair.from.into_iter().partition(|cell| lost.has(cell.column));
         from.sort_unstable();
         let cells = from.chunk_by(|one, other| one.column == other.column);
-        let links = cells.map(|cells| Link { column: cells[0].column, cells: cells.to_vec() }).collect();
-        // Of two lost columns one has the cell that comes back, and an equation has one cell of the
-        // other.
+        let links = cells.map(|cells| ChainNode { column: cells[0].column, cells: cells.to_vec() }).collect();
+        // Of two lost columns one has the repaired cell, and an equation has at most one cell of
+        // the other.
         Self { toward: repair.cell, links, back: back.first().copied() }
     }
 }
 
-/// Lets each chain begin with the node that receives most, because who begins receives nothing for
-/// it, and lets the one that receives least receive the rebuilt cell as well. Chains with the least
-/// choice choose first.
+/// Chooses the ends of each chain: it begins with the node that receives most, because the first
+/// node receives nothing for it; the node that receives least also receives the rebuilt cell.
+/// Chains with the fewest nodes choose first.
 fn share_ends(chains: &mut [Chain], nodes: usize) {
     let mut received = vec![0_usize; nodes];
     for link in chains.iter().flat_map(|chain| &chain.links) {
@@ -246,7 +251,7 @@ fn share_ends(chains: &mut [Chain], nodes: usize) {
     let mut order: Vec<&mut Chain> = chains.iter_mut().collect();
     order.sort_by_key(|chain| chain.links.len());
     for Chain { links, back, .. } in order {
-        let count = |link: &Link, received: &[usize]| received[usize::from(link.column.0)];
+        let count = |link: &ChainNode, received: &[usize]| received[usize::from(link.column.0)];
         if let Some(most) = (0..links.len()).max_by_key(|at| count(&links[*at], &received)) {
             received[usize::from(links[most].column.0)] -= 1;
             links[..=most].rotate_right(1);
@@ -254,7 +259,7 @@ fn share_ends(chains: &mut [Chain], nodes: usize) {
         if back.is_none() {
             continue;
         }
-        // Who is alone in a chain begins it and receives the rebuilt cell.
+        // The only node of a chain begins it and receives the rebuilt cell.
         let least = (1..links.len()).min_by_key(|at| count(&links[*at], &received)).unwrap_or(0);
         if let Some(link) = links.get(least) {
             received[usize::from(link.column.0)] += 1;

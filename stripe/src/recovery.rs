@@ -1,14 +1,15 @@
-//! Which surviving cells give back the lost ones?
+//! Finds the surviving cells from which lost ones are recovered.
 //!
-//! An equation with one unknown cell gives it; what it gives may leave one unknown in another:
-//! chains that end when nothing is unknown, or when every equation left has none or several. One or
-//! two lost columns always come back that way. Of three or more some cells may; those that only
-//! sums of several equations give are found by elimination.
+//! An equation with one unknown cell gives this cell. That may leave one unknown in another
+//! equation, and so on: a chain ends when nothing is unknown, or when every remaining equation has
+//! no unknown or several. One or two lost columns can always be recovered by chains. Of three or
+//! more, some cells may be; those that only sums of several equations give are found by
+//! elimination.
 //!
 //! Invariants
-//! - A cell is among [`Recovery::beyond`] exactly if no XOR of surviving cells equals it.
-//! - A [`Repair`] uses surviving cells and those of repairs before it; [`Degraded::sources`] are
-//!   surviving ones only.
+//! - A cell is in [`Recovery::beyond`] if and only if no XOR of surviving cells equals it.
+//! - A [`Repair`] uses surviving cells and those of earlier repairs; [`Degraded::sources`] are
+//!   surviving cells only.
 
 use crate::cell::{Cell, CellSet, Lost};
 use crate::error::StripeError;
@@ -16,7 +17,7 @@ use crate::geometry::Geometry;
 use crate::limits::IDLE_MAX;
 use serde::Serialize;
 
-/// How one lost cell comes back: as the XOR of others.
+/// The recovery of one lost cell, as the XOR of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repair {
     /// The cell.
@@ -25,25 +26,25 @@ pub struct Repair {
     pub from: Vec<Cell>,
 }
 
-/// How lost cells come back.
+/// The recovery of lost cells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovery {
-    /// One after the other.
+    /// The repairs, in order.
     pub repairs: Vec<Repair>,
     /// The surviving cells that the repairs read, each once.
     pub reads: Vec<Cell>,
-    /// The lost cells that cannot come back.
+    /// The lost cells that cannot be recovered.
     pub beyond: Vec<Cell>,
 }
 
 impl Recovery {
-    /// How many cells are read per cell that comes back; 0 if none does.
+    /// The number of cells that are read per recovered cell; 0 if there is none.
     #[must_use]
     pub fn reads_per_cell(&self) -> f64 {
         if self.repairs.is_empty() { 0.0 } else { self.reads.len() as f64 / self.repairs.len() as f64 }
     }
 
-    /// How many cells are XORed into others.
+    /// The number of XORs of a cell into another.
     #[must_use]
     pub fn xors(&self) -> usize {
         self.repairs.iter().map(|repair| repair.from.len().saturating_sub(1)).sum()
@@ -51,8 +52,7 @@ impl Recovery {
 }
 
 impl Geometry {
-    /// How all cells of the lost columns come back, as far as they can, by chains as short as there
-    /// are.
+    /// The recovery of all cells of the lost columns, as far as possible, by the shortest chains.
     #[must_use]
     pub fn recovery(&self, lost: Lost) -> Recovery {
         let mut unknown = self.cells_of_lost(lost);
@@ -65,9 +65,9 @@ impl Geometry {
         self.recovery_by(lost, repairs, &unknown)
     }
 
-    /// How the wanted cells come back, as far as they can, for who wants several of a stripe: by
-    /// chains that they share, or each by itself ([`Geometry::degraded`]), whichever reads less,
-    /// then whichever XORs less. Cells that are not lost need no repair.
+    /// The recovery of several wanted cells of a stripe, as far as possible: by shared chains, or
+    /// each by itself ([`Geometry::degraded`]), whichever reads less, then whichever XORs less.
+    /// Cells that are not lost need no repair.
     ///
     /// # Errors
     /// [`StripeError::NoSuchCell`].
@@ -107,7 +107,8 @@ impl Geometry {
         Recovery { repairs, reads: self.cells_in(&reads), beyond: self.cells_in(beyond) }
     }
 
-    /// Takes out of `unknown` what equations with one unknown give.
+    /// Repairs cells by equations with one unknown, as long as there are any, and removes them from
+    /// `unknown`.
     fn chains(&self, unknown: &mut CellSet) -> Vec<Repair> {
         let mut repairs = Vec::new();
         loop {
@@ -132,7 +133,7 @@ impl Geometry {
         Repair { cell: self.cell(place), from: others.map(|other| self.cell(other)).collect() }
     }
 
-    /// All that the equations say of the unknown cells, by elimination.
+    /// All that the equations say about the unknown cells, by elimination.
     fn eliminate(&self, unknown: &CellSet) -> Eliminated {
         let mut sums = self.sums().to_vec();
         let mut solved = 0;
@@ -152,12 +153,12 @@ impl Geometry {
         Eliminated { solved: singles.collect(), idle: sums.split_off(solved) }
     }
 
-    /// For every lost cell the fewest surviving cells whose XOR it is: what queries read in its
-    /// place.
+    /// For every lost cell, a smallest set of surviving cells whose XOR it is. Queries read these
+    /// in its place.
     ///
-    /// They are the fewest there are. That is by construction with two or more lost columns, where
-    /// all ways are compared; with one it is the shorter of two equations (compared with all sums
-    /// of equations in tests).
+    /// No set is smaller. With two or more lost columns this is by construction, because all sets
+    /// are compared. With one it is the shorter of two equations (tests compare it with all sums of
+    /// equations).
     #[must_use]
     pub fn degraded(&self, lost: Lost) -> Degraded<'_> {
         let unknown = self.cells_of_lost(lost);
@@ -182,17 +183,17 @@ impl Geometry {
     }
 }
 
-/// What elimination leaves.
+/// The result of elimination.
 struct Eliminated {
     /// Sums of equations with one unknown cell, and its index.
     solved: Vec<(usize, CellSet)>,
-    /// Sums of equations without any: they can be added to every other. They are few where two
-    /// columns are lost: n-1 rows and p-1 diagonals say what 2(n-1) cells are, if the last column
-    /// is not among them, so p-n are idle.
+    /// Sums of equations without unknown cells, which can be added to any other sum. They are few
+    /// if two columns are lost: n-1 rows and p-1 diagonals determine 2(n-1) cells, if the last
+    /// column is not among the lost ones, so p-n are idle.
     idle: Vec<CellSet>,
 }
 
-/// The sum with the fewest cells among those that differ from this one by idle ones.
+/// The sum with the fewest cells among those that differ from this one by idle sums.
 fn shortest(sum: CellSet, idle: &[CellSet]) -> CellSet {
     let idle = &idle[..idle.len().min(IDLE_MAX)];
     let (mut current, mut fewest) = (sum.clone(), sum);
@@ -206,18 +207,18 @@ fn shortest(sum: CellSet, idle: &[CellSet]) -> CellSet {
     fewest
 }
 
-/// What to read in place of lost cells, one by one.
+/// What to read in place of each lost cell.
 #[derive(Debug, Clone)]
 pub struct Degraded<'a> {
     geometry: &'a Geometry,
     lost: Lost,
-    /// By index of the cell; `None` for cells that survive or cannot come back.
+    /// By index of the cell; `None` for cells that survive or cannot be recovered.
     sums: Vec<Option<CellSet>>,
 }
 
 impl Degraded<'_> {
-    /// The surviving cells whose XOR is the wanted one: itself if it is not lost. `None` if it
-    /// cannot come back.
+    /// The surviving cells whose XOR is the wanted cell; the cell itself if it is not lost. `None`
+    /// if it cannot be recovered.
     ///
     /// # Errors
     /// [`StripeError::NoSuchCell`].

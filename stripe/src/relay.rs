@@ -1,54 +1,55 @@
-//! How do both parities grow on the way, while the client sends each data cell once?
+//! Schedules how nodes compute both parities on the way, while the client sends each data cell
+//! once.
 //!
 //! Each equation is a chain of nodes: each XORs its data cell to what arrives and sends that on,
-//! the last one to the parity's node. A node that sends a cell into both of its chains sends twice.
-//! But a cell that stands at the beginning of both can be sent once, as it is, to a node that is
-//! further on in both chains (or keeps the row's parity): it *joins* there. So each data cell
-//! leaves its node once or twice, and the more cells join, the less is sent. A cell that others
-//! join must go on itself, twice.
+//! and the last one sends to the parity's node. A node that adds a cell to both of its chains sends
+//! twice. But a cell that begins both chains can be sent once, as it is, to a node that is further
+//! on in both chains (or keeps the row's parity): it *joins* there. So each data cell leaves its
+//! node once or twice, and the more cells join, the less is sent. A cell that others join must
+//! itself be sent twice.
 //!
-//! Which cells join where is chosen greedily, in some orders and by some preferences; the best of
-//! these plans is taken: the least that the busiest node receives, then the least that is sent at
-//! all. All of it is the same on every machine.
+//! Which cells join where is chosen greedily, in several orders and with several preferences. Of
+//! these plans the best one is used: the one in which the busiest node receives the least, and then
+//! the one that sends the least. The result is the same on every machine.
 //!
-//! With a single parity there is one chain, which passes the columns in order: the paper's
-//! figure 5. Nobody receives more than its cell and what passes.
+//! With a single parity there is one chain, which passes the columns in order: the paper's figure
+//! 5. No node receives more than its cell and what passes.
 //!
 //! Invariants of two parities
-//! - A cell that joins has nothing joined to it; what it joins is chained in the same row (or is
-//!   the row's parity) and in the same diagonal.
+//! - No cell joins a cell that joins another. A cell joins where cells of the same row (or the
+//!   row's parity) and of the same diagonal are chained.
 //! - Each diagonal has a chained cell.
-//! - No other cell could join anywhere in a plan: none sends the same bytes twice to one node.
+//! - No further cell could join in a plan: no node sends the same bytes to another one twice.
 
 use crate::cell::{Cell, Column, Role};
 use crate::geometry::Geometry;
 use crate::parity::Parity;
-use crate::schedule::{Kept, Schedule, Sender, Step, StepId, Toward, Way, data_kept, data_steps};
+use crate::step::{Kept, Sender, Step, StepId, Toward, data_kept, data_steps, naive};
 
-/// Cells are asked to join in the orders of `(row * a + column * b) mod p`, for all a and b below
-/// this.
+/// Cells are tried in the orders of `(row * a + column * b) mod p`, for all a and b below this.
 const SLOPES: usize = 6;
 
-/// The same for more than [`FEW_NODES`], where plans differ less from each other and take longer.
+/// The same for more than [`FEW_NODES`], where plans differ less and take longer to compute.
 const SLOPES_OF_MANY: usize = 3;
 
-/// How many nodes are few.
+/// The number of nodes up to which [`SLOPES`] applies.
 const FEW_NODES: usize = 24;
 
-/// How much worse it is to join a cell that nobody joins yet, and which thereby has to go on twice,
-/// than a node that one more has joined.
+/// The cost of joining a cell that no other cell joins yet, which must then be sent twice, relative
+/// to joining at a node at which one more cell has joined.
 const WEIGHTS: [usize; 3] = [1 << 16, 8, 2];
 
-/// The schedule by which nodes compute the parities.
-pub(crate) fn relay(geometry: &Geometry) -> Schedule {
+/// The steps by which nodes compute the parities, and how each cell is kept.
+pub(crate) fn relay(geometry: &Geometry) -> (Vec<Step>, Vec<Kept>) {
     match geometry.parity() {
         Parity::Xor => chain(geometry),
         Parity::TwoD => joined_chains(geometry),
     }
 }
 
-/// Each node XORs its cell to what arrives from the one before, and sends it to the next.
-fn chain(geometry: &Geometry) -> Schedule {
+/// One chain: each node XORs its cell to what arrives from the previous one, and sends it to the
+/// next.
+fn chain(geometry: &Geometry) -> (Vec<Step>, Vec<Kept>) {
     let mut steps = data_steps(geometry);
     let mut kept = data_kept(geometry);
     for equation in geometry.equations() {
@@ -60,28 +61,28 @@ fn chain(geometry: &Geometry) -> Schedule {
         }
         kept.push(Kept { cell: equation.parity, inputs: passing.into_iter().collect() });
     }
-    Schedule::of(Way::Relay, geometry, steps, kept)
+    (steps, kept)
 }
 
-fn joined_chains(geometry: &Geometry) -> Schedule {
-    let mates = Mates::of(geometry);
+fn joined_chains(geometry: &Geometry) -> (Vec<Step>, Vec<Kept>) {
+    let table = EquationTable::of(geometry);
     let below = if geometry.nodes() > FEW_NODES { SLOPES_OF_MANY } else { SLOPES };
     let slopes = (0..below).flat_map(|row| (0..below).map(move |column| (row, column)));
     let tries = slopes.flat_map(|slope| WEIGHTS.map(|weight| (slope, weight)));
-    let plans = tries.map(|(slope, weight)| Plan::of(&mates, parts(&mates, slope, weight)));
+    let plans = tries.map(|(slope, weight)| Plan::of(&table, routes(&table, slope, weight)));
     match plans.min_by_key(|plan| (plan.busiest, plan.chained)) {
-        Some(plan) => schedule(geometry, &mates, &plan),
-        // There are always plans; without any, what the client sends by itself is right too.
-        None => Schedule::new(geometry, Way::Naive),
+        Some(plan) => steps_of(geometry, &table, &plan),
+        // There is always a plan. Without one, the client's own parities would be correct, too.
+        None => naive(geometry),
     }
 }
 
-/// Which cells meet which: by index among the data cells.
-struct Mates {
+/// The equations of data cells, and the data cells of equations, by index among the data cells.
+struct EquationTable {
     data: Vec<Cell>,
-    /// Of each data cell, the indices of its row and its diagonal among the equations.
+    /// For each data cell, the indices of its row and its diagonal among the equations.
     equations: Vec<[usize; 2]>,
-    /// Of each equation and column, the data cell.
+    /// For each equation and column, the data cell.
     at: Vec<Vec<Option<usize>>>,
     /// The column of each equation's parity.
     parity: Vec<Column>,
@@ -89,7 +90,7 @@ struct Mates {
     prime: usize,
 }
 
-impl Mates {
+impl EquationTable {
     fn of(geometry: &Geometry) -> Self {
         let data = geometry.data().to_vec();
         let mut equations = vec![[0; 2]; data.len()];
@@ -107,91 +108,92 @@ impl Mates {
     }
 }
 
-/// What becomes of a data cell on its node.
+/// How the node of a data cell sends it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum CellRoute {
     /// It is XORed into both chains.
     Chained,
-    /// It is sent to this column, and is XORed there.
+    /// It is sent to this column, and XORed into both chains there.
     Joins(usize),
 }
 
-/// The parts of all data cells, chosen in this order and with this preference.
-fn parts(mates: &Mates, slope: (usize, usize), weight: usize) -> Vec<Part> {
-    let mut parts = vec![Part::Chained; mates.data.len()];
-    let mut joined = vec![false; mates.data.len()];
-    let mut load = vec![0_usize; mates.columns];
-    let mut order: Vec<usize> = (0..mates.data.len()).collect();
+/// The routes of all data cells, chosen in this order and with this preference.
+fn routes(table: &EquationTable, slope: (usize, usize), weight: usize) -> Vec<CellRoute> {
+    let mut routes = vec![CellRoute::Chained; table.data.len()];
+    let mut joined = vec![false; table.data.len()];
+    let mut load = vec![0_usize; table.columns];
+    let mut order: Vec<usize> = (0..table.data.len()).collect();
     order.sort_by_key(|index| {
-        let cell = mates.data[*index];
-        (usize::from(cell.slot) * slope.0 + usize::from(cell.column.0) * slope.1) % mates.prime
+        let cell = table.data[*index];
+        (usize::from(cell.slot) * slope.0 + usize::from(cell.column.0) * slope.1) % table.prime
     });
     for index in order {
         if joined[index] {
             continue;
         }
-        let own = usize::from(mates.data[index].column.0);
-        let places = (0..mates.columns).filter(|column| *column != own).filter_map(|column| {
-            let fresh = joins(mates, &parts, index, column)?.filter(|mate| !joined[*mate]).count();
+        let own = usize::from(table.data[index].column.0);
+        let places = (0..table.columns).filter(|column| *column != own).filter_map(|column| {
+            let fresh = joins(table, &routes, index, column)?.filter(|mate| !joined[*mate]).count();
             Some((weight * fresh + load[column], column))
         });
         let Some((_, column)) = places.min() else { continue };
-        for mate in joins(mates, &parts, index, column).into_iter().flatten() {
+        for mate in joins(table, &routes, index, column).into_iter().flatten() {
             joined[mate] = true;
         }
-        parts[index] = Part::Joins(column);
+        routes[index] = CellRoute::Joins(column);
         load[column] += 1;
     }
-    parts
+    routes
 }
 
-/// The cells of a column that this one would join, if it can: both of them chained, or the one of
-/// the diagonal, and the row's parity.
+/// The cells of a column that this cell would join, if it can: the cells of its row and of its
+/// diagonal, both chained; or the latter and the row's parity.
 fn joins<'a>(
-    mates: &'a Mates,
-    parts: &'a [Part],
+    table: &'a EquationTable,
+    routes: &'a [CellRoute],
     index: usize,
     column: usize,
 ) -> Option<impl Iterator<Item = usize> + 'a> {
-    let [row, diagonal] = mates.equations[index];
-    let in_row = mates.at[row][column];
-    let in_diagonal = mates.at[diagonal][column]?;
-    let chained = |mate: usize| parts[mate] == Part::Chained;
+    let [row, diagonal] = table.equations[index];
+    let in_row = table.at[row][column];
+    let in_diagonal = table.at[diagonal][column]?;
+    let chained = |mate: usize| routes[mate] == CellRoute::Chained;
     (in_row.is_none_or(chained) && chained(in_diagonal)).then(|| in_row.into_iter().chain([in_diagonal]))
 }
 
-/// What is sent where.
+/// Which cells are sent where.
 struct Plan {
-    /// Of each data cell.
-    parts: Vec<Part>,
-    /// Of each equation the chained cells, in the order in which they pass.
+    /// The route of each data cell.
+    routes: Vec<CellRoute>,
+    /// For each equation the chained cells, in the order of the chain.
     chains: Vec<Vec<usize>>,
-    /// The most that the node of a column receives from other nodes, without the last one.
+    /// The maximum number of cells that the node of a column, except the last one, receives from
+    /// other nodes.
     busiest: usize,
-    /// How many cells are sent twice.
+    /// The number of cells that are sent twice.
     chained: usize,
 }
 
 impl Plan {
-    /// Chains pass the columns in order, after the one that begins: that whose node receives most,
-    /// because who begins receives nothing for it.
-    fn of(mates: &Mates, parts: Vec<Part>) -> Self {
-        let is_chained = |index: &usize| parts[*index] == Part::Chained;
+    /// Chains pass the columns in order, except that a chain begins with the node that receives
+    /// most, because the first node receives nothing for it.
+    fn of(table: &EquationTable, routes: Vec<CellRoute>) -> Self {
+        let is_chained = |index: &usize| routes[*index] == CellRoute::Chained;
         let members = |at: &Vec<Option<usize>>| at.iter().flatten().copied().filter(is_chained).collect();
-        let mut chains: Vec<Vec<usize>> = mates.at.iter().map(members).collect();
-        let chained = (0..parts.len()).filter(is_chained).count();
-        let mut received = vec![0_usize; mates.columns + 1];
-        for part in &parts {
-            if let Part::Joins(column) = part {
+        let mut chains: Vec<Vec<usize>> = table.at.iter().map(members).collect();
+        let chained = (0..routes.len()).filter(is_chained).count();
+        let mut received = vec![0_usize; table.columns + 1];
+        for route in &routes {
+            if let CellRoute::Joins(column) = route {
                 received[*column] += 1;
             }
         }
-        let column = |index: &usize| usize::from(mates.data[*index].column.0);
-        for (members, parity) in chains.iter().zip(&mates.parity) {
+        let column = |index: &usize| usize::from(table.data[*index].column.0);
+        for (members, parity) in chains.iter().zip(&table.parity) {
             members.iter().for_each(|index| received[column(index)] += 1);
             received[usize::from(parity.0)] += usize::from(!members.is_empty());
         }
-        // Who has the least choice chooses first.
+        // Chains with the fewest nodes choose first.
         let mut order: Vec<usize> = (0..chains.len()).collect();
         order.sort_by_key(|equation| chains[*equation].len());
         for equation in order {
@@ -202,31 +204,31 @@ impl Plan {
                 members[..=place].rotate_right(1);
             }
         }
-        let busiest = received[..mates.columns].iter().copied().max().unwrap_or(0);
-        Self { parts, chains, busiest, chained }
+        let busiest = received[..table.columns].iter().copied().max().unwrap_or(0);
+        Self { routes, chains, busiest, chained }
     }
 }
 
 /// The steps of a plan.
-fn schedule(geometry: &Geometry, mates: &Mates, plan: &Plan) -> Schedule {
+fn steps_of(geometry: &Geometry, table: &EquationTable, plan: &Plan) -> (Vec<Step>, Vec<Kept>) {
     let mut steps = data_steps(geometry);
     let mut kept = data_kept(geometry);
-    // Of each equation and column, what joins there.
-    let mut joining = vec![vec![Vec::new(); mates.columns + 1]; mates.at.len()];
-    for (index, part) in plan.parts.iter().enumerate() {
-        let Part::Joins(column) = *part else { continue };
-        let to = geometry.columns().nth(column).unwrap_or(geometry.last_column());
-        let step = send(&mut steps, (mates.data[index].column, to), Toward::BothParities, vec![id(index)]);
-        for equation in mates.equations[index] {
+    // For each equation and column, the steps that join there.
+    let mut joining = vec![vec![Vec::new(); table.columns + 1]; table.at.len()];
+    for (index, route) in plan.routes.iter().enumerate() {
+        let CellRoute::Joins(column) = *route else { continue };
+        let to = geometry.columns().nth(column).expect("a cell joins at a column of the geometry");
+        let step = send(&mut steps, (table.data[index].column, to), Toward::BothParities, vec![id(index)]);
+        for equation in table.equations[index] {
             joining[equation][column].push(step);
         }
     }
     for (number, members) in plan.chains.iter().enumerate() {
-        let (parity, toward) = (mates.parity[number], Toward::parity_of(&geometry.equations()[number]));
+        let (parity, toward) = (table.parity[number], Toward::parity_of(&geometry.equations()[number]));
         let mut passing: Option<StepId> = None;
         for (place, index) in members.iter().enumerate() {
-            let from = mates.data[*index].column;
-            let to = members.get(place + 1).map_or(parity, |next| mates.data[*next].column);
+            let from = table.data[*index].column;
+            let to = members.get(place + 1).map_or(parity, |next| table.data[*next].column);
             let joined = &joining[number][usize::from(from.0)];
             let inputs = [id(*index)].into_iter().chain(joined.iter().copied()).chain(passing).collect();
             passing = Some(send(&mut steps, (from, to), toward, inputs));
@@ -235,14 +237,14 @@ fn schedule(geometry: &Geometry, mates: &Mates, plan: &Plan) -> Schedule {
         let inputs = joined.chain(passing).collect();
         kept.push(Kept { cell: geometry.equations()[number].parity, inputs });
     }
-    Schedule::of(Way::Relay, geometry, steps, kept)
+    (steps, kept)
 }
 
 fn id(index: usize) -> StepId {
-    StepId(u16::try_from(index).unwrap_or(u16::MAX))
+    StepId(u16::try_from(index).expect("a schedule has fewer than 4 * CELLS_MAX steps"))
 }
 
-/// A node sends the XOR of these inputs.
+/// Adds a step in which a node sends the XOR of these inputs.
 fn send(steps: &mut Vec<Step>, (from, to): (Column, Column), toward: Toward, inputs: Vec<StepId>) -> StepId {
     let arrived = inputs.iter().filter_map(|input| steps.get(usize::from(input.0)));
     let depth = arrived.clone().map(|step| step.depth + 1).max().unwrap_or(0);

@@ -1,10 +1,10 @@
-//! How are cells XORed, as fast as memory brings them?
+//! XOR kernels that run at the speed of memory.
 //!
-//! Whole blocks of 64 bytes have a length that the compiler knows: it turns them into the widest
-//! vectors that the target has. Several sources are summed in one pass: in each tile of 4 KiB the
-//! first four of them are summed in registers and written, the others are added while the tile is
-//! in the first-level cache. So every byte of a source is read from memory once, and every byte of
-//! the target is written there once.
+//! The kernels work on blocks of 64 bytes, a length known to the compiler, which turns them into
+//! the widest vectors of the target. Several sources are summed in one pass: in each tile of 4 KiB,
+//! the first four sources are summed in registers and written, and the others are added while the
+//! tile is in the first-level cache. So every byte of a source is read from memory once, and every
+//! byte of the target is written to memory once.
 //!
 //! Invariants
 //! - Any length and any alignment; no allocation.
@@ -13,25 +13,25 @@
 /// Bytes that are XORed at once.
 const BLOCK_BYTES: usize = 64;
 
-/// How many sources are summed in registers: with the target that leaves enough of sixteen
-/// registers for pointers.
-const TOGETHER: usize = 4;
+/// The number of sources that are summed in registers. With the target, this leaves enough of
+/// sixteen registers for pointers.
+const SOURCES_PER_PASS: usize = 4;
 
-/// Bytes of the target for which all sources are gone through, before the next: with those of
-/// [`TOGETHER`] sources they fit 32 KiB of cache.
+/// Bytes of the target that are completed with all sources before the next ones. Together with
+/// those of [`SOURCES_PER_PASS`] sources they fit into 32 KiB of cache.
 const TILE_BYTES: usize = 4096;
 
-// Only the last tile has bytes beside whole blocks.
+// Only the last tile may have an incomplete block.
 const _: () = assert!(TILE_BYTES.is_multiple_of(BLOCK_BYTES));
-const _: () = assert!(TILE_BYTES * (TOGETHER + 1) < 32 << 10);
+const _: () = assert!(TILE_BYTES * (SOURCES_PER_PASS + 1) < 32 << 10);
 
-/// What is to be XORed has not one length.
+/// The lengths of the target and a source differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "source {source_index} of an XOR has {found} bytes, but the target has {expected}: cells of a stripe have one length, pad the last one with zeros"
 )]
 pub struct LengthError {
-    /// Which of the sources, from 0.
+    /// The index of the source.
     pub source_index: usize,
     /// Its length in bytes.
     pub found: usize,
@@ -49,7 +49,7 @@ pub fn xor_into(target: &mut [u8], source: &[u8]) -> Result<(), LengthError> {
     Ok(())
 }
 
-/// Makes the target the XOR of the sources, whatever it was: zeros if there are none.
+/// Overwrites the target with the XOR of the sources: zeros if there are none.
 ///
 /// # Errors
 /// [`LengthError`] if a source is longer or shorter than the target.
@@ -75,10 +75,10 @@ fn same_lengths(target: &[u8], sources: &[&[u8]]) -> Result<(), LengthError> {
     })
 }
 
-/// Makes a tile the XOR of the same bytes of all sources, which begin at `start`.
+/// Overwrites a tile with the XOR of the same bytes of all sources, which begin at `start`.
 fn sum_tile(tile: &mut [u8], sources: &[&[u8]], start: usize) {
     let end = start + tile.len();
-    for (number, group) in sources.chunks(TOGETHER).enumerate() {
+    for (number, group) in sources.chunks(SOURCES_PER_PASS).enumerate() {
         let onto = number > 0;
         match *group {
             [a] => sum(tile, [&a[start..end]], onto),
@@ -90,12 +90,13 @@ fn sum_tile(tile: &mut [u8], sources: &[&[u8]], start: usize) {
     }
 }
 
-/// Makes the target the XOR of sources as long as it is, and of itself if it is `onto` that.
+/// Overwrites the target with the XOR of sources of the same length, and of its old bytes if
+/// `onto`.
 fn sum<const SOURCES: usize>(target: &mut [u8], sources: [&[u8]; SOURCES], onto: bool) {
     let (blocks, rest) = target.as_chunks_mut::<BLOCK_BYTES>();
     let (whole, left) = (blocks.len(), rest.len());
-    // Cut to the target's length where the compiler sees it, so that it checks no bound in the
-    // loop.
+    // Slice to the target's length where the compiler sees it, so that the loop has no bounds
+    // checks.
     let cut = sources.map(|source| {
         let (blocks, rest) = source.as_chunks::<BLOCK_BYTES>();
         (&blocks[..whole], &rest[..left])

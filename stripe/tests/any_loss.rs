@@ -1,6 +1,6 @@
-//! Whatever is lost, is what comes back right, and is everything that could come back there?
-//! Method: random losses of any number of nodes, of stripes over any number of nodes; what is said
-//! to be beyond recovery is shown to be so by another stripe that has the same survivors.
+//! Tests recovery after random losses of any number of nodes, of stripes over any number of nodes:
+//! what is recovered is right, and it is all that can be recovered. Method: for cells that are
+//! reported as beyond recovery, another stripe with the same survivors is constructed.
 
 mod filled;
 

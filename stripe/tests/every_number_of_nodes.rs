@@ -1,4 +1,4 @@
-//! Does the layout keep its promises for every number of nodes? Method: all of them, all cells.
+//! Tests the invariants of the layout for every number of nodes. Method: all of them, all cells.
 
 use rackscan_stripe::{
     Cell, Column, Direction, Geometry, Node, Parity, Role, StripeError,

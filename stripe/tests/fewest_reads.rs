@@ -1,6 +1,6 @@
-//! Are there plans that read less? Method: all of them. Every way to know a lost cell is a sum of
-//! equations in which no other lost cell is left; there are 2^(rows + diagonals) sums. Every
-//! rebuild by single equations takes each data cell's row or its diagonal.
+//! Tests that no plan reads less. Method: all plans. Every way to compute a lost cell is a sum of
+//! equations in which no other lost cell remains; there are 2^(rows + diagonals) sums. Every
+//! rebuild by single equations uses each data cell's row or its diagonal.
 
 use rackscan_stripe::{Cell, Column, Direction, Equation, Geometry, Lost, Role};
 

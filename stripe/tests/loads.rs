@@ -1,4 +1,4 @@
-//! What does each link carry? Method: all steps of both ways for every number of nodes, counted.
+//! Tests what each link carries. Method: all steps of both ways for every number of nodes, counted.
 
 use rackscan_stripe::{
     Geometry, Load, Schedule, Way,

@@ -1,6 +1,6 @@
-//! Is the stripe over five nodes the one of the paper on redundant writes? Goal: figure 3 and what
-//! its text says of it, cell by cell. Method: the figure's letters are written down here and
-//! compared with what the equations say.
+//! Tests that the stripe over five nodes is the one of the paper on redundant writes. Goal: figure
+//! 3 and its text, cell by cell. Method: the figure's letters are written down here and compared
+//! with the equations.
 
 use rackscan_stripe::{Cell, Column, Geometry, Node, Role};
 

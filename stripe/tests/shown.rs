@@ -1,5 +1,5 @@
-//! Does what people and scripts see agree with the stripe? Method: the text of five nodes is
-//! written down whole; JSON and pictures of several are taken apart again.
+//! Tests that what people and scripts see agrees with the stripe. Method: the text of five nodes is
+//! written down completely; JSON and pictures of several numbers of nodes are parsed.
 
 use rackscan_stripe::{Geometry, Lost, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, Toward, Way};
 use serde_json::Value;

@@ -1,6 +1,6 @@
-//! Does a stripe with one parity keep the same promises as one with two? Method: every loss of one
-//! and two nodes and every schedule for 2 to 17 nodes and every rotation, on random bytes; the
-//! layout for every number of nodes; the paper's figure 5, step by step.
+//! Tests stripes with one parity like those with two. Method: every loss of one and two nodes and
+//! every schedule for 2 to 17 nodes and every rotation, on random bytes; the layout for every
+//! number of nodes; the paper's figure 5, step by step.
 
 mod carried;
 mod filled;

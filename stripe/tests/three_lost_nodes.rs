@@ -1,18 +1,18 @@
-//! How much of three lost nodes comes back? Method: every loss for 3 to 17 nodes. What comes back
-//! is carried out on random bytes; how much that is was computed once by another program
-//! (elimination over all equations), and is written down here.
+//! Tests how much of three lost nodes is recovered. Method: every loss for 3 to 17 nodes. The
+//! recovery is carried out on random bytes. The expected amount was computed once by another
+//! program (elimination over all equations), and is written down here.
 
 mod filled;
 
 use filled::{filled, repaired, survivors, xor};
 use rackscan_stripe::{Column, Geometry, Lost, Role};
 
-/// Nodes; losses of three; those of which everything comes back; lost cells, and those that come
-/// back; lost data cells, and those that come back.
+/// Nodes; losses of three; those of which everything is recovered; lost cells, and recovered ones;
+/// lost data cells, and recovered ones.
 type Share = (usize, usize, usize, usize, usize, usize, usize);
 
-/// Nothing comes back whole: three columns of data and parity are more than the others can tell. Of
-/// primes nothing comes back at all.
+/// No loss is recovered completely: three columns of data and parity are more than the others
+/// determine. With a prime number of nodes nothing is recovered at all.
 const SHARES: [Share; 15] = [
     (3, 1, 0, 6, 0, 2, 0),
     (4, 4, 0, 39, 4, 18, 2),

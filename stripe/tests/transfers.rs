@@ -1,7 +1,6 @@
-//! Does a schedule bring every cell to its node? Method: it is carried out on random bytes, slice
-//! by slice in the order of [`Schedule::at`], for 3 to 17 nodes and every rotation. Whoever sends
-//! has nothing but what arrived in slices that are still held; who stores has nothing but what
-//! arrives.
+//! Tests that a schedule brings every cell to its node. Method: it is carried out on random bytes,
+//! slice by slice in the order of [`Schedule::at`], for 3 to 17 nodes and every rotation. A sender
+//! has only the slices that arrived and are still held; a node stores only what arrives.
 
 mod carried;
 mod filled;

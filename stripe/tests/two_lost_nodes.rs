@@ -1,6 +1,6 @@
-//! Does everything come back, whichever one or two nodes are lost? Method: every loss for 3 to 17
-//! nodes, on random bytes: parities are computed from the layout, the lost cells thrown away, the
-//! plan carried out, and all cells compared.
+//! Tests that everything is recovered, whichever one or two nodes are lost. Method: every loss for
+//! 3 to 17 nodes, on random bytes: parities are computed from the layout, the lost cells thrown
+//! away, the plan carried out, and all cells compared.
 
 mod filled;
 

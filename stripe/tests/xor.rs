@@ -1,6 +1,6 @@
-//! Are the kernels right? Method: the definition, byte by byte, for every length up to 300 bytes,
-//! some around tiles, any alignment of each slice, any number of sources; what lies before and
-//! behind the target is looked at too.
+//! Tests the kernels. Method: the definition, byte by byte, for every length up to 300 bytes, some
+//! around tiles, any alignment of each slice, any number of sources; the bytes before and after the
+//! target are checked, too.
 
 use rackscan_stripe::xor::{LengthError, xor_all, xor_into};
 

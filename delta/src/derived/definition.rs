@@ -1,40 +1,26 @@
-//! Which derivation of which table is meant?
-//!
-//! What a table derives is said by its definition ([`rackscan_format::derived`]); here it has an
-//! id, under which its entries lie.
+//! One derivation of a table: its definition ([`rackscan_format::derived`]) and the id under which
+//! its entries lie.
 //!
 //! Invariants
-//! - An id is that of a table and a place in its definition, which never changes: a table that
-//!   derives something else has another id, and none is ever used again. So entries of a table lie
-//!   apart from those of the tables before and after it, and go with its rows.
-//! - What is made of a definition that was verified can be maintained for every row that fits it,
-//!   but for values that are too large.
+//! - An id consists of a table and an index in its definition, which never changes. A table with
+//!   another definition has another id, and ids are never reused. So entries of a table are
+//!   separate from those of the tables before and after it, and go with its rows.
+//! - A verified definition can be maintained for every row that fits its table, unless values are
+//!   too large.
 
-use super::{DerivedFault, Role, entry::span};
+use super::{
+    DerivedFault,
+    entry::{DerivedId, Role, span},
+};
 use crate::row::Datum;
 use rackscan_format::{
     derived::{DerivedDefinition, DerivedKind, SumDefinition},
     ids::TableId,
     schema::TableDefinition,
 };
-use std::{fmt, ops::Bound};
+use std::ops::Bound;
 
-/// Which derivation is meant, in all of the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DerivedId {
-    /// From whose rows.
-    pub table: TableId,
-    /// Its place in that table's definition.
-    pub number: u16,
-}
-
-impl fmt::Display for DerivedId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.table, self.number)
-    }
-}
-
-/// What is written with rows of one table.
+/// One derivation of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
     pub(super) id: DerivedId,
@@ -42,10 +28,10 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// All that is derived from a table's rows: what whoever changes them writes with them.
+    /// All derivations of a table. A transaction that changes its rows maintains all of them.
     #[must_use]
     pub fn all_of(table: &TableDefinition) -> Vec<Self> {
-        // A definition that was verified has fewer than 16 bits count.
+        // A verified definition has fewer derivations than 16 bits count.
         let numbered = (0_u16..).zip(&table.derived);
         let derived = |(number, definition): (u16, &DerivedDefinition)| Self {
             id: DerivedId { table: table.id, number },
@@ -66,7 +52,7 @@ impl Derived {
         &self.definition.name
     }
 
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> &DerivedKind {
         &self.definition.kind
@@ -78,7 +64,7 @@ impl Derived {
         self.id.table == table
     }
 
-    /// What its entries' keys begin with.
+    /// The prefix of its entries' keys.
     #[must_use]
     pub fn prefix(&self) -> Vec<u8> {
         let role = match self.kind() {
@@ -90,14 +76,14 @@ impl Derived {
         role.prefix(self.id)
     }
 
-    /// The bytes that keys of entries are not less than, and those that they are less than, of
-    /// which the values are in a range: for whoever lists keys at homes.
+    /// The range of keys (from, inclusive, and until, exclusive) of the entries whose values are in
+    /// a range. It is used to list keys at participants.
     #[must_use]
     pub fn span(&self, from: Bound<&Datum>, to: Bound<&Datum>) -> (Vec<u8>, Vec<u8>) {
         span(&self.prefix(), from, to)
     }
 
-    /// The sum that it is.
+    /// Its definition if it is a sum.
     pub(super) fn sum(&self) -> Result<&SumDefinition, DerivedFault> {
         match self.kind() {
             DerivedKind::Sum(sum) => Ok(sum),
@@ -105,7 +91,7 @@ impl Derived {
         }
     }
 
-    /// It was asked what only another derivation can answer.
+    /// The error for a question that only another kind of derivation can answer.
     pub(super) fn is_not(&self, expected: String) -> DerivedFault {
         DerivedFault::Kind { name: self.name().to_owned(), found: self.kind().to_string(), expected }
     }

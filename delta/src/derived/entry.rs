@@ -1,52 +1,67 @@
-//! What does a derived item's key say, and what is under it?
+//! Encodes the keys and values of derived entries.
 //!
 //! | bytes of a key | |
 //! |---|---|
 //! | 0..2 | 0 and `i`: of an index, `f`: of a foreign key's side, `a`: of a sum (an aggregate) |
-//! | 2..6 | the id of the table whose row it tells of |
-//! | 6..8 | the place of what it is derived by in that table's definition |
+//! | 2..6 | the id of the table whose row the entry is about |
+//! | 6..8 | the index of the derivation in that table's definition |
 //! | 8.. | the value by which it is found (`sortable`) |
 //! | then 1 | the role: 0 parent, 1 child; 0 what a segment has, 1 what is now; 0 in an index |
 //! | then 9 or 17 | the row's identity, as in its own key |
 //!
-//! Under keys of sums lies an [`Amount`]: the sum 16, rows 8, little-endian. Under the others
-//! nothing.
+//! The value of an entry of a sum is an [`Amount`]: the sum 16, rows 8, little-endian. Other
+//! entries have an empty value.
 //!
 //! Invariants
-//! - Entries of one derivation are in the order of their values, those of one value by their roles,
-//!   then by identity.
-//! - All entries of one value begin alike, and nothing else begins so: a value is found by a
-//!   prefix, a range between two keys.
-//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does: they
+//! - Entries of one derivation are ordered by value, then by role, then by identity.
+//! - All entries of one value have a prefix that no other key has: a value is found by a prefix, a
+//!   range between two keys.
+//! - All entries of a table lie under three prefixes ([`prefixes`]), and nothing else does. They
 //!   are emptied with the table's rows.
 
-use super::{DerivedFault, DerivedId, sortable};
+use super::{DerivedFault, sortable};
 use crate::{identity::RowIdentity, row::Datum};
 use rackscan_format::ids::TableId;
 use rackscan_ramp::item::{Key, Oversize, Value};
-use std::ops::Bound;
+use std::{fmt, ops::Bound};
 
-/// Bytes of what all entries of a kind begin with that a table has.
+/// Bytes of the prefix of all entries of one letter of a table.
 pub(super) const PREFIX_BYTES: usize = 6;
 
-/// What the keys of entries have behind the zero.
+/// The second byte of the keys of entries.
 const LETTERS: [u8; 3] = [b'i', b'f', b'a'];
 
 /// Bytes of an amount.
 const AMOUNT_BYTES: usize = 24;
 
-/// What an entry says of its row.
+/// Identifies a derivation in the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DerivedId {
+    /// The table from whose rows it is derived.
+    pub table: TableId,
+    /// Its index in that table's definition.
+    pub number: u16,
+}
+
+impl fmt::Display for DerivedId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.table, self.number)
+    }
+}
+
+/// What an entry says about its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// It has this value.
+    /// The row has this value in an indexed column.
     Indexed,
-    /// It is the one that has this key.
+    /// The row has this key.
     Parent,
-    /// It belongs to the one that has this key, in another table.
+    /// The row refers to the row with this key in another table.
     Child,
-    /// Its segment has this amount of it, which does not count any more: the amount is negative.
+    /// The row's segment contributes this amount, which does not count any more: the amount is
+    /// negative.
     Stored,
-    /// It has this amount.
+    /// The row contributes this amount.
     Present,
 }
 
@@ -68,8 +83,7 @@ impl Role {
         }
     }
 
-    /// What the keys of entries begin with that have this role in a derivation, or another role
-    /// there.
+    /// The prefix of the keys of all entries of a derivation with this role.
     pub(super) fn prefix(self, by: DerivedId) -> Vec<u8> {
         [&prefix_of(self.letter(), by.table)[..], &by.number.to_be_bytes()].concat()
     }
@@ -80,26 +94,25 @@ fn prefix_of(letter: u8, table: TableId) -> [u8; PREFIX_BYTES] {
     [0, letter, a, b, c, d]
 }
 
-/// What the keys of all entries begin with that tell of a table's rows: of indexes, foreign keys
-/// and sums. Whoever closes or empties the prefix of its rows does so with these, in the same
-/// transaction.
+/// The prefixes of all entries about a table's rows: of indexes, foreign keys and sums. A
+/// transaction that closes or empties the prefix of its rows must do so with these, too.
 #[must_use]
 pub fn prefixes(table: TableId) -> [Vec<u8>; 3] {
     LETTERS.map(|letter| prefix_of(letter, table).to_vec())
 }
 
-/// The table of which some entries' keys begin so: the inverse of [`prefixes`].
+/// The table of one of its prefixes: the inverse of [`prefixes`].
 pub(crate) fn table_of(prefix: &[u8]) -> Option<TableId> {
     let [0, letter, id @ ..] = <&[u8; PREFIX_BYTES]>::try_from(prefix).ok()? else { return None };
     LETTERS.contains(letter).then(|| TableId(u32::from_be_bytes(*id)))
 }
 
-/// Where a row is found by a value.
+/// An entry: a value, and a row that is found by it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// What it is derived by.
+    /// The derivation.
     pub by: DerivedId,
-    /// What it says of the row.
+    /// What it says about the row.
     pub role: Role,
     /// The value.
     pub value: Datum,
@@ -111,7 +124,7 @@ impl Entry {
     /// Its key.
     ///
     /// # Errors
-    /// [`Oversize`]: a text that no key has room for.
+    /// [`Oversize`]: a text that is too long for a key.
     pub fn key(&self) -> Result<Key, Oversize> {
         let mut bytes = self.role.prefix(self.by);
         sortable::append(&self.value, &mut bytes);
@@ -120,7 +133,7 @@ impl Entry {
         Key::new(&bytes)
     }
 
-    /// The entry of a key; `None` for a key that is for something else.
+    /// The entry of a key; `None` for a key of another kind.
     ///
     /// # Errors
     /// [`DerivedFault::NotAnEntry`].
@@ -146,8 +159,8 @@ fn parse(letter: u8, bytes: &[u8]) -> Option<Entry> {
     Some(Entry { by, role, value, row })
 }
 
-/// The keys of entries of which the values are in a range: what they are not less than, and what
-/// they are less than. `prefix` is that of all entries.
+/// The range of keys (from, inclusive, and until, exclusive) of the entries whose values are in a
+/// range. `prefix` is that of all entries.
 #[must_use]
 pub(super) fn span(prefix: &[u8], from: Bound<&Datum>, to: Bound<&Datum>) -> (Vec<u8>, Vec<u8>) {
     let key = |value: Option<&Datum>, is_behind: bool| {
@@ -173,32 +186,32 @@ pub(super) fn span(prefix: &[u8], from: Bound<&Datum>, to: Bound<&Datum>) -> (Ve
     (from, to)
 }
 
-/// What rows add to a group.
+/// What rows contribute to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// The unscaled sum.
     pub sum: i128,
-    /// How many rows: a group without any is none.
+    /// The number of rows. A group without rows does not exist.
     pub rows: i64,
 }
 
 impl Amount {
-    /// Both together; `None` if that is too large.
+    /// The sum of both; `None` if it is too large.
     #[must_use]
     pub fn plus(self, other: Self) -> Option<Self> {
         Some(Self { sum: self.sum.checked_add(other.sum)?, rows: self.rows.checked_add(other.rows)? })
     }
 
-    /// What takes this away; `None` if that is too large.
+    /// The amount that cancels this one; `None` if it is too large.
     #[must_use]
     pub fn negated(self) -> Option<Self> {
         Some(Self { sum: self.sum.checked_neg()?, rows: self.rows.checked_neg()? })
     }
 
-    /// As the value of an item.
+    /// Encodes it as the value of an item.
     ///
     /// # Errors
-    /// Never: values may be longer.
+    /// Never, because values may be longer.
     pub(super) fn value(self) -> Result<Value, Oversize> {
         let mut bytes = [0; AMOUNT_BYTES];
         bytes[..16].copy_from_slice(&self.sum.to_le_bytes());
@@ -206,7 +219,7 @@ impl Amount {
         Value::new(&bytes)
     }
 
-    /// The amount in an item's bytes.
+    /// Decodes the amount in an item's value.
     ///
     /// # Errors
     /// [`DerivedFault::Amount`].

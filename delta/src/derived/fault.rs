@@ -1,4 +1,4 @@
-//! What can be wrong with what is derived?
+//! Errors of derived entries.
 
 use crate::identity::RowIdentity;
 use rackscan_ramp::{
@@ -6,30 +6,30 @@ use rackscan_ramp::{
     timestamp::Timestamp,
 };
 
-/// Why nothing is derived, or nothing is answered.
+/// Why entries cannot be derived, or a question cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DerivedFault {
-    /// A derivation that was asked what only another one can answer.
+    /// The question can only be answered by another kind of derivation.
     #[error("{name:?} is {found}, expected {expected}")]
     Kind {
         /// The derivation's name.
         name: String,
         /// What it is.
         found: String,
-        /// What it would have to be.
+        /// What it had to be.
         expected: String,
     },
-    /// A value that no key has room for.
+    /// A value is too long for a key.
     #[error("{name:?}: {row} has a value that is too long to be found by, {why}")]
     Oversize {
         /// The derivation's name.
         name: String,
         /// The row.
         row: String,
-        /// By how much.
+        /// The length and the limit.
         why: Oversize,
     },
-    /// A row with fewer or more values than its table has columns.
+    /// A row has fewer or more values than its table has columns.
     #[error("{name:?}: {row} with {found} values, expected {expected}")]
     Length {
         /// The derivation's name.
@@ -41,10 +41,10 @@ pub enum DerivedFault {
         /// Columns of its table.
         expected: usize,
     },
-    /// A change of a stored row, neither with what its segment has of it nor with what earlier
+    /// A change of a stored row comes neither with its values in the segment nor with what earlier
     /// changes have taken away.
     #[error(
-        "{name:?}: {row} is changed, and neither what its segment has of it is given nor what was taken away before: a sum over segments has it"
+        "{name:?}: {row} is changed without its values in the segment, expected these, or what earlier changes took away from the sum: read one of them first"
     )]
     NotStored {
         /// The derivation's name.
@@ -52,15 +52,15 @@ pub enum DerivedFault {
         /// The row.
         row: RowIdentity,
     },
-    /// A sum or a product that is too large.
+    /// A sum or a product is too large.
     #[error("{name:?}: {what} does not fit 128 bits: divide the sum by a group or a range")]
     Overflow {
         /// The derivation's name.
         name: String,
-        /// Of what.
+        /// What was computed.
         what: String,
     },
-    /// A key that begins like those of entries and is none.
+    /// A key begins like those of entries, but is none.
     #[error(
         "the key {key} begins as those of derived items do, and names no entry: written by a newer version?"
     )]
@@ -68,7 +68,7 @@ pub enum DerivedFault {
         /// The key.
         key: Key,
     },
-    /// An amount whose bytes are none.
+    /// The value of an entry is not an amount.
     #[error("the entry {key} has {found} bytes, expected {expected}")]
     Amount {
         /// The key.
@@ -78,10 +78,9 @@ pub enum DerivedFault {
         /// Bytes of an amount.
         expected: usize,
     },
-    /// An entry of a transaction of which the row is not there: what was read does not belong
-    /// together.
+    /// An entry is newer than its row: the two were not read atomically.
     #[error(
-        "the entry {key} of {entry} is newer than its {row}, which is of {found}: it was not read atomically"
+        "the entry {key} of transaction {entry} is newer than its {row}, which is of transaction {found}: they were not read atomically"
     )]
     Torn {
         /// The entry's key.

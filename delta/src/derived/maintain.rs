@@ -1,12 +1,11 @@
-//! Which items does a transaction write with the rows that it changes?
+//! Computes the entries that a transaction writes with the rows that it changes.
 //!
 //! Invariants
-//! - Entries of what a row becomes are all written, those of what it was are deleted where they are
-//!   others. Deleting them makes room and nothing else: an entry that is not as new as its row
-//!   counts nowhere anyway.
-//! - With each change of a stored row its sums take away what its segment has, again: who sees the
-//!   newest change needs no other to be exact. What is taken away never changes, since segments do
-//!   not; so it is known from the segment, or from any change before.
+//! - All entries of the new version of a row are written. Entries of the old version that differ
+//!   are deleted, only to save space: an entry that is older than its row never counts.
+//! - Each change of a stored row writes again what the sums take away for its segment. So the
+//!   newest change is exact without any other. What is taken away never changes, because segments
+//!   do not; it is known from the segment, or from any earlier change.
 
 use super::{Amount, Derived, DerivedFault, DerivedId, Entry, Role};
 use crate::{identity::RowIdentity, row::Datum};
@@ -18,13 +17,13 @@ use rackscan_format::{
 use rackscan_ramp::item::{Key, Oversize, Value};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a row was, as whoever changes it sees it.
+/// The old version of a row, as seen by the transaction that changes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Before<'a> {
-    /// What its segment has of it: it is a stored row, and no change of it is seen.
+    /// The values in its segment: it is a stored row without visible changes.
     Stored(&'a [Datum]),
-    /// What is beside segments, of a row that was inserted or of a stored one that is seen changed;
-    /// none if it was not there, or was deleted.
+    /// The values in the delta store, of an inserted row, or of a stored one with visible changes;
+    /// `None` if the row did not exist, or was deleted.
     Beside(Option<&'a [Datum]>),
 }
 
@@ -33,15 +32,15 @@ pub enum Before<'a> {
 pub struct RowChange<'a> {
     /// Which.
     pub row: RowIdentity,
-    /// What it was.
+    /// Its old version.
     pub before: Before<'a>,
-    /// What it becomes; none if it is deleted.
+    /// Its new values; `None` if it is deleted.
     pub after: Option<&'a [Datum]>,
 }
 
-/// What some changed rows have taken away from a sum, because their segments have it: the entries
-/// of role [`Role::Stored`] that count, as somebody sees them; none for a row of which its segment
-/// adds nothing.
+/// What changed rows have taken away from a sum because their segments contain it: the entries of
+/// role [`Role::Stored`] that count in one view; `None` for a row whose segment contributes
+/// nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TakenAway {
     pub(super) by: DerivedId,
@@ -49,12 +48,13 @@ pub struct TakenAway {
 }
 
 impl Derived {
-    /// What is to be written by the transaction that makes these changes to rows of a table, each
-    /// row once: keys ascending, each once. Nothing if it is derived from another table.
+    /// The items that the transaction which makes these changes to a table must write: keys
+    /// ascending, each once. `changes` has each row once. Empty if this is derived from another
+    /// table.
     ///
-    /// `taken` is needed by a sum of all stored rows among them that are seen changed
-    /// ([`Before::Beside`]). Both must be of one view ([`super::DerivedView::taken_away`]), an old
-    /// one if need be.
+    /// A sum needs `taken` for all stored rows among them with visible changes
+    /// ([`Before::Beside`]). Both must be of the same view ([`super::DerivedView::taken_away`]),
+    /// which may be an old one.
     ///
     /// # Errors
     /// [`DerivedFault`]: then the rows must not be written either.
@@ -94,7 +94,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// What a sum takes away for a stored row; `None` if there is nothing.
+    /// What a sum takes away for a stored row; `None` if nothing.
     fn taken_away(
         self,
         before: Before<'_>,
@@ -111,8 +111,8 @@ impl Rows<'_> {
         taken.ok_or_else(|| DerivedFault::NotStored { name: self.derived.name().to_owned(), row: self.row })
     }
 
-    /// The entry of the row with these values, `None` if it has none; `is_stored` takes away what
-    /// its segment has.
+    /// The entry of the row with these values; `None` if it has none. With `is_stored`, the entry
+    /// that takes away what its segment contains.
     fn entry(self, values: &[Datum], is_stored: bool) -> Result<Option<(Key, Value)>, DerivedFault> {
         if values.len() != self.table.columns.len() {
             let (name, expected) = (self.derived.name().to_owned(), self.table.columns.len());
@@ -121,7 +121,7 @@ impl Rows<'_> {
         let (role, column, value) = match self.derived.kind() {
             DerivedKind::Index { column } => (Role::Indexed, *column, Value::new(&[])),
             DerivedKind::Parent { key, .. } | DerivedKind::Child { key, .. } => {
-                // A missing key is nobody's.
+                // A missing key refers to nothing.
                 if values.get(key.index()).is_none_or(|key| *key == Datum::Null) {
                     return Ok(None);
                 }
@@ -143,7 +143,7 @@ impl Rows<'_> {
         Entry { by, role, value, row: self.row }.key().map_err(|why| self.oversize(why))
     }
 
-    /// What the row counts for; `None` if it does not count.
+    /// The amount that the row contributes; `None` if it does not count.
     fn amount(
         self,
         sum: &SumDefinition,
@@ -167,8 +167,8 @@ impl Rows<'_> {
         if is_stored { amount.negated().map(Some).ok_or_else(overflow) } else { Ok(Some(amount)) }
     }
 
-    /// Unscaled, of as many digits behind the point as the column has. Both operands have 64 bits,
-    /// so this fits.
+    /// The unscaled factor, with as many fractional digits as the column has. Both operands have 64
+    /// bits, so it fits.
     fn factor(self, factor: Factor, value: i64) -> i128 {
         let one = 10_i128.pow(factor.scale(self.table).into());
         match factor {

@@ -1,37 +1,37 @@
-//! Which bytes are in the order of the values that they stand for?
+//! Encodes values as bytes that sort like the values.
 //!
 //! | first byte | value | then |
 //! |---|---|---|
 //! | 0 | none | |
-//! | 1 | an integer | 8 bytes, big-endian, the sign's bit the other way round |
-//! | 2 | a double | 8 bytes, big-endian: all bits the other way round if it is negative, else the sign's bit |
+//! | 1 | an integer | 8 bytes, big-endian, the sign bit inverted |
+//! | 2 | a double | 8 bytes, big-endian: all bits inverted if it is negative, else the sign bit |
 //! | 3 | text | its bytes, each zero as 0 255; then 0 0 |
 //!
 //! Invariants
-//! - Values of one column are in the order of their bytes. Missing values are first; doubles are in
-//!   the order of `f64::total_cmp`, in which -0 is before 0 and what is not a number is at either
-//!   end; text is in the order of its bytes, as UTF-8 has it.
-//! - No value's bytes begin with all of another's: whatever follows them does not change the order.
-//! - Each value has one form: what is read and written again is the same bytes.
+//! - The bytes of values of one column sort like the values. Missing values are first; doubles are
+//!   in the order of `f64::total_cmp`, in which -0 is before 0 and NaNs are at either end; text is
+//!   in the order of its UTF-8 bytes.
+//! - No value's bytes are a prefix of another's: so what follows them does not change the order.
+//! - Each value has one encoding: decoding and encoding it again gives the same bytes.
 
 use crate::row::Datum;
 
-/// The bit that all but the magnitude of a number is in.
+/// The sign bit.
 const SIGN: u64 = 1 << 63;
 
 const NULL: u8 = 0;
 const INTEGER: u8 = 1;
 const FLOAT: u8 = 2;
 const TEXT: u8 = 3;
-/// Behind a zero of a text, to tell it from the end.
+/// Follows a zero byte of a text, to distinguish it from the end.
 const ZERO: u8 = 255;
-/// What the text ends with, behind a zero.
+/// Follows the zero byte that ends a text.
 const END: u8 = 0;
 
-/// Above the first byte of every value, and above whatever follows a value in keys.
+/// Above the first byte of every value, and above every byte that follows a value in keys.
 pub(super) const ABOVE_ALL: u8 = 255;
 
-/// Adds a value's bytes.
+/// Appends a value's bytes.
 pub(super) fn append(value: &Datum, bytes: &mut Vec<u8>) {
     match value {
         Datum::Null => bytes.push(NULL),
@@ -58,7 +58,7 @@ pub(super) fn append(value: &Datum, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Takes a value's bytes away from the beginning; `None` if there is none.
+/// Takes a value's bytes from the beginning; `None` if there are none.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<Datum> {
     let (kind, rest) = bytes.split_first()?;
     let (value, rest) = match *kind {

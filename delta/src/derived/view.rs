@@ -1,11 +1,12 @@
-//! What is derived from the rows that are visible?
+//! Answers questions from the entries that are derived from the visible rows.
 //!
 //! Invariants
-//! - Answers are about exactly the rows that are visible: an entry counts if it has its row's
-//!   timestamp, and an older one is left over from a transaction that another one overlapped.
-//! - What cannot be, if rows and entries were read atomically, is a fault and never an answer.
-//! - Entries that have moved away with their rows are gone for good, whatever is told of them
-//!   later.
+//! - Answers are about exactly the visible rows: an entry counts if it has its row's timestamp. An
+//!   older one was left by a transaction that another one overlapped.
+//! - A contradiction between rows and entries, which cannot occur if they are read atomically, is
+//!   an error and never an answer.
+//! - Entries that have moved elsewhere with their rows are gone for good, whatever records about
+//!   them come later.
 
 use super::{
     Amount, Derived, DerivedFault, DerivedId, Entry, Role, TakenAway,
@@ -30,16 +31,15 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DerivedItems {
     items: BTreeMap<Key, RowVersion>,
-    /// Of stored rows, where sums take away what their segments have: a stored row has one such key
-    /// in a sum, as its segment never changes.
+    /// For each sum, the keys of the entries that take away what segments contain, by stored row. A
+    /// stored row has one such key in a sum, because its segment never changes.
     stored: BTreeMap<DerivedId, HashMap<RowIdentity, Key>>,
-    /// Prefixes of tables' entries that have moved away.
+    /// Prefixes of entries that were emptied.
     emptied: BTreeSet<[u8; PREFIX_BYTES]>,
 }
 
 impl DerivedItems {
-    /// Takes note of an item, unless it is another's, has moved away, or is older than what is
-    /// known.
+    /// Takes an item, unless it is not an entry, was emptied, or is older than the known version.
     pub(crate) fn apply(&mut self, timestamp: Timestamp, key: &Key, value: Value) {
         let prefix = key.bytes().first_chunk();
         if prefix.is_some_and(|prefix| table_of(prefix).is_some() && !self.emptied.contains(prefix))
@@ -52,7 +52,8 @@ impl DerivedItems {
         }
     }
 
-    /// Forgets the entries under a prefix for good; nothing if it is not one of a table's entries.
+    /// Forgets the entries under a prefix for good. Does nothing if it is not a prefix of a table's
+    /// entries.
     pub(crate) fn empty(&mut self, prefix: &[u8]) {
         if let (Some(_), Ok(prefix)) = (table_of(prefix), prefix.try_into())
             && self.emptied.insert(prefix)
@@ -61,14 +62,14 @@ impl DerivedItems {
         }
     }
 
-    /// Forgets what was derived from a table that is gone.
+    /// Forgets what was derived from a dropped table.
     pub(crate) fn forget(&mut self, table: TableId) {
         for prefix in prefixes(table) {
             self.forget_under(&prefix);
         }
     }
 
-    /// Whether there is anything of a table, be it deleted.
+    /// Whether there are any entries of a table, even deleted ones.
     pub(crate) fn has(&self, table: TableId) -> bool {
         prefixes(table).iter().any(|prefix| self.under(prefix).next().is_some())
     }
@@ -88,23 +89,23 @@ impl DerivedItems {
     }
 
     fn under<'p>(&'p self, prefix: &'p [u8]) -> impl Iterator<Item = &'p Key> {
-        // No prefix is too long for a key.
+        // These prefixes are never too long for a key.
         let from = Key::new(prefix).ok();
         let keys = from.into_iter().flat_map(|from| self.items.range(from..)).map(|(key, _)| key);
         keys.take_while(move |key| key.bytes().starts_with(prefix))
     }
 }
 
-/// Rows of two tables that have one key.
+/// The rows of two tables with one foreign key value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// Those that the key is of: one, unless nothing sees to it that keys are unique.
+    /// The rows with this key: one, unless keys are not unique.
     pub parents: Vec<RowIdentity>,
-    /// Those that belong to it.
+    /// The rows that refer to it.
     pub children: Vec<RowIdentity>,
 }
 
-/// What is derived from visible rows.
+/// The entries derived from the visible rows.
 #[derive(Clone, Copy, Debug)]
 pub struct DerivedView<'r> {
     derived: &'r DerivedItems,
@@ -116,8 +117,8 @@ impl<'r> DerivedView<'r> {
         Self { derived, tables }
     }
 
-    /// The rows of which the indexed value is in a range, with it, in the order of values. Missing
-    /// values are below all others: whoever means `< 5` begins behind `Null`.
+    /// The rows whose indexed value is in a range, with that value, in the order of values. Missing
+    /// values are below all others, so the range for `< 5` begins after `Null`.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -134,7 +135,7 @@ impl<'r> DerivedView<'r> {
         Ok(entries.into_iter().map(|(entry, ..)| (entry.value, entry.row)).collect())
     }
 
-    /// The rows that have a value as their key, by the two sides of one foreign key.
+    /// The rows with a value as their key, on both sides of one foreign key.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -152,9 +153,9 @@ impl<'r> DerivedView<'r> {
         Ok(Family { parents: rows(parent)?, children: rows(child)? })
     }
 
-    /// What changes add to each group in a range, in the order of groups: together with what the
-    /// segments have it is the sum of the rows that are visible. Groups to which they add nothing
-    /// are left out.
+    /// What the delta store adds to each group in a range, in the order of groups. Together with
+    /// the sums over the segments it is the sum of the visible rows. Groups to which it adds
+    /// nothing are left out.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -183,8 +184,9 @@ impl<'r> DerivedView<'r> {
         Ok(groups)
     }
 
-    /// What these rows, as far as they are stored and seen changed, have taken away from a sum:
-    /// what whoever changes them again writes with them again, without a look at their segments.
+    /// What these rows, as far as they are stored rows with visible changes, have taken away from a
+    /// sum. A transaction that changes them again writes this again, without reading their
+    /// segments.
     ///
     /// # Errors
     /// [`DerivedFault`].
@@ -210,7 +212,7 @@ impl<'r> DerivedView<'r> {
         Ok(TakenAway { by: sum.id(), entries })
     }
 
-    /// Entries that count, of values in a range.
+    /// The entries that count, with values in a range.
     fn entries(
         &self,
         derived: &Derived,
@@ -225,7 +227,7 @@ impl<'r> DerivedView<'r> {
             })
         };
         let (from, to) = derived.span(from, to);
-        // An order that the map would not take.
+        // The map does not accept a range in this order.
         if from >= to {
             return Ok(Vec::new());
         }
@@ -239,7 +241,7 @@ impl<'r> DerivedView<'r> {
         Ok(entries)
     }
 
-    /// Whether an entry of a row is there, and not left over from a transaction that another one
+    /// Whether an entry counts: it is not deleted, and not left by a transaction that another one
     /// overlapped.
     fn counts(
         &self,
@@ -260,7 +262,7 @@ impl<'r> DerivedView<'r> {
     }
 }
 
-/// Whether two values are found by the same keys.
+/// Whether two values have the same encoding in keys.
 fn is_same(a: &Datum, b: &Datum) -> bool {
     match (a, b) {
         (Datum::Float(a), Datum::Float(b)) => a.total_cmp(b).is_eq(),

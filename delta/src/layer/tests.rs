@@ -1,7 +1,7 @@
-//! Does every row come out of exactly one place, with its newest values?
+//! Tests that every row is visible in exactly one place, with its newest values.
 //!
-//! Method: rows are inserted, updated and deleted at random, in the table's segments and beside
-//! them; what lies over them is scanned by the code that scans segments, and compared with a map.
+//! Method: rows are inserted, updated and deleted at random, in the table's segments and in the
+//! delta store; the runs are scanned by the code that scans segments, and compared with a map.
 
 use super::*;
 use crate::{replica::RowVersion, row::encode};

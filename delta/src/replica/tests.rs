@@ -1,10 +1,10 @@
-//! Is what a replica knows after a round all or nothing of every transaction, and all that was
-//! acknowledged before?
+//! Tests that after a round a replica shows every transaction completely or not at all, and all
+//! that were acknowledged before.
 //!
-//! Real homes with feeds; transactions whose messages arrive in any order that their coordinators
-//! allow; a reader that scans page by page and reads one feed after the other, with messages
-//! arriving between any two pages and feeds, and that begins anew when it was away for too long.
-//! All from a seed.
+//! Real participants with feeds; transactions whose messages arrive in any order that their
+//! coordinators allow; a reader that scans page by page and reads one feed after the other, with
+//! messages arriving between any two pages and feeds, and that begins anew when it was away for too
+//! long. All from a seed.
 
 use super::*;
 use fastrand::Rng;
@@ -24,7 +24,7 @@ const HOMES: u16 = 3;
 const FEED_BYTES: usize = 64 + 8192;
 const TABLES: u32 = 2;
 
-/// A home whose log is durable at once, and its feed's memory as a peer would copy it.
+/// A participant whose log is durable at once, and its feed's memory as a peer would copy it.
 struct Node {
     id: HomeId,
     home: Home<SlotVector>,
@@ -36,7 +36,7 @@ fn ask(node: &mut Node, request: Request) -> Vec<Reply> {
     if let Some(batch) = node.home.log_mut().take_batch() {
         node.home.durable(batch.sequence);
     }
-    // Before anybody is told.
+    // Before any reply.
     node.home.publish_feed();
     node.home.take_replies().into_iter().map(|(_, reply)| reply).collect()
 }
@@ -62,7 +62,7 @@ impl Node {
         lease
     }
 
-    /// Some of what is there, and whether there is more.
+    /// A page of a scan, and whether there is more.
     fn scan(&mut self, lease: LeaseId, after: Option<Key>) -> (Vec<(Key, Found)>, bool) {
         let prefix = crate::identity::ROW_PREFIX.to_vec();
         let range = KeyRange { prefix, after, most: 16, values: true };
@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// A transaction on its way: which homes have prepared and committed.
+/// A transaction on its way: which participants have prepared and committed.
 struct Writing {
     timestamp: Timestamp,
     rows: Vec<(TableId, RowIdentity)>,
@@ -161,7 +161,7 @@ impl World {
             let voted = if part.is_whole() { Reply::Committed } else { Reply::Prepared };
             let prepare = Request::Prepare { part, settled: vec![], preconditions: Default::default() };
             let replies = ask(&mut self.nodes[usize::from(home.0)], prepare);
-            // Somebody who began later was here first: then all are told to abort.
+            // A transaction that began later was here first: then all are told to abort.
             let is_outdated = matches!(replies[..], [Reply::Refused { why: Refusal::Outdated { .. } }]);
             writing.aborts |= is_outdated;
             assert!(is_outdated || replies == [voted], "{replies:?}");
@@ -215,7 +215,7 @@ impl World {
         replica
     }
 
-    /// Rounds until what is there belongs together; the most rounds that it took.
+    /// Rounds until the replica is consistent; the maximum number of rounds.
     fn catch_up(&mut self, replica: &mut Replica, busy: usize) -> Result<usize, Behind> {
         for round in 1.. {
             for index in 0..self.nodes.len() {
@@ -241,7 +241,7 @@ impl World {
         let visible: BTreeSet<Timestamp> = replica
             .tables
             .values()
-            .flat_map(|rows| rows.rows.values())
+            .flat_map(|rows| rows.rows().map(|(_, version)| version))
             .map(|version| version.timestamp)
             .collect();
         for timestamp in &visible {

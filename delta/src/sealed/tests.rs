@@ -1,4 +1,5 @@
-//! Is every row in exactly one segment after sealing, whatever changed between its two halves?
+//! Tests that every row is in exactly one segment after a flush, whatever changed between its two
+//! halves.
 
 use super::*;
 use crate::{replica::RowVersion, row::encode};
@@ -39,7 +40,7 @@ fn datums(key: i64) -> Vec<Datum> {
     vec![if key % 11 == 0 { Datum::Null } else { Datum::Integer(key) }, name]
 }
 
-/// Rows that change at random, and what is there by that.
+/// Rows that change at random, and what should exist then.
 #[derive(Default)]
 struct World {
     rows: TableRows,

@@ -1,43 +1,45 @@
-//! How does strict two-phase locking read and write?
+//! Reads and writes with strict two-phase locking.
 //!
-//! Homes one after the other, in their order, and in each its keys in theirs: nobody waits for what
-//! comes before something that it holds, so there are no deadlocks. A write then prepares and
-//! commits as in RAMP, because homes fail by themselves; its locks go when it ends.
+//! Participants are locked one after the other in their order, and at each its keys in their order.
+//! So no transaction waits for a lock that precedes one it holds, and there are no deadlocks. A
+//! write then prepares and commits as in RAMP, because participants fail independently; its locks
+//! are released when it ends.
 //!
 //! Invariants
 //! - Nothing is read or written before all locks are held.
-//! - A read from several homes counts only if each of them says, at the end, that its locks were
-//!   held all the time: a home that was started anew in between has let others write.
+//! - A read from several participants counts only if each of them confirms, at the end, that its
+//!   locks were held all the time. A participant that restarted in between has let others write.
 
 use super::{
-    Abortion, Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, message,
+    step::{Abortion, Event, Homes, Interruption, Outcome, Step, interrupted, message},
     write::{self, Parts, Write},
 };
 use crate::{
     item::{Key, Version, Write as Item},
     message::{Found, Guard, HomeId, Mode, Reply, Request},
+    termination::Message,
     timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Locks of one home after the other.
+/// The growing phase: acquires the locks of one participant after the other.
 #[derive(Clone, Debug)]
-struct Growing {
+struct GrowingPhase {
     owner: Timestamp,
     wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>,
-    /// Homes whose locks are held, and then the one that is waited for.
+    /// Participants whose locks are held, followed by the one that has not answered.
     asked: Vec<HomeId>,
     found: Vec<(Key, Version)>,
 }
 
-/// What locking came to.
-enum Grown {
+/// The result of an event in the growing phase.
+enum Growth {
     Waits(Step),
-    All,
+    Complete,
     Failed(Interruption, Vec<Message>),
 }
 
-impl Growing {
+impl GrowingPhase {
     fn new(owner: Timestamp, wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>) -> Self {
         Self { owner, wanted, asked: Vec::new(), found: Vec::new() }
     }
@@ -48,21 +50,23 @@ impl Growing {
         Some(message(home, Request::Lock { owner: self.owner, wanted }))
     }
 
-    fn step(&mut self, event: Event) -> Grown {
+    fn step(&mut self, event: Event) -> Growth {
         let waits_for = self.asked.last().copied();
         let why = match event {
             Event::Reply { from, reply: Reply::Locked { items } } if Some(from) == waits_for => {
                 self.found.extend(items.into_iter().map(|(key, Found { version, .. })| (key, version)));
-                return self.ask_next().map_or(Grown::All, |next| Grown::Waits(Step::send(vec![next])));
+                return self
+                    .ask_next()
+                    .map_or(Growth::Complete, |next| Growth::Waits(Step::send(vec![next])));
             }
             Event::Reply { from, reply: Reply::Busy { found, most } } => {
                 Interruption::Busy { home: from, found, most }
             }
             Event::Lost { home } if self.asked.contains(&home) => Interruption::Lost { home },
             Event::GiveUp => Interruption::GivenUp,
-            _ => return Grown::Waits(Step::default()),
+            _ => return Growth::Waits(Step::default()),
         };
-        Grown::Failed(why, self.unlock_all())
+        Growth::Failed(why, self.unlock_all())
     }
 
     fn unlock_all(&self) -> Vec<Message> {
@@ -73,18 +77,18 @@ impl Growing {
 /// A read under shared locks.
 #[derive(Clone, Debug)]
 pub(super) struct LockedRead {
-    growing: Growing,
+    growing: GrowingPhase,
     rounds: u32,
-    /// Homes that have not said that the locks were held, once all are.
+    /// Participants that have not confirmed that the locks were held; `None` before all locks are.
     open: Option<BTreeSet<HomeId>>,
 }
 
-pub(super) fn begin_read(owner: Timestamp, homes: Homes<Key>) -> (Machine, Vec<Message>) {
+pub(super) fn begin_read(owner: Timestamp, homes: Homes<Key>) -> (LockedRead, Vec<Message>) {
     let shared = |keys: Vec<Key>| keys.into_iter().map(|key| (key, Mode::Shared)).collect();
     let wanted = homes.into_iter().map(|(home, (_, keys))| (home, shared(keys))).collect();
-    let mut growing = Growing::new(owner, wanted);
+    let mut growing = GrowingPhase::new(owner, wanted);
     let messages = growing.ask_next().into_iter().collect();
-    (Machine::LockedRead(LockedRead { growing, rounds: 0, open: None }), messages)
+    (LockedRead { growing, rounds: 0, open: None }, messages)
 }
 
 impl LockedRead {
@@ -93,12 +97,13 @@ impl LockedRead {
             return self.check(event);
         }
         match self.growing.step(event) {
-            Grown::Waits(step) => step,
-            Grown::Failed(why, messages) => Step { messages, outcome: Some(Outcome::Interrupted { why }) },
-            Grown::All => {
+            Growth::Waits(step) => step,
+            Growth::Failed(why, messages) => Step { messages, outcome: Some(Outcome::Interrupted { why }) },
+            Growth::Complete => {
                 let messages = self.growing.unlock_all();
-                self.rounds = u32::try_from(messages.len()).unwrap_or(u32::MAX);
-                // What one home gives together belongs together.
+                self.rounds =
+                    u32::try_from(messages.len()).expect("there are at most as many participants as keys");
+                // One answer of one participant is consistent in itself.
                 if messages.len() <= 1 {
                     return Step { messages, outcome: Some(self.outcome()) };
                 }
@@ -132,18 +137,18 @@ impl LockedRead {
 /// A write under exclusive locks.
 #[derive(Clone, Debug)]
 pub(super) struct LockedWrite {
-    growing: Growing,
+    growing: GrowingPhase,
     parts: Option<Parts>,
     write: Option<Write>,
 }
 
-pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
+pub(super) fn begin_write(parts: Parts) -> (LockedWrite, Vec<Message>) {
     let exclusive =
         |items: &Vec<Item>| items.iter().map(|item| (item.key.clone(), Mode::Exclusive)).collect();
     let wanted = parts.items.iter().map(|(home, items)| (*home, exclusive(items))).collect();
-    let mut growing = Growing::new(parts.timestamp, wanted);
+    let mut growing = GrowingPhase::new(parts.timestamp, wanted);
     let messages = growing.ask_next().into_iter().collect();
-    (Machine::LockedWrite(LockedWrite { growing, parts: Some(parts), write: None }), messages)
+    (LockedWrite { growing, parts: Some(parts), write: None }, messages)
 }
 
 impl LockedWrite {
@@ -152,17 +157,17 @@ impl LockedWrite {
             return write.step(event);
         }
         match self.growing.step(event) {
-            Grown::Waits(step) => step,
-            Grown::Failed(why, messages) => {
+            Growth::Waits(step) => step,
+            Growth::Failed(why, messages) => {
                 let timestamp = self.growing.owner;
                 Step {
                     messages,
                     outcome: Some(Outcome::Aborted { timestamp, why: Abortion::NotLocked(why) }),
                 }
             }
-            Grown::All => {
+            Growth::Complete => {
                 let Some(parts) = self.parts.take() else { return Step::default() };
-                let (write, messages) = write::begin_with(parts, Guard::Locked);
+                let (write, messages) = write::begin(parts, Guard::Locked);
                 self.write = Some(write);
                 Step::send(messages)
             }

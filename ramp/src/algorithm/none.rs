@@ -1,14 +1,18 @@
-//! How is written without concurrency control?
+//! Writes without concurrency control, as a baseline for comparisons.
 //!
-//! Each home at once and by itself: what readers see meanwhile is theirs to sort out. It is what
-//! the others are compared with.
+//! Each participant writes its part at once, independently of the others. Readers may see a
+//! mixture.
 //!
-//! Invariant: what a home has not answered for is unknown; if some homes have refused and others
-//! have written, both are said.
+//! Invariant: the outcome of a participant that has not answered is unknown. If some participants
+//! have refused and others have written, the outcome names both.
 
-use super::{Abortion, Event, Machine, Message, Outcome, Step, message, write::Parts};
+use super::{
+    step::{Abortion, Event, Outcome, Step, message},
+    write::Parts,
+};
 use crate::{
     message::{Guard, HomeId, Reply, Request},
+    termination::Message,
     timestamp::Timestamp,
 };
 use std::collections::BTreeSet;
@@ -22,14 +26,14 @@ pub(super) struct Put {
     refused: Vec<(HomeId, Abortion)>,
 }
 
-pub(super) fn begin_write(parts: Parts) -> (Machine, Vec<Message>) {
+pub(super) fn begin_write(parts: Parts) -> (Put, Vec<Message>) {
     let (timestamp, homes) = (parts.timestamp, parts.homes());
-    // Nobody asks any other home how it ends.
+    // Participants never ask each other about the outcome.
     let parts = parts.parts(&[], Guard::Open);
     let put = |(home, part, preconditions)| message(home, Request::Put { part, preconditions });
     let messages = parts.map(put).collect();
     let put = Put { timestamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
-    (Machine::Put(put), messages)
+    (put, messages)
 }
 
 impl Put {
@@ -46,8 +50,8 @@ impl Put {
             return Step::default();
         }
         let timestamp = self.timestamp;
-        // Why a newer timestamp would not help, if it would not; else the newest that it must be
-        // newer than.
+        // Prefer a refusal that a newer timestamp does not help; else the one that demands the
+        // newest timestamp.
         let worst = |(_, why): &(HomeId, Abortion)| {
             why.newest().map_or((true, Timestamp::FIRST), |newest| (false, newest))
         };

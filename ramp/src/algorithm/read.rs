@@ -1,31 +1,32 @@
-//! How does RAMP-Fast, or RAMP-Hybrid, read? And what does a read without concurrency control leave
-//! out of it?
+//! Reads with RAMP-Fast, RAMP-Hybrid, or without concurrency control, which skips the check.
 //!
 //! ```text
-//! GET all keys --> for each key: which transactions that were met elsewhere, newer than what was found here, wrote here, too?
-//!                  none: done.   known from beside what was found: taken.   else: ask for the newest of them (second round)
+//! GET all keys --> for each key: did a transaction that was found at another key, newer than the version found here, also write this key?
+//!                  no: done.   its version came with the answer: taken.   else: ask for the newest of them (second round)
 //! ```
 //!
 //! Invariants
-//! - What is asked for in the second round is committed: it was met, so all homes have prepared it.
-//!   It is there, because the lease is older than the first round.
-//! - Write sets say which keys a transaction wrote; filters say which it may have written, so that
-//!   the answer can be that it did not.
+//! - Versions that the second round asks for are committed: their transactions were found committed
+//!   at another key, so all participants have prepared them. They exist, because the lease is older
+//!   than the first round.
+//! - Write sets name exactly the keys that a transaction wrote. Filters may name others, so the
+//!   answer to the second round may be that there is no such version.
 
 use super::{
-    Algorithm, Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, interruption,
-    message,
+    choice::Algorithm,
+    step::{Event, Homes, Interruption, Outcome, Step, interrupted, interruption, message},
 };
 use crate::{
     item::{Key, Version},
     message::{Found, HomeId, LeaseId, Reply, Request},
+    termination::Message,
     timestamp::Timestamp,
 };
 use std::collections::BTreeMap;
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct KeyState {
     home: HomeId,
     found: Option<Found>,
 }
@@ -34,29 +35,29 @@ struct Wanted {
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     leases: BTreeMap<HomeId, LeaseId>,
-    keys: BTreeMap<Key, Wanted>,
-    /// Keys that the present round has no answer for.
+    keys: BTreeMap<Key, KeyState>,
+    /// Keys that this round has not answered.
     open: usize,
-    /// Homes and keys of the second round, once it has begun.
+    /// For each participant of the second round, the number of keys that it has not answered.
     second: BTreeMap<HomeId, usize>,
     rounds: u32,
     checks: bool,
 }
 
-pub(super) fn begin(algorithm: Algorithm, homes: Homes<Key>) -> (Machine, Vec<Message>) {
+pub(super) fn begin(algorithm: Algorithm, homes: Homes<Key>) -> (Read, Vec<Message>) {
     let leases = homes.iter().map(|(home, (lease, _))| (*home, *lease)).collect();
     let messages: Vec<Message> = homes
         .iter()
         .map(|(home, (lease, keys))| message(*home, Request::Get { lease: *lease, keys: keys.clone() }))
         .collect();
-    let keys: BTreeMap<Key, Wanted> = homes
+    let keys: BTreeMap<Key, KeyState> = homes
         .into_iter()
-        .flat_map(|(home, (_, keys))| keys.into_iter().map(move |key| (key, Wanted { home, found: None })))
+        .flat_map(|(home, (_, keys))| keys.into_iter().map(move |key| (key, KeyState { home, found: None })))
         .collect();
     let open = keys.len();
     let checks = algorithm != Algorithm::None;
     let read = Read { leases, keys, open, second: BTreeMap::new(), rounds: 1, checks };
-    (Machine::Read(read), messages)
+    (read, messages)
 }
 
 impl Read {
@@ -95,8 +96,8 @@ impl Read {
         if missed.is_empty() { self.end() } else { self.ask(missed) }
     }
 
-    /// For each key the transactions that were met at other keys, may have written to this one, and
-    /// are newer than what was found; descending.
+    /// For each key the transactions that were found at other keys, may have written this one, and
+    /// are newer than the version found here; descending.
     fn missed(&self) -> Vec<(Key, Vec<Timestamp>)> {
         let mut met: Vec<&Version> = self
             .keys
@@ -106,7 +107,7 @@ impl Read {
             .collect();
         met.sort_unstable_by_key(|version| std::cmp::Reverse(version.timestamp));
         met.dedup_by_key(|version| version.timestamp);
-        let missed = |(key, wanted): (&Key, &Wanted)| {
+        let missed = |(key, wanted): (&Key, &KeyState)| {
             let own = wanted.found.as_ref()?.version.timestamp;
             let newer = met.iter().take_while(|version| version.timestamp > own);
             let timestamps: Vec<Timestamp> = newer
@@ -118,8 +119,8 @@ impl Read {
         self.keys.iter().filter_map(missed).collect()
     }
 
-    /// Whether the newest of the missed versions was brought along in the first round; then it is
-    /// taken.
+    /// Takes the newest of the missed versions if the first round returned it as prepared. Returns
+    /// whether it did.
     fn take_from_beside(&mut self, key: &Key, timestamps: &[Timestamp]) -> bool {
         let Some(found) = self.keys.get_mut(key).and_then(|wanted| wanted.found.as_mut()) else {
             return false;
@@ -159,7 +160,7 @@ impl Read {
         *open -= answered;
         for (key, version) in items {
             let found = self.keys.get_mut(&key).and_then(|wanted| wanted.found.as_mut());
-            // None, or an older one, where a filter or fingerprint told of what was not written.
+            // There is none, or an older one, if the filter or fingerprint was a false positive.
             if let (Some(found), Some(version)) = (found, version)
                 && version.timestamp > found.version.timestamp
             {

@@ -1,40 +1,41 @@
-//! Which keys are there that begin alike, and what comes first of all homes?
+//! Lists the keys of all participants that have a prefix, in order.
 //!
-//! Every home is asked for its first keys behind a place. Keys are listed up to the last one that a
-//! home with more has named: beyond it something may be missing.
+//! Every participant is asked for its first keys after a given one. Keys are listed up to the
+//! smallest last key of a participant that has more: beyond it the list could have gaps.
 //!
 //! Invariants
-//! - What is listed has no gaps: every key that had something committed or prepared before it
-//!   began, and begins so, is in it, up to its end.
-//! - A listing says nothing of values. Who reads them afterwards, and then finds the same keys in
-//!   another listing, has read what belongs together.
+//! - The list has no gaps: up to its end it contains every key with the prefix that had a committed
+//!   or prepared version before the listing began.
+//! - A listing says nothing about values. A reader that reads the values afterwards, and then lists
+//!   the same keys again, has read a consistent state.
 
-use super::{Event, Machine, Message, Outcome, Step, interrupted, interruption, message};
+use super::step::{Event, Outcome, Step, interrupted, interruption, message};
 use crate::{
     item::{Key, Version},
     message::{Found, HomeId, KeyRange, LeaseId, Reply, Request},
+    termination::Message,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A listing on its way.
+/// A listing in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Scan {
     open: BTreeSet<HomeId>,
     keys: BTreeSet<Key>,
-    /// The first key behind which a home may have more; `None` if none has.
+    /// The smallest key after which a participant may have more; `None` if none has.
     bound: Option<Key>,
     most: usize,
 }
 
-pub(super) fn begin(range: &KeyRange, homes: &BTreeMap<HomeId, LeaseId>) -> (Machine, Vec<Message>) {
+pub(super) fn begin(range: &KeyRange, homes: &BTreeMap<HomeId, LeaseId>) -> (Scan, Vec<Message>) {
     let ask = |(home, lease): (&HomeId, &LeaseId)| {
         let range = KeyRange { values: false, ..range.clone() };
         message(*home, Request::Scan { lease: *lease, range })
     };
     let open = homes.keys().copied().collect();
-    let most = usize::try_from(range.most).unwrap_or(usize::MAX);
+    let most = usize::try_from(range.most).expect("usize has at least 32 bits");
     let scan = Scan { open, keys: BTreeSet::new(), bound: None, most };
-    (Machine::Scan(scan), homes.iter().map(ask).collect())
+    (scan, homes.iter().map(ask).collect())
 }
 
 impl Scan {
@@ -62,7 +63,7 @@ impl Scan {
         let mut keys: Vec<Key> = std::mem::take(&mut self.keys).into_iter().filter(within).collect();
         let goes_on = match keys.get(self.most.saturating_sub(1)) {
             Some(last) if keys.len() > self.most || bound.is_some() => Some(last.clone()),
-            // All that was found is listed; what is behind the bound is not known.
+            // All keys that were found are listed; those beyond the bound are not known.
             _ => bound,
         };
         keys.truncate(self.most);
@@ -70,7 +71,7 @@ impl Scan {
     }
 }
 
-/// Whether a reader may find something.
+/// Whether a reader may find a value.
 fn is_there(found: &Found) -> bool {
     let is_value = |version: &Version| version.value.bytes().is_some();
     is_value(&found.version) || found.beside.iter().any(is_value)

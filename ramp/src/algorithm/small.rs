@@ -1,20 +1,19 @@
-//! How does RAMP-Small read?
+//! Reads with RAMP-Small.
 //!
-//! The timestamps of all keys first, and then of each key the newest version whose timestamp is
-//! among them: versions carry nothing but their timestamps, and a read always takes two rounds,
-//! unless nothing was ever written.
+//! First the timestamps of all keys; then, for each key, the newest version whose timestamp is
+//! among them. Versions carry only their timestamps, so a read always takes two rounds, unless no
+//! key has a version.
 //!
 //! Invariants
-//! - Every timestamp that is asked for is committed somewhere, so its versions are prepared
-//!   everywhere.
-//! - A key where something was found in the first round has at least that in the second.
+//! - Every timestamp that is asked for is committed at some participant, so its versions are
+//!   prepared at all of them.
+//! - A key with a version in the first round has at least that version in the second.
 
-use super::{
-    Event, Homes, Interruption, Machine, Message, Outcome, Step, interrupted, interruption, message,
-};
+use super::step::{Event, Homes, Interruption, Outcome, Step, interrupted, interruption, message};
 use crate::{
     item::{Key, Version},
     message::{HomeId, Reply, Request},
+    termination::Message,
     timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +22,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub(super) struct Small {
     homes: Homes<Key>,
-    /// Of how many keys homes have not answered in the present round.
+    /// For each participant, the number of keys that it has not answered in this round.
     open: BTreeMap<HomeId, usize>,
     timestamps: BTreeMap<Key, Timestamp>,
     found: BTreeMap<Key, Version>,
     second_round: bool,
 }
 
-pub(super) fn begin(homes: Homes<Key>) -> (Machine, Vec<Message>) {
+pub(super) fn begin(homes: Homes<Key>) -> (Small, Vec<Message>) {
     let messages: Vec<Message> = homes
         .iter()
         .map(|(home, (lease, keys))| {
@@ -39,7 +38,7 @@ pub(super) fn begin(homes: Homes<Key>) -> (Machine, Vec<Message>) {
         .collect();
     let open = open_of(&homes);
     let (timestamps, found) = (BTreeMap::new(), BTreeMap::new());
-    (Machine::Small(Small { homes, open, timestamps, found, second_round: false }), messages)
+    (Small { homes, open, timestamps, found, second_round: false }, messages)
 }
 
 fn open_of(homes: &Homes<Key>) -> BTreeMap<HomeId, usize> {
@@ -100,7 +99,8 @@ impl Small {
             for key in keys {
                 let seen = self.timestamps.get(key).copied().unwrap_or(Timestamp::FIRST);
                 let version = self.found.remove(key);
-                // What was there a round ago and is not any more was kept for nobody.
+                // The first round found a version that is gone now: the lease no longer protects
+                // it.
                 if version.is_none() && seen != Timestamp::FIRST {
                     return interrupted(Interruption::Unleased { home: *home });
                 }

@@ -1,5 +1,4 @@
-//! Does each algorithm send what it should, and end as it should? Each test feeds one coordinator
-//! by hand.
+//! Tests the messages and outcomes of each algorithm. Each test feeds one coordinator by hand.
 
 use super::{
     Abortion, Algorithm, Begun, Cluster, Coordinator, Event, Interruption, Message, Outcome, Step,
@@ -12,7 +11,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// The key `a1` is at home 1.
+/// The key `a1` is at participant 1.
 struct Letters;
 
 impl Cluster for Letters {
@@ -139,7 +138,7 @@ fn what_lies_beside_what_was_found_needs_no_second_round() {
 fn a_filter_that_tells_of_what_was_not_written_does_no_harm() {
     let hybrid = Algorithm::Hybrid;
     let (mut coordinator, _) = read(hybrid, &["a1", "b2"]);
-    // The filter of a transaction that wrote b2, too; but the home knows of no such version.
+    // The filter of a transaction that wrote b2, too; but the participant knows of no such version.
     let _ = reply(&mut coordinator, 1, found("a1", version(hybrid, 5, &["a1", "b2"]), vec![]));
     let step = reply(&mut coordinator, 2, found("b2", version(hybrid, 3, &["b2"]), vec![]));
     assert_eq!(to(&step.messages), [2]);

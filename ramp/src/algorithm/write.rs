@@ -1,23 +1,24 @@
-//! How is a transaction written that is seen everywhere or nowhere?
+//! Writes a transaction in two phases, so that it is visible at all participants or at none.
 //!
 //! ```text
-//! preparing --all prepared--> committing --all said so--> committed
-//!     |  \--of one home, which has prepared and committed it: committed
-//!     |  \--a home is lost: asked for its vote when it is back        \--a home is lost: told again when it is back, or given up: sealed
+//! preparing --all prepared--> committing --all confirmed--> committed
+//!     |  \--the only participant has prepared and committed it: committed
+//!     |  \--a participant is lost: asked for its vote when it is back     \--a participant is lost: told again when it is back; or given up: sealed
 //!     \--one refused: aborted
 //! ```
 //!
 //! Invariants
-//! - PREPARE is sent once: who has promised never to prepare it is not asked again.
-//! - Where a home has refused, the others are told to abort; whether the same is tried again with a
-//!   newer timestamp is for the owner.
-//! - Nothing but a home's refusal aborts. A home that was lost may have prepared, and the others
-//!   may have come to an end with it.
+//! - PREPARE is sent once: a participant that has promised never to prepare it is not asked again.
+//! - If a participant has refused, the others are told to abort. Retrying with a newer timestamp is
+//!   up to the owner.
+//! - Only a participant's refusal aborts. A lost participant may have prepared, and the others may
+//!   have ended the transaction with it.
 
-use super::{Abortion, Event, Machine, Message, Outcome, Step, message};
+use super::step::{Abortion, Event, Outcome, Step, message};
 use crate::{
     item::{Metadata, Write as Item},
     message::{Guard, HomeId, Part, Preconditions, Reply, Request, Vote},
+    termination::Message,
     timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,7 @@ pub(super) struct Parts {
     pub(super) timestamp: Timestamp,
     pub(super) metadata: Metadata,
     pub(super) settled: Vec<Timestamp>,
-    /// What the client's clock said.
+    /// The wall clock of the client, in milliseconds since 1970.
     pub(super) wall_ms: u64,
     pub(super) items: BTreeMap<HomeId, Vec<Item>>,
 }
@@ -38,7 +39,8 @@ impl Parts {
         self.items.keys().copied().collect()
     }
 
-    /// What goes to each home; `homes` are those that a home may ask how it ends.
+    /// The part for each participant. `homes` are the participants that may be asked for their
+    /// votes.
     pub(super) fn parts(
         self,
         homes: &[HomeId],
@@ -60,18 +62,13 @@ impl Parts {
 pub(super) struct Write {
     timestamp: Timestamp,
     homes: Vec<HomeId>,
-    /// Homes that have not answered in this phase.
+    /// Participants that have not answered in this phase.
     open: BTreeSet<HomeId>,
     committing: bool,
     guard: Guard,
 }
 
-pub(super) fn begin(parts: Parts) -> (Machine, Vec<Message>) {
-    let (write, messages) = begin_with(parts, Guard::Open);
-    (Machine::Write(write), messages)
-}
-
-pub(super) fn begin_with(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
+pub(super) fn begin(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
     let (timestamp, homes, settled) = (parts.timestamp, parts.homes(), parts.settled.clone());
     let prepare = |(home, part, preconditions)| {
         message(home, Request::Prepare { part, settled: settled.clone(), preconditions })
@@ -103,7 +100,7 @@ impl Write {
                     Outcome::Unknown { timestamp, missing }
                 })
             }
-            // Whoever is lost may have done what it was asked for. It is asked when it is back,
+            // A lost participant may have processed the request. It is asked when it is back,
             // unless the owner gives up before.
             Event::Reply { .. } | Event::Lost { .. } | Event::Back { .. } => Step::default(),
         }
@@ -123,9 +120,9 @@ impl Write {
             Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
                 Step::end(Outcome::Unknown { timestamp: self.timestamp, missing: vec![from] })
             }
-            // Somebody else has come to the same end.
+            // Another participant has terminated the transaction, with the same outcome.
             Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
-            // Its vote was the last one.
+            // The vote of the only participant commits the transaction.
             Reply::Committed if !self.committing && self.homes.len() == 1 => {
                 Step::end(Outcome::Committed { timestamp: self.timestamp })
             }
@@ -151,7 +148,8 @@ impl Write {
 
     fn abort(&self, from: HomeId, why: Abortion) -> Step {
         let mut messages = self.to_all(&Request::Abort { timestamp: self.timestamp });
-        // Who has refused has nothing to take back but locks, and refuses again if it is asked.
+        // The participant that refused has nothing to undo but its locks, and refuses again if it
+        // is asked.
         messages.retain(|message| message.to != from || self.guard == Guard::Locked);
         Step { messages, outcome: Some(Outcome::Aborted { timestamp: self.timestamp, why }) }
     }

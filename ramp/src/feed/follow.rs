@@ -1,13 +1,13 @@
-//! What is told to whom, by someone who reads the feeds of all homes?
+//! Defines the trait of those that process what all participants have and write, in the order of
+//! feeds.
 //!
 //! ```text
-//! begin_anew, scanned .. scanned,     what homes have
-//! { record .. record, round_ended }   rounds: every feed read to an end that was looked at after the round before had ended
+//! begin_anew, scanned .. scanned,     what participants have
+//! { record .. record, round_ended }   rounds: every feed is read to an end that was read after the previous round had ended
 //! ```
 //!
-//! Invariants
-//! - Every feed was marked before anything was scanned, and is told from its mark on, in order:
-//!   nothing is left out, some of it is told twice.
+//! Invariant: every feed was marked before anything was scanned, and its records are passed on from
+//! the mark on, in order. So nothing is missing, and some of it comes twice.
 
 use crate::{
     item::Key,
@@ -15,29 +15,30 @@ use crate::{
     message::{Found, HomeId},
 };
 
-/// What makes something of what homes say, and knows neither wires nor feeds.
+/// Processes what participants have and write, and knows neither connections nor feeds.
 pub trait Follow {
-    /// What homes say makes no sense.
+    /// An item or record that it does not understand.
     type Fault: std::error::Error;
 
-    /// All that was told is void: it begins anew.
+    /// Forgets everything: what follows begins anew.
     fn begin_anew(&mut self);
 
-    /// A part of what a home has, found by a scan that began after its feed was marked.
+    /// Takes a part of what a participant has, from a scan that began after its feed was marked.
     ///
     /// # Errors
-    /// What it makes no sense of.
+    /// An item or record that it does not understand.
     fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), Self::Fault>;
 
-    /// The next record of a home's feed.
+    /// Takes the next record of a participant's feed.
     ///
     /// # Errors
-    /// What it makes no sense of.
+    /// An item or record that it does not understand.
     fn record(&mut self, home: HomeId, record: Record) -> Result<(), Self::Fault>;
 
-    /// All feeds were read to their ends. Whether that is enough; if not, another round follows.
+    /// All feeds were read to their ends. Returns whether that is enough; if not, another round
+    /// follows.
     ///
     /// # Errors
-    /// What it makes no sense of.
+    /// An item or record that it does not understand.
     fn round_ended(&mut self) -> Result<bool, Self::Fault>;
 }

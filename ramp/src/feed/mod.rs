@@ -1,28 +1,33 @@
-//! How does a reader follow what a home writes, without asking?
+//! Feeds: a participant publishes its records in registered memory, and readers follow them with
+//! one-sided reads.
 //!
-//! A home that is fed from leaves what it prepares, commits and refuses in a ring of registered
-//! memory, as records like those of its log. A reader that knows a place in it copies what was
-//! written since, by one-sided reads, and has the same records in the same order.
+//! A participant with a feed writes what it prepares, commits and refuses into a ring, as records
+//! like those of its log. A reader that knows a position in the ring copies what was written since,
+//! and gets the same records in the same order.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 0..8 | end: bytes ever written; what lies before it is there |
 //! | 8..16 | begin: what lies before it may be overwritten at this moment |
-//! | 16..24 | the home's life |
+//! | 16..24 | the participant's life |
 //! | 64.. | the ring: byte `p` of all bytes ever written lies at `p` modulo its length |
+//!
+//! - This file: the writing end. `reader`: the reading end. `follow`: the trait of those that
+//!   process the records of all participants.
 //!
 //! Invariants
 //! - `begin` moves before bytes are overwritten, `end` after they are written. So bytes that were
-//!   copied between two looks at the header are those of the feed if they lie before the first
-//!   look's `end` and not before the second one's `begin`.
-//! - A checksum continues that of the record before (`log/frame`): what is torn, overwritten or of
-//!   another life is no record.
-//! - A reader that was away for too long is told so; it never gets records with some left out.
-//! - Only the home writes. Readers write nothing, so any number of them costs a home nothing.
-//! - What is in a feed may not be durable yet. That is right: a reader counts a transaction when
-//!   some home records its COMMIT, which none does before all homes have voted for it, durably.
-//!   That record itself may be seen before it is durable here, and lost; the votes decide, and they
-//!   stay.
+//!   copied between two reads of the header are valid if they lie before the `end` of the first
+//!   read and not before the `begin` of the second.
+//! - The checksum of a record covers that of the record before (`log/frame`). So torn or
+//!   overwritten bytes, and those of another life, are not mistaken for records.
+//! - A reader that falls too far behind is told so; it never gets records with a gap.
+//! - Only the participant writes. Readers write nothing, so they cost a participant nothing,
+//!   however many they are.
+//! - A record in a feed may not be durable yet. That is safe: a reader counts a transaction when
+//!   some participant records its COMMIT, which happens only after all participants have durably
+//!   voted for it. That COMMIT record itself may be read before it is durable, and lost in a crash;
+//!   but the votes decide, and they are durable.
 
 mod follow;
 mod reader;
@@ -41,21 +46,21 @@ const BEGIN_AT: usize = 8;
 const LIFE_AT: usize = 16;
 const WORD: usize = 8;
 
-/// The end of a feed that its home holds.
+/// The writing end of a feed.
 #[derive(Debug)]
 pub struct Feed<M> {
     memory: M,
     writer: LogWriter,
-    /// Bytes of the ring, a multiple of a word.
+    /// Bytes of the ring, a whole number of words.
     capacity: usize,
     begin: u64,
     end: u64,
-    /// What lies in the word in which the feed ends, and has to be written again with what follows.
+    /// The word in which the feed ends, which has to be written again together with what follows.
     last_word: [u8; WORD],
 }
 
 impl<M: SlotMemory> Feed<M> {
-    /// An empty feed in zeroed memory; `None` if that has no room for a ring.
+    /// An empty feed in zeroed memory; `None` if the memory is too small for a ring.
     #[must_use]
     pub fn new(mut memory: M, life: u64) -> Option<Self> {
         let capacity = memory.bytes().checked_sub(FEED_HEADER_BYTES)? / WORD * WORD;
@@ -77,22 +82,24 @@ impl<M: SlotMemory> Feed<M> {
         self.writer.append(record);
     }
 
-    /// Where a reader begins that knows all up to now; nothing waits to be published.
+    /// Publishes all records, and returns the position from which a reader follows that knows all
+    /// of them.
     #[must_use]
     pub fn mark(&mut self) -> Tail {
         self.publish();
         self.writer.tail()
     }
 
-    /// Lets readers see what was added.
+    /// Makes added records visible to readers.
     pub fn publish(&mut self) {
         let Some(batch) = self.writer.take_batch() else { return };
         let end = batch.offset_bytes + batch.bytes.len() as u64;
         let room = self.capacity as u64;
-        // A word more than the bytes: the one in which they begin is written again as a whole.
+        // One word more than the bytes, because the word in which they begin is written again as a
+        // whole.
         let begin = (end + WORD as u64).saturating_sub(room);
         if batch.bytes.len() + 2 * WORD > self.capacity {
-            // Nobody can follow this; all must begin anew.
+            // No reader can follow so many bytes: all must begin anew.
             self.begin = end;
             self.memory.store_word(BEGIN_AT, end);
             self.last_word = [0; WORD];
@@ -107,9 +114,9 @@ impl<M: SlotMemory> Feed<M> {
         self.memory.store_word(END_AT, end);
     }
 
-    /// Writes bytes at the end, word by word, round the ring.
+    /// Writes bytes at the end of the ring, in whole words, and wraps around.
     fn write(&mut self, bytes: &[u8]) {
-        let used = usize::try_from(self.end % WORD as u64).unwrap_or(0);
+        let used = usize::try_from(self.end % WORD as u64).expect("below the bytes of a word");
         let mut words = Vec::with_capacity(bytes.len() + 2 * WORD);
         words.extend_from_slice(&self.last_word[..used]);
         words.extend_from_slice(bytes);
@@ -122,7 +129,7 @@ impl<M: SlotMemory> Feed<M> {
             self.last_word = *last;
         }
         let first = self.end - used as u64;
-        let at = usize::try_from(first % self.capacity as u64).unwrap_or(0);
+        let at = usize::try_from(first % self.capacity as u64).expect("below the capacity");
         let (here, round) = words.split_at(words.len().min(self.capacity - at));
         self.memory.write(FEED_HEADER_BYTES + at, here);
         if !round.is_empty() {

@@ -1,4 +1,4 @@
-//! Which bytes of a feed does a reader copy, and what are they worth?
+//! The reading end of a feed: which bytes to copy, and which records they contain.
 //!
 //! ```text
 //! header -> pieces to copy -> header again -> records, or: too late
@@ -11,19 +11,19 @@ use crate::{
 };
 use std::ops::Range;
 
-/// The header of a feed, at one moment.
+/// The header of a feed, at one point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedHeader {
     /// Bytes ever written.
     pub end: u64,
-    /// Bytes that may be gone.
+    /// Bytes that may be overwritten.
     pub begin: u64,
-    /// The home's life.
+    /// The participant's life.
     pub life: u64,
 }
 
 impl FeedHeader {
-    /// Out of a private copy of the memory's first bytes.
+    /// Decodes a private copy of the first bytes of the memory.
     #[must_use]
     pub fn of(bytes: &[u8; FEED_HEADER_BYTES]) -> Self {
         let word = |at: usize| {
@@ -34,13 +34,13 @@ impl FeedHeader {
     }
 }
 
-/// Parts of the feed's memory, one behind the other as they are to be copied; the second is empty
-/// but where the ring ends.
+/// Ranges of the feed's memory to copy, in this order. The second is empty unless the bytes wrap
+/// around the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
     /// The first part.
     pub first: Range<usize>,
-    /// What goes on at the ring's beginning.
+    /// The rest, at the beginning of the ring.
     pub second: Range<usize>,
 }
 
@@ -52,36 +52,36 @@ impl Pieces {
     }
 }
 
-/// A reader cannot go on, and has to learn from the home what there is.
+/// The reader cannot continue, and has to scan the participant again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Behind {
-    /// The home was started anew.
+    /// The participant was started anew.
     #[error("the feed is of life {found} of its home, expected {expected}: the home was started anew")]
     Life {
-        /// In the header.
+        /// The life in the header.
         found: u64,
-        /// The reader's.
+        /// The reader's life.
         expected: u64,
     },
-    /// What it would read is overwritten.
+    /// The bytes that it would read are overwritten.
     #[error("the feed begins at byte {begin}, and the reader is at {at}: it was away for too long")]
     Overwritten {
-        /// The first byte that is surely there.
+        /// The first byte that is not overwritten.
         begin: u64,
-        /// Where the reader is.
+        /// The reader's position.
         at: u64,
     },
-    /// The bytes are no records.
+    /// The bytes are not records.
     #[error("at byte {at} of the feed lies no record though the feed ends at {end}")]
     NoRecord {
-        /// Where the reader is.
+        /// The reader's position.
         at: u64,
         /// Where the feed ends.
         end: u64,
     },
 }
 
-/// A place in a feed.
+/// A reader of a feed: its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedReader {
     life: u64,
@@ -90,20 +90,20 @@ pub struct FeedReader {
 }
 
 impl FeedReader {
-    /// A reader that knows all up to a mark of this life, of a feed in so many bytes of memory.
+    /// A reader that begins at a mark of this life, of a feed in memory of this size.
     #[must_use]
     pub fn at(mark: Tail, life: u64, memory_bytes: usize) -> Self {
         let capacity = memory_bytes.saturating_sub(FEED_HEADER_BYTES) / super::WORD * super::WORD;
         Self { life, tail: mark, capacity }
     }
 
-    /// Where it is, in bytes ever written: all before is read.
+    /// Its position, in bytes ever written: all before is read.
     #[must_use]
     pub fn offset_bytes(&self) -> u64 {
         self.tail.offset_bytes
     }
 
-    /// What to copy, if there is anything new. A long feed is read in several turns.
+    /// What to copy, if there is anything new. A long feed is read in several steps.
     ///
     /// # Errors
     /// [`Behind`].
@@ -113,15 +113,16 @@ impl FeedReader {
         let Some(new) = header.end.checked_sub(at).filter(|new| *new > 0 && self.capacity > 0) else {
             return Ok(None);
         };
-        let new = usize::try_from(new).unwrap_or(usize::MAX).min(FEED_READ_BYTES_MAX).min(self.capacity);
-        let from = usize::try_from(at % self.capacity as u64).unwrap_or(0);
+        let new = new.min(FEED_READ_BYTES_MAX as u64).min(self.capacity as u64);
+        let new = usize::try_from(new).expect("at most FEED_READ_BYTES_MAX");
+        let from = usize::try_from(at % self.capacity as u64).expect("below the capacity");
         let here = new.min(self.capacity - from);
         let first = FEED_HEADER_BYTES + from..FEED_HEADER_BYTES + from + here;
         Ok(Some(Pieces { first, second: FEED_HEADER_BYTES..FEED_HEADER_BYTES + new - here }))
     }
 
-    /// The records in bytes that were copied as wanted, if the header that was looked at afterwards
-    /// does not say that they may have been overwritten meanwhile.
+    /// The records in bytes that were copied as [`FeedReader::wanted`] says. `after` is the header
+    /// as read after copying; it must not say that the bytes may have been overwritten meanwhile.
     ///
     /// # Errors
     /// [`Behind`]; nothing was taken then.
@@ -129,7 +130,7 @@ impl FeedReader {
         self.check(after)?;
         let (records, tail, _) = read(self.tail, bytes);
         if records.is_empty() && bytes.len() >= FEED_READ_BYTES_MAX.min(self.capacity) {
-            // Not even one record in as much as a reader takes: nothing will become of it.
+            // Not even one record in the maximum that a reader takes, so there will never be one.
             return Err(Behind::NoRecord { at: self.tail.offset_bytes, end: after.end });
         }
         self.tail = tail;

@@ -1,4 +1,4 @@
-//! Does a reader get every record once, in order, or word that it cannot?
+//! Tests that a reader gets every record once and in order, or learns that it cannot.
 
 use super::*;
 use crate::{

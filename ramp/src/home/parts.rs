@@ -1,7 +1,7 @@
-//! How are items divided so that each part fits into a message?
+//! Divides the items of an answer so that each part fits into a message.
 
-/// Items with their bytes, divided so that each part has at most so many, or is one item; at least
-/// one part.
+/// Divides items, given with their sizes, into parts of at most `bytes_max` bytes. A larger item is
+/// a part of its own. Returns at least one part, which may be empty.
 pub(super) fn in_parts<T>(items: impl Iterator<Item = (usize, T)>, bytes_max: usize) -> Vec<Vec<T>> {
     let (mut parts, mut part, mut part_bytes) = (Vec::new(), Vec::new(), 0);
     for (bytes, item) in items {

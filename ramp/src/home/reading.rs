@@ -1,11 +1,11 @@
-//! Who sees what the home has?
+//! Serves reads, and grants leases.
 //!
 //! Invariants
-//! - Who has no lease of this life of the home reads nothing.
-//! - Nobody gets a lease, or a value with a lock, before all that was recovered is durable; who
-//!   would wait for that in vain is told why.
+//! - A reader without a lease of this life of the participant reads nothing.
+//! - No lease, and no value with a lock, is given before all recovered records are durable. If that
+//!   cannot happen now, the reader is refused and told why.
 
-use super::{Held, Home, Peer, parts::in_parts};
+use super::{Home, Peer, Waiting, parts::in_parts};
 use crate::{
     item::{Key, Version},
     limits::{REPLY_BYTES_MAX, SCAN_KEYS_MAX},
@@ -18,7 +18,7 @@ impl<M: SlotMemory> Home<M> {
     pub(super) fn lease(&mut self, from: Peer, client: ClientId) {
         let epoch = self.store.epoch();
         let newest = self.store.newest();
-        if let Some(why) = self.hides() {
+        if let Some(why) = self.hidden_reason() {
             return self.replies.push((from, Reply::Refused { why }));
         }
         let lease = self.store.open_lease();
@@ -26,7 +26,7 @@ impl<M: SlotMemory> Home<M> {
             self.leases.insert(lease, client);
         }
         let reply = lease.map_or(Reply::Unleased, |lease| Reply::Leased { lease, epoch, newest });
-        self.show(from, reply);
+        self.reply_when_recovered(from, reply);
     }
 
     pub(super) fn close(&mut self, lease: LeaseId) {
@@ -61,7 +61,7 @@ impl<M: SlotMemory> Home<M> {
         if !self.store.has_lease(lease) {
             return self.replies.push((from, Reply::Unleased));
         }
-        let most = usize::try_from(range.most).unwrap_or(usize::MAX).clamp(1, SCAN_KEYS_MAX);
+        let most = usize::try_from(range.most).expect("usize has at least 32 bits").clamp(1, SCAN_KEYS_MAX);
         let (mut items, mut bytes, mut more) = (Vec::new(), 0, false);
         for (key, mut found) in self.store.scan(&range.prefix, range.after.as_ref()) {
             if !range.values {
@@ -88,12 +88,12 @@ impl<M: SlotMemory> Home<M> {
     pub(super) fn locked(&mut self, to: Peer, owner: Timestamp) {
         let keys = self.locks.shared(owner).into_iter();
         let items = keys.map(|key| (key.clone(), self.store.get(&key))).collect();
-        self.show(to, Reply::Locked { items });
+        self.reply_when_recovered(to, Reply::Locked { items });
     }
 
-    /// Why nobody may see what was recovered, where waiting does not help: it cannot become durable
-    /// now.
-    fn hides(&self) -> Option<Refusal> {
+    /// The reason why recovered versions stay hidden although waiting does not help: their records
+    /// cannot become durable now.
+    fn hidden_reason(&self) -> Option<Refusal> {
         let why = self
             .refuses_new
             .as_ref()
@@ -101,24 +101,24 @@ impl<M: SlotMemory> Home<M> {
         why.filter(|_| self.durable < self.recovered).cloned()
     }
 
-    /// Tells those who wait for a lease that they would wait in vain, if so.
+    /// Refuses the clients that wait for a lease if they would wait in vain.
     pub(super) fn refuse_readers(&mut self) {
-        let Some(why) = self.hides() else { return };
-        for (sequence, to, held) in std::mem::take(&mut self.held) {
-            match held {
-                Held::Reply(Reply::Leased { lease, .. }) => {
+        let Some(why) = self.hidden_reason() else { return };
+        for (sequence, to, waiting) in std::mem::take(&mut self.waiting) {
+            match waiting {
+                Waiting::Reply(Reply::Leased { lease, .. }) => {
                     self.close(lease);
                     self.replies.push((to, Reply::Refused { why: why.clone() }));
                 }
-                held => self.held.push_back((sequence, to, held)),
+                waiting => self.waiting.push_back((sequence, to, waiting)),
             }
         }
     }
 
-    /// A reply that lets somebody see what was recovered: it waits until that is durable.
-    fn show(&mut self, to: Peer, reply: Reply) {
+    /// Sends a reply that shows recovered versions as soon as all recovered records are durable.
+    fn reply_when_recovered(&mut self, to: Peer, reply: Reply) {
         if self.durable < self.recovered {
-            self.hold(to, reply);
+            self.reply_when_durable(to, reply);
         } else {
             self.replies.push((to, reply));
         }

@@ -1,4 +1,4 @@
-//! Does a home keep its promises request by request? Each test feeds one by hand.
+//! Tests the guarantees of a participant request by request. Each test feeds one by hand.
 
 use super::*;
 use crate::{
@@ -29,7 +29,7 @@ fn part_of(homes: &[HomeId], time: u64, guard: Guard) -> Part {
     Part { timestamp: at(time), homes: homes.to_vec(), guard, metadata: Metadata::Timestamp, items }
 }
 
-/// Of a transaction that has another home, too.
+/// Of a transaction that has another participant, too.
 fn prepare(time: u64, guard: Guard) -> Request {
     let part = part_of(&[HomeId(0), HomeId(1)], time, guard);
     Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
@@ -49,7 +49,7 @@ fn ask(home: &mut Home<SlotVector>, request: Request) -> Vec<Reply> {
     home.take_replies().into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The home after a crash that lost all that was not durable.
+/// The participant after a crash that lost all that was not durable.
 fn again(disk: &[u8]) -> Home<SlotVector> {
     let (records, tail, cut) = read(Tail::START, disk);
     assert_eq!(cut, None);

@@ -1,59 +1,62 @@
-//! How far is a log whole that comes in pieces, cut anywhere?
+//! Checks a log that arrives in pieces, which may be cut anywhere.
 //!
-//! For those who keep a log and do not do what it says: checksums, numbers and lengths are held
-//! against each other, bodies are not looked into.
+//! For log replicas, which store a log and do not execute it: only checksums, sequence numbers and
+//! lengths are checked, not the bodies.
 //!
 //! Invariants
-//! - A piece that does not go on with the log is refused as a whole.
-//! - What is remembered of a record that is not whole yet is its head and a checksum, however long
-//!   it is.
+//! - A piece that does not continue the log is refused as a whole.
+//! - Of a record that is not whole yet only its header and a checksum are kept in memory, however
+//!   long it is.
 
-use super::frame::{CHECKSUM_AT, Damage, SEQUENCE_AT, Tail};
+use super::{
+    frame::{CHECKSUM_AT, Damage, SEQUENCE_AT},
+    tail::Tail,
+};
 use crate::{
     bytes::Cursor,
     limits::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
 };
 
-/// A log, up to where it has come.
+/// A log up to the byte that arrived last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follower {
-    /// Behind the last whole record.
+    /// The position behind the last whole record.
     tail: Tail,
-    /// The first bytes of the record after it, as many as have come.
+    /// The header of the record after it, as far as it has arrived.
     head: [u8; RECORD_HEADER_BYTES],
     head_bytes: usize,
-    /// Of its body, what is to come.
+    /// Bytes of its body that have not arrived.
     body_left: usize,
-    /// Of its body, what has come.
+    /// Bytes of its body that have arrived.
     body_bytes: usize,
     checksum: u32,
 }
 
 impl Follower {
-    /// Goes on at `tail`.
+    /// A follower that continues at `tail`.
     #[must_use]
     pub fn after(tail: Tail) -> Self {
         let head = [0; RECORD_HEADER_BYTES];
         Self { tail, head, head_bytes: 0, body_left: 0, body_bytes: 0, checksum: 0 }
     }
 
-    /// Behind the last whole record.
+    /// The position behind the last whole record.
     #[must_use]
     pub fn tail(&self) -> Tail {
         self.tail
     }
 
-    /// Behind the last byte that has come.
+    /// The offset behind the last byte that has arrived.
     #[must_use]
     pub fn through_bytes(&self) -> u64 {
         self.tail.offset_bytes + (self.head_bytes + self.body_bytes) as u64
     }
 
-    /// Takes what follows.
+    /// Takes the next piece of the log.
     ///
     /// # Errors
-    /// What is wrong with the first record that does not follow. Nothing of the piece was taken;
-    /// but [`Follower::whole`] says how far it goes on.
+    /// The damage of the first record that does not continue the log. Nothing of the piece was
+    /// taken. [`Follower::whole`] takes the records before the damage.
     pub fn take(&mut self, piece: &[u8]) -> Result<(), Damage> {
         let mut next = *self;
         next.follow(piece)?;
@@ -61,8 +64,9 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes the whole records that a piece goes on with, and what may yet become one. What is
-    /// wrong with the first one that does not follow, if any is.
+    /// Takes the whole records at the beginning of a piece, and the beginning of one that may
+    /// become whole. Returns the damage of the first record that does not continue the log, if
+    /// there is one.
     pub fn whole(&mut self, piece: &[u8]) -> Option<Damage> {
         let damage = self.follow(piece).err();
         if damage.is_some() {
@@ -94,11 +98,11 @@ impl Follower {
         Ok(())
     }
 
-    /// The head of a record is there.
+    /// Checks the header of a record, which is complete.
     fn begin(&mut self) -> Result<(), Damage> {
         let mut head = Cursor::over(&self.head);
-        let body = head.u32().unwrap_or(u32::MAX);
-        let found = head.u32().and_then(|_| head.u64()).unwrap_or(u64::MAX);
+        let body = head.u32().expect("the header is complete");
+        let found = head.u32().and_then(|_| head.u64()).expect("the header is complete");
         let length = RECORD_HEADER_BYTES as u64 + u64::from(body);
         if length > RECORD_BYTES_MAX as u64 {
             return Err(Damage::Length { found: length });
@@ -110,17 +114,17 @@ impl Follower {
         let chained = crc32c::crc32c(&self.tail.checksum.to_le_bytes());
         let chained = crc32c::crc32c_append(chained, &self.head[..CHECKSUM_AT]);
         self.checksum = crc32c::crc32c_append(chained, &self.head[SEQUENCE_AT..]);
-        self.body_left = usize::try_from(body).unwrap_or(usize::MAX);
-        // One without a body is whole at once, also at the end of a piece.
+        self.body_left = usize::try_from(body).expect("a body is below RECORD_BYTES_MAX");
+        // A record without a body is whole at once, even at the end of a piece.
         if self.body_left == 0 { self.end() } else { Ok(()) }
     }
 
-    /// A record is there.
+    /// Checks a record, which is complete.
     fn end(&mut self) -> Result<(), Damage> {
         if self.head_bytes == 0 {
             return Ok(());
         }
-        let expected = Cursor::over(&self.head[CHECKSUM_AT..]).u32().unwrap_or_default();
+        let expected = Cursor::over(&self.head[CHECKSUM_AT..]).u32().expect("the header is complete");
         if self.checksum != expected {
             return Err(Damage::Checksum { found: self.checksum, expected });
         }

@@ -1,4 +1,4 @@
-//! How do records follow each other in a log, and where does what can be read end?
+//! Frames records in a log, and reads them back up to the first one that is not whole.
 //!
 //! | bytes of a record | |
 //! |---|---|
@@ -8,126 +8,33 @@
 //! | 16 | kind |
 //! | 17.. | body |
 //!
-//! Records stand one behind the other. Behind the last one are zeroes, or the end. A log that
-//! stands by itself begins with a header:
-//!
-//! | bytes of the header | |
-//! |---|---|
-//! | 0..8 | `RKSRAMP`, 1 |
-//! | 8..16 | sequence number before the first record's |
-//! | 16..20 | a number that tells this log from others, such as a random one |
-//! | 20..24 | CRC-32C of all before; the first record's checksum continues it |
+//! Records follow each other without gaps, behind the header of the log (`tail`). Behind the last
+//! record are zeroes, or the end of the file.
 //!
 //! Invariants
-//! - Reading gives whole records from the first on, and stops before the first one that is not
-//!   whole: nothing behind it counts, because nobody was told of it before all in front of it was
+//! - Reading returns the whole records from the first on, and stops before the first record that is
+//!   not whole. Nothing behind it counts: no acknowledgement is sent before all earlier records are
 //!   durable.
-//! - A checksum continues that of the record before. So records of an earlier life of the log that
-//!   lie behind a new one are not taken for its new versions, even where numbers and lengths fit.
+//! - The checksum of a record covers that of the record before. So older records that lie behind a
+//!   new one are not mistaken for its successors, even where numbers and lengths fit.
 //! - All numbers are little-endian.
 
-use super::record::{Record, RecordFault};
+use super::{
+    record::{Record, RecordFault},
+    tail::Tail,
+};
 use crate::{
     bytes::{Cursor, length_u32},
-    limits::{LOG_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
+    limits::{RECORD_BYTES_MAX, RECORD_HEADER_BYTES},
 };
-use serde::{Deserialize, Serialize};
 
 pub(super) const CHECKSUM_AT: usize = 4;
 pub(super) const SEQUENCE_AT: usize = 8;
 
-/// Where a log goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tail {
-    /// Bytes of all whole records: the next one is written here, over whatever is there.
-    pub offset_bytes: u64,
-    /// Number of the last record; 0 if there is none.
-    pub sequence: u64,
-    /// Its checksum; 0 if there is none.
-    pub checksum: u32,
-}
-
-const MAGIC: [u8; 8] = *b"RKSRAMP\x01";
-const SALT_AT: usize = 16;
-
-/// Bytes that do not begin a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HeaderFault {
-    /// There are too few.
-    #[error("a log of {found} bytes, expected at least {LOG_HEADER_BYTES}: it was never begun, or cut")]
-    Short {
-        /// How many.
-        found: usize,
-    },
-    /// Something else altogether, or another version of it.
-    #[error(
-        "a log begins with {found:02x?}, expected {MAGIC:02x?}: not a log of transactions, or one of another version"
-    )]
-    Foreign {
-        /// The first bytes.
-        found: [u8; 8],
-    },
-    /// The header has changed.
-    #[error("checksum {found:08x} of a log's header, expected {expected:08x}: its bytes have changed")]
-    Checksum {
-        /// Of the bytes.
-        found: u32,
-        /// In the header.
-        expected: u32,
-    },
-}
-
-impl Tail {
-    /// Of an empty log without a header.
-    pub const START: Self = Self { offset_bytes: 0, sequence: 0, checksum: 0 };
-
-    /// The header of a log that goes on after record `sequence` of another one, and where its
-    /// records begin. `salt` tells it from others.
-    #[must_use]
-    pub fn header(sequence: u64, salt: u32) -> ([u8; LOG_HEADER_BYTES], Self) {
-        let mut bytes = [0; LOG_HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..16].copy_from_slice(&sequence.to_le_bytes());
-        bytes[16..20].copy_from_slice(&salt.to_le_bytes());
-        let checksum = crc32c::crc32c(&bytes[..20]);
-        bytes[20..].copy_from_slice(&checksum.to_le_bytes());
-        (bytes, Self { offset_bytes: LOG_HEADER_BYTES as u64, sequence, checksum })
-    }
-
-    /// Where the records of a log begin.
-    ///
-    /// # Errors
-    /// [`HeaderFault`].
-    pub fn from_header(log: &[u8]) -> Result<Self, HeaderFault> {
-        let short = || HeaderFault::Short { found: log.len() };
-        let header = log.get(..LOG_HEADER_BYTES).ok_or_else(short)?;
-        let mut magic = MAGIC;
-        magic.copy_from_slice(&header[..8]);
-        if magic != MAGIC {
-            return Err(HeaderFault::Foreign { found: magic });
-        }
-        let mut cursor = Cursor::over(&header[8..]);
-        let sequence = cursor.u64().ok_or_else(short)?;
-        let expected = cursor.u32().and_then(|_| cursor.u32()).ok_or_else(short)?;
-        let found = crc32c::crc32c(&header[..20]);
-        if found != expected {
-            return Err(HeaderFault::Checksum { found, expected });
-        }
-        Ok(Self { offset_bytes: LOG_HEADER_BYTES as u64, sequence, checksum: expected })
-    }
-
-    /// The number that tells a log from others, if it begins as logs do.
-    #[must_use]
-    pub fn salt(log: &[u8]) -> Option<u32> {
-        Self::from_header(log).ok()?;
-        Cursor::over(log.get(SALT_AT..)?).u32()
-    }
-}
-
 /// Records that are to be written and synced together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Where.
+    /// Where they are written.
     pub offset_bytes: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -135,8 +42,8 @@ pub struct Batch {
     pub sequence: u64,
 }
 
-/// What puts records into a log. Pure: whoever owns the disk takes batches and says when they are
-/// durable.
+/// Appends records to a log, in memory. The owner of the disk takes batches, writes them, and
+/// reports when they are durable.
 #[derive(Clone, Debug)]
 pub struct LogWriter {
     tail: Tail,
@@ -151,7 +58,7 @@ impl LogWriter {
         Self { tail, open: Vec::new() }
     }
 
-    /// Adds a record; its number.
+    /// Adds a record and returns its number.
     pub fn append(&mut self, record: &Record) -> u64 {
         let start = self.open.len();
         let sequence = self.tail.sequence + 1;
@@ -168,7 +75,7 @@ impl LogWriter {
         sequence
     }
 
-    /// Where the next record will be.
+    /// The position of the next record.
     #[must_use]
     pub fn tail(&self) -> Tail {
         self.tail
@@ -186,7 +93,8 @@ impl LogWriter {
         self.open.len()
     }
 
-    /// All records since the last batch, if there are any: one write and one sync for all who wait.
+    /// All records since the last batch, if there are any. One write and one sync make all of them
+    /// durable.
     pub fn take_batch(&mut self) -> Option<Batch> {
         if self.open.is_empty() {
             return None;
@@ -197,41 +105,41 @@ impl LogWriter {
     }
 }
 
-/// Of a record, after one with another checksum.
+/// The checksum of a record that follows one with the checksum `before`.
 fn checksum(before: u32, record: &[u8]) -> u32 {
     let chained = crc32c::crc32c(&before.to_le_bytes());
     let length = crc32c::crc32c_append(chained, &record[..CHECKSUM_AT]);
     crc32c::crc32c_append(length, &record[SEQUENCE_AT..])
 }
 
-/// Why reading stopped.
+/// Why reading a log stopped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// The record goes on behind the end.
+    /// The record continues beyond the end of the bytes.
     #[error("a record of {expected} bytes, of which {found} are there: it was not written to its end")]
     Short {
-        /// Bytes there.
+        /// Bytes present.
         found: u64,
         /// Bytes of the record.
         expected: u64,
     },
-    /// No record is so long.
+    /// The record is longer than any may be.
     #[error("a record of {found} bytes, expected at most {RECORD_BYTES_MAX}")]
     Length {
-        /// What it says.
+        /// The length in its header.
         found: u64,
     },
-    /// The bytes are not those that were written, or not behind this record.
+    /// The bytes are not those that were written, or were written behind another record.
     #[error(
         "checksum {found:08x}, expected {expected:08x}: the bytes were not all written, have changed, or are of an older log"
     )]
     Checksum {
-        /// Of the bytes.
+        /// The checksum of the bytes.
         found: u32,
-        /// In the record.
+        /// The checksum in the record.
         expected: u32,
     },
-    /// Another number than the next.
+    /// Its sequence number is not the next one.
     #[error("record {found}, expected {expected}")]
     Sequence {
         /// Its number.
@@ -239,30 +147,30 @@ pub enum Damage {
         /// The next number.
         expected: u64,
     },
-    /// A whole record that makes no sense.
+    /// A whole record with an invalid body.
     #[error(transparent)]
     Record(#[from] RecordFault),
 }
 
-/// Where a log was cut, and why. Whoever owns the disk zeroes these bytes before anything is
-/// appended, so that what nobody was told of does not come back by another accident.
+/// Where a log was cut, and why. The owner of the disk zeroes these bytes before it appends
+/// anything, so that unacknowledged records cannot reappear after another crash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the log is cut at byte {offset_bytes}, behind record {sequence}; {bytes} bytes are left out: {damage}"
 )]
 pub struct Cut {
-    /// First byte that does not count.
+    /// Offset of the first byte that does not count.
     pub offset_bytes: u64,
     /// Number of the last record that counts.
     pub sequence: u64,
-    /// Bytes from there to the last one that is not zero.
+    /// Bytes from there up to and including the last one that is not zero.
     pub bytes: u64,
-    /// What was found there.
+    /// Why they do not count.
     pub damage: Damage,
 }
 
-/// All whole records of a log after `start`, of which `bytes` are what follows; where it goes on,
-/// and what was cut off, if anything was.
+/// Reads all whole records in `bytes`, which follow `start` in the log. Returns them, the position
+/// at which the log goes on, and what was cut off, if anything was.
 #[must_use]
 pub fn read(start: Tail, bytes: &[u8]) -> (Vec<Record>, Tail, Option<Cut>) {
     let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -272,7 +180,8 @@ pub fn read(start: Tail, bytes: &[u8]) -> (Vec<Record>, Tail, Option<Cut>) {
             Ok((record, length)) => {
                 tail.offset_bytes += length as u64;
                 tail.sequence += 1;
-                tail.checksum = Cursor::over(&bytes[at + CHECKSUM_AT..]).u32().unwrap_or_default();
+                let checksum = Cursor::over(&bytes[at + CHECKSUM_AT..]).u32();
+                tail.checksum = checksum.expect("a whole record has a checksum");
                 at += length;
                 records.push(record);
             }
@@ -286,7 +195,7 @@ pub fn read(start: Tail, bytes: &[u8]) -> (Vec<Record>, Tail, Option<Cut>) {
     (records, tail, None)
 }
 
-/// The record that `bytes` begin with, and its length.
+/// The first record in `bytes`, and its length.
 fn next(tail: Tail, bytes: &[u8]) -> Result<(Record, usize), Damage> {
     let short = |expected: u64| Damage::Short { found: bytes.len() as u64, expected };
     let mut cursor = Cursor::over(bytes);

@@ -1,18 +1,23 @@
-//! What does a home write down before it answers, and what of it is read again after a crash?
+//! Writes the records that a participant must not lose, and recovers its store from them after a
+//! crash.
 //!
-//! - `record`: what is written down. - `frame`: how records follow each other, and where what can
-//!   be read ends. - `follow`: the same, of a log that comes in pieces.
-//! - `recover`: a store from what was read.
+//! - `record`: the records and their bytes.
+//! - `tail`: the header of a log, and the position at which it goes on.
+//! - `frame`: the framing of records, and reading them up to the first damaged one.
+//! - `follow`: checks a log that arrives in pieces, as at a log replica.
+//! - `recover`: makes a store from the records of a log, and a new log from a store.
 
 mod follow;
 mod frame;
 mod record;
 mod recover;
+mod tail;
 
 pub use follow::Follower;
-pub use frame::{Batch, Cut, Damage, HeaderFault, LogWriter, Tail, read};
+pub use frame::{Batch, Cut, Damage, LogWriter, read};
 pub use record::{Record, RecordFault};
 pub use recover::{RecoverError, recover, snapshot_records};
+pub use tail::{HeaderFault, Tail};
 
 #[cfg(test)]
 mod tests;

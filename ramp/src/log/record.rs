@@ -1,18 +1,18 @@
-//! What does a home write down?
+//! Defines the records of a participant's log, and encodes them.
 //!
 //! | kind | body |
 //! |---|---|
 //! | 1 prepare, 2 put | a part |
 //! | 3 commit, 4 refuse, 5 settle, 6 floor, 7 end | a timestamp |
 //!
-//! A part is: timestamp 12, guard 1, kind of metadata 1, homes 2, items 4, bytes of metadata 4; the
-//! homes, 2 each; the metadata; and for each item: bytes of the key 2, whether it is deleted 1,
-//! bytes of the value 4, the key, the value.
+//! A part is: timestamp 12, guard 1, kind of metadata 1, participants 2, items 4, bytes of metadata
+//! 4; the participants, 2 each; the metadata; and for each item: bytes of the key 2, whether it is
+//! deleted 1, bytes of the value 4, the key, the value.
 //!
 //! Invariants
 //! - All numbers are little-endian; every length is checked before it is used; bytes left over are
 //!   an error.
-//! - What a vote or an acknowledgement says is in a record that was durable before it was said.
+//! - Before a vote or an acknowledgement is sent, the record that says the same is durable.
 
 use crate::{
     bytes::{Cursor, length_u16, length_u32},
@@ -22,57 +22,58 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// One thing that a home remembers.
+/// One entry of a participant's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// It has voted for a transaction; where no other home has a vote, that commits it.
+    /// It has voted for a transaction. If it is the only participant, that commits the transaction.
     Prepare(Part),
-    /// It has written without a vote.
+    /// It has written a part without a vote.
     Put(Part),
-    /// All homes have voted for it.
+    /// All participants have voted for it.
     Commit(Timestamp),
-    /// It never votes for it, or takes back what it prepared, because another home has refused.
+    /// It will never vote for it. What it had prepared is discarded, because another participant
+    /// has refused.
     Refuse(Timestamp),
-    /// All homes and the coordinator know how it ended.
+    /// All participants and the coordinator know how it ended.
     Settle(Timestamp),
-    /// It never votes for unknown ones up to here.
+    /// It will never vote for unknown transactions up to this timestamp.
     Floor(Timestamp),
-    /// All homes have committed it.
+    /// All participants have committed it.
     End(Timestamp),
 }
 
-/// A body that is no record, though its checksum is right.
+/// A body that is not a valid record, although its checksum is right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
-    /// There is no such kind.
+    /// An unknown kind.
     #[error("a record of kind {found}, expected 1 to 7: written by a newer version?")]
     Kind {
         /// The kind.
         found: u8,
     },
-    /// It ends too soon.
+    /// The body ends too soon.
     #[error("a record that ends within its {what}")]
     Short {
-        /// What is cut.
+        /// The part of the record that is cut.
         what: &'static str,
     },
-    /// It does not end where it should.
+    /// Bytes follow the record.
     #[error("a record with {found} bytes behind its end, expected none")]
     LeftOver {
         /// Bytes left.
         found: usize,
     },
-    /// A number that is none of those there are.
+    /// A number beyond its range.
     #[error("a record with {what} {found}, expected at most {most}")]
     Number {
-        /// Of what.
+        /// What it counts.
         what: &'static str,
         /// The number.
         found: u64,
-        /// The highest there is.
+        /// The maximum.
         most: u64,
     },
-    /// Metadata that makes no sense.
+    /// Invalid metadata.
     #[error(transparent)]
     Metadata(#[from] MetadataFault),
     /// A key or value that is too long.
@@ -165,7 +166,7 @@ fn take_part(cursor: &mut Cursor<'_>) -> Result<Part, RecordFault> {
     let metadata_kind = cursor.u8().ok_or_else(header)?;
     let homes = at_most("homes", u64::from(cursor.u16().ok_or_else(header)?), HOMES_MAX)?;
     let items = at_most("items", u64::from(cursor.u32().ok_or_else(header)?), WRITE_KEYS_MAX)?;
-    let metadata_bytes = usize::try_from(cursor.u32().ok_or_else(header)?).unwrap_or(usize::MAX);
+    let metadata_bytes = usize::try_from(cursor.u32().ok_or_else(header)?).map_err(|_| short("metadata"))?;
     let home = |_| cursor.u16().map(HomeId).ok_or(short("homes"));
     let homes = (0..homes).map(home).collect::<Result<Vec<HomeId>, RecordFault>>()?;
     let metadata = cursor.take(metadata_bytes).ok_or(short("metadata"))?;
@@ -179,7 +180,7 @@ fn take_item(cursor: &mut Cursor<'_>) -> Result<(Key, Value), RecordFault> {
     let short = || RecordFault::Short { what: "item" };
     let key_bytes = usize::from(cursor.u16().ok_or_else(short)?);
     let deleted = at_most("kind of value", u64::from(cursor.u8().ok_or_else(short)?), 1)? == 1;
-    let value_bytes = usize::try_from(cursor.u32().ok_or_else(short)?).unwrap_or(usize::MAX);
+    let value_bytes = usize::try_from(cursor.u32().ok_or_else(short)?).map_err(|_| short())?;
     let key = Key::new(cursor.take(key_bytes).ok_or_else(short)?)?;
     let value = cursor.take(value_bytes).ok_or_else(short)?;
     Ok((key, if deleted { Value::DELETED } else { Value::new(value)? }))

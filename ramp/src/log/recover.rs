@@ -1,10 +1,11 @@
-//! Which store do records make?
+//! Makes a store from the records of its log.
 //!
 //! Invariants
-//! - The same records make the same store as the calls that wrote them down made, without what only
+//! - The records make the same store as the calls that wrote them, without the state that only
 //!   readers needed.
-//! - What is in doubt stays in doubt: whoever recovers asks the other homes (`termination`). What
-//!   has no other home is not: that it was prepared is its commit.
+//! - What is in doubt stays in doubt: after recovery the participant asks the others
+//!   (`termination`). A transaction with one participant is never in doubt: that it was prepared is
+//!   its commit.
 
 use super::record::Record;
 use crate::{
@@ -14,34 +15,34 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// A log that no store can have written.
+/// The log contradicts itself or the limits of the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
-    /// A version that the store does not take.
+    /// The store refuses a record.
     #[error("record {sequence} of the log cannot be done again: {why}")]
     Refused {
-        /// Counted from the first one that was given, from 1.
+        /// Number of the record among those that were given, from 1.
         sequence: u64,
         /// Why.
         why: Refusal,
     },
-    /// What was committed is refused.
+    /// A record refuses a transaction that was committed.
     #[error(
         "record {sequence} of the log refuses {timestamp}, which an earlier one commits: the log is not of one home"
     )]
     Contradiction {
-        /// Counted from the first one that was given, from 1.
+        /// Number of the record among those that were given, from 1.
         sequence: u64,
         /// The transaction.
         timestamp: Timestamp,
     },
 }
 
-/// A store from the records of its log. Of a log that begins with a snapshot, all records from
-/// there on.
+/// Makes a store from the records of its log. If the log begins with a snapshot, these are all
+/// records from the snapshot on.
 ///
 /// # Errors
-/// The first record that cannot have been written there.
+/// The first record that this log cannot contain.
 pub fn recover<M: SlotMemory>(
     options: StoreOptions,
     memory: M,
@@ -53,7 +54,7 @@ pub fn recover<M: SlotMemory>(
         match record {
             Record::Prepare(part) => {
                 store.prepare(&part).map_err(refused)?;
-                // Nobody else has a vote.
+                // No other participant has a vote.
                 if part.is_whole() {
                     let _: Commit = store.commit(part.timestamp);
                 }
@@ -69,7 +70,7 @@ pub fn recover<M: SlotMemory>(
                 store.settle(timestamp);
             }
             Record::Floor(timestamp) => store.raise_floor(timestamp),
-            // Of a snapshot nothing more is known.
+            // A snapshot holds no more of an ended transaction than its timestamp.
             Record::End(timestamp) => {
                 if !store.end(timestamp) {
                     store.remember_ended(timestamp);
@@ -81,13 +82,13 @@ pub fn recover<M: SlotMemory>(
     Ok(store)
 }
 
-/// The records that a new log begins with, so that the old one can be thrown away.
+/// The records that a new log begins with, so that the old one can be deleted.
 #[must_use]
 pub fn snapshot_records(snapshot: Snapshot) -> Vec<Record> {
     let committed = snapshot.committed.into_iter().map(Record::Put);
     let prepared = snapshot.prepared.into_iter().map(Record::Prepare);
     let refused = snapshot.refused.into_iter().map(Record::Refuse);
     let ended = snapshot.ended.into_iter().map(Record::End);
-    // Last, because what is in doubt may be older than what is promised in bulk.
+    // The floor is last, because transactions in doubt may be older than it.
     committed.chain(prepared).chain(refused).chain(ended).chain([Record::Floor(snapshot.floor)]).collect()
 }

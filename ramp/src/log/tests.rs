@@ -1,5 +1,5 @@
-//! Is what is read of a log always a prefix of what was written, and is the rest reported? Method:
-//! golden bytes; logs that are cut, flipped, written over and torn at every granularity; and stores
+//! Tests that reading a log returns a prefix of what was written, and reports the rest. Method:
+//! golden bytes; logs that are cut, flipped, overwritten and torn at every granularity; and stores
 //! that are made anew.
 
 use super::{

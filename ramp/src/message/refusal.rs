@@ -1,8 +1,8 @@
-//! Why does a participant not do what it was asked for?
+//! The reasons for which a participant refuses a request.
 //!
 //! Invariants
-//! - Each reason has its own variant, so that who asked can tell what helps: a newer timestamp,
-//!   another read, another clock.
+//! - Each reason has its own variant, so that the client can tell what helps: a newer timestamp,
+//!   another read, or another clock.
 //! - Nothing of a refused request was done.
 
 use super::Bounded;
@@ -14,29 +14,29 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Why a home does not do what it was asked for. Nothing of the request was done.
+/// Why a participant refuses a request. Nothing of the request was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
-    /// A key or value.
+    /// A key or value is too long.
     #[error(transparent)]
     Oversize(#[from] Oversize),
-    /// A request that is too large.
+    /// The request is too large.
     #[error("a request with {found} {what}, expected at most {most}: divide the transaction")]
     TooMuch {
-        /// What there is too much of.
+        /// What exceeds its limit.
         what: Bounded,
         /// How much.
         found: u64,
-        /// How much there may be.
+        /// The limit.
         most: u64,
     },
-    /// Keys out of order, or one of them twice.
+    /// The keys are out of order, or one of them occurs twice.
     #[error("the key {key} does not come after the one before it, expected keys ascending and each once")]
     Unordered {
         /// The second of the two.
         key: Key,
     },
-    /// No memory for another version.
+    /// There is no memory for another version.
     #[error(
         "the version store holds {used} of {budget} bytes, and {wanted} more were wanted; readers hold {held} of old versions: \
          end long reads, or give the store more memory"
@@ -48,10 +48,10 @@ pub enum Refusal {
         used: u64,
         /// Bytes that may be in use.
         budget: u64,
-        /// Bytes of superseded versions that readers may yet ask for.
+        /// Bytes of superseded versions that leases protect.
         held: u64,
     },
-    /// Too many transactions of which it is not known that they ended everywhere.
+    /// Too many transactions may not have ended at all of their participants.
     #[error(
         "{found} transactions have not ended in all of their homes, expected fewer than {UNSETTLED_MAX}: is a home down?"
     )]
@@ -59,7 +59,8 @@ pub enum Refusal {
         /// How many.
         found: u64,
     },
-    /// The home has promised, to others who asked, that it will never prepare this transaction.
+    /// The participant has promised another one, which asked for its vote, never to prepare this
+    /// transaction.
     #[error(
         "the transaction {timestamp} was given up before it was prepared: begin it again with a new timestamp"
     )]
@@ -74,7 +75,7 @@ pub enum Refusal {
     Behind {
         /// The transaction.
         timestamp: Timestamp,
-        /// Up to which.
+        /// The last timestamp that was refused in bulk.
         floor: Timestamp,
     },
     /// Another transaction has this timestamp.
@@ -83,7 +84,7 @@ pub enum Refusal {
         /// The timestamp.
         timestamp: Timestamp,
     },
-    /// The locks are gone.
+    /// The transaction does not hold its locks.
     #[error(
         "the transaction {timestamp} does not hold the lock of {key}: the home was started anew; begin it again"
     )]
@@ -93,20 +94,20 @@ pub enum Refusal {
         /// The first key that is not locked.
         key: Key,
     },
-    /// What lies there moves away.
+    /// The key lies under a closed prefix ([`crate::closing`]).
     #[error("{key} is closed, because what lies there has moved: look up where it is now, and begin again")]
     Closed {
-        /// The first key of which that is so.
+        /// The first such key.
         key: Key,
     },
-    /// The home has no feed.
+    /// The participant has no feed.
     #[error("this home has no feed to follow: give its node more memory for transactions")]
     NoFeed,
     /// The log takes no more records.
     #[error("the log of this home takes no more records: free some space on its disk")]
     LogFull,
-    /// A key has a version that is as new, or newer: the write would be lost behind it. With a
-    /// newer timestamp the same may be prepared.
+    /// A key has a version with the same or a newer timestamp, which would hide the write. With a
+    /// newer timestamp the same write may succeed.
     #[error(
         "the timestamp {timestamp} is not newer than {newest}, which is the newest one of the keys that it writes, {key} among them: \
          write again with a newer timestamp"
@@ -119,13 +120,13 @@ pub enum Refusal {
         /// The newest timestamp of all keys of the part.
         newest: Timestamp,
     },
-    /// A key has another newest version than the one that the write is conditional on.
+    /// The newest version of a key is not the one that the write is conditional on.
     #[error(
         "the newest version of {key} is {found} ({}), expected {expected}: another transaction has written it; read it again and write again",
         if *.committed { "committed" } else { "prepared" }
     )]
     Conflict {
-        /// The first key of which that is so.
+        /// The first such key.
         key: Key,
         /// The timestamp of the version that was expected; [`Timestamp::FIRST`] for none.
         expected: Timestamp,
@@ -148,17 +149,18 @@ pub enum Refusal {
         /// The wall clock of the participant, in milliseconds since 1970.
         host_ms: u64,
     },
-    /// A timestamp that no clock has led to: it would leave too few newer ones.
+    /// The timestamp is too far in the future to come from a clock. It would leave too few newer
+    /// timestamps.
     #[error(
         "the timestamp {timestamp} is beyond {limit}, expected an earlier one: the client's timestamps are wrong; start it again"
     )]
     BeyondHorizon {
         /// The transaction.
         timestamp: Timestamp,
-        /// The last time that a timestamp may have here now.
+        /// The highest time that is accepted now.
         limit: u64,
     },
-    /// Conditions that are not about the items of the part, in their order.
+    /// The conditions do not name items of the part in ascending order.
     #[error(
         "a condition on item {item} of {items}, expected positions of items, ascending: the request is damaged"
     )]
@@ -168,23 +170,22 @@ pub enum Refusal {
         /// How many items there are.
         items: u64,
     },
-    /// What would be recorded now could not be acknowledged, or not be kept. Nothing of it was
-    /// done.
+    /// A record could not be acknowledged or stored now.
     #[error("{why}")]
     Unrecorded {
-        /// What is missing, and what to do.
+        /// The cause, and what to do.
         why: String,
     },
-    /// The same, because a disk is full.
+    /// As [`Refusal::Unrecorded`], because a disk is full.
     #[error("{why}")]
     DiskFull {
-        /// Whose disk that is, and what to do.
+        /// The node whose disk is full, and what to do.
         why: String,
     },
 }
 
 impl Refusal {
-    /// If a newer timestamp helps: the timestamp that it must be newer than.
+    /// The timestamp that a retry must exceed, if a newer timestamp helps.
     #[must_use]
     pub fn newest(&self) -> Option<Timestamp> {
         match self {

@@ -1,10 +1,9 @@
-//! How much memory does a request take once it is decoded?
+//! Estimates the memory that a decoded request takes, which is more than its encoded bytes.
 //!
-//! More than its bytes: whoever bounds what requests on their way hold counts this.
+//! Used to bound the memory of requests that are being served.
 //!
-//! Invariants
-//! - No list is left out: a request takes no more than a small part beyond what is said, whatever
-//!   it holds.
+//! Invariant: every list counts. What a request takes beyond the estimate is small, whatever it
+//! contains.
 
 use super::{Part, Preconditions, Request};
 use crate::{
@@ -12,11 +11,11 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// What bytes that clones share take beside themselves: two counts, and what an allocator adds.
+/// The overhead of a shared byte string: two reference counts, and what the allocator adds.
 const SHARED_BYTES: usize = 32;
 
 impl Request {
-    /// What it takes in memory, with all that it holds, in bytes, about.
+    /// The approximate memory of the request with everything that it holds, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let timestamps = |timestamps: &Vec<Timestamp>| timestamps.capacity() * size_of::<Timestamp>();
@@ -78,7 +77,7 @@ mod tests {
 
     const TIMESTAMP: Timestamp = Timestamp { time: 7, client: ClientId(3) };
 
-    /// What a request takes more than one of the same kind with as good as nothing in it.
+    /// What a request with 1,000 elements takes more than one of the same kind without any.
     fn more(request: impl Fn(usize) -> Request) -> usize {
         request(1000).memory_bytes() - request(0).memory_bytes()
     }

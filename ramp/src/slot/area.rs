@@ -1,4 +1,4 @@
-//! Which slots are there in registered memory, and in which order do their bytes change?
+//! Allocates slots in registered memory, and orders the writes to them.
 //!
 //! ```text
 //! publish:    valid = 0 | version = odd | length .. value | last word | version = even | valid = version
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Invariants
-//! - Slots begin and end at multiples of 64 bytes and never overlap; a slot keeps its size, and is
+//! - Slots begin and end at multiples of 64 bytes and never overlap. A slot keeps its size, and is
 //!   given only to images that fit.
-//! - The number of an image is never used again in an area, wherever it lies.
-//! - A slot that is given up is invalid before anything else is done about its key, and before it
-//!   is given to another one.
-//! - Only the owner of the area writes to it. Peers may read at any moment, and believe nothing but
-//!   `layout::decode`.
+//! - The version number of an image is never used again in an area, in any slot.
+//! - A freed slot is invalid before anything else is done about its key, and before it is given to
+//!   another one.
+//! - Only the owner of the area writes to it. Peers may read at any time, and trust only what
+//!   `layout::decode` accepts.
 
 use super::layout::{self, Image, LENGTH_AT, VALID_AT};
 use crate::{
@@ -22,31 +22,31 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Memory that peers may read. Offsets are multiples of 8 and inside, whoever implements this may
-/// count on that.
+/// Memory that peers may read. Callers guarantee that offsets are multiples of 8 and inside the
+/// memory.
 pub trait SlotMemory {
     /// Its length.
     fn bytes(&self) -> usize;
-    /// Copies whole words in; a peer may see any of them before any other.
+    /// Copies whole words in. A peer may see them in any order.
     fn write(&mut self, offset: usize, words: &[u8]);
-    /// Stores one word, after all that was written before.
+    /// Stores one word, which becomes visible after all that was written before.
     fn store_word(&mut self, offset: usize, word: u64);
 }
 
-/// Slot memory that nobody else reads: for nodes whose clients only send messages, and for tests.
+/// Slot memory that no peer reads: for nodes whose clients only send messages, and for tests.
 #[derive(Clone, Debug, Default)]
 pub struct SlotVector {
     bytes: Vec<u8>,
 }
 
 impl SlotVector {
-    /// So many zeroes.
+    /// Zeroed memory.
     #[must_use]
     pub fn zeroed(bytes: usize) -> Self {
         Self { bytes: vec![0; bytes] }
     }
 
-    /// What is in it.
+    /// Its bytes.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
@@ -67,49 +67,48 @@ impl SlotMemory for SlotVector {
     }
 }
 
-/// Where a slot lies, as told to readers: they read all of it at once.
+/// The location of a slot, as told to readers, which read all of it at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// From the beginning of the area.
+    /// Offset from the beginning of the area.
     pub offset_bytes: u64,
-    /// Of the slot; its image may be shorter.
+    /// Length of the slot; its image may be shorter.
     pub length_bytes: u32,
 }
 
-/// A slot that has an owner.
+/// A slot that is in use.
 #[derive(Debug)]
 pub(crate) struct Slot {
     offset: usize,
     bytes: usize,
-    /// Of the image in it.
+    /// The version number of the image in it.
     number: u64,
     valid: bool,
 }
 
 impl Slot {
-    /// Where it lies.
+    /// Its location.
     pub(crate) fn place(&self) -> Place {
-        // Slots are at most SLOT_BYTES_MAX long.
-        let length_bytes = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        let length_bytes = u32::try_from(self.bytes).expect("a slot has at most SLOT_BYTES_MAX bytes");
         Place { offset_bytes: self.offset as u64, length_bytes }
     }
 }
 
-/// The slots of one home.
+/// The slots of one participant.
 #[derive(Debug)]
 pub struct SlotArea<M> {
     memory: M,
     life: u64,
-    /// Of the last image.
+    /// The version number of the last image.
     number: u64,
-    /// Behind all slots.
+    /// The offset behind all slots.
     end: usize,
-    /// Offsets of slots without an owner, by their size.
+    /// Offsets of free slots, by size.
     free: BTreeMap<usize, Vec<usize>>,
 }
 
 impl<M: SlotMemory> SlotArea<M> {
-    /// An area in `memory`, which is zeroed, of a home in this `life`.
+    /// An area in `memory`, which is zeroed, of a participant in this `life`.
     pub fn new(memory: M, life: u64) -> Self {
         Self { memory, life, number: 0, end: 0, free: BTreeMap::new() }
     }
@@ -119,13 +118,13 @@ impl<M: SlotMemory> SlotArea<M> {
         &self.memory
     }
 
-    /// The memory, for its owner: what is written past the area is the writer's business.
+    /// The memory, for its owner.
     pub fn memory_mut(&mut self) -> &mut M {
         &mut self.memory
     }
 
-    /// Puts a version into the slot of its key, or into another one if it does not fit there;
-    /// `None` if there is none that it fits in.
+    /// Puts a version into the slot of its key, or into another one if it does not fit there.
+    /// `None` if there is no slot that it fits in.
     pub(crate) fn publish(&mut self, slot: Option<Slot>, key: &Key, version: &Version) -> Option<Slot> {
         let wanted = class_of(layout::image_bytes(key, version));
         let fits =
@@ -152,7 +151,7 @@ impl<M: SlotMemory> SlotArea<M> {
         Slot { number, valid: true, ..slot }
     }
 
-    /// Tells readers that something newer is on its way.
+    /// Tells readers that a newer version is prepared.
     pub(crate) fn invalidate(&mut self, slot: &mut Slot) {
         if slot.valid {
             self.memory.store_word(slot.offset + VALID_AT, 0);
@@ -160,7 +159,7 @@ impl<M: SlotMemory> SlotArea<M> {
         }
     }
 
-    /// It did not come.
+    /// Makes the image valid again, because the newer version was aborted.
     pub(crate) fn revalidate(&mut self, slot: &mut Slot) {
         if !slot.valid {
             self.memory.store_word(slot.offset + VALID_AT, slot.number);
@@ -168,13 +167,14 @@ impl<M: SlotMemory> SlotArea<M> {
         }
     }
 
-    /// Leaves the slot to other keys.
+    /// Frees the slot for other keys.
     pub(crate) fn give_up(&mut self, mut slot: Slot) {
         self.invalidate(&mut slot);
         self.free.entry(slot.bytes).or_default().push(slot.offset);
     }
 
-    /// A slot of this size, or somewhat larger where there is no room for a new one.
+    /// Allocates a slot of this size, or up to four times as large if there is no room for a new
+    /// one.
     fn take(&mut self, bytes: usize) -> Option<Slot> {
         let slot = |offset, bytes| Slot { offset, bytes, number: 0, valid: false };
         if let Some(offset) = self.free.get_mut(&bytes).and_then(Vec::pop) {
@@ -190,7 +190,7 @@ impl<M: SlotMemory> SlotArea<M> {
     }
 }
 
-/// The size of the slots for images of this length; `None` if there are none so large.
+/// The size class of images of this length; `None` if they are too long for any slot.
 fn class_of(image_bytes: usize) -> Option<usize> {
     let step = image_bytes.next_power_of_two() / (2 * SLOT_CLASSES_PER_DOUBLING);
     let class = image_bytes.next_multiple_of(step.max(SLOT_ALIGNMENT_BYTES));

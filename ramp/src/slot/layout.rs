@@ -1,5 +1,5 @@
-//! What are the bytes of a slot, and are those that were read one whole committed version of the
-//! key that was wanted?
+//! The byte layout of a slot, and the checks that tell a reader whether its copy is one whole
+//! committed version of the key.
 //!
 //! | bytes | |
 //! |---|---|
@@ -14,16 +14,15 @@
 //! | 40..48 | fingerprint of the key |
 //! | 48..52 | bytes of the metadata |
 //! | 52..56 | zeroes |
-//! | 56..64 | life of the home |
+//! | 56..64 | life of the participant |
 //! | 64.. | key, metadata, value, zeroes to a multiple of 8 |
 //! | the last 8 | version of the image, again |
 //!
 //! Invariants
-//! - Pure: bytes in, values out. All numbers are little-endian. Nothing from outside is used as a
-//!   length before it is checked.
+//! - Pure: bytes in, values out. All numbers are little-endian. No length from outside is used
+//!   before it is checked.
 //! - The word that makes an image valid repeats its version. If it were a mere flag, a reader could
-//!   take the bytes of an image that was given up together with the flag of the one that came after
-//!   it.
+//!   combine the bytes of a freed image with the flag of the image that came after it.
 //! - The checksum covers the version: words of two images never pass for one, in whatever order
 //!   they were copied.
 
@@ -48,16 +47,16 @@ const ZEROES_AT: usize = METADATA_BYTES_AT + 4;
 const LIFE_AT: usize = ZEROES_AT + 4;
 
 const _: () = assert!(TIMESTAMP_AT == 24 && FINGERPRINT_AT == 40 && LIFE_AT + 8 == SLOT_HEADER_BYTES);
-// Words that are stored by themselves are whole words.
+// Fields that are stored individually are aligned words.
 const _: () = assert!(VALID_AT.is_multiple_of(8) && LENGTH_AT.is_multiple_of(8));
-// Half of the smallest slot is not wasted on what a small key needs anyway.
+// The overhead of an image, its header and its last word, fits into two cache lines.
 const _: () = assert!(SLOT_HEADER_BYTES + 8 <= 128);
 
-/// Why bytes that were read one-sidedly are not used. None of these is an error: the key is asked
-/// for instead.
+/// Why a reader does not use bytes that it read one-sidedly. It asks the participant for the key
+/// instead, so none of these fails a read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotFault {
-    /// Fewer bytes than the image says, or than any has.
+    /// Fewer bytes than the image needs, or than any image has.
     #[error("{found} bytes of a slot, expected {expected}: read as many as the home says")]
     Short {
         /// Bytes read.
@@ -65,13 +64,13 @@ pub enum SlotFault {
         /// Bytes needed.
         expected: usize,
     },
-    /// Nothing was ever written there, or it is just being written.
+    /// The slot was never written, or is just being written.
     #[error("the slot's version is {found}, expected an even one: it is being written")]
     Changing {
         /// The version.
         found: u64,
     },
-    /// It is not valid (any more): something newer is prepared, or it was given up.
+    /// The image is not valid: a newer version is prepared, or the slot was freed.
     #[error(
         "the slot's version {expected} is not the valid one, {found}: something newer is there or on its way"
     )]
@@ -81,7 +80,7 @@ pub enum SlotFault {
         /// The version of the image.
         expected: u64,
     },
-    /// Another length than any image has.
+    /// No image has this length.
     #[error("the slot's image has {found} bytes, expected at most {most}")]
     Length {
         /// Length of the image.
@@ -94,39 +93,39 @@ pub enum SlotFault {
         "the slot's image begins as version {expected} and ends as {found}: it changed while it was read"
     )]
     Torn {
-        /// The version behind it.
+        /// The version at its end.
         found: u64,
-        /// The version before it.
+        /// The version at its beginning.
         expected: u64,
     },
-    /// Bytes of several images.
+    /// The bytes are of several images.
     #[error(
         "the slot's checksum is {expected:08x}, its bytes have {found:08x}: they changed while they were read"
     )]
     Checksum {
-        /// Of the bytes.
+        /// The checksum of the bytes.
         found: u32,
-        /// In the header.
+        /// The checksum in the header.
         expected: u32,
     },
-    /// The memory is of another life of the home.
+    /// The memory is of another life of the participant.
     #[error("the slot is of life {found:#x} of its home, expected {expected:#x}: the home was started anew")]
     Life {
-        /// In the slot.
+        /// The life in the slot.
         found: u64,
-        /// Wanted.
+        /// The expected life.
         expected: u64,
     },
     /// The slot was given to another key.
     #[error("the slot holds the key {found:016x?}, expected {expected:016x?}: it was given to another key")]
     OtherKey {
-        /// Its fingerprint.
+        /// The fingerprint of the other key.
         found: Fingerprint,
-        /// The fingerprint wanted.
+        /// The fingerprint of the wanted key.
         expected: Fingerprint,
     },
-    /// A whole image that nobody can have written.
-    #[error("a whole slot that makes no sense: {source}")]
+    /// A whole image with invalid metadata.
+    #[error("a whole slot with invalid metadata: {source}")]
     Metadata {
         /// Why.
         #[from]
@@ -142,14 +141,14 @@ pub enum SlotFault {
     },
 }
 
-/// Bytes of the image of a version, from the first word to the last.
+/// The length of the image of a version, in bytes.
 #[must_use]
 pub fn image_bytes(key: &Key, version: &Version) -> usize {
     let payload = key.bytes().len() + version.metadata.len() + version.value.len();
     SLOT_HEADER_BYTES + payload.next_multiple_of(8) + 8
 }
 
-/// A version with the key and the life of the home that it is kept in.
+/// A version, its key, and the life of its participant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Image<'a> {
     pub(super) key: &'a Key,
@@ -157,7 +156,7 @@ pub(super) struct Image<'a> {
     pub(super) life: u64,
 }
 
-/// The bytes of an image that is published as `number`, with the word that makes it valid.
+/// The bytes of an image with version `number`, including the word that makes it valid.
 pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
     let Image { key, version, life } = image;
     let payload = key.bytes().len() + version.metadata.len() + version.value.len();
@@ -184,15 +183,16 @@ pub(super) fn encode(image: Image<'_>, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Of an image without its last word: all of it but the valid word and the checksum itself.
+/// The checksum of an image without its last word: it covers all but the valid word and the
+/// checksum itself.
 fn checksum(image: &[u8]) -> u32 {
     let version = crc32c::crc32c(&image[VERSION_AT..VALID_AT]);
     let length = crc32c::crc32c_append(version, &image[LENGTH_AT..CHECKSUM_AT]);
     crc32c::crc32c_append(length, &image[TIMESTAMP_AT..])
 }
 
-/// The committed version of `key` in `bytes`: a private copy of what was in a slot of a home in
-/// this `life`. There may be more bytes than the image has.
+/// The committed version of `key` in `bytes`, which are a private copy of a slot of a participant
+/// in this `life`. There may be more bytes than the image has.
 ///
 /// # Errors
 /// Which check failed.
@@ -209,10 +209,9 @@ pub fn decode(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> 
         return Err(SlotFault::Invalid { found: valid, expected: number });
     }
     let payload = header.u32().ok_or_else(least)?;
-    let payload_bytes = usize::try_from(payload).unwrap_or(usize::MAX);
-    if payload_bytes > SLOT_BYTES_MAX - SLOT_HEADER_BYTES - 8 {
-        return Err(SlotFault::Length { found: u64::from(payload), most: SLOT_BYTES_MAX });
-    }
+    let too_long = SlotFault::Length { found: u64::from(payload), most: SLOT_BYTES_MAX };
+    let fits = |bytes: &usize| *bytes <= SLOT_BYTES_MAX - SLOT_HEADER_BYTES - 8;
+    let payload_bytes = usize::try_from(payload).ok().filter(fits).ok_or(too_long)?;
     let last_at = SLOT_HEADER_BYTES + payload_bytes.next_multiple_of(8);
     let last = bytes.get(last_at..).and_then(|rest| Cursor::over(rest).u64());
     let last = last.ok_or_else(|| short(last_at + 8))?;
@@ -226,7 +225,8 @@ pub fn decode(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> 
     whole(&bytes[TIMESTAMP_AT..SLOT_HEADER_BYTES + payload_bytes], key, life)
 }
 
-/// What is in an image that is whole, from its timestamp on: is it what was wanted?
+/// Checks that a whole image, given from its timestamp on, holds the wanted key, and returns its
+/// version.
 fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
     let (header, payload) = bytes.split_at(SLOT_HEADER_BYTES - TIMESTAMP_AT);
     let mut header = Cursor::over(header);
@@ -237,7 +237,7 @@ fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
     let metadata_kind = header.u8().ok_or_else(field)?;
     let value_kind = header.u8().ok_or_else(field)?;
     let fingerprint = Fingerprint(header.u64().ok_or_else(field)?);
-    let metadata_bytes = usize::try_from(header.u32().ok_or_else(field)?).unwrap_or(usize::MAX);
+    let metadata_bytes = usize::try_from(header.u32().ok_or_else(field)?).map_err(|_| field())?;
     let found_life = header.u32().and_then(|_| header.u64()).ok_or_else(field)?;
     if found_life != life {
         return Err(SlotFault::Life { found: found_life, expected: life });
@@ -252,7 +252,7 @@ fn whole(bytes: &[u8], key: &Key, life: u64) -> Result<Version, SlotFault> {
     let metadata = Metadata::from_bytes(metadata_kind, metadata)?;
     let rest = payload.take(payload.left()).unwrap_or_default();
     let value = if value_kind == 0 { Value::new(rest) } else { Ok(Value::DELETED) };
-    // A slot is far smaller than the longest value.
+    // This does not fail: a slot is far smaller than the longest value.
     let value = value.map_err(|_| parts(rest.len()))?;
     Ok(Version { timestamp, metadata, value })
 }

@@ -1,8 +1,7 @@
-//! Where does the committed version of a key lie for readers who do not ask, and is what they read
-//! whole?
+//! Slots: the newest committed versions in registered memory, where clients read them one-sidedly.
 //!
-//! - `layout`: the bytes of a slot, and what a reader checks.
-//! - `area`: which slots there are, and in which order their bytes change.
+//! - `layout`: the bytes of a slot, and the checks of a reader.
+//! - `area`: allocates slots, and orders the writes to them.
 
 mod area;
 mod layout;

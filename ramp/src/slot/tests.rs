@@ -1,7 +1,7 @@
-//! Does a reader who copies a slot while it changes ever believe what it should not? Goal: what
-//! `decode` accepts was the valid image at a moment between the first word that was copied and the
-//! last. Method: every state of the memory after every word that its owner wrote, and readers who
-//! take each 8 or 64 bytes from any of a few states that follow each other, in any order.
+//! Tests that a reader that copies a slot while it changes never accepts an invalid image. Goal:
+//! what `decode` accepts was the valid image at some time between copying the first and the last
+//! word. Method: every state of the memory after every word that its owner wrote, and readers that
+//! take each 8 or 64 bytes from any of a few consecutive states, in any order.
 
 use super::{Slot, SlotArea, SlotMemory, decode};
 use crate::{

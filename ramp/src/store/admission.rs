@@ -1,13 +1,13 @@
-//! May a part be prepared, as far as the versions that are there are concerned?
+//! Decides whether a part may be prepared, given the versions of its keys.
 //!
 //! Invariants
-//! - What is admitted is newer than every version of its keys, prepared or committed. So it
-//!   supersedes, when it is committed, whatever was acknowledged before it began, whichever clocks
-//!   its timestamp and theirs came from.
+//! - An admitted part is newer than every version of its keys, prepared or committed. So, when it
+//!   is committed, it supersedes everything that was acknowledged before it began, whichever clocks
+//!   the timestamps came from.
 //! - A part whose conditions do not hold is refused for that, and not for its timestamp: a newer
-//!   one would not help.
-//! - Asked once, before a vote. A log is replayed without: what it holds was admitted, or is from
-//!   before there was admission.
+//!   timestamp would not help.
+//! - Checked once, before a vote. Replaying a log does not check: its parts were admitted, or are
+//!   older than this check.
 
 use super::{Store, chain::Chain};
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl<M: SlotMemory> Store<M> {
-    /// Whether a part may be prepared whose items have these conditions
+    /// Checks a part whose items have these conditions
     /// ([`crate::message::Preconditions::expected`]).
     ///
     /// # Errors

@@ -1,10 +1,10 @@
-//! Which versions are there of one key?
+//! The versions of one key, and the slot of the newest committed one.
 //!
 //! Invariants
 //! - Versions are in the order of their timestamps, each timestamp once.
-//! - The latest committed version is never removed, but under a prefix that is emptied. Every other
-//!   committed one was superseded, by it or by one that it superseded.
-//! - The slot holds the image of the version `published`, if that is any.
+//! - The newest committed version is never removed, except under an emptied prefix. Every other
+//!   committed version was superseded, by it or by one that it superseded.
+//! - The slot holds the image of the version `published`, if there is one.
 
 use crate::{
     item::{Key, Metadata, Value, Version},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-struct Held {
+struct StoredVersion {
     version: Version,
     committed: bool,
 }
@@ -22,18 +22,18 @@ struct Held {
 /// The versions of one key.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    versions: Vec<Held>,
+    versions: Vec<StoredVersion>,
     slot: Option<Slot>,
     published: Timestamp,
 }
 
-/// Bytes that a version takes.
+/// Bytes that a version takes in the budget.
 pub(super) fn version_bytes(metadata: &Metadata, value: &Value) -> usize {
     VERSION_OVERHEAD_BYTES + metadata.len() + value.len()
 }
 
 impl Chain {
-    /// Bytes that a chain takes beside its versions.
+    /// Bytes that a chain takes in the budget beside its versions.
     pub(super) fn empty_bytes(key: &Key) -> usize {
         KEY_OVERHEAD_BYTES + key.bytes().len()
     }
@@ -74,20 +74,20 @@ impl Chain {
         self.versions[from..].iter().map(|held| &held.version)
     }
 
-    /// Where readers find its slot.
+    /// The location of its slot.
     pub(super) fn place(&self) -> Option<Place> {
         self.slot.as_ref().map(Slot::place)
     }
 
-    /// Adds a version whose timestamp is not there yet.
+    /// Adds a prepared version, unless there is one with its timestamp.
     pub(super) fn prepare(&mut self, version: Version) {
         if let Err(position) = self.position(version.timestamp) {
-            self.versions.insert(position, Held { version, committed: false });
+            self.versions.insert(position, StoredVersion { version, committed: false });
         }
     }
 
-    /// Commits a prepared version. Which version is superseded by that, and its bytes: the one that
-    /// was the latest, or the new one.
+    /// Commits a prepared version. Returns the timestamp and the bytes of the version that is
+    /// superseded by that: the one that was the latest, or the committed one itself if it is older.
     pub(super) fn commit(&mut self, timestamp: Timestamp) -> Option<(Timestamp, usize)> {
         let position =
             self.position(timestamp).ok().filter(|position| !self.versions[*position].committed)?;
@@ -101,14 +101,15 @@ impl Chain {
         self.position(timestamp).ok().map(|position| self.versions.remove(position).version)
     }
 
-    /// Leaves its slot to other keys.
+    /// Frees its slot for other keys.
     pub(super) fn give_up<M: SlotMemory>(&mut self, area: &mut SlotArea<M>) {
         if let Some(slot) = self.slot.take() {
             area.give_up(slot);
         }
     }
 
-    /// Makes the slot say what it should.
+    /// Updates the slot: it is valid if and only if the newest version is committed, and then holds
+    /// that version.
     pub(super) fn refresh<M: SlotMemory>(&mut self, key: &Key, area: &mut SlotArea<M>) {
         let Some(latest) = self.latest_position() else { return };
         let newest = latest + 1 == self.versions.len();

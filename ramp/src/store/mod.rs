@@ -1,23 +1,25 @@
-//! Which versions does a home keep of its keys, and which may whom see?
+//! The version store of a participant: which versions it keeps of each key, and which ones readers
+//! see.
 //!
 //! ```text
 //! key -> chain of versions, by timestamp:   superseded .. | newest committed | prepared ..        and a slot with the newest committed one
 //! ```
 //!
-//! - `admission`: what may be prepared. `outcomes`: how transactions ended. - `readers`: which
-//!   superseded versions are still needed. - `chain`: the versions of a key. - `snapshot`: all that
-//!   a log must begin with.
+//! - `admission`: checks a part against the versions of its keys. `chain`: the versions of one key.
+//! - `outcomes`: votes and outcomes of transactions. `readers`: leases, which protect superseded
+//!   versions.
+//! - `snapshot`: the store as records for the beginning of a new log.
 //!
 //! Invariants
-//! - What is committed of a key only moves forward: a commit with an older timestamp adds a
+//! - The newest committed version of a key only gets newer: a commit with an older timestamp adds a
 //!   superseded version.
-//! - A slot is valid if and only if it holds the newest committed version and nothing newer is
+//! - A slot is valid if and only if it holds the newest committed version and no newer one is
 //!   prepared.
-//! - Preparing is all or nothing: a refusal leaves the store as it was.
-//! - What is committed under a closed prefix goes when the prefix is emptied ([`crate::closing`]);
-//!   nothing else of what is the newest.
-//! - Versions take no more bytes than the budget, but for what closes prefixes. Superseded ones go
-//!   as soon as no lease protects them, and only then.
+//! - Preparing is all or nothing: a refusal leaves the store unchanged.
+//! - The newest committed versions under a closed prefix are dropped when the prefix is emptied
+//!   ([`crate::closing`]). No other newest committed version is ever dropped.
+//! - Versions take no more bytes than the budget, except those of closing keys. A superseded
+//!   version is dropped as soon as no lease protects it, and never earlier.
 //! - Pure: the same calls make the same store, so a log can be replayed.
 
 mod admission;
@@ -46,20 +48,20 @@ use std::{
     ops::Bound,
 };
 
-/// Superseded versions that a commit looks at, so that what readers left behind goes while others
-/// write.
+/// The maximum number of superseded versions that a commit drops, so that garbage is collected
+/// while others write.
 const COLLECTED_PER_COMMIT: usize = 8;
 
-/// How large a store is, and which life of its home it belongs to.
+/// The size of a store, and the life of its participant.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes that versions may take, beside the slots.
+    /// Bytes that versions may take, not counting slots.
     pub budget_bytes: usize,
-    /// Which life of the home: never the same number twice.
+    /// The life of the participant: each start has another number.
     pub life: u64,
 }
 
-/// What a store holds.
+/// Counters of what a store holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
     /// Keys.
@@ -74,18 +76,18 @@ pub struct StoreStatus {
     pub used_bytes: usize,
     /// Bytes of superseded versions.
     pub superseded_bytes: usize,
-    /// Readers that versions are kept for.
+    /// Leases that protect versions.
     pub leases: usize,
     /// Transactions that are prepared and not known to have ended.
     pub in_doubt: usize,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
     /// It is visible from now on.
     Now,
-    /// It was committed already, or it is so old that it was forgotten.
+    /// It was committed before, or is so old that it was forgotten.
     Before,
 }
 
@@ -97,7 +99,7 @@ struct Superseded {
     timestamp: Timestamp,
 }
 
-/// The versions of one home.
+/// The versions of one participant.
 #[derive(Debug)]
 pub struct Store<M> {
     chains: HashMap<Key, Chain, RandomState>,
@@ -153,11 +155,11 @@ impl<M: SlotMemory> Store<M> {
         StoreStatus { keys, leases, in_doubt: self.outcomes.in_doubt(), ..self.status }
     }
 
-    /// Votes on a transaction: adds its versions and tells readers of slots that something is on
-    /// its way. `false` if that was done before.
+    /// Votes on a transaction: adds its versions, and invalidates the slots of its keys. `false` if
+    /// this was done before.
     ///
     /// # Errors
-    /// Why it is refused; nothing was changed.
+    /// The reason of the refusal; nothing was changed.
     pub fn prepare(&mut self, part: &Part) -> Result<bool, Refusal> {
         part.check()?;
         let timestamp = part.timestamp;
@@ -175,14 +177,14 @@ impl<M: SlotMemory> Store<M> {
         Ok(true)
     }
 
-    /// Room for the versions of a part, at the expense of those that nobody needs any more.
+    /// Makes room for the versions of a part by dropping unprotected superseded versions.
     fn make_room(&mut self, part: &Part) -> Result<(), Refusal> {
         let bytes = |(key, value): &(Key, Value)| {
             let known = self.chains.contains_key(key);
             version_bytes(&part.metadata, value) + if known { 0 } else { Chain::empty_bytes(key) }
         };
         let wanted: usize = part.items.iter().map(bytes).sum();
-        // A store that is full is emptied by what closes prefixes: that has room beside the budget.
+        // Closing keys may exceed the budget: a full store can only be emptied by closing prefixes.
         let closes = part.items.iter().all(|(key, _)| prefix_of(key).is_some());
         let budget_bytes = self.budget_bytes + if closes { CLOSING_BYTES_MAX } else { 0 };
         if self.status.used_bytes + wanted > budget_bytes {
@@ -215,7 +217,7 @@ impl<M: SlotMemory> Store<M> {
         chain.refresh(key, &mut self.area);
     }
 
-    /// Makes a transaction visible that all of its homes have prepared.
+    /// Makes a transaction visible, which all of its participants have prepared.
     pub fn commit(&mut self, timestamp: Timestamp) -> Commit {
         let Some(keys) = self.outcomes.commit(timestamp) else { return Commit::Before };
         for key in keys {
@@ -237,13 +239,13 @@ impl<M: SlotMemory> Store<M> {
         Commit::Now
     }
 
-    /// Whether a key takes no new versions any more, because what lies there moves away.
+    /// Whether a key lies under a closed prefix, and takes no new versions.
     #[must_use]
     pub fn is_closed(&self, key: &Key) -> bool {
         self.closings.covers(key)
     }
 
-    /// What is committed under a prefix counts no more: it goes as soon as no lease protects it.
+    /// Drops all committed versions under a prefix, as soon as no lease protects them.
     fn empty(&mut self, prefix: &[u8]) {
         let Ok(first) = Key::new(prefix) else { return };
         let keys = self.keys.range(first..).take_while(|key| key.bytes().starts_with(prefix));
@@ -255,8 +257,8 @@ impl<M: SlotMemory> Store<M> {
         }
     }
 
-    /// The same for all prefixes that are empty: a snapshot may have had what nobody had collected
-    /// yet. For stores that nobody reads.
+    /// Empties all emptied prefixes again, after recovery: a snapshot may contain versions that had
+    /// not been collected. Only for stores without readers.
     pub(crate) fn empty_again(&mut self) {
         self.collect(usize::MAX);
         let prefixes: Vec<Vec<u8>> = self.closings.emptied().map(<[u8]>::to_vec).collect();
@@ -264,12 +266,12 @@ impl<M: SlotMemory> Store<M> {
         self.collect(usize::MAX);
     }
 
-    /// Writes at once, without a vote: what has no concurrency control, and what a snapshot says is
-    /// committed. If the part names homes, the transaction counts as one that may not have ended
-    /// elsewhere.
+    /// Writes a committed part at once, without a vote: for writes without concurrency control, and
+    /// for the committed versions of a snapshot. If the part names participants, the transaction
+    /// may not have ended at the others, and is remembered.
     ///
     /// # Errors
-    /// Why it is refused; nothing was changed.
+    /// The reason of the refusal; nothing was changed.
     pub fn put(&mut self, part: &Part) -> Result<(), Refusal> {
         part.check()?;
         let timestamp = part.timestamp;
@@ -299,8 +301,8 @@ impl<M: SlotMemory> Store<M> {
         self.outcomes.insert(timestamp, transaction);
     }
 
-    /// Promises never to prepare a transaction, or takes back what was prepared of it, because one
-    /// of its homes has refused it. `None` if it is committed: then whoever asked is wrong.
+    /// Promises never to prepare a transaction, and discards what was prepared of it. `None` if it
+    /// is committed, which a correct caller never refuses.
     pub fn refuse(&mut self, timestamp: Timestamp) -> Option<Vote> {
         if self.outcomes.vote(timestamp) == Some(Vote::Committed) {
             return None;
@@ -312,48 +314,48 @@ impl<M: SlotMemory> Store<M> {
         Some(Vote::Refused)
     }
 
-    /// The vote on a transaction; `None` if there is none yet.
+    /// The vote on a transaction; `None` if there was none yet.
     #[must_use]
     pub fn vote(&self, timestamp: Timestamp) -> Option<Vote> {
         self.outcomes.vote(timestamp)
     }
 
-    /// What is known of a transaction that was prepared or committed here, and that may not have
-    /// ended elsewhere.
+    /// A transaction that was prepared or committed here and may not have ended at other
+    /// participants.
     #[must_use]
     pub fn transaction(&self, timestamp: Timestamp) -> Option<&Transaction> {
         self.outcomes.get(timestamp)
     }
 
-    /// Refuses all unknown transactions up to `floor`.
+    /// Refuses all unknown transactions up to `floor`, from now on.
     pub fn raise_floor(&mut self, floor: Timestamp) {
         self.outcomes.raise(floor);
     }
 
-    /// Forgets how a transaction ended, because all of its homes and its coordinator know. Whether
-    /// it was committed here and known.
+    /// Forgets the outcome of a transaction, because all of its participants and its coordinator
+    /// know it. Returns whether it was known as committed here.
     pub fn settle(&mut self, timestamp: Timestamp) -> bool {
         self.outcomes.settle(timestamp)
     }
 
-    /// What was prepared here and may have ended elsewhere, and what was committed here and may not
-    /// have ended elsewhere, by timestamp.
+    /// All transactions that were prepared or committed here and may not have ended at all
+    /// participants, by timestamp.
     pub fn unsettled(&self) -> impl Iterator<Item = (Timestamp, &Transaction)> {
         self.outcomes.all()
     }
 
-    /// Remembers of a committed transaction only that it is, because all of its homes know. Whether
-    /// more was known.
+    /// Reduces what is remembered of a committed transaction to its timestamp, because all of its
+    /// participants know the outcome. Returns whether more was remembered.
     pub fn end(&mut self, timestamp: Timestamp) -> bool {
         self.outcomes.end(timestamp)
     }
 
-    /// A transaction is committed in all of its homes.
+    /// Records that a transaction is committed at all of its participants.
     pub fn remember_ended(&mut self, timestamp: Timestamp) {
         self.outcomes.remember_ended(timestamp);
     }
 
-    /// The newest committed version of a key, and what lies beside it.
+    /// The newest committed version of a key, and newer prepared ones.
     #[must_use]
     pub fn get(&self, key: &Key) -> Found {
         let Some(chain) = self.chains.get(key) else {
@@ -380,7 +382,7 @@ impl<M: SlotMemory> Store<M> {
         latest.map_or(Timestamp::FIRST, |version| version.timestamp)
     }
 
-    /// The newest version of a key, prepared or committed, of one of the transactions.
+    /// The newest version of a key, prepared or committed, that one of these transactions wrote.
     #[must_use]
     pub fn among(&self, key: &Key, timestamps: &[Timestamp]) -> Option<Version> {
         self.chains
@@ -391,15 +393,15 @@ impl<M: SlotMemory> Store<M> {
             .cloned()
     }
 
-    /// Keys that begin with `prefix` and come behind `after`, in order: of each the newest
-    /// committed version, and all that is prepared beside it.
+    /// The keys that begin with `prefix` and come after `after`, in order, each with its newest
+    /// committed version and all newer prepared ones.
     pub fn scan<'s>(
         &'s self,
         prefix: &'s [u8],
         after: Option<&Key>,
     ) -> impl Iterator<Item = (Key, Found)> + use<'s, M> {
-        // A prefix of no bytes, or of more than a key has, is no key: then the first key is where
-        // it begins, or it has none.
+        // An empty or too long prefix is not a key. The scan then begins at the first key of the
+        // store, and finds nothing for a prefix that is too long.
         let first = Key::new(prefix).ok();
         let from = match (after, &first) {
             (Some(after), Some(first)) if after < first => Bound::Included(first),
@@ -416,8 +418,8 @@ impl<M: SlotMemory> Store<M> {
         })
     }
 
-    /// A lease: what is superseded from now on stays until it is advanced or closed. `None` if
-    /// there are too many.
+    /// Grants a lease: versions that are superseded from now on stay until it is advanced or
+    /// closed. `None` if there are too many leases.
     pub fn open_lease(&mut self) -> Option<LeaseId> {
         self.readers.open()
     }
@@ -428,23 +430,23 @@ impl<M: SlotMemory> Store<M> {
         self.readers.has(lease)
     }
 
-    /// The reader has no read any more that began before it was told `epoch`.
+    /// Moves a lease on: the reader has finished all reads that began before it was told `epoch`.
     pub fn advance_lease(&mut self, lease: LeaseId, epoch: Epoch) {
         self.readers.advance(lease, epoch);
     }
 
-    /// The reader reads no more, or is lost.
+    /// Ends a lease, because the reader has closed it or is lost.
     pub fn close_lease(&mut self, lease: LeaseId) {
         self.readers.close(lease);
     }
 
-    /// The present, to be told to readers.
+    /// The current epoch, to be told to readers.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.readers.now()
     }
 
-    /// Drops superseded versions that no lease protects, at most so many; how many.
+    /// Drops up to `versions_max` superseded versions that no lease protects. Returns how many.
     pub fn collect(&mut self, versions_max: usize) -> usize {
         let oldest = self.readers.oldest();
         let mut dropped = 0;
@@ -457,7 +459,7 @@ impl<M: SlotMemory> Store<M> {
         dropped
     }
 
-    /// Removes a version; the bytes that it took.
+    /// Removes a version. Returns the bytes that it took.
     fn remove(&mut self, key: &Key, timestamp: Timestamp) -> usize {
         let Some(chain) = self.chains.get_mut(key) else { return 0 };
         let Some(version) = chain.remove(timestamp) else { return 0 };

@@ -1,19 +1,19 @@
-//! How did transactions end, as far as this home knows, and what has it promised about others?
+//! Votes and outcomes of transactions, as far as this participant knows them.
 //!
 //! ```text
-//! unknown --prepare--> prepared --commit--> committed --settled--> unknown, and nobody will ask
+//! unknown --prepare--> prepared --commit--> committed --settled--> unknown: nobody will ask any more
 //!    |                    |                     \--ended--> ended ----\
-//!    +--- refuse ---------+--> refused -------------------------------+--(too many)--> up to the floor, unknown ones are forgotten
+//!    +--- refuse ---------+--> refused -------------------------------+--(too many)--> the floor is raised, and unknown ones up to it count as forgotten
 //! ```
 //!
 //! Invariants
-//! - A vote never changes: what is refused is never prepared, what is committed never refused.
-//! - A committed transaction is remembered until all of its homes have committed it, because until
-//!   then one of them may ask; and if they came to that end without its coordinator, until that
-//!   says that it knows, because it may ask as well.
-//! - What is remembered is bounded. Beyond the bound the floor is raised: what is unknown and not
-//!   after it is never prepared any more. Homes in doubt may take that for a refusal, because what
-//!   ended in all of its homes leaves none in doubt. A coordinator may not.
+//! - A vote never changes: a refused transaction is never prepared, a committed one never refused.
+//! - A committed transaction is remembered until all of its participants have committed it, because
+//!   until then one of them may ask. If they came to that outcome without the coordinator, it is
+//!   remembered until the coordinator confirms that it knows, because the coordinator may ask, too.
+//! - What is remembered is bounded. Beyond the bound the floor is raised: unknown transactions up
+//!   to it are never prepared any more. A participant in doubt may take that for a refusal, because
+//!   a transaction that has ended everywhere leaves no participant in doubt. A coordinator may not.
 
 use crate::{
     item::Key,
@@ -23,24 +23,24 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a home knows of a transaction that it has prepared.
+/// What a participant knows of a transaction that it has prepared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// All of its homes.
+    /// All of its participants.
     pub homes: Vec<HomeId>,
-    /// What it wrote here.
+    /// The keys that it wrote here.
     pub keys: Vec<Key>,
-    /// What was counted on.
+    /// What the participant relies on.
     pub guard: Guard,
     /// Whether it is known to be committed.
     pub committed: bool,
 }
 
-/// All that a home knows of the ends of transactions.
+/// The votes and outcomes that a participant knows.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     known: BTreeMap<Timestamp, Transaction>,
-    /// How many of them are not known to be committed.
+    /// The number of known transactions that are not committed.
     in_doubt: usize,
     refused: BTreeSet<Timestamp>,
     ended: BTreeSet<Timestamp>,
@@ -95,7 +95,8 @@ impl Outcomes {
         self.in_doubt -= usize::from(replaced.is_some_and(|replaced| !replaced.committed));
     }
 
-    /// Marks a prepared transaction as committed; its keys, if it was prepared until now.
+    /// Marks a prepared transaction as committed. Returns its keys, or `None` if it was not
+    /// prepared.
     pub(crate) fn commit(&mut self, timestamp: Timestamp) -> Option<Vec<Key>> {
         let transaction = self.known.get_mut(&timestamp).filter(|transaction| !transaction.committed)?;
         transaction.committed = true;
@@ -103,7 +104,8 @@ impl Outcomes {
         Some(std::mem::take(&mut transaction.keys))
     }
 
-    /// Promises never to prepare it; what it had prepared is taken back.
+    /// Promises never to prepare a transaction. Returns what was prepared of it, which no longer
+    /// counts.
     pub(crate) fn refuse(&mut self, timestamp: Timestamp) -> Option<Transaction> {
         let prepared = self.known.remove(&timestamp);
         self.in_doubt -= usize::from(prepared.as_ref().is_some_and(|prepared| !prepared.committed));
@@ -116,8 +118,8 @@ impl Outcomes {
         prepared
     }
 
-    /// Never prepares unknown transactions up to `floor`, and remembers one by one only what came
-    /// after it.
+    /// Raises the floor: unknown transactions up to it are never prepared, and promises and ended
+    /// transactions are individually remembered only above it.
     pub(crate) fn raise(&mut self, floor: Timestamp) {
         self.floor = self.floor.max(floor);
         for timestamps in [&mut self.refused, &mut self.ended] {
@@ -127,13 +129,14 @@ impl Outcomes {
         }
     }
 
-    /// Forgets a committed transaction; whether there was one.
+    /// Forgets a committed transaction. Returns whether there was one.
     pub(crate) fn settle(&mut self, timestamp: Timestamp) -> bool {
         let committed = self.known.get(&timestamp).is_some_and(|transaction| transaction.committed);
         committed && self.known.remove(&timestamp).is_some() || self.ended.remove(&timestamp)
     }
 
-    /// Remembers of a committed transaction only that it is; whether more was known.
+    /// Reduces what is remembered of a committed transaction to its timestamp. Returns whether more
+    /// was remembered.
     pub(crate) fn end(&mut self, timestamp: Timestamp) -> bool {
         let committed = self.known.get(&timestamp).is_some_and(|transaction| transaction.committed);
         if committed {
@@ -143,7 +146,7 @@ impl Outcomes {
         committed
     }
 
-    /// It is committed in all of its homes.
+    /// Records that a transaction is committed at all of its participants.
     pub(crate) fn remember_ended(&mut self, timestamp: Timestamp) {
         if timestamp > self.floor {
             self.ended.insert(timestamp);
@@ -153,7 +156,7 @@ impl Outcomes {
         }
     }
 
-    /// The vote that was given; `None` if none was.
+    /// The vote on a transaction; `None` if there was none.
     pub(crate) fn vote(&self, timestamp: Timestamp) -> Option<Vote> {
         match self.known.get(&timestamp) {
             Some(transaction) if transaction.committed => Some(Vote::Committed),

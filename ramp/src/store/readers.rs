@@ -1,17 +1,17 @@
-//! Which superseded versions may a reader yet ask for?
+//! Leases: which superseded versions a reader may still ask for.
 //!
-//! A reader asks for a version by its timestamp after it has met a sibling. Then it has looked at
-//! the key before, and found something older: so the version was superseded after the reader began.
-//! A version that was superseded before every present reader began is asked for by nobody.
+//! A reader asks for a version by its timestamp after it has found a sibling version. It has then
+//! read the key before, and found an older version: so the version was superseded after the reader
+//! began. A version that was superseded before every present reader began is never asked for.
 //!
-//! "Before" is counted by the home, not by timestamps: the clock of a reader may be ahead of that
-//! of a slow writer whose transaction supersedes another one only now. A home counts what it
-//! supersedes ([`Epoch`]), a lease is pinned at a count, and its holder moves it on to a count that
-//! it was told before its oldest read began.
+//! "Before" is counted by the participant, not by timestamps: the clock of a reader may be ahead of
+//! the clock of a slow writer whose transaction supersedes another one only now. A participant
+//! counts the versions that it supersedes ([`Epoch`]). A lease is pinned at a count, and its holder
+//! moves it on to a count that it was told before its oldest read began.
 //!
 //! Invariants
-//! - What was superseded after the count of any lease stays, however long that takes. Time has no
-//!   part in it.
+//! - Versions that were superseded after the count of any lease stay, however long that takes.
+//!   Leases do not expire by time.
 //! - A lease never moves back. It ends when its holder closes it or is lost.
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// The leases of one life of a home.
+/// The leases of one life of a participant.
 #[derive(Debug)]
 pub(crate) struct Readers {
     life: u64,
@@ -43,18 +43,18 @@ impl Readers {
         self.pins.len()
     }
 
-    /// Something is superseded: when.
+    /// Counts a superseded version. Returns its epoch.
     pub(crate) fn supersede(&mut self) -> Epoch {
         self.now.0 += 1;
         self.now
     }
 
-    /// What was superseded up to here is asked for by nobody.
+    /// Versions that were superseded up to this epoch are never asked for.
     pub(crate) fn oldest(&self) -> Epoch {
         self.by_epoch.first().map_or(self.now, |(epoch, _)| *epoch)
     }
 
-    /// A lease from now on; `None` if there are too many.
+    /// Grants a lease from now on; `None` if there are too many.
     pub(crate) fn open(&mut self) -> Option<LeaseId> {
         if self.pins.len() >= LEASES_MAX {
             return None;
@@ -69,7 +69,7 @@ impl Readers {
         lease.life == self.life && self.pins.contains_key(&lease.number)
     }
 
-    /// Moves a lease on; an epoch that has not been yet counts as now.
+    /// Moves a lease on. An epoch in the future counts as the current one.
     pub(crate) fn advance(&mut self, lease: LeaseId, epoch: Epoch) {
         let Some(pin) = self.pins.get_mut(&lease.number).filter(|_| lease.life == self.life) else { return };
         let epoch = epoch.min(self.now);

@@ -1,4 +1,4 @@
-//! What must be done to make a store anew?
+//! Turns a store into the parts and timestamps from which it can be made anew.
 
 use super::{Store, chain::Chain};
 use crate::{
@@ -8,25 +8,26 @@ use crate::{
     timestamp::Timestamp,
 };
 
-/// A store as a list of what must be done to make it.
+/// The contents of a store, as the calls that make it anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// All unknown transactions up to here are refused.
+    /// All unknown transactions up to this timestamp are refused.
     pub floor: Timestamp,
-    /// These are refused, too.
+    /// Further refused transactions.
     pub refused: Vec<Timestamp>,
-    /// These are committed in all of their homes.
+    /// Transactions that are committed at all of their participants.
     pub ended: Vec<Timestamp>,
-    /// Committed versions, and without items the transactions that may not have ended elsewhere.
+    /// Committed versions, and, as parts that name their participants, committed transactions that
+    /// may not have ended elsewhere.
     pub committed: Vec<Part>,
     /// Transactions in doubt.
     pub prepared: Vec<Part>,
 }
 
 impl<M: SlotMemory> Store<M> {
-    /// Parts from which this store can be made anew, with whether each is committed: of every key
-    /// the newest committed version, and all that is in doubt. To be put before a log's later
-    /// records. Superseded versions are left out: their readers' leases end with the life.
+    /// The newest committed version of every key, and all transactions in doubt. A new log begins
+    /// with them. Superseded versions are left out, because leases on them end with this life of
+    /// the participant.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut committed = Vec::with_capacity(self.keys.len());
@@ -51,7 +52,7 @@ impl<M: SlotMemory> Store<M> {
     }
 }
 
-/// A version of which nobody will ask whether it is committed.
+/// A version as the part of a transaction that has ended.
 fn settled(key: &Key, version: &Version) -> Part {
     let items = vec![(key.clone(), version.value.clone())];
     let (timestamp, metadata) = (version.timestamp, version.metadata.clone());

@@ -1,5 +1,4 @@
-//! Does a version store keep its promises one by one? Each test is about one of them; the
-//! simulation is about all together.
+//! Tests the guarantees of a version store one by one; the simulation tests all of them together.
 
 use super::{Commit, Store, StoreOptions};
 use crate::{

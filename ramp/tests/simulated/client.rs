@@ -1,5 +1,5 @@
-//! What is a client of the simulation? A session that reads and writes, one transaction after the
-//! other, with a clock that may be wrong, leases, and places of slots that it remembers.
+//! A client of the simulation: a session that reads and writes, one transaction after the other,
+//! with a clock that may be wrong, leases, and places of slots that it remembers.
 
 use crate::memory::Slots;
 use rackscan_ramp::{
@@ -51,7 +51,7 @@ pub(crate) struct Client {
     pub(crate) places: BTreeMap<Key, (u64, Place)>,
     pub(crate) running: Option<Running>,
     pub(crate) numbers: u64,
-    /// Transactions that ended in all of their homes.
+    /// Transactions that ended in all of their participants.
     pub(crate) settled: Vec<Timestamp>,
 }
 
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Keys are dealt to homes by their number.
+/// Keys are dealt to participants by their number.
 pub(crate) struct Participants<'c> {
     pub(crate) links: &'c [Link],
 }
@@ -91,12 +91,12 @@ pub(crate) fn number_of(key: &Key) -> u32 {
     std::str::from_utf8(&key.bytes()[3..]).expect("digits").parse().expect("a number")
 }
 
-/// A value that says, in every part of it, who wrote it.
+/// A value that names its writer in every part.
 pub(crate) fn value_of(timestamp: Timestamp, copies: usize) -> Value {
     Value::new(&timestamp.to_bytes().repeat(copies)).expect("a value")
 }
 
-/// Who wrote what was found; nobody, if its parts were written by several.
+/// The writer of a value; `None` if its parts have several writers.
 pub(crate) fn origin(version: &Version) -> Timestamp {
     let Some(bytes) = version.value.bytes() else { return version.timestamp };
     let whole = version.timestamp.to_bytes().repeat(bytes.len() / Timestamp::ENCODED_BYTES) == bytes;

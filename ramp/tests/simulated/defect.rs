@@ -1,5 +1,5 @@
-//! What may be wrong on purpose, so that the checker can show that it notices? Each is made by what
-//! surrounds the crate in the simulation; nothing in it knows of them.
+//! Defects that are planted to show that the checker notices them. The simulation makes them from
+//! outside; nothing in the crate knows of them.
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub(crate) enum Defect {
     TimedCollection,
     /// Readers take what they copied for whole, unless a flag says that it is given up.
     BlindOverwrite,
-    /// Readers believe the memory of a home that is gone.
+    /// Readers trust the memory of a participant that has crashed.
     DeadMemory,
-    /// Homes answer before their logs are durable.
+    /// Participants answer before their logs are durable.
     EarlyAnswers,
-    /// Clients hear of timestamps only up to a minute ahead of their clocks, and homes prepare what
-    /// is older than what they have: so it was once.
+    /// Clients hear of timestamps only up to a minute ahead of their clocks, and participants
+    /// prepare what is older than what they have: so it was once.
     CappedClocks,
-    /// Homes do not look at conditions.
+    /// Participants do not look at conditions.
     NoConditions,
 }
 

@@ -1,9 +1,8 @@
-//! Do transactions stay whole when messages are delayed, nodes and clients crash between any two
-//! steps, logs are torn, and readers look at memory while it changes, and clocks are wrong and
-//! jump? Goal: no run has a violation, and every defect that is planted is noticed. Method:
-//! simulated nodes and clients in one thread and virtual time; everything is drawn from a seed;
-//! what clients did and saw is a history for the checker, and at the end a last reader looks at
-//! everything.
+//! Tests that transactions stay whole when messages are delayed, nodes and clients crash between
+//! any two steps, logs are torn, readers read memory while it changes, and clocks are wrong and
+//! jump. Goal: no run has a violation, and every planted defect is noticed. Method: simulated nodes
+//! and clients in one thread and virtual time; everything is drawn from a seed; what clients did
+//! and saw is a history for the checker, and at the end a last reader reads everything.
 //!
 //! `RACKSCAN_CASES` is the number of runs, `RACKSCAN_SEED` the seed of the first.
 

@@ -1,24 +1,24 @@
-//! How does a reader see memory that its owner is writing? Word by word: what the owner has written
-//! becomes visible in steps, between which readers copy 8 or 64 bytes at a time, in any order.
+//! Simulates how a reader sees memory that its owner is writing: what the owner has written becomes
+//! visible word by word, in steps between which readers copy 8 or 64 bytes at a time, in any order.
 
 use crate::defect::Defect;
 use rackscan_fabric::sim::Random;
 use rackscan_ramp::slot::{Place, SlotMemory};
 use std::{cell::RefCell, collections::VecDeque, rc::Rc};
 
-/// Bytes of every home's slots: so few that slots are given up and used again.
+/// Bytes of every participant's slots: so few that slots are given up and used again.
 pub(crate) const SLOT_BYTES: usize = 8 << 10;
 
 #[derive(Debug)]
 struct Words {
     visible: Vec<u8>,
-    /// Written by the owner, and not seen by anybody yet.
+    /// Written by the owner, and not visible to readers yet.
     coming: VecDeque<(usize, [u8; 8])>,
     defect: Option<Defect>,
 }
 
-/// The slot memory of one life of a home. Clones are the same memory; readers may keep it when its
-/// owner is gone.
+/// The slot memory of one life of a participant. Clones are the same memory; readers may keep it
+/// when its owner is gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots(Rc<RefCell<Words>>);
 

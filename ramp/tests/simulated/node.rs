@@ -1,6 +1,5 @@
-//! What is a node of the simulation? A home, the disk under its log, and the ends of transactions
-//! that it sees to. A crash takes everything but what was synced, and some of what was being
-//! synced.
+//! A node of the simulation: a participant, the disk under its log, and the transactions that it
+//! terminates. A crash loses everything but what was synced, and some of what was being synced.
 
 use crate::{defect::Defect, memory::Slots};
 use rackscan_fabric::sim::Random;
@@ -37,7 +36,7 @@ impl Disk {
         batch.sequence
     }
 
-    /// Power is gone: of the batch, some pieces are on the disk.
+    /// Power is lost: some pieces of the batch are on the disk.
     fn crash(&mut self, random: &mut Random) {
         let Some(batch) = self.batch.take() else { return };
         let step = [8, 64, 512][random.index(3)];
@@ -52,7 +51,7 @@ impl Disk {
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Which life of the home; what was sent to another one is lost.
+    /// Which life of the participant; what was sent to another one is lost.
     pub(crate) life: u64,
     /// None while it is down.
     pub(crate) home: Option<Home<Slots>>,
@@ -139,7 +138,7 @@ impl Node {
         log
     }
 
-    /// A new log while the home runs, if all of the old one is durable.
+    /// A new log while the participant runs, if all of the old one is durable.
     pub(crate) fn replace_log(&mut self) -> bool {
         let Some(mut home) = self.home.take() else { return false };
         let idle = self.disk.batch.is_none() && home.log_mut().waiting_bytes() == 0;
@@ -152,8 +151,8 @@ impl Node {
         idle
     }
 
-    /// What a home of before admission did: it prepares what is older than what it has. Its log has
-    /// it, and it votes for it.
+    /// What a participant of before admission did: it prepares what is older than what it has. Its
+    /// log has it, and it votes for it.
     pub(crate) fn prepare_unseen(&mut self, request: &Request) {
         let (Some(home), Request::Prepare { part, .. }) = (&mut self.home, request) else { return };
         if home.store_mut().prepare(part) == Ok(true) {
@@ -164,7 +163,7 @@ impl Node {
         }
     }
 
-    /// What the home has said, and what it wants to write.
+    /// What the participant has said, and what it wants to write.
     pub(crate) fn collect(&mut self) -> bool {
         let Some(home) = &mut self.home else { return false };
         if self.defect == Some(Defect::EarlyAnswers) {

@@ -1,5 +1,5 @@
-//! Is each defect that is planted noticed, and as what it is? Fixed seeds: if a change of the
-//! simulation hides a defect, this says so.
+//! Tests that each planted defect is noticed, as the right violation. The seeds are fixed: if a
+//! change of the simulation hides a defect, this test fails.
 
 use crate::{
     defect::Defect,

@@ -1,8 +1,8 @@
-//! What happens when? One queue of events in virtual time; clients and nodes crash between any two
-//! events; everything is drawn from one seed.
+//! The event loop of the simulation: one queue of events in virtual time. Clients and nodes crash
+//! between any two events; everything is drawn from one seed.
 //!
-//! - [`wires`]: when what one sends arrives. [`nodes`], [`clients`]: what they do when something
-//!   reaches them. [`crashes`]: what is lost with them.
+//! - [`wires`]: when messages arrive. [`nodes`], [`clients`]: what they do when something reaches
+//!   them. [`crashes`]: what is lost with them.
 
 mod clients;
 mod crashes;
@@ -35,7 +35,7 @@ pub(crate) struct Case {
     pub(crate) clients: usize,
     pub(crate) keys: u32,
     pub(crate) transactions: usize,
-    /// Of each home's versions.
+    /// Of each participant's versions.
     pub(crate) budget_bytes: usize,
     /// Crashes of nodes and clients per million events.
     pub(crate) crashes: u32,
@@ -293,7 +293,7 @@ impl World {
         format!("{:?} {:?}\n{}", self.case, self.counters, nodes.join("\n"))
     }
 
-    /// All is quiet: what is there now, and what happened.
+    /// The run has ended: the final contents, and the history.
     fn end(mut self) -> (Vec<Violation<u32>>, Counters) {
         if self.case.defect.is_none() {
             self.check_ends();

@@ -1,11 +1,11 @@
-//! How does a node reach others, and leave them, without waiting?
+//! Connects to other nodes, and closes connections, without making the node wait.
 //!
-//! Both may take as long as the other side likes. [`Threads`] has a thread do it, for as long as
-//! that takes; [`Direct`] does it at once, for networks where it takes no time.
+//! Both may take as long as the peer likes. [`Threads`] does them in threads; [`Direct`] does them
+//! at once, for networks where they take no time.
 //!
 //! Invariants
-//! - A call that was asked for is answered once.
-//! - Threads are bounded, and joined before their owner is gone.
+//! - Every call gets one answer.
+//! - Threads are bounded, and joined before their owner is dropped.
 
 use std::{collections::VecDeque, fmt, sync::mpsc, thread::JoinHandle, time::Instant};
 
@@ -13,41 +13,41 @@ use rackscan_fabric::{Address, ClusterKey, ConnectError, Connection, connect};
 
 use crate::limits::{CALL_THREADS_MAX, DIAL_TIME_MAX, HANG_UPS_WAITING_MAX};
 
-/// What came of a call.
+/// The number of a call and its answer.
 pub type Answered = (u64, Result<Connection, ConnectError>);
 
-/// Reaches others.
+/// Connects to other nodes, and closes connections.
 pub trait Calls {
-    /// Asks for a connection. The answer carries `call`.
+    /// Starts to connect. The answer carries `call`.
     fn call(&mut self, call: u64, address: &Address);
 
-    /// An answer, if there is one.
+    /// The next answer, if there is one.
     fn answered(&mut self) -> Option<Answered>;
 
-    /// Whether something is to be looked for soon: an answer, or room for what waits.
+    /// Whether to poll soon, because an answer or a free thread is awaited.
     fn is_waiting(&self) -> bool;
 
-    /// Ends a connection, once what was said over it is handed over.
+    /// Closes a connection once the messages sent over it were delivered.
     fn hang_up(&mut self, connection: Connection);
 
-    /// Whether so much waits to be hung up on that nobody should be let in.
+    /// Whether so many connections wait to be closed that no new one should be accepted.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// Gives up calls, and returns when all connections have ended that were to be.
+    /// Gives up calls, and returns when all connections to be closed are closed.
     fn finish(&mut self) {}
 }
 
-/// What a thread is for.
+/// The work of a thread.
 #[derive(Debug)]
 enum Job {
     Call(u64, Address),
     HangUp(Box<Connection>),
 }
 
-/// A thread for each call, up to [`CALL_THREADS_MAX`]; what else is asked for waits. None of them
-/// outlives this.
+/// Runs each call in a thread, up to [`CALL_THREADS_MAX`] at a time; further ones wait. No thread
+/// outlives this value.
 #[derive(Debug)]
 pub struct Threads {
     key: ClusterKey,
@@ -60,14 +60,14 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Proves this key to whoever is called.
+    /// Authenticates with this key.
     #[must_use]
     pub fn new(key: ClusterKey) -> Self {
         let (sender, answers) = mpsc::channel();
         Self { key, calls: 0, waiting: VecDeque::new(), running: Vec::new(), sender, answers }
     }
 
-    /// Lets go of threads that have ended, and begins what waits for one.
+    /// Joins threads that have ended, and starts waiting jobs.
     fn go_on(&mut self) {
         for ended in self.running.extract_if(.., |thread| thread.is_finished()) {
             join(ended);
@@ -82,14 +82,15 @@ impl Threads {
     fn begin(&mut self, job: Job) {
         let started = match job {
             Job::HangUp(connection) => {
-                // If there is no thread the closure is dropped here, and the connection with it.
+                // If no thread can be started, the closure is dropped here, and the connection with
+                // it.
                 std::thread::Builder::new().name("relay-hang-up".to_owned()).spawn(move || drop(connection))
             }
             Job::Call(call, to) => {
                 let (key, sender, peer) = (self.key.clone(), self.sender.clone(), to.to_string());
                 let dial = move || {
                     let answer = connect(&to, &key, Instant::now() + DIAL_TIME_MAX);
-                    // Nobody listens any more if the node has gone.
+                    // There is no receiver if the node was dropped.
                     let _ = sender.send((call, answer));
                 };
                 let started = std::thread::Builder::new().name("relay-call".to_owned()).spawn(dial);
@@ -165,14 +166,14 @@ impl Drop for Threads {
     }
 }
 
-/// Calls by a function that does not wait.
+/// Connects with a function that does not wait.
 pub struct Direct<F> {
     connect: F,
     answers: VecDeque<Answered>,
 }
 
 impl<F: FnMut(&Address) -> Result<Connection, ConnectError>> Direct<F> {
-    /// By this function.
+    /// Connects with this function.
     #[must_use]
     pub fn new(connect: F) -> Self {
         Self { connect, answers: VecDeque::new() }
@@ -237,7 +238,7 @@ mod tests {
                 drop(held);
             });
             drop(calls);
-            // No call ends before whoever is called has gone, but by its own time.
+            // A call ends only when the called peer has gone, or when its own time is up.
             let is_over = is_released.load(Ordering::SeqCst) || begun.elapsed() > DIAL_TIME_MAX / 2;
             assert!(is_over, "threads are joined");
         });

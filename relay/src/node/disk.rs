@@ -1,13 +1,13 @@
-//! Which reads and writes are on their way to the devices, and which flush covers the writes?
+//! Device operations in progress, and flushes that cover several stripes.
 //!
-//! A flush covers the writes that have completed when it begins, of whichever stripe. So a stripe
-//! whose writes have all completed asks for the next flush that begins, and stripes that ask while
-//! one is under way share the one behind it.
+//! A flush covers the writes that have completed when it begins, of all stripes. So a stripe whose
+//! writes have all completed asks for the next flush that begins, and stripes that ask while one is
+//! in progress share the one after it.
 //!
 //! Invariants
-//! - One flush of a device is under way at a time.
-//! - The memory of a read or write belongs to the device until it has ended, whatever becomes of
-//!   its stripe; so does what guards its room.
+//! - At most one flush of a device is in progress.
+//! - The memory of a read or write belongs to the device until it has ended, even if its stripe is
+//!   given up. So does the guard of its extents.
 
 use std::collections::BTreeMap;
 
@@ -22,27 +22,27 @@ pub(super) const WATCH: u64 = 1 << 63;
 /// Marks the tokens of flushes.
 const FLUSH: u64 = 1 << 62;
 
-/// Which cell something is done for: by its place among those that the node keeps, or that it
+/// A cell of a stripe at this node, by index among the cells that it keeps, or among those that it
 /// reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum For {
+pub(super) enum JobCell {
     Kept(usize),
     Held(usize),
 }
 
-/// A read or a write, and what it is for.
+/// A read or a write of a part of a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) session: u64,
     pub(super) lane: usize,
     pub(super) stripe: u64,
-    pub(super) cell: For,
-    /// Up to which byte of its cell.
+    pub(super) cell: JobCell,
+    /// The byte of its cell at which it ends.
     pub(super) end_bytes: u64,
     pub(super) _guard: Option<Guard>,
 }
 
-/// Something that a device has done.
+/// A completion from a device.
 #[derive(Debug)]
 pub(super) enum Done {
     Moved(Job, Result<(), String>),
@@ -51,7 +51,7 @@ pub(super) enum Done {
     Ready(u64),
 }
 
-/// Which flush of a device.
+/// Identifies a flush of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flush {
     pub(super) device: DeviceIndex,
@@ -65,25 +65,26 @@ struct Flushes {
     ended: u64,
 }
 
-/// What is under way at the devices.
+/// The operations in progress at the devices.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     jobs: Vec<Option<Job>>,
     free: Vec<usize>,
     flushes: BTreeMap<DeviceIndex, Flushes>,
-    /// Bytes written, and read.
+    /// Bytes given to writes, and to reads.
     pub(super) written_bytes: u64,
     pub(super) read_bytes: u64,
 }
 
 impl Disk {
-    /// Whether a read or a write would be accepted now. Flushes find room, too.
+    /// Whether a read or a write would be accepted now, with room left for flushes.
     pub(super) fn has_room(&self, io: &dyn DeviceIo) -> bool {
-        io.in_flight() + 1 + u32::try_from(self.flushes.len()).unwrap_or(u32::MAX) < io.depth()
-            || io.in_flight() == 0
+        let flushes =
+            u32::try_from(self.flushes.len()).expect("one for each device, whose indices have 16 bits");
+        io.in_flight() + 1 + flushes < io.depth() || io.in_flight() == 0
     }
 
-    /// Gives a write, or a read, to a device: of the bytes of this memory, which belong there.
+    /// Submits a write out of this memory, or a read into it, as the job says.
     pub(super) fn submit(
         &mut self,
         io: &mut dyn DeviceIo,
@@ -96,14 +97,15 @@ impl Disk {
             self.jobs.len() - 1
         });
         let bytes = memory.len() as u64;
-        let length_bytes = u32::try_from(memory.len()).unwrap_or(u32::MAX);
+        let length_bytes =
+            u32::try_from(memory.len()).expect("an operation has at most SLICE_BYTES_MAX bytes");
         let (token, memory) = (Token(index as u64), memory.into());
         let submitted = match job.cell {
-            For::Kept(_) => {
+            JobCell::Kept(_) => {
                 let write = Write { device, offset_bytes, length_bytes, from: memory, token };
                 io.submit_write(write).map_err(|refused| refused.reason)
             }
-            For::Held(_) => {
+            JobCell::Held(_) => {
                 let read = Read { device, offset_bytes, length_bytes, into: memory, token };
                 io.submit_read(read).map_err(|refused| refused.reason)
             }
@@ -113,14 +115,14 @@ impl Disk {
             return Err(reason);
         }
         match job.cell {
-            For::Kept(_) => self.written_bytes += bytes,
-            For::Held(_) => self.read_bytes += bytes,
+            JobCell::Kept(_) => self.written_bytes += bytes,
+            JobCell::Held(_) => self.read_bytes += bytes,
         }
         self.jobs[index] = Some(job);
         Ok(())
     }
 
-    /// The flush of a device that covers everything that has completed by now.
+    /// Requests the flush of a device that covers everything that has completed by now.
     pub(super) fn want(&mut self, device: DeviceIndex) -> Flush {
         let flushes = self.flushes.entry(device).or_default();
         flushes.wanted = flushes.begun + 1;
@@ -132,7 +134,7 @@ impl Disk {
         self.flushes.get(&flush.device).is_some_and(|flushes| flushes.ended >= flush.number)
     }
 
-    /// Begins flushes that are wanted. Whether any began.
+    /// Begins requested flushes. Returns whether any began.
     pub(super) fn pump(&mut self, io: &mut dyn DeviceIo) -> Result<bool, (DeviceIndex, SubmitError)> {
         let mut any = false;
         for (device, flushes) in &mut self.flushes {
@@ -147,7 +149,7 @@ impl Disk {
                 }
                 Err(refused) if matches!(refused.reason, SubmitError::QueueFull { .. }) => {}
                 Err(refused) => {
-                    // Whoever waits for it is told, and nobody asks again for nothing.
+                    // The stripes that wait for it are told, so the request is withdrawn.
                     flushes.wanted = flushes.begun;
                     return Err((*device, refused.reason));
                 }
@@ -156,7 +158,7 @@ impl Disk {
         Ok(any)
     }
 
-    /// What a completion means; nothing for what is not ours.
+    /// Translates a completion; `None` if it belongs to no operation of this node.
     pub(super) fn ended(&mut self, completion: Completion) -> Option<Done> {
         match completion {
             Completion::Write { token, outcome, .. } | Completion::Read { token, outcome, .. } => {

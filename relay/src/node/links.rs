@@ -1,10 +1,10 @@
-//! Which connections does a node have, and what is each for?
+//! The connections of a node, and the role of each.
 //!
 //! Invariants
-//! - Links that belong to no session are bounded by a bound of their own; those of sessions are
-//!   part of what a session takes.
-//! - A link's place is not used again before everything that names it is gone: sessions end before
-//!   their links do.
+//! - Links that belong to no session have a bound of their own; those of sessions count in the
+//!   memory of their session.
+//! - The index of a link is not reused while anything refers to it: sessions end before their links
+//!   do.
 
 use std::time::Instant;
 
@@ -14,12 +14,12 @@ use rackscan_fabric::Connection;
 use super::disk::WATCH;
 use crate::{limits::LINKS_MAX, link::Link, message::Join};
 
-/// What a connection is for.
+/// The role of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It has not said so.
+    /// Its peer has not said what it is for.
     New,
-    /// A node forwards over it, in a session that does not exist yet.
+    /// A node will forward over it, in a session that does not exist here yet.
     Early(Join),
     /// The client of a session.
     Client(u64),
@@ -30,7 +30,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The session, and who is at the other end.
+    /// The session, and the member at the other end; `None` for the client.
     pub(super) fn session(&self) -> Option<(u64, Option<usize>)> {
         match *self {
             Self::New | Self::Early(_) => None,
@@ -52,17 +52,17 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Links {
     entries: Vec<Option<Entry>>,
-    /// How many may belong to no session.
+    /// The maximum number of links that belong to no session.
     early_max: usize,
 }
 
 impl Links {
-    /// None, of which so many may belong to no session.
+    /// No links. At most `early_max` may belong to no session.
     pub(super) fn new(early_max: usize) -> Self {
         Self { entries: Vec::new(), early_max }
     }
 
-    /// Takes a connection in, if there is room.
+    /// Adds a connection, if there is room.
     pub(super) fn add(&mut self, connection: Connection, role: Role) -> Result<usize, Box<Connection>> {
         let unclaimed = self.entries.iter().flatten().filter(|entry| entry.role.session().is_none());
         if role.session().is_none() && unclaimed.count() >= self.early_max {
@@ -81,7 +81,7 @@ impl Links {
         Ok(index)
     }
 
-    /// How many places there are, used or not.
+    /// The number of indices, used or not.
     pub(super) fn places(&self) -> usize {
         self.entries.len()
     }
@@ -105,13 +105,13 @@ impl Links {
         if let Some(watch) = entry.watch
             && let Err(error) = io.unwatch(watch)
         {
-            // It may still wake us, for nothing.
+            // It may still wake this node, without effect.
             tracing::debug!(%error, "a watch could not be ended");
         }
         Some(entry.link.into_connection())
     }
 
-    /// The links with a role like this.
+    /// The links whose role matches.
     pub(super) fn with(&self, wanted: impl Fn(&Role) -> bool) -> Vec<usize> {
         let like = |(index, entry): (usize, &Option<Entry>)| {
             entry.as_ref().is_some_and(|entry| wanted(&entry.role)).then_some(index)
@@ -119,7 +119,7 @@ impl Links {
         self.entries.iter().enumerate().filter_map(like).collect()
     }
 
-    /// Links that belong to no session, and came before this.
+    /// Links that belong to no session, and were added before this time.
     pub(super) fn idle_since(&self, before: Instant) -> Vec<usize> {
         let idle = |(index, entry): (usize, &Option<Entry>)| {
             let is_idle = |entry: &Entry| entry.role.session().is_none() && entry.since < before;
@@ -128,7 +128,7 @@ impl Links {
         self.entries.iter().enumerate().filter_map(idle).collect()
     }
 
-    /// What the fabric has counted on all of them.
+    /// Bytes written and messages sent on all links.
     pub(super) fn counted(&self) -> (u64, u64) {
         let counters = self.entries.iter().flatten().map(|entry| entry.link.get().counters());
         counters.fold((0, 0), |(written, sends), counters| {
@@ -136,14 +136,13 @@ impl Links {
         })
     }
 
-    /// What the fabric has counted on each of them, with the peer's name.
+    /// The fabric's counters of each link, with the name of its peer.
     pub(super) fn counters(&self) -> Vec<(String, rackscan_fabric::Counters)> {
         let of = |entry: &Entry| (entry.link.get().peer().to_owned(), entry.link.get().counters());
         self.entries.iter().flatten().map(of).collect()
     }
 
-    /// Announces that their owner is about to sleep, and has all of them watched; false if there is
-    /// something to look at first.
+    /// Prepares all links for sleep, and watches them. False if there is an event to handle first.
     pub(super) fn arm(&mut self, io: &mut dyn DeviceIo) -> Result<bool, SubmitError> {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
@@ -160,9 +159,9 @@ impl Links {
         Ok(true)
     }
 
-    /// A link's watch has fired, and is gone.
+    /// Takes note that a link's watch has fired, which ends it.
     pub(super) fn fired(&mut self, index: u64) {
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        let Ok(index) = usize::try_from(index) else { return };
         if let Some(entry) = self.entries.get_mut(index).and_then(Option::as_mut) {
             entry.watch = None;
         }

@@ -1,15 +1,20 @@
-//! How does a node relay and keep stripes, in one thread that never waits but when there is nothing
-//! to do?
+//! A node that relays and keeps stripes, in one thread that sleeps only when there is nothing to
+//! do.
 //!
 //! ```text
-//! turn: listener, calls, connections, devices -- each looked at without waiting --> stripes advance
+//! turn: listener, calls, connections, devices -- each polled without waiting --> stripes advance
 //! ```
 //!
+//! - `opening`: opens sessions. `session`: the state of one session. `shared`: what stripes share.
+//! - `lane`: the progress of one stripe through this node.
+//! - `links`: connections and their roles. `calls`: connects to other nodes, and hangs up.
+//! - `disk`: device operations and flushes in progress.
+//!
 //! Invariants
-//! - A turn waits for nobody; reaching others and hanging up is the business of [`Calls`].
-//! - Whoever breaks the protocol, dies or leaves ends the sessions that it takes part in, and
-//!   everybody in them is told who and why before the links close.
-//! - Everything a peer says is checked; memory, links, sessions and what waits are bounded.
+//! - A turn never waits. Connecting and hanging up, which may take long, are up to [`Calls`].
+//! - A peer that breaks the protocol, dies or leaves ends the sessions that it takes part in. All
+//!   other places of the session are told which one it was, and why, before their links close.
+//! - Everything that a peer sends is checked. Memory, links, sessions and queues are bounded.
 
 mod calls;
 mod disk;
@@ -17,6 +22,7 @@ mod lane;
 mod links;
 mod opening;
 mod session;
+mod shared;
 
 use std::{
     collections::BTreeMap,
@@ -33,13 +39,14 @@ pub(crate) use self::lane::member_of;
 use self::{
     disk::{Disk, Done, WATCH},
     links::{Links, Role},
-    session::{Hands, Session},
+    session::Session,
+    shared::NodeShared,
 };
 use crate::{
     counters::Counters,
     error::{Failure, NodeError, SessionEnd},
     limits::{DIAL_LOOK, EARLY_MAX, EARLY_TIME_MAX, MEMORY_BYTES, SESSION_IDLE_MAX, SLEEP_MAX, SPIN},
-    link::Happened,
+    link::LinkEvent,
     message::{Cause, Message},
     shape::{Layouts, Member},
     store::Store,
@@ -47,35 +54,35 @@ use crate::{
 
 /// The listener's watch.
 const LISTENER: u64 = WATCH - 1 - (1 << 62);
-/// How often idle links are looked for, in turns.
+/// How often idle links are searched, in turns.
 const TURNS_PER_LOOK: u64 = 1024;
 
-/// How a node is to be.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Its id.
     pub node: NodeId,
-    /// All nodes that it may forward to, with every address that they may be called at; itself,
-    /// too.
+    /// All nodes that it may forward to, with every address at which they listen; including itself.
     pub peers: Vec<Member>,
-    /// Memory for all sessions, in bytes: their rings, what is read and summed, and links.
+    /// Memory for all sessions, in bytes: rings, slots for reads and sums, and links.
     pub memory_bytes: u64,
-    /// Links that belong to no session (yet), each of which takes [`crate::limits::LINK_BYTES`]
-    /// beside that memory. A session needs one for each of its nodes.
+    /// The maximum number of links that belong to no session (yet). Each takes
+    /// [`crate::limits::LINK_BYTES`] beside that memory. A session needs one for each of its nodes.
     pub early_max: usize,
-    /// How long a session may do nothing.
+    /// How long a session may make no progress.
     pub idle_max: Duration,
 }
 
 impl NodeConfig {
-    /// With [`MEMORY_BYTES`] of memory, and sessions that may do nothing for [`SESSION_IDLE_MAX`].
+    /// The defaults: [`MEMORY_BYTES`] of memory, and sessions without progress for
+    /// [`SESSION_IDLE_MAX`].
     #[must_use]
     pub fn new(node: NodeId, peers: Vec<Member>) -> Self {
         Self { node, peers, memory_bytes: MEMORY_BYTES, early_max: EARLY_MAX, idle_max: SESSION_IDLE_MAX }
     }
 }
 
-/// A relay.
+/// A node that relays and keeps stripes.
 pub struct Node<I, S> {
     pub(crate) config: NodeConfig,
     listener: Listener,
@@ -85,20 +92,20 @@ pub struct Node<I, S> {
     links: Links,
     disk: Disk,
     sessions: BTreeMap<u64, Session>,
-    /// Which member of which session a call is for.
+    /// For each call, the session and the member that it is for.
     called: BTreeMap<u64, (u64, usize)>,
     next_call: u64,
     pub(crate) layouts: Layouts,
     counters: Counters,
-    /// What the fabric counted on links that are gone.
+    /// Bytes written and messages sent on links that were dropped.
     past: (u64, u64),
     turns: u64,
-    happened: Vec<Happened>,
+    happened: Vec<LinkEvent>,
     ended: Vec<SessionEnd>,
 }
 
 impl<I: DeviceIo, S: Store> Node<I, S> {
-    /// A node that is called at `listener`, which must have no inboxes.
+    /// A node that listens at `listener`, which must have no receive queues.
     ///
     /// # Errors
     /// [`NodeError::Watch`].
@@ -132,7 +139,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         })
     }
 
-    /// Serves until `stop` is set, which is seen within a second, and stops then.
+    /// Serves until `stop` is set, which it notices within a second, and stops then.
     ///
     /// # Errors
     /// [`NodeError`] if its devices cannot be waited for.
@@ -152,9 +159,9 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         Ok(())
     }
 
-    /// Ends all sessions, tells everybody in them, and hangs up on all. No thread of its calls is
-    /// left afterwards: that takes as long as a call that is under way
-    /// ([`crate::limits::DIAL_TIME_MAX`]), or as peers take that do not let go.
+    /// Ends all sessions, tells all places in them, and closes all connections. It returns when all
+    /// threads of [`Calls`] have ended: that takes as long as a call in progress
+    /// ([`crate::limits::DIAL_TIME_MAX`]), or until peers close their connections.
     pub fn stop(&mut self) {
         while let Some((number, me)) =
             self.sessions.values().next().map(|session| (session.number, session.me))
@@ -165,7 +172,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         self.calls.finish();
     }
 
-    /// Looks at everything once, without waiting. Whether anything happened.
+    /// Polls everything once, without waiting. Returns whether anything happened.
     ///
     /// # Errors
     /// [`NodeError::Reap`].
@@ -182,13 +189,13 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         Ok(moved)
     }
 
-    /// Sleeps until there is something to do, at most for so long.
+    /// Sleeps until there is something to do, at most for `time`.
     ///
     /// # Errors
     /// [`NodeError`].
     pub fn sleep(&mut self, time: Duration) -> Result<(), NodeError> {
         self.drop_idle();
-        if !self.links.arm(&mut self.io)? || self.hear_credit() {
+        if !self.links.arm(&mut self.io)? || self.read_credits() {
             return Ok(());
         }
         let time = if self.calls.is_waiting() { time.min(DIAL_LOOK) } else { time };
@@ -207,19 +214,19 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         &self.io
     }
 
-    /// Takes it apart.
+    /// Returns its devices and its store.
     #[must_use]
     pub fn into_parts(self) -> (I, S) {
         (self.io, self.store)
     }
 
-    /// Sessions that it takes part in.
+    /// The number of sessions that it takes part in.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Why sessions have ended here since this was asked last; the last few.
+    /// Why sessions have ended here since the last call; at most [`crate::limits::SESSIONS_MAX`].
     pub fn take_ended(&mut self) -> Vec<SessionEnd> {
         std::mem::take(&mut self.ended)
     }
@@ -237,12 +244,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
-    /// Whether a receiver has said something new, or broken the rules of it.
-    fn hear_credit(&mut self) -> bool {
+    /// Reads the credits of all sessions. Returns whether any was new, or violated the protocol.
+    fn read_credits(&mut self) -> bool {
         let (mut any, mut failed) = (false, Vec::new());
         for (number, session) in &mut self.sessions {
-            match session.hear_credit() {
-                Ok(heard) => any |= heard,
+            match session.read_credits() {
+                Ok(read) => any |= read,
                 Err(failure) => failed.push((*number, failure)),
             }
         }
@@ -251,7 +258,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         any | has_failed
     }
 
-    /// What the fabric has counted on each link that is there now, with its peer's name.
+    /// The fabric's counters of each present link, with the name of its peer.
     #[must_use]
     pub fn link_counters(&self) -> Vec<(String, rackscan_fabric::Counters)> {
         self.links.counters()
@@ -268,7 +275,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                     }
                 }
                 Ok(None) => return any,
-                // The listener has logged it, if there was not too much of that.
+                // The listener has logged the error, unless there were too many.
                 Err(_) => {}
             }
             any = true;
@@ -284,7 +291,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             any |= link.poll(&mut happened);
             for event in happened.drain(..) {
                 if self.links.role(index).is_none() {
-                    // The session ended, and its links with it.
+                    // The session has ended, and its links with it.
                     break;
                 }
                 self.handle(index, event);
@@ -294,23 +301,23 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         any
     }
 
-    fn handle(&mut self, index: usize, event: Happened) {
+    fn handle(&mut self, index: usize, event: LinkEvent) {
         match event {
-            Happened::Message(bytes) => match Message::decode(&bytes) {
-                Ok(message) => self.hear(index, message),
+            LinkEvent::Message(bytes) => match Message::decode(&bytes) {
+                Ok(message) => self.handle_message(index, message),
                 Err(error) => self.fault(index, Cause::Violation, &error.to_string()),
             },
-            Happened::Arrived(checksum) => self.slice_arrived(index, checksum),
-            Happened::Sent { lane, send } => {
+            LinkEvent::Arrived(checksum) => self.slice_arrived(index, checksum),
+            LinkEvent::Sent { lane, send } => {
                 let session = self.links.role(index).and_then(Role::session);
                 let session = session.and_then(|(session, _)| self.sessions.get_mut(&session));
                 if let Some(underway) = session.and_then(|session| session.underway(lane)) {
                     underway.sent(send);
                 }
             }
-            Happened::Refused(why) => self.fault(index, Cause::Violation, &why),
-            Happened::Unposted(why) => self.unposted(index, &why),
-            Happened::Closed(ending) => {
+            LinkEvent::Refused(why) => self.fault(index, Cause::Violation, &why),
+            LinkEvent::Unposted(why) => self.unposted(index, &why),
+            LinkEvent::Closed(ending) => {
                 let cause = match ending {
                     Ending::Orderly => Cause::Closed,
                     Ending::Violation { .. } => Cause::Violation,
@@ -329,7 +336,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         };
         let session = arrived.and_then(|(session, member)| Some((self.sessions.get_mut(&session)?, member)));
         let Some((session, member)) = session else {
-            return self.fault(index, Cause::Violation, "a slice came over a link that brings none");
+            return self.fault(index, Cause::Violation, "a slice arrived over a link that carries no slices");
         };
         let number = session.number;
         if let Err(failure) = session.arrived(member, checksum) {
@@ -337,7 +344,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
-    /// The peer of a link is at fault.
+    /// Ends the session of a link whose peer is at fault, or drops a link without a session.
     fn fault(&mut self, index: usize, cause: Cause, why: &str) {
         match self.links.role(index).and_then(Role::session) {
             Some((session, member)) => self.end(session, Failure::new(member, cause, why)),
@@ -348,7 +355,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
-    /// We could not do what the session of a link needs.
+    /// Ends the session of a link because this node could not post an operation.
     fn unposted(&mut self, index: usize, why: &str) {
         let session = self.links.role(index).and_then(Role::session);
         match session.and_then(|(session, _)| self.sessions.get(&session)) {
@@ -366,12 +373,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
     }
 
-    /// Ends links and sessions that have done nothing for too long.
+    /// Ends links that have been silent, and sessions that have made no progress, for too long.
     fn drop_idle(&mut self) {
         let now = Instant::now();
         if let Some(before) = now.checked_sub(EARLY_TIME_MAX) {
             for index in self.links.idle_since(before) {
-                self.fault(index, Cause::Violation, "it has not said in time what it is for");
+                self.fault(index, Cause::Violation, "it did not say in time what its connection is for");
             }
         }
         let limit = self.config.idle_max;
@@ -380,7 +387,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         idle.into_iter().for_each(|(session, failure)| self.end(session, failure));
     }
 
-    /// Ends a session: everybody in it is told who is to blame, then the links close.
+    /// Ends a session: tells all its places which one is at fault, and closes the links.
     fn end(&mut self, session: u64, failure: Failure) {
         let Some(session) = self.sessions.remove(&session) else { return };
         self.called.retain(|_, (of, _)| *of != session.number);
@@ -394,7 +401,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             }
             self.drop_link(index);
         }
-        let end = failure.named(&session.members);
+        let end = failure.into_session_end(&session.members);
         if end.cause == Cause::Closed {
             tracing::debug!(%end, "a session has ended");
         } else {
@@ -439,7 +446,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         self.end(session, Failure::new(me, Cause::Disk, why));
     }
 
-    /// Nobody knows what a device that failed to flush has kept.
+    /// Ends the sessions that wait for a device whose flush failed: what it has kept is unknown.
     fn flush_failed(&mut self, device: DeviceIndex, why: &str) {
         let needs = |session: &&Session| session.stripes().any(|underway| underway.needs(device));
         let sessions: Vec<u64> = self.sessions.values().filter(needs).map(|session| session.number).collect();
@@ -452,13 +459,13 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let mut moved = false;
         let mut failed = Vec::new();
         for (number, session) in &mut self.sessions {
-            let mut hands = Hands {
+            let mut node = NodeShared {
                 links: &mut self.links,
                 io: &mut self.io,
                 disk: &mut self.disk,
                 store: &mut self.store,
             };
-            match session.advance(&mut self.counters, &mut hands) {
+            match session.advance(&mut self.counters, &mut node) {
                 Ok(advanced) => moved |= advanced,
                 Err(failure) => failed.push((*number, failure)),
             }

@@ -1,11 +1,10 @@
-//! How does a session come to be at a node: what is said, in which order, by whom?
+//! Opens sessions at a node: which messages are expected, in which order, and from whom.
 //!
-//! Clients and nodes reach a node over different connections, so a node that forwards may be here
-//! before the client: it waits, for a while.
+//! Clients and nodes connect independently, so a node that forwards may arrive before the client.
+//! It waits for a while.
 //!
-//! Invariants
-//! - Nothing is taken for a session whose members this node does not know, or that does not fit its
-//!   memory.
+//! Invariant: a session is refused if this node does not know all of its members, or does not have
+//! memory for it.
 
 use rackscan_device::DeviceIo;
 use rackscan_fabric::Address;
@@ -20,8 +19,8 @@ use crate::{
 };
 
 impl<I: DeviceIo, S: Store> Node<I, S> {
-    /// A message has come.
-    pub(super) fn hear(&mut self, index: usize, message: Message) {
+    /// Handles a message.
+    pub(super) fn handle_message(&mut self, index: usize, message: Message) {
         let Some(role) = self.links.role(index).cloned() else { return };
         match (role, message) {
             (_, Message::Look) => {}
@@ -42,12 +41,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             (role, Message::Ends(ends)) => match role.session() {
                 Some((session, peer)) => {
                     let members = self.sessions.get(&session).map_or(0, |session| session.members.len());
-                    self.end(session, Failure::heard(ends, members, peer));
+                    self.end(session, Failure::from_message(ends, members, peer));
                 }
                 None => self.drop_link(index),
             },
             (role, _) => {
-                let why = format!("it said something that nobody says as {role:?}");
+                let why = format!("it sent a message that is not allowed in its role {role:?}");
                 self.fault(index, Cause::Violation, &why);
             }
         }
@@ -74,7 +73,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                     }
                 }
                 if let Some(session) = self.sessions.get_mut(&number) {
-                    session.look_whether_ready(&mut self.links);
+                    session.announce_if_ready(&mut self.links);
                 }
             }
             Err(failure) => {
@@ -93,18 +92,21 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let members = self.members(open).map_err(refused)?;
         if members.get(me).is_none_or(|member| member.node != self.config.node) {
             return Err(refused(format!(
-                "this is node {}, not what the client takes it for",
+                "this is node {}, but the client expects another one at this address",
                 self.config.node
             )));
         }
         if self.sessions.len() >= SESSIONS_MAX || self.sessions.contains_key(&open.session) {
-            return Err(refused(format!("{} sessions are open here, or this one is", self.sessions.len())));
+            return Err(refused(format!(
+                "{} sessions are open here, expected fewer than {SESSIONS_MAX}, and none with this number",
+                self.sessions.len()
+            )));
         }
         let shape = Shape {
             parity: open.parity,
             task: open.task,
             cell_bytes_max: open.cell_bytes_max,
-            slice_bytes: usize::try_from(open.slice_bytes).unwrap_or(usize::MAX),
+            slice_bytes: usize::try_from(open.slice_bytes).expect("usize has at least 32 bits"),
             lanes: usize::from(open.lanes),
             slots: usize::from(open.slots),
         };
@@ -119,7 +121,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         Session::open(layout, (open.session, me, members), index, open.credits.into(), &mut self.links)
     }
 
-    /// The members of a session, all of whom this node knows.
+    /// The members of a session; an error unless this node knows all of them.
     fn members(&self, open: &Open) -> Result<Vec<Member>, String> {
         let ascending = open.members.is_sorted_by(|(one, _), (other, _)| one < other);
         if !ascending {
@@ -133,12 +135,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         open.members.iter().map(known).collect()
     }
 
-    /// A node that forwards to us says in which session.
+    /// Handles a node that forwards to this one and names its session.
     fn joined(&mut self, index: usize, join: Join) {
         if self.sessions.contains_key(&join.session) {
             return self.join(index, &join);
         }
-        // How many of these there may be was asked when the link came.
+        // The number of such links was checked when the link was added.
         self.links.set_role(index, Role::Early(join));
     }
 
@@ -146,19 +148,19 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let Some(session) = self.sessions.get_mut(&join.session) else { return };
         match session.join(index, join, &mut self.links) {
             Ok(member) => self.links.set_role(index, Role::From(join.session, member)),
-            // Anybody may claim to be a member: that alone does not end the others' session.
+            // Any peer may claim to be a member. That alone must not end the session of others.
             Err(failure) if failure.cause == Cause::Violation => {
                 self.fault(index, failure.cause, &failure.why);
             }
             Err(failure) => {
-                // The link is not in the session yet, so it is not among those that are told.
+                // The link is not in the session yet, so ending the session would not drop it.
                 self.drop_link(index);
                 self.end(join.session, failure);
             }
         }
     }
 
-    /// Nodes that were called have answered, or not.
+    /// Takes the answers to calls. Returns whether there were any.
     pub(super) fn take_answers(&mut self) -> bool {
         let mut any = false;
         while let Some((call, answer)) = self.calls.answered() {

@@ -1,29 +1,28 @@
-//! What does a node keep for one session, and when is it open?
+//! The state of one session at a node, and how it opens.
 //!
 //! ```text
-//! client -- Open --> node: rings for the client are registered, nodes that we forward to are called     Rings -->
-//! node -- Join --> node: rings for it are registered                                                    Rings -->
-//! all called nodes have rings for us, all that forward to us have joined                                Ready --> client
+//! client -- Open --> node: registers rings for the client, calls the nodes that it forwards to          Rings -->
+//! node -- Join --> node: registers rings for it                                                         Rings -->
+//! all called nodes have sent rings, all nodes that forward to this one have joined                      Ready --> client
 //! ```
 //!
 //! Invariants
-//! - Registered memory is taken when the session opens, and never more.
-//! - Whatever goes wrong with a stripe ends its session: nothing is left in rings that the next one
-//!   would find.
+//! - Registered memory is allocated when the session opens, and never more.
+//! - Any failure of a stripe ends its session, so that no slices are left in rings for the next
+//!   stripe to find.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rackscan_device::DeviceIo;
 use rackscan_fabric::{RegionError, RegisterError, RemoteRegion};
-use rackscan_stripe::Node as Turn;
+use rackscan_stripe::Node as StripeNode;
 
 use super::{
-    disk::Disk,
-    lane::{Underway, in_index},
+    lane::{ActiveStripe, in_index},
     links::Links,
+    shared::{IncomingLink, NodeShared, OutgoingLink, SessionShared},
 };
 use crate::{
     checksum,
@@ -36,56 +35,6 @@ use crate::{
     store::{Beginning, Store, StripeName},
 };
 
-/// Somebody who sends to us.
-#[derive(Debug)]
-pub(super) struct Arriving {
-    pub(super) link: usize,
-    /// Who; the client without.
-    pub(super) member: Option<usize>,
-    pub(super) rings: Incoming,
-}
-
-/// Somebody whom we send to.
-#[derive(Debug)]
-pub(super) struct Leaving {
-    pub(super) link: usize,
-    pub(super) rings: Outgoing,
-    /// Whether a slice waits for room there.
-    pub(super) waits: bool,
-}
-
-/// What a node's sessions share.
-pub(super) struct Hands<'a> {
-    pub(super) links: &'a mut Links,
-    pub(super) io: &'a mut dyn DeviceIo,
-    pub(super) disk: &'a mut Disk,
-    pub(super) store: &'a mut dyn Store,
-}
-
-/// What a session's stripes share.
-pub(super) struct Parts<'a> {
-    pub(super) layout: &'a Layout,
-    pub(super) me: usize,
-    pub(super) incoming: &'a mut [Option<Arriving>],
-    pub(super) outgoing: &'a mut [Option<Leaving>],
-    /// Slots of the node's own: of what it reads, and of sums.
-    pub(super) own: Option<&'a Slots>,
-    pub(super) counters: &'a mut Counters,
-    zeros_of_slice: u32,
-}
-
-impl Parts<'_> {
-    /// The checksum of so many zeros.
-    pub(super) fn zeros(&self, length: usize) -> u32 {
-        if length == self.layout.shape.slice_bytes { self.zeros_of_slice } else { checksum::of_zeros(length) }
-    }
-
-    /// Something is wrong with this node itself.
-    pub(super) fn broken(&self, error: &impl ToString) -> Failure {
-        Failure::new(Some(self.me), Cause::Violation, error.to_string())
-    }
-}
-
 /// A session.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -94,19 +43,20 @@ pub(super) struct Session {
     pub(super) me: usize,
     pub(super) members: Vec<Member>,
     pub(super) client: usize,
-    incoming: Vec<Option<Arriving>>,
-    outgoing: Vec<Option<Leaving>>,
+    incoming: Vec<Option<IncomingLink>>,
+    outgoing: Vec<Option<OutgoingLink>>,
     own: Option<Slots>,
     zeros_of_slice: u32,
-    lanes: Vec<Option<Underway>>,
+    lanes: Vec<Option<ActiveStripe>>,
     is_ready: bool,
-    /// Whether anything has happened since it was asked, and when that was.
+    /// Whether there was progress since [`Session::idle`] was last called, and the last time at
+    /// which it found progress.
     has_moved: bool,
     moved: Instant,
 }
 
 impl Session {
-    /// Takes memory and answers the client; links to other nodes are still missing.
+    /// Allocates memory and answers the client. Links to other nodes are still missing.
     pub(super) fn open(
         layout: Arc<Layout>,
         (number, me, members): (u64, usize, Vec<Member>),
@@ -139,25 +89,26 @@ impl Session {
         Ok(session)
     }
 
-    /// The nodes that we forward to.
+    /// The members that this node forwards to.
     pub(super) fn to_call(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.members.len()).filter(|to| self.layout.rings(Some(self.me), *to) > 0)
     }
 
-    /// A node that forwards to us has a link.
+    /// Takes the link of a node that forwards to this one.
     pub(super) fn join(&mut self, link: usize, join: &Join, links: &mut Links) -> Result<usize, Failure> {
         let from = usize::from(join.from);
         let expected = from < self.members.len() && self.layout.rings(Some(from), self.me) > 0;
         if !expected || self.incoming[in_index(Some(from))].is_some() {
-            let why = format!("member {from} joined, who does not forward here or did before");
+            let why =
+                format!("member {from} joined, which does not forward to this node, or has joined before");
             return Err(Failure::new(Some(from), Cause::Violation, why));
         }
         self.receive(Some(from), link, join.credits.into(), links)?;
-        self.look_whether_ready(links);
+        self.announce_if_ready(links);
         Ok(from)
     }
 
-    /// Gives somebody rings.
+    /// Makes rings for a sender, and sends it their location.
     fn receive(
         &mut self,
         member: Option<usize>,
@@ -176,44 +127,44 @@ impl Session {
         {
             link.say(&Message::Rings(answer));
         }
-        self.incoming[in_index(member)] = Some(Arriving { link, member, rings });
+        self.incoming[in_index(member)] = Some(IncomingLink { link, member, rings });
         self.has_moved = true;
         Ok(())
     }
 
-    /// A node that we forward to was reached.
+    /// Takes the link to a node that this one forwards to.
     pub(super) fn called(&mut self, to: usize, link: usize, links: &mut Links) -> Result<(), Failure> {
         let refused = |error: RegionError| Failure::new(Some(self.me), Cause::Refused, error);
         let rings = Outgoing::new(&self.layout, self.layout.rings(Some(self.me), to)).map_err(refused)?;
         if let Some(link) = links.get_mut(link) {
-            let from = u8::try_from(self.me).unwrap_or(u8::MAX);
+            let from = u8::try_from(self.me).expect("the index of a member is below NODES_MAX");
             let (protocol, session) = (PROTOCOL, self.number);
             if let Some(credits) = registered(Some(to), rings.register(link))? {
                 let credits = credits.into();
                 link.say(&Message::Join(Join { protocol, session, from, credits }));
             }
         }
-        self.outgoing[to] = Some(Leaving { link, rings, waits: false });
+        self.outgoing[to] = Some(OutgoingLink { link, rings, waits: false });
         Ok(())
     }
 
-    /// A node that we forward to has rings for us.
+    /// Takes the rings of a node that this one forwards to.
     pub(super) fn found(&mut self, to: usize, rings: &Rings, links: &mut Links) -> Result<(), Failure> {
         let violation = |why: String| Failure::new(Some(to), Cause::Violation, why);
         let Some(leaving) = self.outgoing.get_mut(to).and_then(Option::as_mut) else {
-            return Err(violation("it gave rings to nobody".to_owned()));
+            return Err(violation("it sent rings that were not asked for".to_owned()));
         };
         if leaving.rings.is_found() {
-            return Err(violation("it gave rings twice".to_owned()));
+            return Err(violation("it sent rings twice".to_owned()));
         }
         leaving.rings.found(rings).map_err(|error| violation(error.to_string()))?;
         self.has_moved = true;
-        self.look_whether_ready(links);
+        self.announce_if_ready(links);
         Ok(())
     }
 
-    /// Tells the client when all links are there.
-    pub(super) fn look_whether_ready(&mut self, links: &mut Links) {
+    /// Tells the client that this node is ready, once all links are there.
+    pub(super) fn announce_if_ready(&mut self, links: &mut Links) {
         let outgoing = |to: usize| self.outgoing[to].as_ref().is_some_and(|leaving| leaving.rings.is_found());
         let incoming = |from: usize| {
             self.layout.rings(Some(from), self.me) == 0 || self.incoming[in_index(Some(from))].is_some()
@@ -226,7 +177,7 @@ impl Session {
         }
     }
 
-    /// A stripe begins.
+    /// Begins a stripe.
     pub(super) fn begin(&mut self, begin: &Begin, store: &mut dyn Store) -> Result<(), Failure> {
         let violation = |why: String| Failure::new(None, Cause::Violation, why);
         let lane = usize::from(begin.lane);
@@ -237,16 +188,16 @@ impl Session {
             return Err(violation(format!("it began a stripe with cells of {} bytes", begin.cell_bytes)));
         }
         let name = StripeName { session: self.number, stripe: begin.stripe };
-        let node = Turn(u8::try_from(self.me).unwrap_or(u8::MAX));
+        let node = StripeNode(u8::try_from(self.me).expect("the index of a member is below NODES_MAX"));
         let column = self.layout.geometry.column_of(name.stripe, node);
         let column = column.map_err(|error| violation(error.to_string()))?;
-        let plan = &self.layout.turn(name.stripe).columns[usize::from(column.0)];
+        let plan = &self.layout.rotation(name.stripe).columns[usize::from(column.0)];
         let kept: Vec<_> = plan.keeps.iter().map(|keeping| keeping.cell).collect();
         let (what, held, cell_bytes) = (&begin.what[..], &plan.held[..], begin.cell_bytes);
         let beginning = Beginning { name, what, held, kept: &kept, cell_bytes };
         let refused = |why: String| Failure::new(Some(self.me), Cause::Refused, why);
         let places = store.begin(&beginning).map_err(|refusal| refused(refusal.0))?;
-        let underway = Underway::new(&self.layout, name, column, begin, places).map_err(|why| {
+        let underway = ActiveStripe::new(&self.layout, name, column, begin, places).map_err(|why| {
             store.given_up(name);
             refused(why)
         })?;
@@ -255,16 +206,16 @@ impl Session {
         Ok(())
     }
 
-    /// Does whatever can be done for its stripes. Whether anything was.
+    /// Advances all stripes as far as possible. Returns whether there was progress.
     pub(super) fn advance(
         &mut self,
         counters: &mut Counters,
-        hands: &mut Hands<'_>,
+        node: &mut NodeShared<'_>,
     ) -> Result<bool, Failure> {
         let mut moved = false;
         for lane in 0..self.lanes.len() {
             let Some(underway) = &mut self.lanes[lane] else { continue };
-            let mut parts = Parts {
+            let mut shared = SessionShared {
                 layout: &self.layout,
                 me: self.me,
                 incoming: &mut self.incoming,
@@ -273,10 +224,10 @@ impl Session {
                 counters: &mut *counters,
                 zeros_of_slice: self.zeros_of_slice,
             };
-            moved |= underway.advance(lane, &mut parts, hands)?;
-            if underway.is_durable(hands) {
-                underway.leave_rings(lane, &mut parts);
-                self.stored(lane, counters, hands)?;
+            moved |= underway.advance(lane, &mut shared, node)?;
+            if underway.is_durable(node) {
+                underway.leave_rings(lane, &mut shared);
+                self.stored(lane, counters, node)?;
                 moved = true;
             }
         }
@@ -284,7 +235,7 @@ impl Session {
         Ok(moved)
     }
 
-    /// Who is to blame that nothing has happened for so long, if that is so.
+    /// If there was no progress for `limit`: a failure that names the place that is waited for.
     pub(super) fn idle(&mut self, now: Instant, limit: Duration) -> Option<Failure> {
         if std::mem::take(&mut self.has_moved) {
             self.moved = now;
@@ -296,8 +247,8 @@ impl Session {
         Some(Failure::new(member, Cause::Idle, format!("{what} for {:.1} s", limit.as_secs_f64())))
     }
 
-    /// Whom the session waits for, and why: who has not come, or else whoever the first stripe
-    /// waits for.
+    /// The place that the session waits for, and why: a member that is not connected, or else the
+    /// one that the first stripe waits for.
     fn awaited(&self) -> (Option<usize>, &'static str) {
         let members = 0..self.members.len();
         let is_missing = |member: &usize| {
@@ -319,22 +270,27 @@ impl Session {
         }
     }
 
-    fn stored(&mut self, lane: usize, counters: &mut Counters, hands: &mut Hands<'_>) -> Result<(), Failure> {
+    fn stored(
+        &mut self,
+        lane: usize,
+        counters: &mut Counters,
+        node: &mut NodeShared<'_>,
+    ) -> Result<(), Failure> {
         let Some(underway) = self.lanes[lane].take() else { return Ok(()) };
         let (stripe, cells) = (underway.name.stripe, underway.stored_cells());
         let (kept, held) = (cells.iter().map(|cell| cell.checksum).collect(), underway.held_checksums());
-        let stored = hands.store.stored(underway.name, &cells);
+        let stored = node.store.stored(underway.name, &cells);
         stored.map_err(|refusal| Failure::new(Some(self.me), Cause::Refused, refusal))?;
         counters.stripes += 1;
-        let Some(link) = hands.links.get_mut(self.client) else { return Ok(()) };
-        let lane = u8::try_from(lane).unwrap_or(u8::MAX);
+        let Some(link) = node.links.get_mut(self.client) else { return Ok(()) };
+        let lane = u8::try_from(lane).expect("there are at most LANES_MAX lanes");
         if link.say(&Message::Stored { lane, stripe, kept, held }) {
             return Ok(());
         }
-        Err(Failure::new(None, Cause::Violation, "it does not take in what is said to it"))
+        Err(Failure::new(None, Cause::Violation, "it receives no messages"))
     }
 
-    /// A slice has come.
+    /// Takes in a slice that has arrived.
     pub(super) fn arrived(&mut self, member: Option<usize>, checksum: u32) -> Result<(), Failure> {
         let violation = |error: &dyn ToString| Failure::new(member, Cause::Violation, error.to_string());
         let arriving = self.incoming.get_mut(in_index(member)).and_then(Option::as_mut);
@@ -343,29 +299,29 @@ impl Session {
     }
 
     /// The stripe of a lane, if it has one.
-    pub(super) fn underway(&mut self, lane: usize) -> Option<&mut Underway> {
+    pub(super) fn underway(&mut self, lane: usize) -> Option<&mut ActiveStripe> {
         self.lanes.get_mut(lane)?.as_mut()
     }
 
-    /// Its stripes.
-    pub(super) fn stripes(&self) -> impl Iterator<Item = &Underway> {
+    /// Its stripes in progress.
+    pub(super) fn stripes(&self) -> impl Iterator<Item = &ActiveStripe> {
         self.lanes.iter().flatten()
     }
 
-    /// Hears what receivers say of how far we may go. Whether anything was new.
-    pub(super) fn hear_credit(&mut self) -> Result<bool, Failure> {
+    /// Reads the credits that receivers have granted. Returns whether any was new.
+    pub(super) fn read_credits(&mut self) -> Result<bool, Failure> {
         let mut any = false;
         for (member, leaving) in self.outgoing.iter_mut().enumerate() {
             let Some(leaving) = leaving else { continue };
-            let heard = leaving.rings.hear();
-            any |= heard.map_err(|error| Failure::new(Some(member), Cause::Violation, error))?;
+            let read = leaving.rings.read_credits();
+            any |= read.map_err(|error| Failure::new(Some(member), Cause::Violation, error))?;
         }
         Ok(any)
     }
 }
 
-/// What was registered; nothing if the link is over, of which the next poll says why: what its peer
-/// said last comes first.
+/// The registered memory; `None` if the link is closed. The next poll reports why, after the last
+/// messages of the peer.
 fn registered<T>(member: Option<usize>, outcome: Result<T, RegisterError>) -> Result<Option<T>, Failure> {
     match outcome {
         Ok(name) => Ok(Some(name)),

@@ -1,4 +1,4 @@
-//! Nodes, a writer, and what they should end with.
+//! A simulated cluster: nodes, a writer, and the contents that their disks should end with.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ pub(super) struct Ledger {
     next: u64,
     places: BTreeMap<u64, Vec<(Cell, Vec<Place>)>>,
     pub(super) stored: BTreeMap<u64, Vec<StoredCell>>,
-    /// Where cells lie that are there from the beginning.
+    /// Where the cells lie that exist at the beginning.
     held: BTreeMap<(u64, Cell), Vec<Place>>,
     pub(super) given_up: Vec<u64>,
     pub(super) what: BTreeMap<u64, Vec<u8>>,
@@ -142,8 +142,8 @@ pub(super) struct Cluster {
 
 const DISK_BYTES: usize = 2 << 20;
 
-/// What each node has of these stripes before anything is done for them: cells lie in several
-/// parts, one behind the other, as far as they have data.
+/// What each node has of these stripes at the beginning: cells lie in several extents, one after
+/// the other, as far as they have data.
 fn images(geometry: &Geometry, task: Task, filled: &BTreeMap<u64, Filled>) -> Vec<(Vec<u8>, Ledger)> {
     let mut images: Vec<(Vec<u8>, Ledger)> =
         (0..geometry.nodes()).map(|_| (vec![0; DISK_BYTES], Ledger::default())).collect();
@@ -262,7 +262,7 @@ impl Cluster {
         }
     }
 
-    /// A node's process is gone; its disk keeps what was flushed.
+    /// Kills a node's process; its disk keeps what was flushed.
     fn bury(&mut self, node: usize) {
         let Some(dead) = self.nodes[node].take() else { return };
         let (io, ledger) = dead.into_parts();
@@ -401,7 +401,7 @@ impl Cluster {
         for (cell, checksum) in &ended.checksums {
             assert_eq!(*checksum, crc32c::crc32c(&filled.cells[cell]), "stripe {}, {cell:?}", ended.number);
         }
-        // All cells of the stripe are named, but for those that nobody touched.
+        // All cells of the stripe are named, except those that no place touched.
         let transfers = Transfers::of(self.shape.task, &self.geometry, ended.number).unwrap();
         let kept = transfers.kept.iter().map(|kept| kept.cell);
         let there = transfers.kept.iter().flat_map(|kept| kept.made_of.iter().copied());

@@ -1,7 +1,6 @@
-//! Are the checks that stand between a mistake and a stripe that lies able to see one? Method:
-//! nodes are given plans with a defect, and run on the hostile network. Some seeds get through
-//! unharmed; whatever is reported as stored must be right, and what is not must be found by its
-//! checksum.
+//! Tests that the checks which protect against wrong stripes can find one. Method: nodes are given
+//! plans with a defect, and run on the hostile network. Some seeds get through unharmed; whatever
+//! is reported as stored must be right, and everything else must be found by its checksum.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ fn run(seeds: u64, spoil: impl Fn(&mut Plan)) -> Vec<SessionEnd> {
     Seed::each(seeds, |seed| {
         let mut cluster = Cluster::new(seed, 4, shape());
         let mut layout = Layout::new(shape(), 4).unwrap();
-        layout.turns.iter_mut().flat_map(|turn| &mut turn.columns).for_each(&spoil);
+        layout.rotations.iter_mut().flat_map(|rotation| &mut rotation.columns).for_each(&spoil);
         let layout = Arc::new(layout);
         for node in cluster.nodes.iter_mut().flatten() {
             node.layouts.made.push(Arc::clone(&layout));

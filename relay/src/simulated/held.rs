@@ -1,5 +1,5 @@
-//! Nodes that have cells make others of them: each disk ends with exactly its cells, nothing passes
-//! the client, and what is read, sent and received is what the plans say.
+//! Tests nodes that compute cells from cells that they have: each disk ends with exactly its cells,
+//! nothing passes the client, and what is read, sent and received agrees with the plans.
 
 use rackscan_device::sim::FaultRates;
 use rackscan_fabric::sim::{Fault, Moment, Seed, SimConfig};
@@ -162,7 +162,7 @@ fn spoiled(task: Task, seeds: u64, spoil: impl Fn(&mut Plan)) -> usize {
         let usual = (SimConfig::default(), FaultRates::default());
         let mut cluster = Cluster::holding(seed, 4, shape, &stripes, usual);
         let mut layout = Layout::new(shape, 4).unwrap();
-        layout.turns.iter_mut().flat_map(|turn| &mut turn.columns).for_each(&spoil);
+        layout.rotations.iter_mut().flat_map(|rotation| &mut rotation.columns).for_each(&spoil);
         let layout = std::sync::Arc::new(layout);
         for node in cluster.nodes.iter_mut().flatten() {
             node.layouts.made.push(std::sync::Arc::clone(&layout));

@@ -1,5 +1,5 @@
-//! What can somebody do who holds the cluster key and keeps to nothing? It is hung up on, others go
-//! on, and nothing panics or grows.
+//! Tests what a peer that holds the cluster key but follows no rules can do: nodes close its
+//! connections, other sessions continue, and nothing panics or grows.
 
 use rackscan_fabric::{
     Access, Connection, Event, Operation, Region, RemoteRegion,
@@ -27,7 +27,7 @@ fn shape() -> Shape {
     }
 }
 
-/// Somebody who speaks for himself.
+/// A hostile peer with one connection.
 struct Mallory {
     connection: Connection,
     events: Vec<Event>,
@@ -91,7 +91,7 @@ fn client(cluster: &mut Cluster) -> (Vec<Mallory>, Vec<Region>, Vec<(RemoteRegio
     client_with(cluster, |credits| credits)
 }
 
-/// The same, who says of his credits what he likes.
+/// The same, with a wrong claim about its credits.
 fn client_with(
     cluster: &mut Cluster,
     say: impl Fn(RemoteRegion) -> RemoteRegion,
@@ -225,7 +225,7 @@ fn links_that_wait_for_a_session_are_bounded() {
     }
     assert_eq!(many.iter().filter(|mallory| mallory.is_hung_up_on()).count(), 20);
     drop(many);
-    // Until the node has seen that they are gone it takes in nobody else.
+    // Until the node has noticed that they are closed, it accepts no others.
     (0..500).for_each(|_| cluster.turn());
     assert_others_go_on(&mut cluster);
 }

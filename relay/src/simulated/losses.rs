@@ -1,5 +1,5 @@
-//! Somebody dies, at any step of a run: whoever is left learns who it was, nothing waits for ever,
-//! and no stripe is reported as stored that is not on all its disks.
+//! Tests the death of a place at any step of a run: the others learn who it was, nothing waits
+//! forever, and no stripe is reported as stored that is not on all its disks.
 
 use std::time::{Duration, Instant};
 
@@ -267,7 +267,7 @@ fn a_stripe_that_nobody_sends_ends_its_session_and_the_sender_is_named() {
         let mut cluster = Cluster::new(Seed::new(4), 3, shape(Way::Relay));
         let mut writer = cluster.open();
         cluster.nodes[first].as_mut().unwrap().config.idle_max = Duration::from_millis(100);
-        // Node 1 is there and does nothing any more.
+        // Node 1 stays connected, but does nothing any more.
         let asleep = cluster.nodes[1].take();
         let filled = Filled::new(&cluster.geometry, Task::Write(Way::Relay), 0, 8192);
         let what = vec![Vec::new(); 3];

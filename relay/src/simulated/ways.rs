@@ -1,5 +1,5 @@
-//! Every way, every rotation, many lengths: each disk ends with exactly its cells, and each place
-//! has sent and received what the schedule says.
+//! Tests every way, every rotation and many lengths: each disk ends with exactly its cells, and
+//! each place has sent and received what the schedule says.
 
 use rackscan_fabric::sim::{Seed, SimConfig};
 use rackscan_stripe::{Geometry, Load, Node as Turn, Parity, Schedule, Way};
@@ -116,8 +116,8 @@ fn a_client_that_leaves_ends_its_session_and_another_can_be_opened() {
 fn a_stripe_ends_when_nothing_of_it_is_under_way_any_more() {
     Seed::each(8, |seed| {
         let mut cluster = Cluster::new(seed, 2, Shape { lanes: 1, ..shape(Parity::Xor, Way::Naive) });
-        // Without disks a node has checked its cells as soon as they are there: it may say so
-        // before we hear that they have gone.
+        // Without disks a node has checked its cells as soon as they have arrived. It may report
+        // this before the writer's own operations complete.
         cluster.nodes.iter_mut().flatten().for_each(|node| node.store().in_memory = true);
         let mut writer = cluster.open();
         for stripe in 0..30 {

@@ -1,14 +1,14 @@
-//! How does a stripe leave its client?
+//! Sends one stripe from its client.
 //!
-//! Data lies in registered memory of the caller's and is sent out of it. Where a cell's data ends
-//! before the cell does, zeros follow, out of a region of zeros: the slice in which that happens is
-//! two writes, the last of which carries the checksum. Sums (of `naive`) are computed into slots of
-//! the writer's own.
+//! Data is sent from registered memory of the caller. If the data of a cell ends before the cell
+//! does, zeros follow, from a region of zeros: the slice in which this happens is two writes, the
+//! second of which carries the checksum. Sums (with `naive`) are computed into slots of the
+//! writer's own.
 //!
 //! Invariants
-//! - A slice of data is checksummed once; checksums of sums follow from those, and so does what
-//!   nodes must have stored.
-//! - One slice of each step by turns, so that all relays run at once.
+//! - Each slice of data is checksummed once. The checksums of sums follow from those, and so do the
+//!   expected checksums of what nodes store.
+//! - One slice of each step is sent in turn, so that all transfers run at once.
 
 use rackscan_fabric::{OutOfBounds, Region, RegionSlice};
 use rackscan_format::ids::NodeId;
@@ -29,48 +29,49 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// A node of the session, as the writer has it.
+/// The writer's link to a node, and the rings there.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub(super) struct NodeLink {
     pub(super) node: NodeId,
     pub(super) link: Link,
     pub(super) rings: Outgoing,
     pub(super) is_ready: bool,
-    /// Whether a slice waits for room there.
+    /// Whether a slice waits for credit there.
     pub(super) waits: bool,
 }
 
 /// What the stripes of a writer share.
 pub(super) struct Shared<'a> {
     pub(super) layout: &'a Layout,
-    pub(super) reached: &'a mut [Reached],
+    pub(super) reached: &'a mut [NodeLink],
     /// Slots of sums.
     pub(super) sums: Option<&'a Region>,
-    /// As many zeros as a slice has bytes.
+    /// Zeros of the length of a slice.
     pub(super) zeros: &'a Region,
     pub(super) counters: &'a mut Counters,
 }
 
-/// A stripe on its way.
+/// A stripe in progress.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) stripe: u64,
     cell_bytes: u64,
     data: Vec<RegionSlice>,
     progress: Progress,
-    /// Where each send goes: which member, in which ring.
+    /// For each send, its member and ring.
     outputs: Vec<(usize, usize)>,
-    /// Of each data cell the checksums of its first slices; of each sum those in its slots.
+    /// For each data cell, the checksums of its slices so far; for each sum, those of the slices in
+    /// its slots.
     checksums: Vec<Vec<u32>>,
-    /// Of each data cell that of its first slices together.
+    /// For each data cell, the checksum of all its slices so far.
     so_far: Vec<u32>,
-    /// Of the cells that are there from the beginning, those of which all is checksummed.
+    /// For each cell that exists at the beginning, its checksum, if known.
     known: Vec<Option<u32>>,
-    /// What members say of the cells that they keep.
+    /// The checksums that members report of the cells that they keep.
     kept: BTreeMap<Cell, u32>,
-    /// That of a cell of zeros.
+    /// The checksum of a cell of zeros.
     of_zeros: u32,
-    /// Which members have stored it.
+    /// For each member, whether it has stored the stripe.
     stored: Vec<bool>,
 }
 
@@ -90,17 +91,16 @@ impl Flight {
             outputs: plan.sends.iter().map(|send| (output(send.to), send.ring)).collect(),
             checksums,
             so_far: vec![0; plan.origins.len()],
-            known: vec![None; layout.turn(stripe).there.len()],
+            known: vec![None; layout.rotation(stripe).initial.len()],
             kept: BTreeMap::new(),
             of_zeros: layout.zeros_of_cell(cell_bytes),
             stored: vec![false; layout.nodes()],
         }
     }
 
-    /// A member has stored its cells, and read those that it holds. Their checksums are compared
-    /// with what follows from those of the cells that were there from the beginning: so a sum that
-    /// lacks an input, or has one twice, is found, although every place on its way did what it was
-    /// told.
+    /// Takes the checksums of the cells that a member has stored and read. They are compared with
+    /// those that follow from the cells that existed at the beginning. This finds a sum that lacks
+    /// an input, or has one twice, even if every place did what its plan says.
     pub(super) fn stored(
         &mut self,
         layout: &Layout,
@@ -113,13 +113,13 @@ impl Flight {
             return Err(violation("it has stored a stripe twice"));
         }
         let column = self.column_of(layout, member)?;
-        let turn = layout.turn(self.stripe);
-        let plan = &turn.columns[column];
+        let rotation = layout.rotation(self.stripe);
+        let plan = &rotation.columns[column];
         if plan.keeps.len() != kept.len() || plan.held.len() != held.len() {
             return Err(violation("it has stored, or read, another number of cells than it should"));
         }
         for (cell, checksum) in plan.held.iter().zip(held) {
-            if let Ok(at) = turn.there.binary_search(cell) {
+            if let Ok(at) = rotation.initial.binary_search(cell) {
                 self.known[at] = Some(*checksum);
             }
         }
@@ -127,7 +127,8 @@ impl Flight {
         match layout.shape.task {
             Task::Write(_) => self.check(layout, member)?,
             Task::Protect | Task::Rebuild(_) => {
-                // What a cell must be is known when all others have said what they have read.
+                // The expected checksums are known only when all other members have reported what
+                // they read.
                 let mut others = self.stored.iter().enumerate().filter(|(other, _)| *other != member);
                 if others.all(|(_, stored)| *stored) {
                     (0..layout.nodes()).try_for_each(|member| self.check(layout, member))?;
@@ -139,20 +140,20 @@ impl Flight {
     }
 
     fn column_of(&self, layout: &Layout, member: usize) -> Result<usize, Failure> {
-        let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
+        let node = Node(u8::try_from(member).expect("the index of a member is below NODES_MAX"));
         let column = layout.geometry.column_of(self.stripe, node);
         let column = column.map_err(|error| Failure::new(Some(member), Cause::Violation, error))?;
         Ok(usize::from(column.0))
     }
 
-    /// Whether what a member keeps is what it should be.
+    /// Checks the checksums of the cells that a member keeps.
     fn check(&self, layout: &Layout, member: usize) -> Result<(), Failure> {
-        let (turn, column) = (layout.turn(self.stripe), self.column_of(layout, member)?);
-        for (keeping, made_of) in turn.columns[column].keeps.iter().zip(&turn.made_of[column]) {
+        let (rotation, column) = (layout.rotation(self.stripe), self.column_of(layout, member)?);
+        for (keeping, made_of) in rotation.columns[column].keeps.iter().zip(&rotation.made_of[column]) {
             let found = self.kept.get(&keeping.cell).copied();
             let parts: Option<Vec<u32>> = made_of.iter().map(|at| self.known[*at]).collect();
             let Some(parts) = parts else {
-                let why = "it has stored what was not sent yet";
+                let why = "it has stored cells that were not sent completely";
                 return Err(Failure::new(Some(member), Cause::Violation, why));
             };
             let expected = checksum::of_sum(self.of_zeros, parts.into_iter());
@@ -168,31 +169,31 @@ impl Flight {
         Ok(())
     }
 
-    /// Of the cells that members have said they keep, or read, ascending.
+    /// The known checksums of cells that members keep or read, ascending.
     pub(super) fn checksums(&self, layout: &Layout) -> Vec<(Cell, u32)> {
-        let there = layout.turn(self.stripe).there.iter().zip(&self.known);
+        let there = layout.rotation(self.stripe).initial.iter().zip(&self.known);
         let mut all: BTreeMap<Cell, u32> =
             there.filter_map(|(cell, known)| Some((*cell, (*known)?))).collect();
         all.extend(&self.kept);
         all.into_iter().collect()
     }
 
-    /// Whether all have.
+    /// Whether all members have stored it.
     pub(super) fn is_stored(&self) -> bool {
         self.stored.iter().all(|stored| *stored)
     }
 
-    /// Whether all that we sent has completed.
+    /// Whether all that the client sends has completed.
     pub(super) fn is_through(&self) -> bool {
         self.progress.is_through()
     }
 
-    /// A slice of a send has gone.
+    /// Takes note that a slice of a send has completed.
     pub(super) fn sent(&mut self, send: usize) -> bool {
         self.progress.sent(send)
     }
 
-    /// Sends whatever can go, at most one slice of each step. Whether any went.
+    /// Sends at most one slice of each step, as far as possible. Returns whether any was sent.
     pub(super) fn advance(&mut self, lane: usize, shared: &mut Shared<'_>) -> Result<bool, Failure> {
         let plan = &shared.layout.client;
         let mut moved = self.sum(lane, plan, shared)?;
@@ -225,7 +226,7 @@ impl Flight {
         Ok(moved)
     }
 
-    /// Sums a slice of data cells, each of which may end within it.
+    /// Sums a slice of data cells, any of which may end within it.
     fn sum_into(
         &self,
         (target, offset): (&Region, usize),
@@ -250,20 +251,20 @@ impl Flight {
         Ok(())
     }
 
-    /// How much of a slice is data.
+    /// The length of the data in a slice.
     fn data_length(&self, cell: usize, slice: u32, length: usize, layout: &Layout) -> usize {
         let before = slice as usize * layout.shape.slice_bytes;
         self.data[cell].len().saturating_sub(before).min(length)
     }
 
-    /// The checksum of a slice of a source; of data it is computed when it is asked for first.
+    /// The checksum of a slice of a source. That of data is computed on first use.
     fn checksum(&mut self, source: usize, slice: u32, shared: &Shared<'_>) -> Result<u32, OutOfBounds> {
         let slot = slice as usize;
         let Some(data) = self.data.get(source) else {
             return Ok(self.checksums[source][slot % shared.layout.shape.slots]);
         };
         while self.checksums[source].len() <= slot {
-            let next = u32::try_from(self.checksums[source].len()).unwrap_or(u32::MAX);
+            let next = u32::try_from(self.checksums[source].len()).expect("at most SLICES_MAX slices");
             let length = shared.layout.slice_length(self.cell_bytes, next);
             let of_data = self.data_length(source, next, length, shared.layout);
             let at = data.offset() + (next as usize * shared.layout.shape.slice_bytes).min(data.len());
@@ -273,7 +274,7 @@ impl Flight {
             self.so_far[source] = shared.layout.append(self.so_far[source], checksum, length);
             if next + 1 == self.progress.slices() {
                 let cell = shared.layout.geometry.data()[source];
-                if let Ok(at) = shared.layout.turn(self.stripe).there.binary_search(&cell) {
+                if let Ok(at) = shared.layout.rotation(self.stripe).initial.binary_search(&cell) {
                     self.known[at] = Some(self.so_far[source]);
                 }
             }
@@ -338,7 +339,7 @@ impl Flight {
     }
 }
 
-/// Something is wrong with the writer itself.
+/// A failure of the writer itself.
 fn broken(error: &OutOfBounds) -> Failure {
     Failure::new(None, Cause::Violation, error)
 }

@@ -1,17 +1,15 @@
-//! How does a client write stripes, each byte of data once, or have nodes make them of what they
-//! hold?
+//! A client's end of a session: writes stripes, or has nodes compute parities or rebuild cells.
 //!
-//! A [`Writer`] opens a session with all nodes, takes stripes as long as a lane is free, and says
-//! how each ended: on all disks, or not, because of whom. One thread, which sleeps while nothing
-//! moves.
+//! A [`Writer`] opens a session with all nodes, accepts stripes as long as a lane is free, and
+//! reports how each ended: stored on all disks, or not, and which place was at fault. It runs in
+//! the caller's thread, which sleeps while nothing moves. `flight` sends one stripe.
 //!
 //! Invariants
-//! - A stripe is stored when every node has said so, and the checksums of what they keep add up to
+//! - A stripe is stored when every node has said so, and the checksums of what they keep agree with
 //!   those of the data, or of what they have read.
-//! - Whatever goes wrong ends the session, with all stripes that are under way; another can be
-//!   opened then.
-//! - Data must stay as it is until its stripe has ended, which is not before our own operations
-//!   have completed: a lane's next stripe hears of none of them.
+//! - Any failure ends the session, with all stripes in progress. A new one can be opened then.
+//! - Data must not change until its stripe has ended. A stripe does not end before the writer's own
+//!   operations have completed, so the next stripe of its lane sees none of their completions.
 
 mod flight;
 
@@ -25,12 +23,12 @@ use rackscan_fabric::{Address, ConnectError, Connection, Ending, Region, RegionS
 use rackscan_stripe::{Cell, Node};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use self::flight::{Flight, Reached, Shared};
+use self::flight::{Flight, NodeLink, Shared};
 use crate::{
     counters::Counters,
     error::{Failure, SessionEnd, WriteError},
     limits::{PROTOCOL, SPIN, WHAT_BYTES_MAX},
-    link::{Happened, Link},
+    link::{Link, LinkEvent},
     message::{Begin, Cause, Message, Open},
     rings::{Outgoing, whole_pages},
     shape::{Layout, Member, Shape},
@@ -39,15 +37,16 @@ use crate::{
 /// A stripe to be written.
 #[derive(Clone, Debug)]
 pub struct Stripe<'a> {
-    /// Its number, which says how its columns lie over the nodes.
+    /// Its number, which determines the rotation of its columns.
     pub number: u64,
-    /// Bytes of every cell, a multiple of [`crate::limits::SECTOR_BYTES`], at most the session's.
+    /// Bytes of every cell: a multiple of [`crate::limits::SECTOR_BYTES`], at most the session's
+    /// maximum.
     pub cell_bytes: u64,
-    /// What each node's store is told of it, by place among the members.
+    /// The description for each node's store, by index of the member.
     pub what: &'a [Vec<u8>],
-    /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`]: registered
-    /// memory that is sent as it lies. Zeros follow where they are shorter than a cell. None where
-    /// nodes have the data ([`crate::Task::Protect`], [`crate::Task::Rebuild`]).
+    /// The bytes of each data cell, in the order of [`rackscan_stripe::Geometry::data`], in
+    /// registered memory, from where they are sent. Zeros follow if they are shorter than a cell.
+    /// Empty if nodes have the data ([`crate::Task::Protect`], [`crate::Task::Rebuild`]).
     pub data: &'a [RegionSlice],
 }
 
@@ -56,9 +55,9 @@ pub struct Stripe<'a> {
 pub struct Ended {
     /// Its number.
     pub number: u64,
-    /// On the disks of all nodes that keep some of it; or who is to blame that it may not be.
+    /// `Ok` if it is on the disks of all nodes that keep some of it; else why the session ended.
     pub outcome: Result<(), SessionEnd>,
-    /// The CRC-32C of each cell that a node kept or read, ascending; those that are known by now.
+    /// The CRC-32Cs, as far as known, of the cells that nodes kept or read, ascending.
     pub checksums: Vec<(Cell, u32)>,
 }
 
@@ -67,22 +66,21 @@ pub struct Ended {
 pub struct Writer {
     layout: Layout,
     members: Vec<Member>,
-    reached: Vec<Reached>,
+    reached: Vec<NodeLink>,
     sums: Option<Region>,
     zeros: Region,
     lanes: Vec<Option<Flight>>,
     ended: VecDeque<Ended>,
     end: Option<SessionEnd>,
     counters: Counters,
-    happened: Vec<Happened>,
+    happened: Vec<LinkEvent>,
 }
 
 impl Writer {
-    /// Asks all nodes for a session; [`Writer::is_open`] tells when they have agreed.
+    /// Asks all nodes for a session. [`Writer::is_open`] says when all have agreed.
     ///
     /// # Errors
-    /// [`WriteError`]: the shape, the order of the members, a node that `connect` did not reach,
-    /// memory.
+    /// [`WriteError`]: for the shape, the order of the members, a failed `connect`, or memory.
     pub fn ask(
         shape: Shape,
         members: Vec<Member>,
@@ -106,7 +104,7 @@ impl Writer {
             let credits =
                 rings.register(&mut link).map_err(|source| WriteError::Register { node, source })?;
             link.say(&Message::Open(opening(&layout, session, &members, you, credits)));
-            reached.push(Reached { node, link, rings, is_ready: false, waits: false });
+            reached.push(NodeLink { node, link, rings, is_ready: false, waits: false });
         }
         Ok(Self {
             lanes: (0..shape.lanes).map(|_| None).collect(),
@@ -125,7 +123,7 @@ impl Writer {
     /// As [`Writer::ask`], and waits until all nodes have agreed.
     ///
     /// # Errors
-    /// As [`Writer::ask`], and who refused, or who was silent until the deadline.
+    /// As [`Writer::ask`], and if a node refused, or was silent until the deadline.
     pub fn open(
         shape: Shape,
         members: Vec<Member>,
@@ -159,7 +157,7 @@ impl Writer {
         self.end.as_ref()
     }
 
-    /// Whether another stripe can be taken now.
+    /// Whether another stripe can be accepted now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.is_open() && self.lanes.iter().any(Option::is_none)
@@ -171,7 +169,7 @@ impl Writer {
         self.reached.iter().map(|reached| reached.link.slices_in_flight()).sum()
     }
 
-    /// Stripes that are under way.
+    /// The number of stripes in progress.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.lanes.iter().flatten().count()
@@ -180,7 +178,7 @@ impl Writer {
     /// What it has done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let of = |reached: &Reached| reached.link.get().counters();
+        let of = |reached: &NodeLink| reached.link.get().counters();
         let (written_bytes, messages) =
             self.reached.iter().map(of).fold((0, 0), |(bytes, sends), counters| {
                 (bytes + counters.written_bytes, sends + counters.sends)
@@ -188,25 +186,25 @@ impl Writer {
         Counters { written_bytes, messages, ..self.counters }
     }
 
-    /// What the fabric has counted on each link, by place among the members.
+    /// The fabric's counters of each link, by index of the member.
     #[must_use]
     pub fn link_counters(&self) -> Vec<rackscan_fabric::Counters> {
         self.reached.iter().map(|reached| reached.link.get().counters()).collect()
     }
 
-    /// The cells of a stripe that a member reads, and those that it keeps, ascending: of which its
-    /// store is told. None of a member that there is not.
+    /// The cells of a stripe that a member reads, and those that it keeps, ascending. Its store is
+    /// told of these. Both are empty if there is no such member.
     #[must_use]
     pub fn cells(&self, stripe: u64, member: usize) -> (&[Cell], Vec<Cell>) {
-        let node = Node(u8::try_from(member).unwrap_or(u8::MAX));
-        let column = self.layout.geometry.column_of(stripe, node);
-        let plan = column.ok().and_then(|column| self.layout.turn(stripe).columns.get(usize::from(column.0)));
+        let node = u8::try_from(member).ok().map(Node);
+        let column = node.and_then(|node| self.layout.geometry.column_of(stripe, node).ok());
+        let plan = column.and_then(|column| self.layout.rotation(stripe).columns.get(usize::from(column.0)));
         plan.map_or((&[], Vec::new()), |plan| {
             (&plan.held, plan.keeps.iter().map(|keeping| keeping.cell).collect())
         })
     }
 
-    /// Takes a stripe. Its data must not change until it has ended.
+    /// Accepts a stripe. Its data must not change until it has ended.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing has happened.
@@ -223,12 +221,12 @@ impl Writer {
         let (number, cell_bytes) = (stripe.number, stripe.cell_bytes);
         for (member, what) in stripe.what.iter().enumerate() {
             let what = what.clone();
-            let begin =
-                Begin { lane: u8::try_from(lane).unwrap_or(u8::MAX), stripe: number, cell_bytes, what };
+            let lane = u8::try_from(lane).expect("there are at most LANES_MAX lanes");
+            let begin = Begin { lane, stripe: number, cell_bytes, what };
             if !self.reached[member].link.say(&Message::Begin(begin)) {
-                let failure = Failure::new(Some(member), Cause::Violation, "it takes in no messages");
+                let failure = Failure::new(Some(member), Cause::Violation, "it receives no messages");
                 self.fail(failure.clone());
-                return Err(WriteError::Ended(failure.named(&self.members)));
+                return Err(WriteError::Ended(failure.into_session_end(&self.members)));
             }
         }
         let flight = Flight::new(&self.layout, number, cell_bytes, stripe.data.to_vec());
@@ -280,7 +278,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Looks at everything once, without waiting. Whether anything happened.
+    /// Polls everything once, without waiting. Returns whether anything happened.
     pub fn turn(&mut self) -> bool {
         let mut moved = false;
         let mut happened = std::mem::take(&mut self.happened);
@@ -296,14 +294,14 @@ impl Writer {
         moved | self.advance()
     }
 
-    /// A stripe that has ended.
+    /// The next stripe that has ended, if there is one.
     pub fn next_ended(&mut self) -> Option<Ended> {
         self.ended.pop_front()
     }
 
-    /// Works until a stripe has ended, and says how; nothing if none is under way, or at the
-    /// deadline. A node that is gone is noticed by itself; one that is there and does nothing is
-    /// the deadline's business: dropping the writer ends the session.
+    /// Works until a stripe has ended, and returns it. `None` if none is in progress, or at the
+    /// deadline. The death of a node is noticed without a deadline; a node that is connected but
+    /// does nothing is not. Dropping the writer ends the session.
     pub fn wait(&mut self, deadline: Instant) -> Option<Ended> {
         while self.ended.is_empty() && self.under_way() > 0 && Instant::now() < deadline {
             self.move_until(deadline);
@@ -311,7 +309,7 @@ impl Writer {
         self.ended.pop_front()
     }
 
-    /// Works until something has happened, or the deadline.
+    /// Works until something has happened, or until the deadline.
     pub fn move_until(&mut self, deadline: Instant) {
         let spin_until = Instant::now() + spin_time(SPIN);
         while !self.turn() {
@@ -327,25 +325,25 @@ impl Writer {
         }
     }
 
-    /// Sleeps until a link has something, at most for so long.
+    /// Sleeps until a link has an event, at most for `time`.
     fn sleep(&mut self, time: Duration) {
         let armed = self.reached.iter_mut().all(|reached| reached.link.arm());
-        if !armed || self.hear_credit() {
+        if !armed || self.read_credits() {
             return;
         }
         let fds = self.reached.iter().map(|reached| reached.link.get().as_fd());
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let timeout = Timespec::try_from(time).ok();
-        // However it ends, the links are looked at next.
+        // The result does not matter: the links are polled next.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
     }
 
-    /// Whether a node has said something new of how far we may go, or broken the rules of it.
-    fn hear_credit(&mut self) -> bool {
+    /// Reads the credits of all nodes. Returns whether any was new, or violated the protocol.
+    fn read_credits(&mut self) -> bool {
         let mut any = false;
         for member in 0..self.reached.len() {
-            match self.reached[member].rings.hear() {
-                Ok(heard) => any |= heard,
+            match self.reached[member].rings.read_credits() {
+                Ok(read) => any |= read,
                 Err(error) => {
                     self.fail(Failure::new(Some(member), Cause::Violation, error));
                     return true;
@@ -355,23 +353,23 @@ impl Writer {
         any
     }
 
-    fn handle(&mut self, member: usize, event: Happened) -> Result<(), Failure> {
+    fn handle(&mut self, member: usize, event: LinkEvent) -> Result<(), Failure> {
         let violation = |why: &dyn ToString| Failure::new(Some(member), Cause::Violation, why.to_string());
         match event {
-            Happened::Message(bytes) => {
+            LinkEvent::Message(bytes) => {
                 let message = Message::decode(&bytes).map_err(|error| violation(&error))?;
-                self.hear(member, message)
+                self.handle_message(member, message)
             }
-            Happened::Arrived(_) => Err(violation(&"it sent a slice to a client")),
-            Happened::Refused(why) => Err(violation(&why)),
-            Happened::Unposted(why) => Err(Failure::new(None, Cause::Violation, why)),
-            Happened::Sent { lane, send } => {
+            LinkEvent::Arrived(_) => Err(violation(&"it sent a slice to a client")),
+            LinkEvent::Refused(why) => Err(violation(&why)),
+            LinkEvent::Unposted(why) => Err(Failure::new(None, Cause::Violation, why)),
+            LinkEvent::Sent { lane, send } => {
                 if let Some(flight) = self.lanes.get_mut(lane).and_then(Option::as_mut) {
                     flight.sent(send);
                 }
                 Ok(())
             }
-            Happened::Closed(ending) => {
+            LinkEvent::Closed(ending) => {
                 let cause = match ending {
                     Ending::Orderly => Cause::Closed,
                     Ending::Violation { .. } => Cause::Violation,
@@ -382,7 +380,7 @@ impl Writer {
         }
     }
 
-    fn hear(&mut self, member: usize, message: Message) -> Result<(), Failure> {
+    fn handle_message(&mut self, member: usize, message: Message) -> Result<(), Failure> {
         let violation = |why: String| Failure::new(Some(member), Cause::Violation, why);
         let reached = &mut self.reached[member];
         match message {
@@ -401,12 +399,12 @@ impl Writer {
                 }
             }
             Message::Look => Ok(()),
-            Message::Ends(ends) => Err(Failure::heard(ends, self.members.len(), Some(member))),
+            Message::Ends(ends) => Err(Failure::from_message(ends, self.members.len(), Some(member))),
             other => Err(violation(format!("it said {other:?} to a client"))),
         }
     }
 
-    /// Sends whatever can go; the older a stripe's lane, the earlier its slices.
+    /// Sends as much as possible, lane by lane in their order.
     fn advance(&mut self) -> bool {
         let mut moved = false;
         if self.end.is_some() {
@@ -454,7 +452,7 @@ impl Writer {
         any
     }
 
-    /// Ends the session: all nodes are told, and all stripes under way end.
+    /// Ends the session: tells all nodes, and ends all stripes in progress.
     fn fail(&mut self, failure: Failure) {
         if self.end.is_some() {
             return;
@@ -463,9 +461,9 @@ impl Writer {
         for reached in &mut self.reached {
             reached.link.say_last(&ends);
         }
-        let end = failure.named(&self.members);
+        let end = failure.into_session_end(&self.members);
         for flight in self.lanes.iter_mut().filter_map(Option::take) {
-            // What all have said is stored, whatever comes afterwards.
+            // A stripe that all nodes have stored stays stored, whatever fails afterwards.
             let outcome = if flight.is_stored() { Ok(()) } else { Err(end.clone()) };
             self.counters.stripes += u64::from(outcome.is_ok());
             let checksums = flight.checksums(&self.layout);
@@ -489,11 +487,11 @@ fn opening(
         parity,
         task,
         cell_bytes_max,
-        slice_bytes: u32::try_from(slice_bytes).unwrap_or(u32::MAX),
-        lanes: u16::try_from(lanes).unwrap_or(u16::MAX),
-        slots: u16::try_from(slots).unwrap_or(u16::MAX),
+        slice_bytes: u32::try_from(slice_bytes).expect("a slice has at most SLICE_BYTES_MAX bytes"),
+        lanes: u16::try_from(lanes).expect("there are at most LANES_MAX lanes"),
+        slots: u16::try_from(slots).expect("a ring has at most SLOTS_MAX slots"),
         members: members.iter().map(|member| (member.node, member.address.to_string())).collect(),
-        you: u8::try_from(you).unwrap_or(u8::MAX),
+        you: u8::try_from(you).expect("the index of a member is below NODES_MAX"),
         credits: credits.into(),
     }
 }

@@ -1,20 +1,20 @@
-//! Of which shapes does the picture of a stripe consist, and how are they written?
+//! The shapes that pictures consist of, and their SVG.
 //!
 //! Invariants
-//! - Words are letters, digits and marks that mean nothing in markup, or they are escaped.
-//! - The font is monospaced, so that the widths of words are known where they are placed.
+//! - Words are letters, digits and marks without meaning in markup, or they are escaped.
+//! - The font is monospaced, so that the widths of words are known when they are placed.
 
 use std::fmt::Write as _;
 
-/// The width of a character as a share of its size.
+/// The width of a character relative to its size.
 const CHARACTER: f64 = 0.602;
 const FONT: &str = "'DejaVu Sans Mono', Menlo, Consolas, monospace";
 /// The colour of words.
 pub(super) const INK: &str = "#222222";
-/// The colour of what is not to be looked at first.
+/// The colour of secondary things.
 pub(super) const FAINT: &str = "#8a8a8a";
 
-/// Where words stand relative to their place.
+/// The alignment of words relative to their position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,
@@ -31,12 +31,12 @@ pub(super) struct Words {
     pub(super) words: String,
 }
 
-/// How wide words of this size are, in pixels.
+/// The width of words of this size, in pixels.
 pub(super) fn width_of(words: &str, size: f64) -> f64 {
     words.chars().count() as f64 * size * CHARACTER
 }
 
-/// A picture as it grows: lines and areas first, words over them.
+/// A picture in progress: lines and areas first, words over them.
 #[derive(Debug, Default)]
 pub(super) struct Drawing {
     shapes: String,

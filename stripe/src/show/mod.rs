@@ -1,11 +1,10 @@
-//! How is a stripe shown to a person: which cell is where, what is sent by whom, and what each link
-//! carries?
+//! Shows a stripe to people: which cell is where, what is sent by whom, and what each link carries.
 //!
-//! [`Shown`] is plain data with names; its `Display` is the text, [`Shown::svg`] the picture, its
-//! `Serialize` what scripts read.
+//! [`Shown`] is plain data with names: its `Display` is the text (`text`), [`Shown::svg`] the
+//! picture (`svg`, `drawing`), and its `Serialize` is for scripts. `rebuild` shows rebuilds.
 //!
 //! Invariants
-//! - Nodes are named as they are in this stripe, after its rotation.
+//! - Nodes have the names that they have in this stripe, after its rotation.
 //! - Data cells are letters in the order in which a client fills them, as in the paper: A to Z,
 //!   then AA.
 
@@ -19,13 +18,14 @@ pub use rebuild::ShownRebuild;
 use crate::cell::{Cell, Column, Node, Role};
 use crate::geometry::Geometry;
 use crate::parity::Parity;
-use crate::schedule::{Average, Bound, Kept, Load, Schedule, Sender, Step, Toward, Use, Way};
+use crate::schedule::{Average, Bound, Load, Schedule};
+use crate::step::{Kept, Sender, Step, Toward, Use, Way};
 use serde::Serialize;
 
 /// Sums of more cells are named by their row or diagonal, or by their first and last cell.
 const NAMED_TERMS_MAX: usize = 5;
 
-/// A stripe, and perhaps how it gets to its nodes.
+/// A stripe, and its transfers if it has a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shown {
     parity: Parity,
@@ -46,7 +46,7 @@ struct ShownCell {
     role: Role,
 }
 
-/// How a stripe gets to its nodes.
+/// The transfers of a stripe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Transfers {
     way: Way,
@@ -60,8 +60,8 @@ struct Transfers {
 /// A step of a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ShownStep {
-    from: Place,
-    to: Place,
+    from: Endpoint,
+    to: Endpoint,
     sends: String,
     toward: Toward,
     inputs: Vec<u16>,
@@ -70,15 +70,15 @@ struct ShownStep {
     hop: u16,
 }
 
-/// Where something is sent or received.
+/// A sender or receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Place {
+enum Endpoint {
     Client,
     Node(Node),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Client => f.pad("client"),
@@ -87,11 +87,11 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What one place carries, in cells and as shares of what the client sends: of its link, where all
-/// links are alike and the client's is full.
+/// The load of one place, in cells and relative to what the client sends: the latter is the share
+/// of its link that is used, if all links are equal and the client's is full.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 struct ShownLoad {
-    place: Place,
+    place: Endpoint,
     #[serde(flatten)]
     load: Load,
     sent_of_link: f64,
@@ -118,18 +118,18 @@ impl Shown {
         }
     }
 
-    /// How many cells the longest column has.
+    /// The number of cells of the longest column.
     fn slots(&self) -> usize {
         self.cells.iter().map(|cell| usize::from(cell.cell.slot) + 1).max().unwrap_or(0)
     }
 
-    /// The cell of a node in a slot, if it has so many.
+    /// The cell of a node in a slot, if there is one.
     fn at(&self, node: usize, slot: usize) -> Option<&ShownCell> {
         let mut cells = self.cells.iter();
         cells.find(|cell| usize::from(cell.node.0) == node && usize::from(cell.cell.slot) == slot)
     }
 
-    /// What is to be said of the layout as a whole.
+    /// A summary of the layout.
     fn summary(&self) -> String {
         let data = match self.data_cells {
             1 => "1 data cell".to_owned(),
@@ -152,7 +152,7 @@ impl Shown {
 }
 
 impl Transfers {
-    /// What is to be said of the transfers as a whole.
+    /// A summary of the transfers.
     fn summary(&self, data_cells: usize) -> String {
         let way = match self.way {
             Way::Bare => "none",
@@ -171,7 +171,7 @@ impl Transfers {
         )
     }
 
-    /// What no node exceeds, and what each has on average.
+    /// The bounds of a node's load, and its average.
     fn limits(&self) -> [String; 2] {
         let Bound { client, sent, received } = self.bound;
         let Average { sent: sends, received: receives, xors } = self.average_of_nodes;
@@ -191,7 +191,7 @@ impl Transfers {
     }
 }
 
-/// Who is called what in a stripe.
+/// The names of nodes and cells in a stripe.
 struct Names<'a> {
     geometry: &'a Geometry,
     stripe: u64,
@@ -199,14 +199,14 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn node(&self, column: Column) -> Node {
-        // A column of the geometry has a node.
-        self.geometry.node_of(self.stripe, column).unwrap_or(Node(column.0))
+        let node = self.geometry.node_of(self.stripe, column);
+        node.expect("the column is one of this geometry")
     }
 
-    fn place(&self, sender: Sender) -> Place {
+    fn place(&self, sender: Sender) -> Endpoint {
         match sender {
-            Sender::Client => Place::Client,
-            Sender::Column(column) => Place::Node(self.node(column)),
+            Sender::Client => Endpoint::Client,
+            Sender::Column(column) => Endpoint::Node(self.node(column)),
         }
     }
 
@@ -224,8 +224,8 @@ impl Names<'_> {
         }
     }
 
-    /// The sum of these data cells, in the order of the data; of many only the first and the last,
-    /// and how many.
+    /// Names the sum of these data cells, in the order of the data. Of many it names only the first
+    /// and the last, and their number.
     fn sum(&self, cells: &[Cell]) -> String {
         let mut cells = cells.to_vec();
         cells.sort_by_key(|cell| (cell.slot, cell.column));
@@ -243,7 +243,7 @@ fn letters(ordinal: u16) -> String {
     let mut left = u32::from(ordinal) + 1;
     let mut reversed = Vec::new();
     while left > 0 {
-        let digit = u8::try_from((left - 1) % 26).unwrap_or(0);
+        let digit = u8::try_from((left - 1) % 26).expect("below 26");
         reversed.push(char::from(b'A' + digit));
         left = (left - 1) / 26;
     }
@@ -252,7 +252,7 @@ fn letters(ordinal: u16) -> String {
 
 fn transfers(names: &Names, schedule: &Schedule) -> Transfers {
     let client = schedule.client();
-    let load = |place: Place, load: Load| ShownLoad {
+    let load = |place: Endpoint, load: Load| ShownLoad {
         place,
         load,
         sent_of_link: load.sent as f64 / client.sent as f64,
@@ -260,8 +260,8 @@ fn transfers(names: &Names, schedule: &Schedule) -> Transfers {
     };
     let columns = names.geometry.columns().zip(schedule.loads());
     let mut loads: Vec<ShownLoad> =
-        columns.map(|(column, of)| load(Place::Node(names.node(column)), of)).collect();
-    loads.push(load(Place::Client, client));
+        columns.map(|(column, of)| load(Endpoint::Node(names.node(column)), of)).collect();
+    loads.push(load(Endpoint::Client, client));
     loads.sort_by_key(|load| load.place);
     Transfers {
         way: schedule.way(),

@@ -1,20 +1,21 @@
-//! How is a rebuild shown to a person: what passes whom, and what does each link carry?
+//! Shows a rebuild to people: its steps, and what each link carries.
 //!
 //! Invariants
-//! - Nodes are named as they are in this stripe; one that takes a lost one's place is called like
-//!   it.
-//! - Cells are called as in [`super::Shown`].
+//! - Nodes have the names that they have in this stripe; a replacement node has the name of the
+//!   node that it replaces.
+//! - Cells have the names of [`super::Shown`].
 
 use super::text::{load_table, table};
-use super::{Names, Place, ShownLoad};
+use super::{Endpoint, Names, ShownLoad};
 use crate::cell::Node;
 use crate::geometry::Geometry;
 use crate::rebuild_relay::{Rebuild, RebuildStep};
-use crate::schedule::{Load, StepId};
+use crate::schedule::Load;
+use crate::step::StepId;
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
-/// The rebuild of a stripe; its `Display` is the text, its `Serialize` what scripts read.
+/// The rebuild of a stripe. Its `Display` is the text, its `Serialize` is for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownRebuild {
     nodes: usize,
@@ -24,7 +25,7 @@ pub struct ShownRebuild {
     read_cells: usize,
     reads_per_cell: f64,
     hops: usize,
-    /// The most cells that a node sends or receives.
+    /// The maximum number of cells that a node sends or receives.
     bound: usize,
     steps: Vec<ShownStep>,
     loads: Vec<ShownLoad>,
@@ -33,8 +34,8 @@ pub struct ShownRebuild {
 /// A step of a rebuild.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ShownStep {
-    from: Place,
-    to: Place,
+    from: Endpoint,
+    to: Endpoint,
     toward: String,
     reads: Vec<String>,
     inputs: Vec<u16>,
@@ -53,7 +54,7 @@ impl ShownRebuild {
         lost.sort_unstable();
         lost.dedup();
         let link = rebuild.bound().max(1) as f64;
-        let load = |place: Place, load: Load| ShownLoad {
+        let load = |place: Endpoint, load: Load| ShownLoad {
             place,
             load,
             sent_of_link: load.sent as f64 / link,
@@ -61,7 +62,7 @@ impl ShownRebuild {
         };
         let columns = geometry.columns().zip(rebuild.loads());
         let mut loads: Vec<ShownLoad> =
-            columns.map(|(column, of)| load(Place::Node(names.node(column)), of)).collect();
+            columns.map(|(column, of)| load(Endpoint::Node(names.node(column)), of)).collect();
         loads.sort_by_key(|load| load.place);
         let ids = (0..).map(StepId).zip(rebuild.steps());
         Self {
@@ -104,8 +105,8 @@ impl ShownRebuild {
 fn shown_step(names: &Names, rebuild: &Rebuild, (id, step): (StepId, &RebuildStep)) -> ShownStep {
     let later = (0..).zip(rebuild.steps()).skip(usize::from(id.0) + 1);
     ShownStep {
-        from: Place::Node(names.node(step.from)),
-        to: Place::Node(names.node(step.to)),
+        from: Endpoint::Node(names.node(step.from)),
+        to: Endpoint::Node(names.node(step.to)),
         toward: names.of(step.toward),
         reads: step.reads.iter().map(|cell| names.of(*cell)).collect(),
         inputs: step.inputs.iter().map(|input| input.0).collect(),

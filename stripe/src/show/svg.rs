@@ -1,4 +1,4 @@
-//! How does a stripe look as a picture?
+//! Draws the picture of a stripe.
 //!
 //! ```text
 //! title, legend
@@ -8,24 +8,24 @@
 //! ```
 //!
 //! Invariants
-//! - Words do not overlap, and stay within the picture (a test looks at all of them).
-//! - Arrows on one level do not overlap; those of a hop lie together.
+//! - Words do not overlap, and stay within the picture (a test checks all of them).
+//! - Arrows on one level do not overlap; those of one hop are on adjacent levels.
 //! - With more than [`ARROWS_NODES_MAX`] nodes arrows are left out, and the picture says so.
 
 use super::drawing::{Anchor, Drawing, FAINT, width_of};
-use super::{Place, Shown, ShownStep, Transfers};
+use super::{Endpoint, Shown, ShownStep, Transfers};
 use crate::cell::Role;
 use crate::parity::Parity;
-use crate::schedule::Toward;
+use crate::step::Toward;
 
-/// With more nodes nobody can follow single arrows.
+/// With more nodes, single arrows cannot be followed by eye.
 const ARROWS_NODES_MAX: usize = 9;
 
 const FONT_PX: f64 = 12.0;
 const LABEL_PX: f64 = 10.5;
 const MARGIN_PX: f64 = 20.0;
 const ROW_PX: f64 = 26.0;
-/// Between the levels of arrows, with their words above them.
+/// The distance between levels of arrows, which have their words above them.
 const LEVEL_PX: f64 = 21.0;
 const HEAD_PX: f64 = 92.0;
 
@@ -34,13 +34,13 @@ const ORANGE: (&str, &str) = ("#fbe0c6", "#c76a12");
 const GREEN: (&str, &str) = ("#d5ecd8", "#2f8a46");
 const GREY: (&str, &str) = ("#f1f1ee", "#6b6b6b");
 
-/// Where everything stands.
+/// The positions in the picture.
 struct Frame {
     /// The middle of the client's line.
     client_x: f64,
     /// The middle of node 0's column.
     first_x: f64,
-    /// From a node to the next.
+    /// The distance from a node to the next.
     pitch: f64,
     width: f64,
 }
@@ -61,10 +61,10 @@ impl Frame {
         self.first_x + node as f64 * self.pitch
     }
 
-    fn x(&self, place: Place) -> f64 {
+    fn x(&self, place: Endpoint) -> f64 {
         match place {
-            Place::Client => self.client_x,
-            Place::Node(node) => self.node_x(usize::from(node.0)),
+            Endpoint::Client => self.client_x,
+            Endpoint::Node(node) => self.node_x(usize::from(node.0)),
         }
     }
 }
@@ -108,7 +108,7 @@ impl Shown {
         }
     }
 
-    /// The cells, a column per node; says where they end.
+    /// Draws the cells, a column per node. Returns where they end.
     fn draw_layout(&self, drawing: &mut Drawing, frame: &Frame) -> f64 {
         let top = HEAD_PX + 22.0;
         for node in 0..self.nodes {
@@ -145,7 +145,8 @@ fn legend(drawing: &mut Drawing, parity: Parity, steps: &[ShownStep]) {
     }
 }
 
-/// The lines of all places from `top` on, and the arrows between them; says where they end.
+/// Draws the lines of all places from `top` on, and the arrows between them. Returns where they
+/// end.
 fn draw_steps(drawing: &mut Drawing, frame: &Frame, (top, nodes): (f64, usize), steps: &[ShownStep]) -> f64 {
     if steps.is_empty() {
         let words =
@@ -178,15 +179,14 @@ fn draw_steps(drawing: &mut Drawing, frame: &Frame, (top, nodes): (f64, usize), 
             Toward::DiagonalParity { .. } => ORANGE,
         };
         drawing.arrow(from, to, y, colour);
-        // Beside the head, so that it is seen where the arrow ends.
+        // Beside the head, so that the end of the arrow is visible.
         let label = to + (from - to).signum() * frame.pitch / 2.0;
         drawing.words((label, y - 4.0), LABEL_PX, Anchor::Middle, step.sends.clone());
     }
     bottom
 }
 
-/// On which level each step is drawn: hop by hop, each on the first level of its hop where there is
-/// room.
+/// The level on which each step is drawn: hop by hop, each on the first level of its hop with room.
 fn levels(frame: &Frame, steps: &[ShownStep]) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..steps.len()).collect();
     order.sort_by_key(|at| steps[*at].hop);
@@ -216,7 +216,7 @@ fn levels(frame: &Frame, steps: &[ShownStep]) -> Vec<(usize, usize)> {
 }
 
 impl Transfers {
-    /// The numbers below each line; says where they end.
+    /// Draws the numbers below each line. Returns where they end.
     fn draw_loads(&self, drawing: &mut Drawing, frame: &Frame, top: f64) -> f64 {
         let rows = ["sends", "of link", "receives", "of link", "XORs"];
         for (row, words) in rows.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! How does a stripe look in a terminal?
+//! Shows a stripe in a terminal.
 
 use super::{Shown, ShownLoad, Transfers};
 use std::fmt::{self, Display, Formatter};
@@ -65,7 +65,7 @@ pub(super) fn load_table(loads: &[ShownLoad]) -> String {
     table(&rows)
 }
 
-/// Rows with aligned columns, the first of which is the head; numbers stand to the right.
+/// Rows with aligned columns. The first row is the head; numbers are right-aligned.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max();

@@ -24,7 +24,7 @@ pub(crate) fn filled(geometry: &Geometry, seed: u64) -> Bytes {
     bytes
 }
 
-/// The XOR of cells that are all there.
+/// The XOR of cells that all exist.
 pub(crate) fn xor(bytes: &Bytes, cells: &[Cell]) -> Vec<u8> {
     let mut sum = vec![0; CELL_BYTES];
     for cell in cells {
@@ -43,7 +43,7 @@ pub(crate) fn survivors(bytes: &Bytes, lost: Lost) -> Bytes {
         .collect()
 }
 
-/// Does these repairs, one after the other, with nothing but what is there.
+/// Does these repairs, one after the other, with only the cells that exist.
 pub(crate) fn repaired(mut bytes: Bytes, repairs: &[Repair]) -> Bytes {
     for repair in repairs {
         let sum = xor(&bytes, &repair.from);

@@ -72,8 +72,8 @@ pub(super) struct Changes {
     /// The newest version of each row that was acknowledged, and its transaction.
     known: BTreeMap<RowIdentity, (Timestamp, Row)>,
     open: BTreeMap<Timestamp, Vec<(RowIdentity, Row)>>,
-    /// What a reader saw last, whom writers believe: rows beside segments, and what those of
-    /// segments have taken away.
+    /// What a reader saw last, on which writers rely: the delta store, and what rows of segments
+    /// have taken away.
     seen: (BTreeMap<RowIdentity, Row>, Option<TakenAway>),
 }
 
@@ -85,7 +85,7 @@ impl Changes {
         Self { table: table(&lines()), derived, known, open, seen }
     }
 
-    /// Rows that somebody sees beside segments.
+    /// The delta store in a view.
     fn rows(&self, seen: &Replica) -> BTreeMap<RowIdentity, Row> {
         let rows = seen.table(self.table.id).into_iter().flat_map(crate::replica::TableRows::rows);
         let values = |value: &Value| value.bytes().map(|bytes| decode(&self.table, bytes).unwrap());
@@ -186,7 +186,7 @@ impl Workload for Changes {
                 .map_or(Value::DELETED, |values| Value::new(&encode(&self.table, values).unwrap()).unwrap());
             items.push((row.key(self.table.id).unwrap(), value));
             let stored = stored(*row);
-            // As the last reader saw it; somebody else may have changed it, or be about to.
+            // As the last reader saw it. Another writer may have changed it, or be about to.
             let (rows, taken) = &self.seen;
             let known = || self.known.get(row).and_then(|(_, values)| values.as_deref());
             let before = match (rows.get(row), &stored) {
@@ -237,7 +237,7 @@ impl Workload for Changes {
         let checked = if is_sum { self.check_sum(seen) } else { self.check_index(seen) };
         let rows = self.known.keys().copied();
         let taken = is_sum.then(|| seen.derived().taken_away(&self.derived, rows)).transpose();
-        // Of what cannot be nobody writes anything.
+        // A change that is not possible writes nothing.
         if let Ok(taken) = taken {
             self.seen = (self.rows(seen), taken);
         }

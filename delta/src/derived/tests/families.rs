@@ -46,7 +46,7 @@ struct Order {
 /// The workload.
 pub(super) struct Families {
     next: i64,
-    /// Orders that are acknowledged, and that nobody deletes yet.
+    /// Orders that are acknowledged, and that no transaction deletes yet.
     there: Vec<Order>,
     open: BTreeMap<Timestamp, Option<Order>>,
 }

@@ -1,7 +1,7 @@
-//! Is what is derived seen with its rows or not at all, and does it say what the rows say?
+//! Tests that derived entries are visible with their rows or not at all, and agree with them.
 //!
-//! Each feature twice: written and read without concurrency control, where readers find what does
-//! not belong together, and by RAMP, where none ever does. Then what each part promises by itself.
+//! Each feature is tested twice: written and read without concurrency control, where readers find
+//! contradictions, and by RAMP, where they never do. Then each part is tested by itself.
 
 mod changes;
 mod families;
@@ -433,7 +433,7 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
         assert!(seen.replica.has_derived(of_lines));
         seen.put(2, Closing::Closed.items(prefix, &homes).unwrap());
         assert!(seen.replica.has_derived(of_lines) && seen.replica.is_closed(of_lines));
-        // A scan or another home may tell of it in any order.
+        // A scan or another participant may tell of it in any order.
         seen.put(3, Closing::Emptied.items(prefix, &homes).unwrap());
         assert!(!seen.replica.is_emptied(of_lines), "its rows are there");
         seen.put(4, items(of_lines).into_iter().filter(|(key, _)| key.bytes().starts_with(prefix)).collect());

@@ -1,4 +1,4 @@
-//! Homes, writers and readers of which the messages arrive in any order, from a seed.
+//! Participants, writers and readers whose messages arrive in any order, drawn from a seed.
 //!
 //! Readers are of two kinds: those who read keys by the algorithm that wrote them, and one that
 //! follows all feeds. Both look at what they found through a replica, so one check judges both.
@@ -26,7 +26,7 @@ const FLIGHTS: usize = 6;
 pub(super) trait Workload {
     /// All items of the next transaction.
     fn begin(&mut self, random: &mut Rng, timestamp: Timestamp) -> Vec<(Key, Value)>;
-    /// All keys that this or a later transaction may write for the same rows: whoever reads one of
+    /// All keys that this or a later transaction may write for the same rows: a reader of one of
     /// them reads all.
     fn keys(&self, items: &[(Key, Value)]) -> Vec<Key> {
         items.iter().map(|(key, _)| key.clone()).collect()
@@ -35,7 +35,7 @@ pub(super) trait Workload {
     fn aborted(&mut self, timestamp: Timestamp);
     /// A transaction was acknowledged.
     fn ended(&mut self, timestamp: Timestamp);
-    /// Whether what somebody sees belongs together; if not, what does not.
+    /// Whether a view is consistent; if not, what contradicts.
     fn check(&mut self, seen: &Replica) -> Result<(), String>;
 }
 
@@ -74,7 +74,7 @@ impl Node {
         self.lease = lease;
     }
 
-    /// A log that is durable at once, and a feed that is published before anybody is told.
+    /// A log that is durable at once, and a feed that is published before any reply.
     fn ask(&mut self, request: Request) -> Vec<Reply> {
         self.home.request(Peer(0), request);
         if let Some(batch) = self.home.log_mut().take_batch() {
@@ -101,7 +101,8 @@ struct Places<'a>(&'a [Node]);
 impl Cluster for Places<'_> {
     fn home(&self, key: &Key) -> HomeId {
         let homes: Vec<HomeId> = self.0.iter().map(|node| node.id).collect();
-        // Each key by itself: rows that live together would hide what goes wrong between homes.
+        // Each key by itself: rows that live together would hide what goes wrong between
+        // participants.
         home_of(key.fingerprint(), &homes)
     }
 
@@ -187,7 +188,7 @@ impl<W: Workload> World<'_, W> {
     fn ended(&mut self, writes: Option<Timestamp>, outcome: Outcome) {
         match (writes, outcome) {
             (Some(timestamp), Outcome::Committed { .. }) => self.workload.ended(timestamp),
-            // Without concurrency control: what is missing of it is older than what is there.
+            // Without concurrency control: the missing parts of it are older than the visible ones.
             (Some(timestamp), Outcome::Torn { why, .. }) if why.newest().is_some() => {
                 self.workload.ended(timestamp)
             }
@@ -214,7 +215,7 @@ impl<W: Workload> World<'_, W> {
         }
     }
 
-    /// Reads all feeds, while messages arrive, until what is there belongs together.
+    /// Reads all feeds, while messages arrive, until the replica is consistent.
     fn follow(&mut self, replica: &mut Replica) {
         for round in 1.. {
             for index in 0..self.nodes.len() {
@@ -232,7 +233,7 @@ impl<W: Workload> World<'_, W> {
     }
 }
 
-/// Homes to which one transaction is written after the other, and what follows them.
+/// Participants to which one transaction is written after the other, and what follows them.
 pub(super) struct Homes {
     nodes: Vec<Node>,
     time: u64,
@@ -275,12 +276,12 @@ impl Homes {
         }
     }
 
-    /// Items of the system that all homes have under a prefix.
+    /// Items of the system that all participants have under a prefix.
     pub(super) fn keys_under(&mut self, prefix: &[u8]) -> usize {
         self.scan(prefix).into_iter().map(|(_, items)| items.len()).sum()
     }
 
-    /// What somebody sees who begins to follow now.
+    /// What a reader sees that begins to follow now.
     pub(super) fn scanned(&mut self) -> Replica {
         let mut replica = Replica::new();
         for (home, items) in self.scan(SYSTEM_PREFIX) {
@@ -294,7 +295,7 @@ impl Homes {
         let mut found = Vec::new();
         for node in &mut self.nodes {
             let range = KeyRange { prefix: prefix.to_vec(), after: None, most: 1000, values: true };
-            // No reader protects what is gone.
+            // No reader protects what was dropped.
             node.ask(Request::Close { lease: node.lease });
             node.home.store_mut().collect(usize::MAX);
             node.lease();
@@ -309,7 +310,7 @@ impl Homes {
     }
 }
 
-/// What somebody sees who has read these versions.
+/// What a reader of these versions sees.
 fn seen(items: Vec<(Key, Version)>) -> Replica {
     let mut seen = Replica::new();
     let found = |version| Found { version, beside: Vec::new(), place: None };
@@ -357,8 +358,7 @@ pub(super) fn runs<W: Workload>(algorithm: Algorithm, cases: u64, workload: impl
     all
 }
 
-/// That nobody who reads by RAMP, or follows what it writes, ever sees what does not belong
-/// together.
+/// Checks that no reader by RAMP, or follower of feeds, ever sees a contradiction.
 pub(super) fn all_is_well_by_ramp<W: Workload>(workload: impl Fn() -> W) {
     for algorithm in [Algorithm::Fast, Algorithm::Small, Algorithm::Hybrid] {
         let stats = runs(algorithm, 40, &workload);

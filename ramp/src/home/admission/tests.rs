@@ -1,5 +1,5 @@
-//! Does a participant prepare what is newer than all that it has, from clocks that are not ahead of
-//! its own, and nothing else?
+//! Tests that a participant prepares exactly the parts that are newer than all that it has, from
+//! clocks that are not ahead of its own.
 
 use crate::{
     home::{Home, Peer},
@@ -16,7 +16,7 @@ const OPTIONS: StoreOptions = StoreOptions { budget_bytes: 1 << 20, life: 3 };
 const NOON_MS: u64 = 1_764_072_000_000;
 const YEAR_MS: u64 = 31_556_952_000;
 
-/// A home whose log is durable at once, and what its disk has.
+/// A participant whose log is durable at once, and what its disk has.
 struct Bench {
     home: Home<SlotVector>,
     disk: Vec<u8>,

@@ -1,5 +1,5 @@
-//! What do clients do when something reaches them? They begin transactions, one after the other,
-//! read slots whose places they know, and write down how each has ended.
+//! What clients do when something reaches them: they begin transactions, one after the other, read
+//! slots whose places they know, and record how each has ended.
 
 use super::{Event, World};
 use crate::{
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// Begins one-sided reads; the keys of which the places are not known.
+    /// Begins one-sided reads. Returns the keys whose places are not known.
     fn copy_known(&mut self, client: usize, transaction: u64, node: usize, keys: Vec<Key>) -> Vec<Key> {
         let mut unknown = Vec::new();
         for key in keys {
@@ -344,7 +344,7 @@ impl World {
         self.at(delay, Event::Next { client });
     }
 
-    /// No read is on its way: what homes told before is old enough.
+    /// No read is on its way: what participants told before is old enough.
     fn move_leases(&mut self, client: usize) {
         for node in 0..self.nodes.len() {
             let link = &self.clients[client].links[node];

@@ -1,5 +1,5 @@
-//! What does a crash take, and who hears of it when? Nodes come back with a part of their disk,
-//! clients do not come back: others come in their place.
+//! What a crash loses, and who learns of it when. Nodes restart with a part of their disk. Clients
+//! do not restart: others replace them.
 
 use super::{Event, World};
 use rackscan_ramp::history::End;
@@ -42,7 +42,7 @@ impl World {
         }
         let id = self.clients[client].clock.client();
         for node in 0..self.nodes.len() {
-            // Homes hear of it behind all that it said.
+            // Participants hear of it behind all that it said.
             let (delay, life) = (self.passage(1000 + client, node, 1), self.clients[client].links[node].life);
             self.at(delay, Event::ClientLost { node, life, id });
         }

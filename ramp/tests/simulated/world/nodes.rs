@@ -1,5 +1,5 @@
-//! What do nodes do when something reaches them? They serve requests one after the other, sync
-//! their logs, and see to the ends of transactions.
+//! What nodes do when something reaches them: they serve requests one after the other, sync their
+//! logs, and terminate transactions.
 
 use super::{Event, Origin, World};
 use crate::defect::Defect;
@@ -106,7 +106,7 @@ impl World {
         let again: Vec<(Timestamp, Vec<Message>)> =
             self.nodes[node].endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();
         again.into_iter().for_each(|(timestamp, messages)| self.tell(node, timestamp, messages));
-        // Of those whose coordinators may still be there, some.
+        // Some of those whose coordinators may still be alive.
         self.see_to_endings(node, if self.calm_since.is_some() { 1 } else { 8 });
         if self.case.defect == Some(Defect::TimedCollection) {
             let this = &mut self.nodes[node];

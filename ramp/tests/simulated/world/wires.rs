@@ -1,5 +1,5 @@
-//! When does what one sends arrive? Messages between two keep their order and may overtake all
-//! others.
+//! Decides when messages arrive. Messages from one sender to one receiver keep their order, and may
+//! overtake all others.
 
 use super::{Event, Origin, World};
 use rackscan_ramp::{home::Peer, message::Request};

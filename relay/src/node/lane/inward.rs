@@ -1,27 +1,30 @@
-//! How does a stripe come in over links: slices are taken out of rings and summed, and their
-//! senders are told what is free again?
+//! Takes the slices of a stripe out of rings, sums them, and grants their senders credit.
 //!
 //! Invariants
 //! - A slice that is not the next one of its ring and stripe ends the session.
-//! - A sender is told of a slot when nobody here needs it any more.
+//! - A sender gets credit for a slot when nothing here needs its slice any more.
 
 use rackscan_fabric::Region;
 
-use super::{Input, Underway};
+use super::{ActiveStripe, Input};
 use crate::{
     checksum,
     error::Failure,
     message::Cause,
-    node::session::{Hands, Parts},
+    node::shared::{NodeShared, SessionShared},
     plan::Plan,
 };
 
-impl Underway {
-    pub(super) fn take_arrivals(&mut self, lane: usize, parts: &mut Parts<'_>) -> Result<bool, Failure> {
+impl ActiveStripe {
+    pub(super) fn take_arrivals(
+        &mut self,
+        lane: usize,
+        shared: &mut SessionShared<'_>,
+    ) -> Result<bool, Failure> {
         let mut moved = false;
         for (source, input) in self.inputs.iter().enumerate() {
             let Input::Ring { from, ring } = *input else { continue };
-            let Some(arriving) = &mut parts.incoming[from] else { continue };
+            let Some(arriving) = &mut shared.incoming[from] else { continue };
             let inlet = arriving.rings.inlet(lane, ring);
             while self.progress.there(source) < self.progress.slices() {
                 let Some(arrived) = inlet.take() else { break };
@@ -38,30 +41,36 @@ impl Underway {
                 let slot = expected as usize % slots.len();
                 slots[slot] = arrived.checksum;
                 self.progress.arrived(source);
-                parts.counters.received_bytes += parts.layout.slice_length(self.cell_bytes, expected) as u64;
+                shared.counters.received_bytes +=
+                    shared.layout.slice_length(self.cell_bytes, expected) as u64;
                 moved = true;
             }
         }
         Ok(moved)
     }
 
-    pub(super) fn sum(&mut self, lane: usize, plan: &Plan, parts: &mut Parts<'_>) -> Result<bool, Failure> {
+    pub(super) fn sum(
+        &mut self,
+        lane: usize,
+        plan: &Plan,
+        shared: &mut SessionShared<'_>,
+    ) -> Result<bool, Failure> {
         let mut moved = false;
         for (sum, inputs) in plan.sums.iter().enumerate() {
             while let Some(slice) = self.progress.next_sum(plan, sum) {
-                let length = parts.layout.slice_length(self.cell_bytes, slice);
+                let length = shared.layout.slice_length(self.cell_bytes, slice);
                 let places: Option<Vec<(&Region, usize)>> =
-                    inputs.iter().map(|input| self.region(lane, (plan, *input), slice, parts)).collect();
-                let target = self.region(lane, (plan, plan.origins.len() + sum), slice, parts);
+                    inputs.iter().map(|input| self.region(lane, (plan, *input), slice, shared)).collect();
+                let target = self.region(lane, (plan, plan.origins.len() + sum), slice, shared);
                 let (Some(places), Some((region, offset))) = (places, target) else { break };
-                region.xor_from(offset, &places, length).map_err(|error| parts.broken(&error))?;
-                let slot = slice as usize % parts.layout.shape.slots;
+                region.xor_from(offset, &places, length).map_err(|error| shared.broken(&error))?;
+                let slot = slice as usize % shared.layout.shape.slots;
                 let of_inputs = inputs.iter().map(|input| self.checksums[*input][slot]);
-                let checksum = checksum::of_sum(parts.zeros(length), of_inputs);
+                let checksum = checksum::of_sum(shared.zeros(length), of_inputs);
                 let source = plan.origins.len() + sum;
                 self.checksums[source][slot] = checksum;
                 self.progress.arrived(source);
-                parts.counters.xored_bytes += (length * inputs.len()) as u64;
+                shared.counters.xored_bytes += (length * inputs.len()) as u64;
                 moved = true;
             }
         }
@@ -72,14 +81,14 @@ impl Underway {
         &mut self,
         lane: usize,
         plan: &Plan,
-        parts: &mut Parts<'_>,
-        hands: &mut Hands<'_>,
+        shared: &mut SessionShared<'_>,
+        node: &mut NodeShared<'_>,
     ) -> bool {
         let mut moved = false;
         for (source, input) in self.inputs.iter().enumerate() {
             let Input::Ring { from, ring } = *input else { continue };
-            let Some(arriving) = &mut parts.incoming[from] else { continue };
-            let Some(link) = hands.links.get_mut(arriving.link) else { continue };
+            let Some(arriving) = &mut shared.incoming[from] else { continue };
+            let Some(link) = node.links.get_mut(arriving.link) else { continue };
             let tail = self.progress.tail(plan, source);
             moved |= arriving.rings.give_credit(link, lane, ring, tail);
         }

@@ -1,33 +1,39 @@
-//! How does a stripe pass through one node?
+//! Moves one stripe through one node.
 //!
 //! ```text
-//! slices arrive in rings ----------+--> sums of them in slots of our own --> sent on, out of the slot where they lie
-//! held cells are read from devices /                                     \--> written to a device out of it, checksummed, flushed
-//!                 \-- a slot is used again when all of these are done with it; whoever sends into a ring is told
+//! slices arrive in rings ----------+--> sums of them in slots of the node's own --> sent on, out of the slot where they lie
+//! held cells are read from devices /                                            \--> written to a device out of it, checksummed, flushed
+//!                 \-- a slot is reused when all of these are done with it; the sender into a ring is granted credit
 //! ```
 //!
-//! A slice that is kept is checksummed when its write has ended, over the memory that was written:
-//! had its slot been used again too early, by anybody, it would be seen. Writes wait until some
-//! neighbouring slices are there, but never for more than half of a ring, so that what they wait
-//! for can always come.
+//! - `inward`: takes slices out of rings, sums them, and grants credit. `reading`: reads held cells
+//!   from devices. `outward`: sends slices, writes and checks kept cells.
+//! - `moving`: how far one cell is between memory and a device. `submit`: submits device
+//!   operations.
+//!
+//! A kept slice is checksummed after its write has ended, over the memory that was written. If its
+//! slot had been reused too early, by any place, the checksum would show it. Writes wait until
+//! several neighbouring slices are there, but never for more than half of a ring, so that what they
+//! wait for can always arrive.
 //!
 //! Invariants
-//! - One step of [`Underway::advance`] never waits, and does at most what fits the rings.
-//! - `Stored` is said when every kept cell is checksummed and flushed, and every slice that others
-//!   need has gone.
+//! - One call of [`ActiveStripe::advance`] never waits, and does at most what fits into the rings.
+//! - `Stored` is sent when every kept cell is checksummed and flushed, and every slice that others
+//!   need has been sent.
 
 mod inward;
 mod moving;
 mod outward;
 mod reading;
+mod submit;
 
 use rackscan_fabric::Region;
-use rackscan_stripe::{Cell, Column, Geometry, Node, Sender};
+use rackscan_stripe::{Cell, Column, Geometry, Sender};
 
-use self::moving::Moving;
+use self::moving::CellTransfer;
 use super::{
-    disk::{Flush, For, Job},
-    session::{Hands, Parts},
+    disk::{Flush, Job, JobCell},
+    shared::{NodeShared, SessionShared},
 };
 use crate::{
     error::Failure,
@@ -44,40 +50,40 @@ use crate::{
 enum Input {
     /// A ring of a link.
     Ring { from: usize, ring: usize },
-    /// A cell that the node has, by its place among these.
+    /// A cell that the node reads from its devices, by index among these.
     Held(usize),
 }
 
-/// A stripe that passes.
+/// A stripe in progress at this node.
 #[derive(Debug)]
-pub(super) struct Underway {
+pub(super) struct ActiveStripe {
     pub(super) name: StripeName,
     column: usize,
     cell_bytes: u64,
     progress: Progress,
-    /// Where each origin comes from, and which member and ring each send goes to.
+    /// For each origin where it comes from, and for each send its member and ring.
     inputs: Vec<Input>,
     outputs: Vec<(usize, usize)>,
-    /// Of each source the checksums of the slices in its slots.
+    /// For each source, the checksums of the slices in its slots.
     checksums: Vec<Vec<u32>>,
-    kept: Vec<Moving>,
-    held: Vec<Moving>,
+    kept: Vec<CellTransfer>,
+    held: Vec<CellTransfer>,
     guard: Option<Guard>,
     flushes: Option<Vec<Flush>>,
 }
 
-/// A link by place: the client's, then those of the members.
+/// The index of an incoming link: the client's first, then those of the members.
 pub(super) fn in_index(member: Option<usize>) -> usize {
     member.map_or(0, |member| member + 1)
 }
 
-/// The inverse.
+/// The inverse of [`in_index`].
 fn of_index(index: usize) -> Option<usize> {
     index.checked_sub(1)
 }
 
-impl Underway {
-    /// A stripe begins at a node with this column of it.
+impl ActiveStripe {
+    /// Begins a stripe, of which this node has the given column.
     pub(super) fn new(
         layout: &Layout,
         name: StripeName,
@@ -85,7 +91,7 @@ impl Underway {
         begin: &Begin,
         places: Places,
     ) -> Result<Self, String> {
-        let plan = &layout.turn(name.stripe).columns[usize::from(column.0)];
+        let plan = &layout.rotation(name.stripe).columns[usize::from(column.0)];
         let (geometry, slots) = (&layout.geometry, layout.slots());
         let slices = layout.slices(begin.cell_bytes);
         let input = |origin: &Origin| match *origin {
@@ -93,7 +99,7 @@ impl Underway {
                 Input::Ring { from: in_index(Some(member_of(geometry, name.stripe, from))), ring }
             }
             Origin::Arrives { ring, .. } => Input::Ring { from: in_index(None), ring },
-            // Only the client has data without anybody's help.
+            // Only the client has data cells as origins, so this arm is not used at a node.
             Origin::Data { cell } => Input::Ring { from: in_index(None), ring: cell },
             Origin::Held { cell } => Input::Held(cell),
         };
@@ -107,55 +113,55 @@ impl Underway {
             inputs: plan.origins.iter().map(input).collect(),
             outputs: plan.sends.iter().map(|send| (output(send.to), send.ring)).collect(),
             checksums: vec![vec![0; slots as usize]; plan.sources()],
-            kept: moving::all(&kept, places.kept, begin.cell_bytes)?,
-            held: moving::all(&plan.held, places.held, begin.cell_bytes)?,
+            kept: moving::begin_all(&kept, places.kept, begin.cell_bytes)?,
+            held: moving::begin_all(&plan.held, places.held, begin.cell_bytes)?,
             guard: places.guard,
             flushes: None,
         })
     }
 
-    /// Does whatever can be done. Whether anything was.
+    /// Advances as far as possible. Returns whether there was progress.
     pub(super) fn advance(
         &mut self,
         lane: usize,
-        parts: &mut Parts<'_>,
-        hands: &mut Hands<'_>,
+        shared: &mut SessionShared<'_>,
+        node: &mut NodeShared<'_>,
     ) -> Result<bool, Failure> {
-        let layout = parts.layout;
-        let plan = &layout.turn(self.name.stripe).columns[self.column];
-        let mut moved = self.take_arrivals(lane, parts)?;
-        moved |= self.take_read(lane, plan, parts)?;
-        moved |= self.read(lane, plan, parts, hands)?;
-        moved |= self.sum(lane, plan, parts)?;
-        moved |= self.send(lane, plan, parts, hands)?;
-        moved |= self.store(lane, plan, parts, hands)?;
-        moved |= self.check(lane, plan, parts)?;
-        Ok(moved | self.give_credits(lane, plan, parts, hands))
+        let layout = shared.layout;
+        let plan = &layout.rotation(self.name.stripe).columns[self.column];
+        let mut moved = self.take_arrivals(lane, shared)?;
+        moved |= self.take_read(lane, plan, shared)?;
+        moved |= self.read(lane, plan, shared, node)?;
+        moved |= self.sum(lane, plan, shared)?;
+        moved |= self.send(lane, plan, shared, node)?;
+        moved |= self.store(lane, plan, shared, node)?;
+        moved |= self.check(lane, plan, shared)?;
+        Ok(moved | self.give_credits(lane, plan, shared, node))
     }
 
-    /// A slice of a send has gone.
+    /// Takes note that a slice of a send has completed.
     pub(super) fn sent(&mut self, send: usize) -> bool {
         self.progress.sent(send)
     }
 
-    /// A read or a write has ended.
+    /// Takes note that a read or a write has ended.
     pub(super) fn moved(&mut self, job: &Job) {
         let moving = match job.cell {
-            For::Kept(at) => self.kept.get_mut(at),
-            For::Held(at) => self.held.get_mut(at),
+            JobCell::Kept(at) => self.kept.get_mut(at),
+            JobCell::Held(at) => self.held.get_mut(at),
         };
         if let Some(moving) = moving {
             moving.ended(job.end_bytes);
         }
     }
 
-    /// Whether everything has been done that needs no flush.
+    /// Whether everything but flushes has been done.
     fn is_through(&self) -> bool {
         self.progress.is_through()
     }
 
-    /// Asks for flushes once, and says whether they have all ended.
-    pub(super) fn is_durable(&mut self, hands: &mut Hands<'_>) -> bool {
+    /// Requests flushes once everything else is done, and returns whether they have all ended.
+    pub(super) fn is_durable(&mut self, node: &mut NodeShared<'_>) -> bool {
         if !self.is_through() {
             return false;
         }
@@ -165,9 +171,9 @@ impl Underway {
                 kept.iter().flat_map(|kept| kept.places()).map(|place| place.device).collect();
             devices.sort_unstable();
             devices.dedup();
-            devices.into_iter().map(|device| hands.disk.want(device)).collect()
+            devices.into_iter().map(|device| node.disk.want(device)).collect()
         });
-        flushes.iter().all(|flush| hands.disk.is_flushed(*flush))
+        flushes.iter().all(|flush| node.disk.is_flushed(*flush))
     }
 
     /// Whether it waits for a flush of this device, or has yet to be flushed there.
@@ -175,8 +181,8 @@ impl Underway {
         self.kept.iter().flat_map(|kept| kept.places()).any(|place| place.device == device)
     }
 
-    /// Whom it waits for, and why: who has not sent a slice, or else takes none, or else our own
-    /// devices.
+    /// The place that it waits for, and why: a sender of a missing slice, or else a receiver
+    /// without room, or else this node's devices.
     pub(super) fn awaited(&self, layout: &Layout, me: usize) -> (Option<usize>, &'static str) {
         let slices = self.progress.slices();
         let missing = (0..self.inputs.len()).find(|source| self.progress.there(*source) < slices);
@@ -186,73 +192,73 @@ impl Underway {
                 Input::Held(_) => (Some(me), "it has read nothing of a stripe"),
             };
         }
-        let plan = &layout.turn(self.name.stripe).columns[self.column];
+        let plan = &layout.rotation(self.name.stripe).columns[self.column];
         match (0..self.outputs.len()).find(|send| self.progress.next_send(plan, *send).is_some()) {
             Some(send) => (Some(self.outputs[send].0), "it has taken nothing of a stripe"),
             None => (Some(me), "it has stored nothing of a stripe"),
         }
     }
 
-    /// The checksums of what was kept.
+    /// The checksums of the kept cells.
     pub(super) fn stored_cells(&self) -> Vec<StoredCell> {
-        let cell = |kept: &Moving| StoredCell { cell: kept.cell, checksum: kept.checksum };
+        let cell = |kept: &CellTransfer| StoredCell { cell: kept.cell, checksum: kept.checksum };
         self.kept.iter().map(cell).collect()
     }
 
-    /// The checksums of what was read, in the order of cells.
+    /// The checksums of the cells that were read, in the order of cells.
     pub(super) fn held_checksums(&self) -> Vec<u32> {
         self.held.iter().map(|held| held.checksum).collect()
     }
 
-    /// The rings are for the next stripe.
-    pub(super) fn leave_rings(&self, lane: usize, parts: &mut Parts<'_>) {
+    /// Leaves the rings to the next stripe of the lane.
+    pub(super) fn leave_rings(&self, lane: usize, shared: &mut SessionShared<'_>) {
         for input in &self.inputs {
             if let Input::Ring { from, ring } = *input
-                && let Some(arriving) = &mut parts.incoming[from]
+                && let Some(arriving) = &mut shared.incoming[from]
             {
                 arriving.rings.inlet(lane, ring).end_stripe(self.progress.slices());
             }
         }
     }
 
-    /// Where a slice of a source lies.
+    /// The slots and the offset at which a slice of a source lies.
     fn place<'a>(
         &self,
         lane: usize,
         (plan, source): (&Plan, usize),
         slice: u32,
-        parts: &'a Parts<'_>,
+        shared: &'a SessionShared<'_>,
     ) -> Option<(&'a Slots, usize)> {
         let own = match self.inputs.get(source) {
             Some(Input::Ring { from, ring }) => {
-                let rings = &parts.incoming[*from].as_ref()?.rings;
+                let rings = &shared.incoming[*from].as_ref()?.rings;
                 return Some((rings.slots(), rings.offset(lane, *ring, slice)));
             }
             Some(Input::Held(held)) => *held,
             None => plan.held.len() + source - self.inputs.len(),
         };
-        Some((parts.own?, parts.layout.own_offset(parts.layout.own, (lane, own), slice)))
+        Some((shared.own?, shared.layout.own_offset(shared.layout.own, (lane, own), slice)))
     }
 
-    /// The same as memory, to be read.
+    /// The memory and the offset at which a slice of a source lies.
     fn region<'a>(
         &self,
         lane: usize,
         source: (&Plan, usize),
         slice: u32,
-        parts: &'a Parts<'_>,
+        shared: &'a SessionShared<'_>,
     ) -> Option<(&'a Region, usize)> {
-        self.place(lane, source, slice, parts).map(|(slots, offset)| (slots.region(), offset))
+        self.place(lane, source, slice, shared).map(|(slots, offset)| (slots.region(), offset))
     }
 
-    /// Bytes of the first so many slices of a cell.
+    /// The bytes of the first `slices` slices of a cell.
     fn bytes(&self, slices: u32, layout: &Layout) -> u64 {
         (u64::from(slices) * layout.shape.slice_bytes as u64).min(self.cell_bytes)
     }
 }
 
-/// Which member has a column in a stripe.
+/// The member that has a column of a stripe.
 pub(crate) fn member_of(geometry: &Geometry, stripe: u64, column: Column) -> usize {
-    // A column of the geometry has a node.
-    usize::from(geometry.node_of(stripe, column).unwrap_or(Node(column.0)).0)
+    let node = geometry.node_of(stripe, column).expect("the column is one of this geometry");
+    usize::from(node.0)
 }

@@ -1,0 +1,58 @@
+//! Errors for parameters of a session that are not possible.
+
+use rackscan_stripe::StripeError;
+
+use crate::limits::{
+    CELL_BYTES_MAX, LANES_MAX, RINGS_MAX, SECTOR_BYTES, SLICE_BYTES_MAX, SLICES_MAX, SLOTS_MAX,
+};
+
+/// Why a session cannot have this shape.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShapeError {
+    /// There are no stripes over so many nodes.
+    #[error(transparent)]
+    Stripe(#[from] StripeError),
+    /// Slices are not whole sectors, or too long.
+    #[error(
+        "slices of {found} bytes: the length must be a multiple of {SECTOR_BYTES} up to {SLICE_BYTES_MAX}"
+    )]
+    Slice {
+        /// What was asked for.
+        found: usize,
+    },
+    /// Cells are not whole sectors, too long, or of too many slices.
+    #[error(
+        "cells of {found} bytes: the length must be a multiple of {SECTOR_BYTES} up to {CELL_BYTES_MAX}, and at most {SLICES_MAX} slices"
+    )]
+    Cell {
+        /// What was asked for.
+        found: u64,
+    },
+    /// No lanes, or too many.
+    #[error("{found} lanes; from 1 to {LANES_MAX} are possible")]
+    Lanes {
+        /// What was asked for.
+        found: usize,
+    },
+    /// No slots, or too many.
+    #[error("rings of {found} slots; from 1 to {SLOTS_MAX} are possible")]
+    Slots {
+        /// What was asked for.
+        found: usize,
+    },
+    /// A rebuild without a member whose cells are lost.
+    #[error("a rebuild in which no member has lost anything")]
+    NothingLost,
+    /// No schedule is known by which so many nodes compute parities without the client.
+    #[error("{nodes} nodes cannot compute parities among themselves: no relays over them are known")]
+    NoRelay {
+        /// How many.
+        nodes: usize,
+    },
+    /// More rings than a link can have.
+    #[error("{found} rings on one link, at most {RINGS_MAX} are possible: ask for fewer lanes")]
+    Rings {
+        /// What was asked for.
+        found: usize,
+    },
+}
