@@ -82,8 +82,8 @@ impl Visitor for CommonTables {
     }
 }
 
-/// How many tables a query reads, given how many each WITH query reads.
 impl CommonTables {
+    /// How many tables a query reads, given how many each WITH query reads; breaks above the bound.
     fn tables_read(&mut self, query: &impl Visit, known: &HashMap<String, usize>) -> ControlFlow<(), usize> {
         let mut read: usize = 0;
         let _ = visit_relations(query, &mut |name| {
