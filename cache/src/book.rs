@@ -1,7 +1,7 @@
-//! Where did a page lie in its node's cache, when we last heard of it?
+//! A reader's book of where pages lie in a node's cache, as the node last said.
 //!
 //! Invariants
-//! - At most so many pages as it was made for; the one that was learned first is forgotten first.
+//! - The book has at most `pages_max` pages; the one that was learned first is forgotten first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,7 +11,7 @@ use std::{
 use foldhash::fast::RandomState;
 use rackscan_format::message::CachePlace;
 
-/// The places of one node's pages, as far as they were heard of.
+/// The known places of one node's pages.
 #[derive(Debug)]
 pub struct Book<K> {
     /// The turn at which a page was learned, and its place.
@@ -22,31 +22,31 @@ pub struct Book<K> {
 }
 
 impl<K: Copy + Eq + Hash> Book<K> {
-    /// An empty book for so many pages.
+    /// An empty book for at most `pages_max` pages.
     #[must_use]
     pub fn new(pages_max: usize) -> Self {
         Self { places: HashMap::default(), order: VecDeque::new(), turn: 0, pages_max }
     }
 
-    /// Pages in it.
+    /// Number of pages in the book.
     #[must_use]
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// Whether the book is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 
-    /// Where a page lay.
+    /// The place where the page last was, if it is known.
     #[must_use]
     pub fn find(&self, page: &K) -> Option<CachePlace> {
         self.places.get(page).map(|(_, place)| *place)
     }
 
-    /// A page lies there.
+    /// Records the place of a page.
     pub fn learn(&mut self, page: K, place: CachePlace) {
         if let Some((_, known)) = self.places.get_mut(&page) {
             *known = place;
@@ -67,12 +67,12 @@ impl<K: Copy + Eq + Hash> Book<K> {
         }
     }
 
-    /// A page does not lie there any more.
+    /// Removes a page that is no longer at its recorded place.
     pub fn forget(&mut self, page: &K) {
         self.places.remove(page);
     }
 
-    /// Nothing lies where it lay.
+    /// Removes all pages.
     pub fn clear(&mut self) {
         self.places.clear();
         self.order.clear();

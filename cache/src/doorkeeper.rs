@@ -1,12 +1,11 @@
-//! Was this key wanted before?
+//! The doorkeeper: tells whether a key was asked for before.
 //!
-//! A table of fingerprints, one for each place: a key that falls on the place of another replaces
-//! it. It forgets what is long ago, by chance and not in order, and takes four bytes a key.
+//! It is a table with one fingerprint per place. A key that hashes to the place of another key
+//! replaces it, so old keys are forgotten by chance and not in order. A key takes four bytes.
 //!
 //! Invariants
-//! - Its memory is taken at the start and never grows.
-//! - A key that was never seen is taken for one that was only if two fingerprints of 32 bits are
-//!   equal.
+//! - Its memory is allocated at the start and never grows.
+//! - A key that was never seen passes for a known one only if two 32-bit fingerprints are equal.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -14,7 +13,7 @@ use foldhash::fast::FixedState;
 
 use crate::limits::DOORKEEPER_FACTOR;
 
-/// Fingerprints of keys; 0 is nobody's.
+/// Fingerprints of keys; 0 marks an empty place.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
     fingerprints: Box<[u32]>,
@@ -22,14 +21,16 @@ pub(crate) struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    /// One for a cache of so many units.
+    /// A doorkeeper for a cache of `units` units.
     pub(crate) fn new(units: u64) -> Self {
         let places = units.saturating_mul(DOORKEEPER_FACTOR).max(64).next_power_of_two();
+        // A smaller table, on a platform where this many places do not fit, only forgets more.
         let places = usize::try_from(places).unwrap_or(1 << 30);
         Self { fingerprints: vec![0; places].into_boxed_slice(), hasher: FixedState::default() }
     }
 
-    /// Whether the key was noted; it is from now on, or forgotten if it was.
+    /// Returns whether the key is in the table, and toggles it: a known key is removed, a new one
+    /// is added.
     pub(crate) fn has_seen(&mut self, key: &impl Hash) -> bool {
         let hash = self.hasher.hash_one(key);
         let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();

@@ -1,18 +1,18 @@
-//! Which ranges of an address space are free?
+//! A first-fit allocator of ranges of an address space.
 //!
-//! Used for the extents of a device and for the parts of staging memory. First fit: the lowest
-//! range that is large enough, so that what is in use stays together and allocation is
-//! deterministic.
+//! It allocates the frames of a cache shard, the extents of a device and the parts of staging
+//! memory. It always takes the lowest range that is large enough: ranges in use stay together, and
+//! allocation is deterministic.
 //!
 //! Invariants
 //! - Free ranges are disjoint, not empty, and never touch (neighbours are merged).
 
 use std::collections::BTreeMap;
 
-/// The free ranges of `[0, end)`.
+/// The free ranges of `[begin, end)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeSpace {
-    /// Begin to length.
+    /// Length by begin.
     ranges: BTreeMap<u64, u64>,
     free: u64,
 }
@@ -25,7 +25,7 @@ impl FreeSpace {
         Self { ranges, free }
     }
 
-    /// How much is free, possibly in pieces.
+    /// The sum of all free ranges, which need not be contiguous.
     pub fn free(&self) -> u64 {
         self.free
     }
@@ -50,7 +50,7 @@ impl FreeSpace {
         Some(begin)
     }
 
-    /// Takes exactly this range; false, and nothing happens, if a part of it is not free.
+    /// Takes exactly this range. Returns false and does nothing if a part of it is not free.
     pub fn take_at(&mut self, begin: u64, length: u64) -> bool {
         let Some(end) = begin.checked_add(length).filter(|_| length > 0) else { return false };
         let Some((&found_begin, &found)) = self.ranges.range(..=begin).next_back() else { return false };
@@ -69,8 +69,8 @@ impl FreeSpace {
         true
     }
 
-    /// Takes the lowest free part of `[begin, end)`, at most so long: its begin and length; `None`
-    /// if nothing there is free.
+    /// Takes the lowest free part of `[begin, end)`, at most `length_max` long. Returns its begin
+    /// and length, or `None` if nothing there is free.
     pub fn take_within(&mut self, begin: u64, end: u64, length_max: u64) -> Option<(u64, u64)> {
         let before =
             self.ranges.range(..=begin).next_back().filter(|(found, length)| *found + *length > begin);
@@ -80,7 +80,7 @@ impl FreeSpace {
         self.take_at(from, length).then_some((from, length))
     }
 
-    /// Gives a range back that was taken.
+    /// Frees a range that was taken.
     pub fn give_back(&mut self, begin: u64, length: u64) {
         let (mut begin, mut merged) = (begin, length);
         if let Some((&before, &before_length)) = self.ranges.range(..begin).next_back() {

@@ -1,41 +1,56 @@
-//! Which pages stay in memory, and how are they read there without asking?
+//! The page cache of a storage node. It lies in registered memory, so that other processes can read
+//! pages out of it one-sidedly, without a request to the node.
 //!
 //! ```text
 //! a storage node                                                  a reader, anywhere
-//!   PageCache::look(extent)                                         Book: where did a page lie, as of which version?
-//!     hit     the slot, pinned while it is sent        region         |
-//!     fill    a slot that the device reads into  -->  [headers|frames] <-- two one-sided reads: bytes, then header
-//!     bypass  not kept                                                |
-//!   PageCache::withdraw(extent) before bytes change                 verify: version, epoch, key, checksum
+//!   PageCache::look(extent)                                         Book: the slot and version of each known page
+//!     Hit     the slot, pinned while it is sent        region         |
+//!     Fill    a slot that the device reads into  -->  [headers|frames] <-- two one-sided reads: bytes, then header
+//!     Bypass  the page is served without the cache                    |
+//!   PageCache::withdraw(extent) before its bytes change             View::verify: version, epoch, key, checksum
 //! ```
+//!
+//! This crate does no IO of its own: the node reads devices into slots and sends pages out of them,
+//! and the reader posts the one-sided reads that [`View`] describes. It does not know what a page
+//! contains.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `page_cache` | the cache: looks, fills, pins, withdrawals; one lock per shard |
+//! | `shard` | the index, the free frames and the policy of one shard |
+//! | `policy`, `ghosts`, `doorkeeper` | the eviction and admission policy: S3-FIFO behind a doorkeeper |
+//! | `free_space` | a first-fit allocator of ranges, also used for devices and staging memory |
+//! | `slot` | the layout of the region and of slot headers; verification of what was read |
+//! | `reader`, `book` | the reader's side: reads and their verification, known places of pages |
+//! | `limits` | all bounds |
 //!
 //! Life of a slot: *free* -> *being filled* (version odd) -> *published* (version even, header and
 //! bytes at rest) -> *withdrawn* (version odd, to make room or because the extent changes) -> free
-//! when nobody sends from it. Versions of a frame only grow.
+//! once nobody sends from it. Versions of a frame only grow.
 //!
-//! Why a page that passes [`View::verify`] is right. The reader knows a version from a reply of the
-//! node that followed the publication. It reads the bytes and then the header. Operations of a
-//! connection are executed in order, so a header that still has that version was read while the
-//! slot was published, and so were the bytes before it. Where a wire keeps less than that order in
-//! memory, the checksum over key and bytes tells whether the bytes are those that the header speaks
-//! of, and the version that they were still true. Version and checksum are looked at on a private
-//! copy.
+//! Why a page that passes [`View::verify`] is right: The reader knows the version from a reply that
+//! the node sent after it published the slot. The reader reads the bytes and then the header.
+//! Operations of a connection are executed in order, so a header that still has that version was
+//! read while the slot was published, and so were the bytes before it. On a wire that keeps less
+//! order in memory than that, the checksum over key and bytes shows that the bytes belong to the
+//! header, and the version shows that the slot was still published. Version and checksum are
+//! checked on a private copy.
 //!
 //! Invariants
-//! - The registered region and the book-keeping stay within the budget, whatever is asked for.
-//! - Only the owner writes the region, and readers have it for reading.
-//! - Nothing here waits for a peer; the paths of requests never wait for a lock either.
+//! - The registered region and the bookkeeping stay within the budget, whatever is asked for.
+//! - Only the owner writes the region; readers have read access.
+//! - Nothing here waits for a peer, and requests never wait for a lock.
 
 #![forbid(unsafe_code)]
 
 mod book;
 mod doorkeeper;
 mod free_space;
+mod ghosts;
 pub mod limits;
 mod page_cache;
 mod policy;
 mod reader;
-mod remembered;
 mod shard;
 mod slot;
 

@@ -1,7 +1,5 @@
-//! How much may a page cache hold and remember?
-//!
-//! Invariants
-//! - Every table and loop of this crate has its bound here; relations are asserted at compile time.
+//! The bounds of all tables and loops of this crate. Relations between them are asserted at compile
+//! time.
 
 use rackscan_format::limits::{PAGE_BYTES_MAX, SECTOR_BYTES};
 
@@ -10,8 +8,8 @@ use rackscan_format::limits::{PAGE_BYTES_MAX, SECTOR_BYTES};
 pub const FRAME_BYTES: usize = SECTOR_BYTES as usize;
 /// Bytes of a slot's header.
 pub const HEADER_BYTES: usize = 64;
-/// Memory outside of the registered region that one frame's share of the index, the queues and the
-/// ghosts takes, about: it is counted against the budget.
+/// Approximate memory outside of the registered region for each frame: its share of the index, the
+/// queues and the ghosts. It counts against the budget.
 pub const BOOKKEEPING_BYTES: usize = 384;
 /// The smallest cache, in bytes; a smaller one would hold nothing of use.
 pub const CACHE_BYTES_MIN: u64 = 64 << 10;
@@ -19,22 +17,24 @@ pub const CACHE_BYTES_MIN: u64 = 64 << 10;
 pub const CACHE_BYTES_MAX: u64 = 1 << 36;
 /// The largest extent that is cached.
 pub const EXTENT_BYTES_MAX: u32 = PAGE_BYTES_MAX;
-/// The part of a cache that new pages pass through before they count as wanted, in percent.
+/// The share of a cache for new pages that have not proved to be used again (the *small* queue), in
+/// percent.
 pub const SMALL_PERCENT: u64 = 10;
-/// Keys that the doorkeeper notes for each unit of the budget: so much longer than a cache's worth
-/// is a second use seen.
+/// Keys that the doorkeeper notes for each unit of the budget: it recognizes a second use over so
+/// many times the size of the cache.
 pub const DOORKEEPER_FACTOR: u64 = 4;
-/// How often a page is counted as used: more says nothing more.
+/// The maximum of a page's use count.
 pub const USES_MAX: u8 = 3;
 /// Queue entries that are looked at for one eviction; if all are in use, nothing is evicted.
 pub const EVICTION_STEPS_MAX: usize = 256;
-/// Pages that make room for one; if they leave no room in one piece, it is not cached.
+/// The maximum number of pages that are evicted for one; if they leave no contiguous room, the page
+/// is not cached.
 pub const EVICTIONS_PER_PAGE_MAX: usize = 64;
-/// Parts of a cache with a lock of their own.
+/// The maximum number of shards, each with a lock of its own.
 pub const SHARDS_MAX: usize = 16;
-/// The least memory of such a part: several of the largest pages.
+/// The minimum memory of a shard: several of the largest pages.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;
-/// Pages whose places a reader remembers, for each node.
+/// Pages in a reader's book, for each node.
 pub const BOOK_PAGES_MAX: usize = 65_536;
 
 const _: () = assert!(CACHE_BYTES_MIN >= 8 * (FRAME_BYTES + HEADER_BYTES + BOOKKEEPING_BYTES) as u64);

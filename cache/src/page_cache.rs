@@ -1,19 +1,19 @@
-//! How are hot pages kept in registered memory, and given out while others fill, evict and
-//! withdraw?
+//! The page cache: keeps hot pages in registered memory while threads concurrently look pages up,
+//! fill, evict and withdraw them.
 //!
-//! Shards by key, each behind a lock that a request tries and never waits for: whoever finds it
-//! taken serves the page as if there were no cache. What follows a look (sending from a slot,
-//! publishing it) takes no lock: it changes one word of the slot.
+//! The cache is divided into shards by key. Each has a lock that a request tries and never waits
+//! for: if the lock is taken, the page is served as if there were no cache. What follows a look
+//! (sending from a slot, publishing it) takes no lock: it changes one word of the slot.
 //!
 //! ```text
-//! state of a slot: pins (how many send from it) | FILLING | GONE (withdrawn; the last user gives its frames back)
+//! state of a slot: pins (how many send from it) | FILLING | WITHDRAWN (out of the index; the last user frees its frames)
 //! ```
 //!
 //! Invariants
-//! - Bytes of a slot change only while its version is odd, and nobody is told a version before the
+//! - Bytes of a slot change only while its version is odd, and no version is made known before the
 //!   bytes are at rest.
-//! - The frames of a slot are free again only when it is out of the index, and nobody fills it or
-//!   sends from it.
+//! - The frames of a slot are freed only when it is out of the index, and nobody fills it or sends
+//!   from it.
 //! - When [`PageCache::withdraw`] has returned, no slot with the extent's bytes is published, and
 //!   none that is being filled will be.
 
@@ -41,16 +41,16 @@ use crate::{
 /// A page is being read into the slot.
 const FILLING: u64 = 1 << 32;
 /// The slot is out of the index.
-const GONE: u64 = 1 << 33;
-/// Bytes that are copied at a time to be summed.
-const SUMMED_BYTES: usize = 8192;
+const WITHDRAWN: u64 = 1 << 33;
+/// Bytes that are copied at a time to compute a checksum.
+const CHECKSUM_STEP_BYTES: usize = 8192;
 
-/// What is known of the slot that begins at a frame.
+/// The state of the slot that begins at a frame.
 #[derive(Debug)]
 struct Slot {
     state: AtomicU64,
     version: AtomicU64,
-    /// Somebody has found the page right since it was filled.
+    /// Whether the page was verified since it was filled.
     is_right: AtomicBool,
 }
 
@@ -87,18 +87,18 @@ pub struct PageCache {
     counters: Counters,
 }
 
-/// What a cache does for a page.
+/// The result of looking a page up.
 #[derive(Debug)]
 pub enum Look {
-    /// It is there.
+    /// The page is in the cache.
     Hit(Pin),
-    /// It is to be read into this slot, and then published.
+    /// The caller reads the page into this slot and then publishes it.
     Fill(Fill),
-    /// It is to be served without the cache.
+    /// The caller serves the page without the cache.
     Bypass,
 }
 
-/// A slot that somebody sends from: its bytes do not change before this is dropped.
+/// A slot that the caller sends from: its bytes do not change before this is dropped.
 #[derive(Debug)]
 pub struct Pin {
     cache: Arc<PageCache>,
@@ -107,7 +107,8 @@ pub struct Pin {
     place: Option<CachePlace>,
 }
 
-/// A slot that waits for its bytes. Dropped without being published, it was never there.
+/// A slot that waits for its bytes. If this is dropped without being published, the slot is
+/// removed.
 #[derive(Debug)]
 pub struct Fill {
     cache: Arc<PageCache>,
@@ -117,16 +118,18 @@ pub struct Fill {
 }
 
 impl PageCache {
-    /// Takes the memory. `threads` use the cache at the same time; `epoch` is a random number that
-    /// no other life of the node has. `None` if the budget is too small for a cache.
+    /// Allocates the memory. `threads` threads use the cache at the same time; `epoch` is a random
+    /// number, another one at each start of the node. `None` if the budget is too small for a
+    /// cache.
     ///
     /// # Errors
-    /// When there is not enough memory.
+    /// If there is not enough memory.
     pub fn new(budget_bytes: u64, threads: usize, epoch: u64) -> Result<Option<Arc<Self>>, RegionError> {
         let Some(geometry) = Geometry::of_budget(budget_bytes) else { return Ok(None) };
-        let most = usize::try_from(budget_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX);
-        let parts = if threads > 1 { (4 * threads).min(most).clamp(1, SHARDS_MAX) } else { 1 };
-        let parts = u32::try_from(parts).unwrap_or(1);
+        // A budget beyond usize allows the maximum, too.
+        let shards_max = usize::try_from(budget_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX);
+        let parts = if threads > 1 { (4 * threads).min(shards_max).clamp(1, SHARDS_MAX) } else { 1 };
+        let parts = u32::try_from(parts).expect("the number of shards: at most SHARDS_MAX");
         let frames_per_shard = geometry.frames() / parts;
         let shards = (0..parts).map(|part| Mutex::new(Shard::new(part * frames_per_shard, frames_per_shard)));
         let region = Region::allocate(geometry.region_bytes())?;
@@ -157,19 +160,19 @@ impl PageCache {
         &self.region
     }
 
-    /// How it is divided.
+    /// The division of the region.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// See [`PageCache::new`].
+    /// The random number of this start of the node, see [`PageCache::new`].
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// What it has done, and what is in it.
+    /// Counters, and how full the cache is.
     #[must_use]
     pub fn status(&self) -> CacheStatus {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -187,7 +190,7 @@ impl PageCache {
         }
     }
 
-    /// Looks for an extent, and decides what to do if it is not there.
+    /// Looks an extent up, and decides what to do if it is not in the cache.
     #[must_use]
     pub fn look(self: &Arc<Self>, extent: &Extent) -> Look {
         let Some(mut shard) = self.try_shard(self.shard_of(extent)) else {
@@ -196,8 +199,8 @@ impl PageCache {
         };
         if let Some(frames) = shard.find(extent) {
             let slot = &self.slots[frames.first as usize];
-            // Slots in the index are never gone, and filling ends without the lock but begins with
-            // it.
+            // A slot in the index is never withdrawn. Filling begins under the lock, but ends
+            // without it.
             if slot.state.load(Ordering::Acquire) & FILLING == 0 {
                 slot.state.fetch_add(1, Ordering::AcqRel);
                 shard.hit(extent);
@@ -214,14 +217,14 @@ impl PageCache {
         if extent.length_bytes == 0 || extent.length_bytes > EXTENT_BYTES_MAX {
             return Look::Bypass;
         }
-        let may_go = |frames: Frames| self.slots[frames.first as usize].state.load(Ordering::Acquire) == 0;
-        let gone = |frames: Frames| {
+        let can_evict = |frames: Frames| self.slots[frames.first as usize].state.load(Ordering::Acquire) == 0;
+        let on_evict = |frames: Frames| {
             self.make_odd(frames.first);
             add(&self.counters.evictions, 1);
             subtract(&self.counters.pages, 1);
             subtract(&self.counters.used_frames, frames.count.into());
         };
-        let Some(frames) = shard.admit(extent, may_go, gone) else { return Look::Bypass };
+        let Some(frames) = shard.admit(extent, can_evict, on_evict) else { return Look::Bypass };
         let slot = &self.slots[frames.first as usize];
         slot.is_right.store(false, Ordering::Relaxed);
         slot.state.store(FILLING, Ordering::Release);
@@ -230,8 +233,8 @@ impl PageCache {
         Look::Fill(Fill { cache: Arc::clone(self), frames, extent: *extent, is_published: false })
     }
 
-    /// A reader has taken the page at this place one-sidedly. If something else lies there by now,
-    /// that is not what was used.
+    /// Counts a one-sided read of the page at this place. If another page is there by now, only the
+    /// counter grows.
     pub fn used(&self, place: CachePlace) {
         add(&self.counters.one_sided_hits, 1);
         let Some(slot) = self.slots.get(place.frame as usize) else { return };
@@ -241,7 +244,7 @@ impl PageCache {
         let mut header = [0; HEADER_BYTES];
         let copied = self.region.copy_out(self.geometry.header_offset(place.frame), &mut header);
         let (Ok(()), Some(extent)) = (copied, extent_in(&header)) else { return };
-        // A page that is not counted because its part of the cache is in use counts the next time.
+        // A use that is not counted because the shard is locked does no harm: the next one counts.
         let Some(mut shard) = self.try_shard(self.shard_of(&extent)) else { return };
         let found = shard.find(&extent).is_some_and(|frames| frames.first == place.frame);
         if found {
@@ -249,8 +252,8 @@ impl PageCache {
         }
     }
 
-    /// The bytes of this part of a device change or belong to nobody any more. Waits for locks,
-    /// each for the length of a look; for writers, not for readers.
+    /// Removes everything that overlaps with an extent, before its bytes change or it is freed.
+    /// Waits for locks, each for as long as a look takes: writers call this, readers do not.
     pub fn withdraw(&self, extent: &Extent) {
         for part in 0..self.shards.len() {
             let mut shard = self.lock(part);
@@ -258,9 +261,9 @@ impl PageCache {
                 let Some(frames) = shard.remove(&found) else { continue };
                 add(&self.counters.withdrawals, 1);
                 subtract(&self.counters.pages, 1);
-                let before = self.slots[frames.first as usize].state.fetch_or(GONE, Ordering::AcqRel);
-                // After the state: whoever publishes at this moment either sees it, or has stored
-                // its version before.
+                let before = self.slots[frames.first as usize].state.fetch_or(WITHDRAWN, Ordering::AcqRel);
+                // After the state: a concurrent `publish` either sees the state, or has stored its
+                // version before.
                 self.make_odd(frames.first);
                 if before == 0 {
                     self.free(&mut shard, frames);
@@ -271,8 +274,8 @@ impl PageCache {
 
     fn shard_of(&self, extent: &Extent) -> usize {
         let hash = self.hasher.hash_one(Key::of(extent));
-        // A remainder of a division by a usize is one.
-        usize::try_from(hash % self.shards.len() as u64).unwrap_or(0)
+        let shard = usize::try_from(hash % self.shards.len() as u64);
+        shard.expect("a shard's index: the remainder of a division by a usize fits a usize")
     }
 
     fn try_shard(&self, part: usize) -> Option<MutexGuard<'_, Shard>> {
@@ -287,11 +290,11 @@ impl PageCache {
         self.shards[part].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes sure that no reader accepts what it finds at a frame from now on.
+    /// Makes the version odd: from now on no reader accepts what it finds at the frame.
     fn make_odd(&self, frame: u32) {
         let version = self.slots[frame as usize].version.fetch_or(1, Ordering::AcqRel) | 1;
         self.store_version(frame, version);
-        // Stores of bytes that follow must not be seen before it.
+        // Later stores of bytes must not become visible before the version.
         fence(Ordering::SeqCst);
     }
 
@@ -300,14 +303,15 @@ impl PageCache {
         debug_assert!(stored.is_ok(), "every frame has an aligned header inside of the region: {stored:?}");
     }
 
-    /// Frames that nobody uses any more are free.
+    /// Frees frames that nobody uses any more.
     fn free(&self, shard: &mut Shard, frames: Frames) {
         self.slots[frames.first as usize].state.store(0, Ordering::Release);
         subtract(&self.counters.used_frames, frames.count.into());
         shard.give_back(frames);
     }
 
-    fn free_apart(&self, frames: Frames) {
+    /// Locks the shard of the frames and frees them.
+    fn lock_and_free(&self, frames: Frames) {
         let part = (frames.first / self.frames_per_shard) as usize;
         self.free(&mut self.lock(part), frames);
     }
@@ -320,9 +324,9 @@ impl PageCache {
     fn checksum(&self, frames: Frames, extent: &Extent) -> Result<u32, OutOfBounds> {
         let (begin, length) = (self.geometry.payload_offset(frames.first), extent.length_bytes as usize);
         let mut checksum = checksum_of_key(self.epoch, extent);
-        let mut copy = [0; SUMMED_BYTES];
-        for at in (0..length).step_by(SUMMED_BYTES) {
-            let part = &mut copy[..SUMMED_BYTES.min(length - at)];
+        let mut copy = [0; CHECKSUM_STEP_BYTES];
+        for at in (0..length).step_by(CHECKSUM_STEP_BYTES) {
+            let part = &mut copy[..CHECKSUM_STEP_BYTES.min(length - at)];
             self.region.copy_out(begin + at, part)?;
             checksum = crc32c::crc32c_append(checksum, part);
         }
@@ -339,20 +343,19 @@ impl Pin {
         self.cache.slice(self.frames, self.length_bytes)
     }
 
-    /// Whether somebody has said so ([`Self::found_right`]) of these bytes, which have not changed
-    /// since.
+    /// Whether these bytes were verified ([`Self::found_right`]); they have not changed since.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.cache.slots[self.frames.first as usize].is_right.load(Ordering::Relaxed)
     }
 
-    /// The caller has looked at the bytes while it had this pin, and found their checksum and
-    /// identity right.
+    /// Records that the caller has verified checksum and identity of the bytes while it held this
+    /// pin.
     pub fn found_right(&self) {
         self.cache.slots[self.frames.first as usize].is_right.store(true, Ordering::Relaxed);
     }
 
-    /// Where others find it; `None` if it was withdrawn before it was published.
+    /// Where readers find the page; `None` if the slot was withdrawn before it was published.
     #[must_use]
     pub fn place(&self) -> Option<CachePlace> {
         self.place
@@ -362,21 +365,21 @@ impl Pin {
 impl Drop for Pin {
     fn drop(&mut self) {
         let before = self.cache.slots[self.frames.first as usize].state.fetch_sub(1, Ordering::AcqRel);
-        if before == GONE + 1 {
-            self.cache.free_apart(self.frames);
+        if before == WITHDRAWN + 1 {
+            self.cache.lock_and_free(self.frames);
         }
     }
 }
 
 impl Fill {
-    /// Where the bytes go, counted from the region's beginning, and how many there are.
+    /// Where the bytes go: their offset in the region, and their number.
     #[must_use]
     pub fn place_bytes(&self) -> (usize, usize) {
         (self.cache.geometry.payload_offset(self.frames.first), self.extent.length_bytes as usize)
     }
 
-    /// The bytes are there: lets others have the page, and gives it to the caller to send it. Once
-    /// withdrawn meanwhile, it is for the caller only.
+    /// Publishes the slot, whose bytes are complete, and pins it for the caller. If the slot was
+    /// withdrawn meanwhile, only the caller can use it.
     #[must_use]
     pub fn publish(mut self) -> Pin {
         let (cache, frames, extent) = (Arc::clone(&self.cache), self.frames, self.extent);
@@ -389,10 +392,10 @@ impl Fill {
         let version = slot.version.fetch_add(1, Ordering::AcqRel) + 1;
         cache.store_version(frames.first, version);
         self.is_published = true;
-        // From being filled to being pinned, in one step.
+        // The slot goes from being filled to being pinned in one step.
         let before = slot.state.fetch_sub(FILLING - 1, Ordering::AcqRel);
         let mut place = Some(CachePlace { frame: frames.first, version });
-        if before & GONE != 0 {
+        if before & WITHDRAWN != 0 {
             cache.make_odd(frames.first);
             place = None;
         }
@@ -408,7 +411,7 @@ impl Drop for Fill {
         let part = (self.frames.first / self.cache.frames_per_shard) as usize;
         let mut shard = self.cache.lock(part);
         let state = self.cache.slots[self.frames.first as usize].state.load(Ordering::Acquire);
-        if state & GONE == 0 {
+        if state & WITHDRAWN == 0 {
             shard.remove(&self.extent);
             subtract(&self.cache.counters.pages, 1);
         }

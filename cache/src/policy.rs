@@ -1,24 +1,23 @@
-//! Which pages stay in a cache, and which make room?
-//!
-//! S3-FIFO (Yang et al., SOSP 2023) behind a doorkeeper:
+//! Decides which pages a cache admits and which it evicts: S3-FIFO (Yang et al., SOSP 2023) behind
+//! a doorkeeper.
 //!
 //! ```text
 //! room left -------------------------------> small
-//! full: first time seen --> noted by the doorkeeper, and not kept
+//! full: first time seen --> noted by the doorkeeper, not admitted
 //!       seen before -----------------------> small (a tenth) -- used twice there --> main
 //!                                              | else                                 ^  | used: goes round again
 //!                                              v                                      |  v else
-//!                                            ghosts (keys only) -- wanted again ------+  gone
+//!                                            ghosts (keys only) -- asked for again ---+  evicted
 //! ```
 //!
-//! The doorkeeper is ours: a page that is read once costs a full cache nothing but its key, so a
-//! scan goes past it at the price of reading from the device. Queues are first-in first-out, so a
-//! hit moves nothing.
+//! The doorkeeper is not part of S3-FIFO. With it, a page that is read once costs a full cache only
+//! its key, so a scan bypasses the cache at the price of reading from the device. Queues are
+//! first-in first-out, so a hit moves nothing.
 //!
 //! Invariants
 //! - The units of all entries never exceed the budget.
 //! - A key is in at most one queue, and no key of an entry is among the ghosts.
-//! - Pure: no memory of pages, no clock, no lock.
+//! - Pure: it has no page memory, no clock and no lock.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -29,11 +28,11 @@ use foldhash::fast::FixedState;
 
 use crate::{
     doorkeeper::Doorkeeper,
+    ghosts::Ghosts,
     limits::{EVICTION_STEPS_MAX, SMALL_PERCENT, USES_MAX},
-    remembered::Remembered,
 };
 
-/// What to do with a page that is not there.
+/// What to do with a page that is not in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Make room and keep it.
@@ -53,7 +52,7 @@ struct Entry {
     units: u64,
     uses: u8,
     queue: Queue,
-    /// Tells its place in the queue from those of earlier lives.
+    /// Distinguishes this entry from earlier ones of the same key, which may still be queued.
     turn: u64,
 }
 
@@ -69,11 +68,11 @@ pub struct Policy<K> {
     budget_units: u64,
     turn: u64,
     doorkeeper: Doorkeeper,
-    ghosts: Remembered<K>,
+    ghosts: Ghosts<K>,
 }
 
 impl<K: Copy + Eq + Hash> Policy<K> {
-    /// A cache of so many units, empty.
+    /// An empty cache of `budget_units` units.
     #[must_use]
     pub fn new(budget_units: u64) -> Self {
         Self {
@@ -85,17 +84,17 @@ impl<K: Copy + Eq + Hash> Policy<K> {
             budget_units,
             turn: 0,
             doorkeeper: Doorkeeper::new(budget_units),
-            ghosts: Remembered::new(budget_units),
+            ghosts: Ghosts::new(budget_units),
         }
     }
 
-    /// Entries.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -113,7 +112,7 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         self.entries.contains_key(key)
     }
 
-    /// An entry was used. False if there is none.
+    /// Counts a use of an entry. Returns false if there is none.
     pub fn hit(&mut self, key: &K) -> bool {
         let entry = self.entries.get_mut(key);
         let found = entry.is_some();
@@ -123,7 +122,7 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         found
     }
 
-    /// A key without an entry is wanted. Decides whether it gets one.
+    /// Decides whether a key without an entry gets one, because its page is asked for.
     pub fn miss(&mut self, key: K, units: u64) -> Verdict {
         if units > self.budget_units {
             return Verdict::Bypass;
@@ -135,8 +134,8 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         Verdict::Bypass
     }
 
-    /// Gives a key an entry. False, and nothing happens, if it has one or there is no room: see
-    /// [`Policy::evict`].
+    /// Gives a key an entry. Returns false and does nothing if the key has one or there is no room;
+    /// [`Policy::evict`] makes room.
     pub fn insert(&mut self, key: K, units: u64) -> bool {
         if self.used_units + units > self.budget_units || self.contains(&key) {
             return false;
@@ -167,8 +166,7 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         }
     }
 
-    /// Takes an entry out of its turn, because its content is no longer true. False if there is
-    /// none.
+    /// Removes an entry whose content is no longer valid. Returns false if there is none.
     pub fn remove(&mut self, key: &K) -> bool {
         let Some(entry) = self.entries.remove(key) else { return false };
         self.used_units -= entry.units;
@@ -178,9 +176,9 @@ impl<K: Copy + Eq + Hash> Policy<K> {
         true
     }
 
-    /// Chooses an entry that makes room, and takes it out. Entries that `may_go` denies go round
-    /// again; `None` if there are none but those within a bounded number of steps.
-    pub fn evict(&mut self, mut may_go: impl FnMut(&K) -> bool) -> Option<K> {
+    /// Chooses a victim and removes it. Entries for which `can_evict` is false go to the end of the
+    /// main queue; `None` if no victim is found within a bounded number of steps.
+    pub fn evict(&mut self, mut can_evict: impl FnMut(&K) -> bool) -> Option<K> {
         for _ in 0..EVICTION_STEPS_MAX {
             let small_is_full = self.small_units * 100 > self.budget_units * SMALL_PERCENT;
             let all_is_small = self.small_units == self.used_units;
@@ -192,11 +190,11 @@ impl<K: Copy + Eq + Hash> Policy<K> {
                 continue;
             }
             let units = entry.units;
-            let is_wanted = match queue {
+            let is_used = match queue {
                 Queue::Small => entry.uses > 1,
                 Queue::Main => entry.uses > 0,
             };
-            if is_wanted || !may_go(&key) {
+            if is_used || !can_evict(&key) {
                 entry.uses = if queue == Queue::Small { 0 } else { entry.uses.saturating_sub(1) };
                 entry.queue = Queue::Main;
                 if queue == Queue::Small {

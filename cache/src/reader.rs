@@ -1,10 +1,10 @@
-//! How is a page taken out of another process's cache?
+//! Reads pages out of the cache of another process.
 //!
 //! Invariants
-//! - The header is read after the page: a version that is the expected one then was so all the
-//!   while.
-//! - What was read counts only after [`View::verify`] of a private copy, or after
-//!   [`View::verify_header`] and a checksum of its own.
+//! - The header is read after the page: if it has the expected version, the slot had that version
+//!   while the page was read.
+//! - Bytes are used only after [`View::verify`] of a private copy, or after
+//!   [`View::verify_header`] and the caller's own checksum.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -28,7 +28,7 @@ pub struct View {
 }
 
 impl View {
-    /// What a node said of its cache; `None` if it makes no sense.
+    /// The view of a cache that a node describes; `None` if the description is inconsistent.
     #[must_use]
     pub fn new(region: &CacheRegion) -> Option<Self> {
         let geometry = Geometry::of_frames(region.frames)?;
@@ -47,23 +47,23 @@ impl View {
         &self.memory
     }
 
-    /// Whether a page of this extent can lie there; a node may say anything.
+    /// Whether a page of this extent fits at that place. Checks a place that a node named.
     #[must_use]
     pub fn holds(&self, place: CachePlace, extent: &Extent) -> bool {
         self.geometry.holds(place.frame, extent.length_bytes)
     }
 
-    /// Bytes of our memory that taking a page needs.
+    /// Bytes of the reader's memory that a page and its header take.
     #[must_use]
     pub fn needed_bytes(extent: &Extent) -> usize {
         extent.length_bytes as usize + HEADER_BYTES
     }
 
-    /// The two reads that bring page and header, one behind the other, to `offset` of `into`. They
-    /// are to be posted on one connection, in this order.
+    /// The two reads that copy the page and then its header to `offset` of `into`. Post them on one
+    /// connection, in this order.
     ///
     /// # Errors
-    /// When they do not fit there.
+    /// If page and header do not fit there.
     pub fn reads(
         &self,
         place: CachePlace,
@@ -76,7 +76,7 @@ impl View {
         Ok(self.reads_apart(place, page, header))
     }
 
-    /// As [`View::reads`], with a place for each; `header` has the length of a header.
+    /// Like [`View::reads`], with separate targets; `header` has the length of a header.
     #[must_use]
     pub fn reads_apart(
         &self,
@@ -93,10 +93,10 @@ impl View {
         })
     }
 
-    /// Whether a private copy of what [`View::reads`] brought is the page.
+    /// Checks that a private copy of what [`View::reads`] read is the page.
     ///
     /// # Errors
-    /// Why it must not be used.
+    /// Why the copy must not be used.
     pub fn verify(
         &self,
         page: &[u8],
@@ -107,11 +107,11 @@ impl View {
         verify(header, page, self.epoch, place, extent)
     }
 
-    /// [`View::verify`] without the bytes, for who works out a checksum of their own that says as
-    /// much: then they need not be summed twice.
+    /// [`View::verify`] without the checksum, for a caller that computes an equally strong checksum
+    /// of the bytes itself.
     ///
     /// # Errors
-    /// Why the bytes must not be used, whatever they are.
+    /// Why the bytes must not be used, whatever their checksum.
     pub fn verify_header(
         &self,
         header: &[u8; HEADER_BYTES],
@@ -121,8 +121,8 @@ impl View {
         verify_header(header, self.epoch, place, extent)
     }
 
-    /// Takes a page where the cache is mapped here: copies it into private memory and verifies it
-    /// there. `page` has the extent's length; `None` if the place lies outside of the memory.
+    /// Copies a page out of a cache that is mapped into this process, and verifies the copy. `page`
+    /// has the extent's length; `None` if the place lies outside of the memory.
     #[must_use]
     pub fn take_mapped(
         &self,
@@ -135,9 +135,9 @@ impl View {
         Some(self.verify(page, &header, place, extent))
     }
 
-    /// Copies a page into private memory where the cache is mapped here, and its header, which is
-    /// to be verified. `page` has the extent's length; `None` if the place lies outside of the
-    /// memory.
+    /// Copies a page and its header out of a cache that is mapped into this process. The caller
+    /// must verify the header. `page` has the extent's length; `None` if the place lies outside of
+    /// the memory.
     #[must_use]
     pub fn copy_mapped(
         &self,

@@ -1,8 +1,8 @@
-//! Which extents have a slot in one part of a cache, and how does another get one?
+//! One shard of a cache: the index of its slots, its free frames, and the choice of victims.
 //!
 //! Invariants
 //! - A frame is free or belongs to exactly one slot; a slot in the index has its frames.
-//! - A slot that is pinned or being filled never makes room.
+//! - A slot that is pinned or being filled is never evicted.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     policy::{Policy, Verdict},
 };
 
-/// An extent, in the order of places on devices.
+/// An extent as a key, ordered by its place on the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     device: u8,
@@ -36,14 +36,14 @@ impl Key {
     }
 }
 
-/// Where a slot's page lies.
+/// The frames of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frames {
     pub(crate) first: u32,
     pub(crate) count: u32,
 }
 
-/// One part of a cache.
+/// One shard of a cache.
 #[derive(Debug)]
 pub(crate) struct Shard {
     index: BTreeMap<Key, Frames>,
@@ -52,7 +52,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Frames from `first` on, all free.
+    /// A shard of `count` frames from `first` on, all free.
     pub(crate) fn new(first: u32, count: u32) -> Self {
         let end = u64::from(first) + u64::from(count);
         Self {
@@ -67,18 +67,18 @@ impl Shard {
         self.index.get(&Key::of(extent)).copied()
     }
 
-    /// The slot of an extent was used.
+    /// Counts a use of an extent's slot.
     pub(crate) fn hit(&mut self, extent: &Extent) {
         self.policy.hit(&Key::of(extent));
     }
 
-    /// Finds frames for an extent without a slot, if it is to have one and room can be made.
-    /// `may_go` says whether a slot may make room, `gone` is told of each that did.
+    /// Finds frames for an extent without a slot, if the policy admits it and room can be made.
+    /// `can_evict` says whether a slot may be evicted; `on_evict` is called for each one that is.
     pub(crate) fn admit(
         &mut self,
         extent: &Extent,
-        may_go: impl Fn(Frames) -> bool,
-        mut gone: impl FnMut(Frames),
+        can_evict: impl Fn(Frames) -> bool,
+        mut on_evict: impl FnMut(Frames),
     ) -> Option<Frames> {
         let key = Key::of(extent);
         let count = u32::try_from(crate::slot::frames_of(extent.length_bytes)).ok()?;
@@ -100,15 +100,16 @@ impl Shard {
             }
             evictions += 1;
             let index = &self.index;
-            let victim = self.policy.evict(|key| index.get(key).is_none_or(|frames| may_go(*frames)))?;
+            let victim = self.policy.evict(|key| index.get(key).is_none_or(|frames| can_evict(*frames)))?;
             if let Some(frames) = self.index.remove(&victim) {
-                gone(frames);
+                on_evict(frames);
                 self.give_back(frames);
             }
         }
     }
 
-    /// Takes the slot of an extent out of the index; its frames stay taken. `None` if it has none.
+    /// Takes the slot of an extent out of the index; its frames stay allocated. `None` if it has no
+    /// slot.
     pub(crate) fn remove(&mut self, extent: &Extent) -> Option<Frames> {
         let key = Key::of(extent);
         self.policy.remove(&key);
@@ -125,7 +126,7 @@ impl Shard {
         near.filter(|other| other.end_bytes().is_none_or(|end| end > offset_bytes)).collect()
     }
 
-    /// Frames that nobody uses any more.
+    /// Frees frames that nobody uses any more.
     pub(crate) fn give_back(&mut self, frames: Frames) {
         self.free.give_back(frames.first.into(), frames.count.into());
     }

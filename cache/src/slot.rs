@@ -1,11 +1,12 @@
-//! What lies where in a cache's memory, and is what was read there the page that was meant?
+//! The layout of a cache's region and of slot headers, and the verification of bytes read from
+//! them.
 //!
 //! ```text
 //! header of frame 0 | header of frame 1 | ... | padding to a frame | frame 0 | frame 1 | ...
 //! ```
 //!
-//! A page takes whole frames, one behind the other; the header of the first is the slot's. Headers
-//! stand apart, so that pages begin where devices want them.
+//! A page takes whole, consecutive frames; the header of the first one is the slot's header.
+//! Headers are apart from the frames, so that pages have the alignment that devices need.
 //!
 //! | bytes of a header | |
 //! |---|---|
@@ -18,22 +19,23 @@
 //! | 36..64 | zeroes |
 //!
 //! Invariants
-//! - Pure: offsets and bytes in, values out. All numbers are little-endian.
-//! - Every place from outside is checked against the geometry before an offset is computed from it.
+//! - Pure functions of offsets and bytes. All numbers are little-endian.
+//! - Every place that a peer names is checked against the geometry before an offset is computed
+//!   from it.
 
 use rackscan_format::{ids::DeviceId, message::CachePlace, segment::Extent};
 
 use crate::limits::{BOOKKEEPING_BYTES, CACHE_BYTES_MIN, FRAME_BYTES, HEADER_BYTES};
 
-/// How a region is divided; known from the number of its frames.
+/// The division of a region, which follows from its number of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     frames: u32,
 }
 
 impl Geometry {
-    /// The most frames that fit a budget together with all that is kept about them; `None` if it is
-    /// too small.
+    /// The maximum number of frames that fit a budget together with their bookkeeping; `None` if
+    /// the budget is too small.
     #[must_use]
     pub fn of_budget(budget_bytes: u64) -> Option<Self> {
         if budget_bytes < CACHE_BYTES_MIN {
@@ -45,14 +47,14 @@ impl Geometry {
         u32::try_from(frames).ok().and_then(Self::of_frames)
     }
 
-    /// A region of so many frames; `None` if there are none, or more than any cache has.
+    /// A region of `frames` frames; `None` if that is 0 or more than any cache has.
     #[must_use]
     pub fn of_frames(frames: u32) -> Option<Self> {
         let possible = u64::from(frames) * FRAME_BYTES as u64 <= crate::limits::CACHE_BYTES_MAX;
         (frames > 0 && possible).then_some(Self { frames })
     }
 
-    /// Frames.
+    /// Number of frames.
     #[must_use]
     pub fn frames(&self) -> u32 {
         self.frames
@@ -64,13 +66,13 @@ impl Geometry {
         self.payload_offset(self.frames)
     }
 
-    /// Where the header of a frame begins.
+    /// Offset of a frame's header in the region.
     #[must_use]
     pub fn header_offset(&self, frame: u32) -> usize {
         frame as usize * HEADER_BYTES
     }
 
-    /// Where a frame begins.
+    /// Offset of a frame in the region.
     #[must_use]
     pub fn payload_offset(&self, frame: u32) -> usize {
         (self.frames as usize * HEADER_BYTES).next_multiple_of(FRAME_BYTES) + frame as usize * FRAME_BYTES
@@ -88,8 +90,8 @@ pub(crate) fn frames_of(length_bytes: u32) -> u64 {
     u64::from(length_bytes).div_ceil(FRAME_BYTES as u64)
 }
 
-/// Why bytes that were read one-sidedly are not used. None of these is an error: the page is asked
-/// for instead.
+/// Why bytes that were read one-sidedly are not used. None of these is a failure: the reader
+/// requests the page from the node instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// The slot was withdrawn or has another page by now.
@@ -100,7 +102,7 @@ pub enum Unusable {
         /// From the reply that named the place.
         expected: u64,
     },
-    /// The memory is of another life of the node.
+    /// The node was restarted since the region was made known.
     #[error("the slot is of epoch {found:#x}, expected {expected:#x}: the node has been started anew")]
     Epoch {
         /// In the header.
@@ -116,7 +118,7 @@ pub enum Unusable {
         /// Wanted.
         expected: Extent,
     },
-    /// Bytes of different moments.
+    /// The bytes were read while they changed.
     #[error(
         "the slot's checksum is {expected:08x}, its bytes have {found:08x}: they were read while they changed"
     )]
@@ -143,8 +145,8 @@ pub(crate) fn checksum_of_key(epoch: u64, extent: &Extent) -> u32 {
     crc32c::crc32c(&key_bytes(epoch, extent))
 }
 
-/// A header without its version, which is stored last and by itself; to be put 8 bytes behind the
-/// header's beginning.
+/// A header without its version, which is stored last and separately. These bytes go 8 bytes behind
+/// the header's beginning.
 pub(crate) fn header_behind_version(epoch: u64, extent: &Extent, checksum: u32) -> [u8; HEADER_BYTES - 8] {
     let mut bytes = [0; HEADER_BYTES - 8];
     bytes[..24].copy_from_slice(&key_bytes(epoch, extent));
@@ -180,8 +182,8 @@ pub(crate) fn extent_in(header: &[u8; HEADER_BYTES]) -> Option<Extent> {
     parse(header).extent
 }
 
-/// Whether `page` is the content of `extent`, read from the slot at `place` while it was true. Both
-/// are private copies, the page read before the header.
+/// Checks that `page` is the content of `extent`, read from the slot at `place` while that was
+/// published. `page` and `header` are private copies, and the page was read before the header.
 ///
 /// # Errors
 /// Why the bytes must not be used.
@@ -201,11 +203,11 @@ pub(crate) fn verify(
     Ok(())
 }
 
-/// The same of the header alone: the slot at `place` held `extent` while it was read, but the bytes
-/// that were read before it may be of several moments.
+/// Like [`verify`], of the header alone: the slot at `place` held `extent` while it was read, but
+/// the bytes that were read before the header may have changed meanwhile.
 ///
 /// # Errors
-/// Why they must not be used, whatever they are.
+/// Why the bytes must not be used, whatever their checksum.
 pub(crate) fn verify_header(
     header: &[u8; HEADER_BYTES],
     epoch: u64,

@@ -1,5 +1,5 @@
-//! What does a page cost when it comes from the device, out of its node's cache by a request, and
-//! one-sidedly?
+//! Measures the latency of a page that is read from the device, from its node's cache by a request,
+//! and from the cache one-sidedly.
 //!
 //!     cargo run --release -p rackscan-client --example cachebench -- [FOLDER]
 //!

@@ -1,10 +1,10 @@
-//! How long do reads of busy clients take, alone and beside many idle ones, at nodes that run?
+//! Measures how long reads of busy clients take at running nodes, alone and beside many idle
+//! clients.
 //!
 //! Run: `cargo run -p rackscan-client --example manyclients -- KEY_FILE IDLE BUSY SECONDS
 //! ADDRESS...`, with an address of each node in the order of their ids. An idle client is what a
 //! shell is while nobody types: two connections to each node. A busy one reads four keys as fast as
-//! it is answered. Prints a line of JSON; the memory of the nodes is for whoever runs it to read
-//! meanwhile.
+//! it is answered. Prints a line of JSON; read the memory of the nodes separately meanwhile.
 
 use std::{
     error::Error,

@@ -1,10 +1,10 @@
-//! How many reads of several keys does a session do in a second, by messages, by boxes, and out of
-//! slots?
+//! Measures how many reads of several keys a session does in a second: by messages, by post boxes,
+//! and out of slots.
 //!
 //! Run: `cargo run --release -p rackscan-client --example sessionbench [-- TURNS]`. Four nodes in
-//! this process keep values of 1 KB. Ways alternate in short turns over the same keys, so that what
-//! else the machine does meets all of them; figures are medians of turns, and ratios, to messages
-//! over `shm`, medians of the ratios of turns of one round.
+//! this process keep values of 1 KB. The ways alternate in short turns over the same keys, so that
+//! other load of the machine affects all of them. Figures are medians of turns; ratios, to messages
+//! over `shm`, are medians of the ratios of turns of one round.
 
 use std::{
     error::Error,

@@ -1,9 +1,9 @@
-//! Which tables does the cluster hold, and where are their segments?
+//! The catalog of the cluster: its published tables, and where their segments are.
 //!
 //! Invariants
 //! - Every definition and directory in a [`ClusterCatalog`] has been verified, and each table is
-//!   whole: all its nodes answered for it, no number is that of two segments, and its segments hold
-//!   as many rows as its definition says.
+//!   complete: all its nodes answered for it, no two segments have the same number, and its
+//!   segments hold as many rows as its definition says.
 //! - A table is in the catalog if some node committed it. Where it was only prepared, the commit is
 //!   completed first.
 
@@ -25,27 +25,26 @@ use rackscan_format::{
 
 use crate::{
     ClientError, Cluster,
-    cluster::{taken, unexpected},
     limits::{CATALOG_ATTEMPTS_MAX, CATALOG_BYTES_MAX, CATALOG_TARGET_BYTES},
-    status::target_in,
+    message_names::unexpected_answer,
 };
 
 const DURING: &str = "catalog";
 const LOAD_AGAIN: &str = "drop it or load it again";
 
-/// The tables of a cluster at one moment.
+/// The tables of a cluster at one point in time.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterCatalog {
     /// Published tables, by name.
     pub tables: Vec<ClusterTable>,
-    /// Published tables that cannot be answered from, and why.
+    /// Published tables that cannot be queried, and why.
     pub broken: Vec<BrokenTable>,
 }
 
 /// A published table.
 #[derive(Debug, Clone)]
 pub struct ClusterTable {
-    /// Its definition. Its rows are those of all segments, withheld ones too.
+    /// Its definition. Its number of rows is that of all segments, withheld rows included.
     pub definition: Arc<TableDefinition>,
     /// Its segments, by node, then by id.
     pub segments: Vec<PlacedSegment>,
@@ -56,10 +55,10 @@ pub struct ClusterTable {
 pub struct PlacedSegment {
     /// The node.
     pub node: NodeId,
-    /// The segment. Its table is the one under which it was written: the table itself, or one that
-    /// it succeeds. Whoever asks for its pages, or for a scan of it, names it so.
+    /// The segment. Its table is the one under which it was written: the table itself, or an
+    /// earlier version of it. Requests for its pages or for a scan of it name that table.
     pub directory: Arc<SegmentDirectory>,
-    /// The rows of it that are not there in the table. Whoever scans it names them: nodes do not
+    /// The rows of the segment that are not part of the table. A scan must name them: nodes do not
     /// add them.
     pub withheld: Arc<WithheldRows>,
 }
@@ -79,7 +78,7 @@ impl ClusterCatalog {
     /// The table named `name`.
     ///
     /// # Errors
-    /// That there is none, or what is wrong with it.
+    /// That there is none, or why it is broken.
     pub fn table(&self, name: &str) -> Result<&ClusterTable, ClientError> {
         if let Some(table) = self.tables.iter().find(|table| table.definition.name == name) {
             return Ok(table);
@@ -113,21 +112,21 @@ impl ClusterTable {
 }
 
 impl Cluster {
-    /// The cluster's tables now.
+    /// Reads the cluster's tables.
     ///
-    /// Nodes answer one after the other: a table that takes another's place meanwhile may be
-    /// missing in the first answers and there in the last ones. So a table is said to be broken
-    /// only if two looks have found the same.
+    /// Nodes answer one after the other: a table version that is published meanwhile may be missing
+    /// in the first answers and present in the last ones. So a table counts as broken only if two
+    /// reads have found the same.
     ///
     /// # Errors
     /// A node that is lost, refuses or sends a catalog that does not verify.
     pub async fn catalog(&self) -> Result<ClusterCatalog, ClientError> {
-        let (mut catalog, mut found, mut are_lost) = self.look(false).await?;
+        let (mut catalog, mut found, mut are_lost) = self.read_catalogs(false).await?;
         for _ in 1..CATALOG_ATTEMPTS_MAX {
             if catalog.broken.is_empty() {
                 break;
             }
-            let (again, after, lost) = self.look(false).await?;
+            let (again, after, lost) = self.read_catalogs(false).await?;
             let is_the_same = after == found;
             (catalog, found, are_lost) = (again, after, lost);
             if is_the_same {
@@ -135,8 +134,8 @@ impl Cluster {
             }
         }
         if !catalog.broken.is_empty() && are_lost {
-            // It is not about to be published or dropped: somebody may have lost his part.
-            let (again, after, _) = self.look(true).await?;
+            // It is not being published or dropped: a node may have lost its part.
+            let (again, after, _) = self.read_catalogs(true).await?;
             if after == found {
                 catalog = again;
             }
@@ -145,21 +144,24 @@ impl Cluster {
         Ok(catalog)
     }
 
-    /// What nodes have, and which tables those are, node by node. Commits that were interrupted are
-    /// completed. Last, whether a node that is there has nothing of a protected table. If
-    /// `also_lost`, such parts come from maps, too.
-    async fn look(&self, also_lost: bool) -> Result<(ClusterCatalog, Vec<Vec<TableId>>, bool), ClientError> {
-        let (mut catalogs, mut away) = self.catalogs_there().await?;
+    /// Reads the catalogs of all nodes once, and completes interrupted commits. Returns the
+    /// assembled catalog; the published tables of each node; and whether an available node has
+    /// nothing of a protected table. If `also_lost`, such parts come from maps, too.
+    async fn read_catalogs(
+        &self,
+        also_lost: bool,
+    ) -> Result<(ClusterCatalog, Vec<Vec<TableId>>, bool), ClientError> {
+        let (mut catalogs, mut away) = self.available_catalogs().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
             for (node, load) in unfinished {
                 match self.complete_commit(node, load).await {
-                    // The next answers leave it out, or do not come.
+                    // The next read leaves the node out, or fails.
                     Err(error) if self.shared.away_max > 0 && error.is_node_lost() => {}
                     done => done?,
                 }
             }
-            (catalogs, away) = self.catalogs_there().await?;
+            (catalogs, away) = self.available_catalogs().await?;
         }
         let committed = |catalog: &NodeCatalog| {
             let tables = catalog.tables.iter().filter(|table| table.committed);
@@ -167,7 +169,7 @@ impl Cluster {
         };
         let found = catalogs.iter().map(committed).collect();
         let are_lost = has_lost_parts(&catalogs);
-        let mut missing = self.add_parts_away(&mut catalogs, &away, also_lost).await?;
+        let mut missing = self.add_unavailable_parts(&mut catalogs, &away, also_lost).await?;
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
         let mut catalog = assemble(catalogs, &devices);
         for broken in &mut catalog.broken {
@@ -178,8 +180,8 @@ impl Cluster {
         Ok((catalog, found, are_lost))
     }
 
-    /// What each node that is there keeps, and which nodes are away; no more than may be.
-    pub(crate) async fn catalogs_there(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
+    /// The catalogs of the available nodes, and the unavailable nodes, at most as many as may be.
+    pub(crate) async fn available_catalogs(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
         if self.shared.away_max == 0 {
             return Ok((self.node_catalogs().await?, Vec::new()));
         }
@@ -195,7 +197,7 @@ impl Cluster {
         Ok((catalogs, away))
     }
 
-    /// What each node keeps, as it says.
+    /// The catalog of each node.
     pub(crate) async fn node_catalogs(&self) -> Result<Vec<NodeCatalog>, ClientError> {
         try_join_all(self.nodes().map(|node| self.node_catalog(node))).await
     }
@@ -216,7 +218,7 @@ impl Cluster {
         Err(ClientError::CatalogUnstable { node, attempts: CATALOG_ATTEMPTS_MAX })
     }
 
-    /// A whole sealed catalog or map, or `None` if it changed on the way.
+    /// Reads a whole sealed catalog or map; `None` if it changed while it was read.
     pub(crate) async fn sealed_bytes(
         &self,
         node: NodeId,
@@ -227,13 +229,13 @@ impl Cluster {
         let mut first = None;
         loop {
             let span = self.shared.memory.take(CATALOG_TARGET_BYTES, "a catalog").await?;
-            let request = wanted(bytes.len() as u64, target_in(&span));
+            let request = wanted(bytes.len() as u64, span.as_target());
             let mut reply = self.ask(node, request, Some(span)).await?;
-            let (written, total, generation) = match taken(node, during, &mut reply)? {
+            let (written, total, generation) = match reply.take_answer(node, during)? {
                 Answer::Catalog { written_bytes, total_bytes, generation } => {
                     (written_bytes, total_bytes, generation)
                 }
-                other => return Err(unexpected(node, during, &other, "a part of a catalog or map")),
+                other => return Err(unexpected_answer(node, during, &other, "a part of a catalog or map")),
             };
             if *first.get_or_insert((total, generation)) != (total, generation) {
                 return Ok(None);
@@ -253,7 +255,7 @@ impl Cluster {
     }
 }
 
-/// Checks the numbers of a part of a catalog: it fits, and it gets on.
+/// Checks the numbers of a part of a catalog: it fits the target, and makes progress.
 fn part_bytes(
     node: NodeId,
     from: u64,
@@ -281,7 +283,7 @@ fn bad_answer(node: NodeId, found: String, expected: String) -> ClientError {
     ClientError::BadAnswer { node, during: DURING, found, expected }
 }
 
-/// Whether a node has nothing, not even prepared, of a protected table that another one has
+/// Whether a node has nothing, not even prepared, of a protected table that another node has
 /// committed.
 fn has_lost_parts(catalogs: &[NodeCatalog]) -> bool {
     let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
@@ -294,7 +296,7 @@ fn has_lost_parts(catalogs: &[NodeCatalog]) -> bool {
     })
 }
 
-/// Where a table that is committed somewhere else is only prepared.
+/// The nodes that have only prepared a table that another node has committed.
 pub(crate) fn half_committed(catalogs: &[NodeCatalog]) -> Vec<(NodeId, TableId)> {
     let tables =
         || catalogs.iter().flat_map(|catalog| catalog.tables.iter().map(|table| (catalog.node, table)));
@@ -304,7 +306,7 @@ pub(crate) fn half_committed(catalogs: &[NodeCatalog]) -> Vec<(NodeId, TableId)>
     prepared.map(|(node, table)| (node, table.definition.id)).collect()
 }
 
-/// Puts the parts of each committed table together.
+/// Assembles the committed tables from their parts.
 fn assemble(catalogs: Vec<NodeCatalog>, devices: &BTreeMap<NodeId, usize>) -> ClusterCatalog {
     let mut parts: BTreeMap<TableId, Vec<(NodeId, NodeTable)>> = BTreeMap::new();
     for NodeCatalog { node, tables } in catalogs {
@@ -328,12 +330,12 @@ fn assemble(catalogs: Vec<NodeCatalog>, devices: &BTreeMap<NodeId, usize>) -> Cl
         }
     }
     catalog.tables.sort_by(|left, right| left.definition.name.cmp(&right.definition.name));
-    set_namesakes_apart(&mut catalog);
+    move_namesakes_to_broken(&mut catalog);
     catalog
 }
 
-/// Two published tables of one name: neither can be meant.
-fn set_namesakes_apart(catalog: &mut ClusterCatalog) {
+/// If several published tables have the same name, all of them are broken.
+fn move_namesakes_to_broken(catalog: &mut ClusterCatalog) {
     let mut names: BTreeMap<String, Vec<TableId>> = BTreeMap::new();
     for table in &catalog.tables {
         names.entry(table.definition.name.clone()).or_default().push(table.definition.id);
@@ -371,7 +373,7 @@ fn assemble_table(
     let mut ids = BTreeSet::new();
     let mut rows_by_node: Vec<(NodeId, u64)> = Vec::new();
     for (node, table) in parts {
-        // Of a node that was away, nobody has heard how many it has.
+        // The number of devices is not known of a node that was unavailable.
         let devices = devices.get(&node).copied().unwrap_or(NODE_DEVICES_MAX);
         let mut found = table.segments;
         found.sort_by_key(|found| found.directory.segment);

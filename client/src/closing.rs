@@ -1,16 +1,16 @@
-//! How does a table stop taking writes before it is replaced or dropped?
+//! Closes a table to writers before it is replaced or dropped.
 //!
 //! ```text
 //! look: which tables are published under the name  -> committed at some nodes only: complete that first
 //! close: a transaction writes a closing key at every participant  -> each refuses a PREPARE under the tables' keys from then on
-//! commit or drop, of exactly what was closed                      -> if another table is there by now: look again
+//! commit or drop, of exactly the closed tables                    -> if another table is there by now: look again
 //! ```
 //!
 //! Invariants
-//! - When a table is not published any more, no participant takes a write to it: none is
+//! - When a table is not published any more, no participant accepts a write to it: no write is
 //!   acknowledged that nobody can read.
-//! - A table that is closed and stays published is sealed by the next one who wants to write to it;
-//!   so giving up between the two steps does no harm.
+//! - A table that is closed and stays published is flushed by the next writer; so giving up between
+//!   the two steps does no harm.
 
 use std::collections::BTreeSet;
 
@@ -34,9 +34,9 @@ pub(crate) fn published<'c>(catalog: &'c NodeCatalog, name: &'c str) -> impl Ite
 }
 
 impl Cluster {
-    /// What nodes have, once no table of this name is committed at some nodes and only prepared at
-    /// others: such commits are completed. A commit that arrives at a node later finds its table
-    /// published or gone there, and replaces nothing.
+    /// The catalogs of all nodes, after interrupted commits of tables of this name were completed.
+    /// A commit that arrives at a node later finds its table published or gone there, and replaces
+    /// nothing.
     pub(crate) async fn completed_catalogs(&self, name: &str) -> Result<Vec<NodeCatalog>, ClientError> {
         for _ in 0..REPLACE_ATTEMPTS_MAX {
             let catalogs = self.node_catalogs().await?;
@@ -54,8 +54,8 @@ impl Cluster {
         Err(ClientError::AlwaysReplaced { table: name.to_owned(), attempts: REPLACE_ATTEMPTS_MAX })
     }
 
-    /// Commits at a node what is committed at another one. Nothing is left to do if it was replaced
-    /// or dropped meanwhile.
+    /// Commits a load at a node, because another node has committed it. Nothing is left to do if it
+    /// was replaced or dropped meanwhile.
     pub(crate) async fn complete_commit(&self, node: NodeId, load: TableId) -> Result<(), ClientError> {
         tracing::info!(%node, table = %load, "completing a commit that was interrupted");
         match self.ask_done(node, Request::CommitPublish { load }).await {
@@ -64,8 +64,8 @@ impl Cluster {
         }
     }
 
-    /// From its success on no participant takes a write to rows of these tables, which are
-    /// published under `name`. Where nodes keep no keys nobody writes.
+    /// Closes these tables, which are published under `name`: after success no participant accepts
+    /// a write to their rows. Where nodes keep no keys there are no writers.
     pub(crate) async fn close_tables(
         &self,
         name: &str,
@@ -76,7 +76,7 @@ impl Cluster {
         }
         let (lines, (told, outcome)) =
             (self.lines(CLOSING_MEMORY_BYTES, SESSION_TIMEOUT_DEFAULT), tokio::sync::oneshot::channel());
-        // A session blocks, and callers have runtimes of all kinds.
+        // A session blocks, and the callers' runtimes may not allow that.
         let close = move || {
             let options =
                 SessionOptions { reads: false, algorithm: Algorithm::Small, ..SessionOptions::new(lines) };
@@ -85,7 +85,7 @@ impl Cluster {
                 session.close();
                 closed
             });
-            // Who asked may have gone.
+            // The caller may have gone.
             drop(told.send(closed));
         };
         let thread = std::thread::Builder::new().name("closing".to_owned()).spawn(close);

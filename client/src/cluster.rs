@@ -1,13 +1,13 @@
-//! How is a whole cluster reached?
+//! The cluster: connections to all nodes, and the requests sent over them.
 //!
 //! Invariants
-//! - A [`Cluster`] exists only if every configured node was reached, but for as many as may be
-//!   away, holds our key, speaks our version, says that it is the node configured and belongs to
-//!   the same cluster as the others.
-//! - Clones share connections, memory and the thread that drives them; the last one closes them.
+//! - A [`Cluster`] exists only if every configured node was reached, except for at most `away_max`
+//!   unavailable ones. Each node holds our key, speaks our version, is the node that the
+//!   configuration names and belongs to the same cluster as the others.
+//! - Clones share connections, memory and the driver thread; dropping the last one closes them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,7 +15,6 @@ use std::{
 use rackscan_fabric::{Address, ClusterKey, WallClock, Wire, raise_descriptor_limit};
 use rackscan_format::{
     ids::NodeId,
-    limits::CLUSTER_NODES_MAX,
     message::{Answer, LoadReport, NodeStatus, Request},
     page::PageIdentity,
 };
@@ -23,38 +22,31 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     LinesOptions,
-    away::Away,
     cache::{OwnPages, RemoteCache},
     dial::Dial,
     driver::{Driver, Job, Reply},
+    endpoint::{NodeEndpoint, address_of, check_ids, member_list},
     error::ClientError,
+    hedge::{Hedge, SlowUntil},
     limits::{
         MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, RECONSTRUCTIONS_MAX, REQUEST_TIMEOUT_DEFAULT,
         REQUESTS_PER_NODE_MAX, SLOT_BYTES,
     },
-    members::{Expected, members},
+    members::ExpectedIdentity,
+    message_names::{request_name, unexpected_answer},
+    node_state::NodeState,
     page_buffer::PagePool,
-    protected::{KnownMaps, Repairing},
-    race::{Race, Slow},
-    reach::{Reached, dial_apart, reach},
+    protected::{BackgroundRepairs, KnownMaps},
+    reach::{DialledNode, dial_apart, reach},
     target::{Span, TargetPool},
 };
 
-/// A storage node as the configuration names it.
-#[derive(Debug, Clone)]
-pub struct NodeEndpoint {
-    /// Its id.
-    pub id: NodeId,
-    /// Where it listens. The first one of the wire asked for is used, or the first one.
-    pub addresses: Vec<Address>,
-}
-
-/// What a cluster is reached with.
+/// Options of a connection to a cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    /// All of its nodes.
+    /// All nodes of the cluster.
     pub nodes: Vec<NodeEndpoint>,
-    /// The key that all of its members hold.
+    /// The key that all members hold.
     pub key: ClusterKey,
     /// The wire to use; each node's first address if absent.
     pub wire: Option<Wire>,
@@ -62,18 +54,19 @@ pub struct ClusterOptions {
     pub memory_bytes: usize,
     /// How long one request may take.
     pub request_timeout: Duration,
-    /// Whether pages that lie in a node's cache are taken from there without asking it.
+    /// Whether pages in a node's cache are read one-sidedly, without a request.
     pub reads_caches: bool,
-    /// Memory for pages that this process keeps itself; 0 for none.
+    /// Memory for this process' own page cache; 0 for none.
     pub page_cache_bytes: u64,
-    /// How many nodes may be away: tables that are protected are read without them.
+    /// The maximum number of unavailable nodes: protected tables are read without them.
     pub away_max: usize,
-    /// The clock that timestamps of transactions are made with.
+    /// The clock for timestamps of transactions.
     pub wall: WallClock,
     /// The member list that every node must have, ascending; not compared if empty. By default the
     /// nodes above.
     pub members: Vec<NodeId>,
-    /// The random numbers of data folders, as far as they are known: a node must have that one.
+    /// The random numbers of data folders, as far as they are known. A node whose folder has
+    /// another number is refused.
     pub folders: BTreeMap<NodeId, u64>,
 }
 
@@ -82,7 +75,7 @@ impl ClusterOptions {
     #[must_use]
     pub fn new(nodes: Vec<NodeEndpoint>, key: ClusterKey) -> Self {
         Self {
-            members: members(&nodes),
+            members: member_list(&nodes),
             folders: BTreeMap::new(),
             nodes,
             key,
@@ -112,35 +105,35 @@ pub(crate) struct Shared {
     pub(crate) driver: Driver,
     pub(crate) memory: Arc<TargetPool>,
     pub(crate) pages: Arc<PagePool>,
-    /// Pages kept here.
+    /// The cache of pages in this process.
     pub(crate) own: Option<OwnPages>,
     endpoints: Vec<NodeEndpoint>,
     pub(crate) key: ClusterKey,
     wire: Option<Wire>,
     wall: WallClock,
     pub(crate) away_max: usize,
-    /// Stripes of protected tables.
+    /// Maps of protected tables that were read.
     pub(crate) maps: KnownMaps,
-    /// Pages of lost nodes that are being reconstructed.
+    /// Permits for reconstructions of pages.
     pub(crate) reconstructions: Semaphore,
-    /// Corrupt pages that reads have found.
-    pub(crate) repairing: Repairing,
+    /// Repairs of corrupt pages that reads have found.
+    pub(crate) repairing: BackgroundRepairs,
 }
 
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) address: Address,
-    pub(crate) away: Arc<Away>,
-    /// Requests that may still be sent before earlier ones are answered.
+    pub(crate) state: Arc<NodeState>,
+    /// Permits for outstanding requests.
     pub(crate) permits: Arc<Semaphore>,
-    /// What is known of its page cache.
+    /// What this client knows of the node's page cache.
     pub(crate) cache: Arc<RemoteCache>,
-    pub(crate) slow: Slow,
+    pub(crate) slow: SlowUntil,
 }
 
 impl Cluster {
-    /// What other connections to the same nodes are made with.
+    /// Options for other connections to the same nodes.
     #[must_use]
     pub fn lines(&self, memory_bytes: usize, patience: Duration) -> LinesOptions {
         let Shared { endpoints, key, wire, .. } = self.shared.as_ref();
@@ -154,19 +147,19 @@ impl Cluster {
         }
     }
 
-    /// The clock that timestamps of transactions are made with.
+    /// The clock for timestamps of transactions.
     #[must_use]
     pub fn wall(&self) -> &WallClock {
         &self.shared.wall
     }
 
-    /// Connects to all nodes at the same time and asks each who it is.
+    /// Connects to all nodes at the same time and asks each for its status.
     ///
     /// # Errors
-    /// The nodes that cannot be reached, if more than may be; or the first one that is not who it
-    /// should be, with its address and what to do.
+    /// Names the nodes that cannot be reached, if more are missing than may be; or the first node
+    /// that is not the configured one, with its address and what to do.
     pub async fn connect(options: ClusterOptions) -> Result<Self, ClientError> {
-        // Each connection takes some, and a query opens files beside them.
+        // Each connection takes some descriptors, and a query opens files as well.
         raise_descriptor_limit();
         let endpoints = checked(&options)?;
         let memory = TargetPool::new(options.memory_bytes)?;
@@ -175,24 +168,24 @@ impl Cluster {
             let (key, memory) = (options.key.clone(), memory.region().clone());
             let (cache, reads_cache) = (Arc::default(), options.reads_caches);
             let (members, folder) = (options.members.clone(), options.folders.get(&node).copied());
-            let expected = Expected { members, folder, seen: Vec::new() };
+            let expected = ExpectedIdentity { members, folder, seen: Vec::new() };
             let (cluster, posts) = (None, false);
             let dial = Dial { node, address, key, memory, cache, reads_cache, cluster, posts, expected };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
-        let lines = reach(dialling, begun, options.away_max).await?;
-        let statuses = lines.iter().filter_map(|reached| Some(reached.connected()?.status.clone())).collect();
-        let node = |reached: &Reached| Node {
+        let reached = reach(dialling, begun, options.away_max).await?;
+        let statuses = reached.iter().filter_map(|node| Some(node.connected()?.status.clone())).collect();
+        let node = |reached: &DialledNode| Node {
             id: reached.dial.node,
             address: reached.dial.address.clone(),
-            away: reached.away(),
+            state: reached.state(),
             permits: Arc::new(Semaphore::new(REQUESTS_PER_NODE_MAX)),
             cache: Arc::clone(&reached.dial.cache),
-            slow: Slow::default(),
+            slow: SlowUntil::default(),
         };
-        let nodes: Vec<Node> = lines.iter().map(node).collect();
-        let lines = lines.into_iter().zip(nodes.iter().map(|node| Arc::clone(&node.away))).collect();
-        let driver = Driver::start(lines, (options.request_timeout, options.away_max > 0))?;
+        let nodes: Vec<Node> = reached.iter().map(node).collect();
+        let reached = reached.into_iter().zip(nodes.iter().map(|node| Arc::clone(&node.state))).collect();
+        let driver = Driver::start(reached, (options.request_timeout, options.away_max > 0))?;
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
@@ -213,14 +206,14 @@ impl Cluster {
             away_max,
             maps,
             reconstructions,
-            repairing: Repairing::default(),
+            repairing: BackgroundRepairs::default(),
         };
         Ok(Self { shared: Arc::new(shared), uses_relays: true })
     }
 
-    /// The same cluster, whose nodes compute the parity of loads and what one of them has lost
-    /// among themselves, where all of a table's have a relay (as they do if nobody says otherwise);
-    /// or for which this process reads what they are made of.
+    /// The same cluster with relays on or off. With relays, the nodes of a table compute the parity
+    /// of its loads and the lost cells of a rebuild among themselves, if all of them have a relay
+    /// (the default). Without relays this process reads the data and computes them.
     #[must_use]
     pub fn with_relays(&self, uses_relays: bool) -> Self {
         Self { uses_relays, ..self.clone() }
@@ -231,14 +224,14 @@ impl Cluster {
         self.shared.nodes.iter().map(|node| node.id)
     }
 
-    /// Where a node is, and so over which wire it is reached.
+    /// The address of a node, which implies the wire.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&Address> {
         self.shared.nodes.iter().find(|known| known.id == node).map(|node| &node.address)
     }
 
-    /// Of pages of a node with their bytes, how many bytes lie in this process' cache, or lay in
-    /// the node's when it last spoke of them, and how many there are.
+    /// For pages of a node, each with its bytes: the bytes that are in this process' cache or, as
+    /// the node last said, in the node's cache; and the bytes of all pages.
     #[must_use]
     pub fn cached_bytes(&self, node: NodeId, pages: impl Iterator<Item = (PageIdentity, u64)>) -> (u64, u64) {
         let Some(known) = self.shared.nodes.iter().find(|known| known.id == node) else { return (0, 0) };
@@ -253,14 +246,14 @@ impl Cluster {
         (cached, all)
     }
 
-    /// What each node that was there said of itself when it was connected to, by id. See
-    /// [`Cluster::status`] for now.
+    /// The status that each reachable node reported when it was connected to, by id. For the
+    /// present one see [`Cluster::status`].
     #[must_use]
     pub fn statuses(&self) -> &[NodeStatus] {
         &self.shared.statuses
     }
 
-    /// How busy a node said it was with its last reply.
+    /// The load that a node reported with its last reply.
     #[must_use]
     pub fn load_report(&self, node: NodeId) -> Option<LoadReport> {
         self.shared.driver.load(self.position(node).ok()?)
@@ -273,33 +266,35 @@ impl Cluster {
         })
     }
 
-    /// Sends a request and awaits the node's reply. `span` is the memory that the request names.
+    /// Sends a request and awaits the node's reply. `span` is the target memory that the request
+    /// names.
     pub(crate) async fn ask(
         &self,
         node: NodeId,
         request: Request,
         span: Option<Span>,
     ) -> Result<Reply, ClientError> {
-        self.ask_in_race(node, request, span, None).await
+        self.ask_hedged(node, request, span, None).await
     }
 
-    /// The same; the race, if there is one, hears when others have answered the like far sooner.
-    pub(crate) async fn ask_in_race(
+    /// Like [`Cluster::ask`]. The hedge, if any, is notified when other nodes have answered similar
+    /// requests far sooner.
+    pub(crate) async fn ask_hedged(
         &self,
         node: NodeId,
         request: Request,
         span: Option<Span>,
-        race: Option<Race>,
+        race: Option<Hedge>,
     ) -> Result<Reply, ClientError> {
-        let (position, during) = (self.position(node)?, kind_of(&request));
+        let (position, during) = (self.position(node)?, request_name(&request));
         let node = &self.shared.nodes[position];
-        self.check_away(node, &request, during)?;
+        self.check_available(node, &request, during)?;
         let permits = Arc::clone(&node.permits);
         let permit = permits.acquire_owned().await.map_err(|_| ClientError::Closed)?;
-        let goes_without = self.goes_without(&request);
-        if goes_without && node.away.silent().is_some() {
-            // It has fallen silent meanwhile.
-            self.check_away(node, &request, during)?;
+        let can_go_without = self.can_go_without(&request);
+        if can_go_without && node.state.unresponsive_for().is_some() {
+            // It has become unresponsive meanwhile.
+            self.check_available(node, &request, during)?;
         }
         let (answer, answered) = oneshot::channel();
         let job = Job {
@@ -308,7 +303,7 @@ impl Cluster {
             request,
             span,
             permit: Some(permit),
-            goes_without,
+            can_go_without,
             race,
             deadline: Instant::now() + self.shared.request_timeout,
             answer: Some(answer),
@@ -317,25 +312,25 @@ impl Cluster {
             return Err(ClientError::Closed);
         }
         let outcome = answered.await.map_err(|_| ClientError::Closed)?;
-        self.note_away(node, &outcome);
+        self.record_outcome(node, &outcome);
         outcome
     }
 
-    /// Sends a request whose outcome is only logged. False if the node has as many requests as it
-    /// may.
+    /// Sends a request whose outcome is only logged. Returns false if the node has its maximum of
+    /// outstanding requests.
     pub(crate) fn tell(&self, node: NodeId, request: Request) -> bool {
         let Ok(position) = self.position(node) else { return false };
         let permits = Arc::clone(&self.shared.nodes[position].permits);
         let Ok(permit) = permits.try_acquire_owned() else { return false };
-        let (during, deadline) = (kind_of(&request), Instant::now() + self.shared.request_timeout);
-        let (permit, goes_without) = (Some(permit), false);
+        let (during, deadline) = (request_name(&request), Instant::now() + self.shared.request_timeout);
+        let (permit, can_go_without) = (Some(permit), false);
         let job = Job {
             node: position,
             request,
             during,
             span: None,
             permit,
-            goes_without,
+            can_go_without,
             race: None,
             deadline,
             answer: None,
@@ -343,84 +338,18 @@ impl Cluster {
         self.shared.driver.submit(job)
     }
 
-    /// Sends a request that only succeeds or fails.
+    /// Sends a request whose answer is [`Answer::Done`].
     pub(crate) async fn ask_done(&self, node: NodeId, request: Request) -> Result<Reply, ClientError> {
-        let during = kind_of(&request);
+        let during = request_name(&request);
         let mut reply = self.ask(node, request, None).await?;
-        match taken(node, during, &mut reply)? {
+        match reply.take_answer(node, during)? {
             Answer::Done => Ok(reply),
-            other => Err(unexpected(node, during, &other, "done")),
+            other => Err(unexpected_answer(node, during, &other, "done")),
         }
     }
 }
 
-/// The answer in a reply, or the refusal as an error.
-pub(crate) fn taken(node: NodeId, during: &'static str, reply: &mut Reply) -> Result<Answer, ClientError> {
-    let outcome = std::mem::replace(&mut reply.message.outcome, Ok(Answer::Done));
-    outcome.map_err(|refusal| ClientError::Refused { node, during, refusal: Box::new(refusal) })
-}
-
-/// The error for an answer of the wrong kind.
-pub(crate) fn unexpected(node: NodeId, during: &'static str, answer: &Answer, expected: &str) -> ClientError {
-    let found = match answer {
-        Answer::Status(_) => "a status",
-        Answer::Catalog { .. } => "a part of a catalog",
-        Answer::Fetched { .. } => "pages",
-        Answer::Cache(_) => "a page cache",
-        Answer::Processed { .. } => "the result of a scan",
-        Answer::Appended { .. } => "a stored segment",
-        Answer::ParityPlaced { .. } => "stored parity",
-        Answer::Verified(_) => "what of stripes is corrupt",
-        Answer::LoadHeld { .. } => "what a load holds",
-        Answer::Home(_) => "a home of transactions",
-        Answer::Posts { .. } => "boxes",
-        Answer::Transacted { .. } => "messages of a transaction",
-        Answer::LogKept(_) | Answer::CopyOfLog { .. } => "a copy of a log",
-        Answer::Done => "done",
-        Answer::Transferred { .. } => "the end of a raw request",
-    };
-    ClientError::BadAnswer { node, during, found: found.to_owned(), expected: expected.to_owned() }
-}
-
-/// What people call a request.
-pub(crate) fn kind_of(request: &Request) -> &'static str {
-    match request {
-        Request::Status => "status",
-        Request::Catalog { .. } => "catalog",
-        Request::Fetch { .. } => "fetch",
-        Request::Process { .. } => "process",
-        Request::Append { .. } => "append",
-        Request::Keep { .. } => "keep",
-        Request::ReadRaw { .. } => "raw read",
-        Request::WriteRaw { .. } => "raw write",
-        Request::AppendParity(_) => "append parity",
-        Request::ReserveParity(_) => "reserve parity",
-        Request::LoadHeld(_) => "load held",
-        Request::KeepMap(_) => "keep map",
-        Request::ReadMap(_) => "read map",
-        Request::Verify(_) => "verify",
-        Request::Repair(_) => "repair",
-        Request::Adopt(_) => "adopt",
-        Request::PreparePublish { .. } => "prepare",
-        Request::CommitPublish { .. } | Request::CommitInPlace { .. } => "commit",
-        Request::AbortLoad { .. } => "abort",
-        Request::Drop { .. } => "drop",
-        Request::Echo { .. } => "echo",
-        Request::OpenCache => "open cache",
-        Request::CacheUsed { .. } => "cache used",
-        Request::OpenHome => "open home",
-        Request::OpenPosts { .. } => "open posts",
-        Request::Transact { .. } => "transact",
-        Request::KeepLog(_) => "keep log",
-        Request::AcceptLoss => "accept loss",
-        Request::HoldTables(_) => "hold tables",
-        Request::ReleaseTables(_) => "release tables",
-        Request::CopyOfLog(_) => "copy of log",
-        Request::Stop => "stop",
-    }
-}
-
-/// The nodes and the addresses to use, by id.
+/// Checks the options. Returns the nodes and the addresses to use, by id.
 fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientError> {
     let wrong = |problem: String| Err(ClientError::Options(problem));
     check_ids(&options.nodes)?;
@@ -434,45 +363,6 @@ fn checked(options: &ClusterOptions) -> Result<Vec<(NodeId, Address)>, ClientErr
     let mut endpoints = endpoints.by_ref().collect::<Result<Vec<_>, ClientError>>()?;
     endpoints.sort_by_key(|(id, _)| *id);
     Ok(endpoints)
-}
-
-/// As many nodes as there may be, each with an id of its own.
-pub(crate) fn check_ids(nodes: &[NodeEndpoint]) -> Result<(), ClientError> {
-    if nodes.is_empty() || nodes.len() > CLUSTER_NODES_MAX {
-        let problem = format!("{} nodes, expected 1 to {CLUSTER_NODES_MAX}", nodes.len());
-        return Err(ClientError::Options(problem));
-    }
-    let ids: BTreeSet<NodeId> = nodes.iter().map(|node| node.id).collect();
-    if ids.len() != nodes.len() {
-        let (nodes, ids) = (nodes.len(), ids.len());
-        return Err(ClientError::Options(format!(
-            "{nodes} nodes with {ids} different ids, expected unique ids"
-        )));
-    }
-    Ok(())
-}
-
-/// The node's first address of the wire asked for.
-pub(crate) fn address_of(node: &NodeEndpoint, wire: Option<Wire>) -> Result<Address, ClientError> {
-    let Some(first) = node.addresses.first() else {
-        return Err(ClientError::Options(format!("node {} has no address, expected at least one", node.id)));
-    };
-    let Some(wire) = wire else { return Ok(as_called(first)) };
-    node.addresses.iter().find(|address| address.wire() == wire).map(as_called).ok_or_else(|| {
-        ClientError::NoAddress {
-            node: node.id,
-            wire,
-            addresses: node.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        }
-    })
-}
-
-/// A node's address as a caller uses it: the device in it is the node's, and a caller has its own.
-fn as_called(address: &Address) -> Address {
-    match address {
-        Address::Verbs { host, port, .. } => Address::Verbs { device: None, host: host.clone(), port: *port },
-        other => other.clone(),
-    }
 }
 
 #[cfg(test)]

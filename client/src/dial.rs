@@ -1,7 +1,8 @@
-//! How is one node connected to, and is it the one that was meant?
+//! Connects to one node and checks that it is the node that the configuration names.
 //!
 //! Invariants
-//! - A [`Line`] belongs to the node configured at that address; it has access to our target memory.
+//! - A [`VerifiedConnection`] belongs to the node configured at that address; it has access to our
+//!   target memory.
 //! - Dialling blocks its thread, for at most [`DIAL_TIME_MAX`](crate::limits::DIAL_TIME_MAX): it
 //!   has a thread of its own.
 
@@ -24,58 +25,58 @@ use rackscan_format::{
 use crate::{
     ClientError,
     cache::{Opened, RemoteCache},
-    cluster::{kind_of, unexpected},
     limits::{CONNECT_TIME_MAX, GREETING_TIME_MAX},
     lines::Posts,
-    members::{Expected, listed},
+    members::{ExpectedIdentity, listed},
+    message_names::{request_name, unexpected_answer},
 };
 
-/// Whom to reach, where and with what.
+/// Everything that is needed to connect to a node and to check it.
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
     pub(crate) node: NodeId,
     pub(crate) address: Address,
     pub(crate) key: ClusterKey,
-    /// What the node may write answers into.
+    /// The target memory, into which the node may write answers.
     pub(crate) memory: Region,
     /// What is known of the node's page cache.
     pub(crate) cache: Arc<RemoteCache>,
-    /// Whether it is to be read.
+    /// Whether the page cache is to be read one-sidedly.
     pub(crate) reads_cache: bool,
     /// The cluster that the node must belong to, once known.
     pub(crate) cluster: Option<u64>,
-    /// Whether the node is asked for boxes.
+    /// Whether the node is asked for post boxes.
     pub(crate) posts: bool,
-    pub(crate) expected: Expected,
+    pub(crate) expected: ExpectedIdentity,
 }
 
-/// A connection to the node that was meant.
+/// A connection to a node that was checked to be the configured one.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct VerifiedConnection {
     pub(crate) connection: Connection,
-    /// Our target memory, as the node names it.
+    /// Our target memory, as requests name it to the node.
     pub(crate) target: RemoteRegion,
     pub(crate) status: NodeStatus,
-    /// Its page cache, if there is one and it is to be read.
+    /// The node's page cache, if there is one and it is to be read.
     pub(crate) cache: Option<Opened>,
-    /// Boxes, if they were asked for and the node gives them.
+    /// Post boxes, if they were asked for and the node provides them.
     pub(crate) posts: Option<Posts>,
 }
 
-/// How long a registration is tried again while the node takes in earlier ones.
+/// Pause before a registration is tried again while the node is busy with earlier ones.
 const REGISTER_PAUSE: Duration = Duration::from_millis(1);
 
 impl Dial {
-    /// Connects, registers the target memory and asks the node who it is. A node that has proved
-    /// itself is there, and only slow if it does not answer at once: it has longer than one that
-    /// cannot be reached.
-    pub(crate) fn dial(&self) -> Result<Line, ClientError> {
+    /// Connects, registers the target memory and asks the node for its status. A node that has
+    /// passed the handshake is alive, and merely slow if it does not answer at once: it has more
+    /// time than a node that cannot be reached.
+    pub(crate) fn dial(&self) -> Result<VerifiedConnection, ClientError> {
         let connection = self.connect(Instant::now() + CONNECT_TIME_MAX)?;
         self.greet(connection, Instant::now() + GREETING_TIME_MAX)
     }
 
-    /// As [`Dial::dial`], with a deadline of the caller's.
-    pub(crate) fn dial_until(&self, deadline: Instant) -> Result<Line, ClientError> {
+    /// Like [`Dial::dial`], with the caller's deadline.
+    pub(crate) fn dial_until(&self, deadline: Instant) -> Result<VerifiedConnection, ClientError> {
         self.greet(self.connect(deadline)?, deadline)
     }
 
@@ -84,7 +85,7 @@ impl Dial {
         let key = self.key.of_node(self.node.0);
         let connected = rackscan_fabric::connect(&self.address, &key, deadline);
         connected.map_err(|error| match error {
-            // The kernel took the connection for a process that does not.
+            // The kernel accepted the connection, but the process does not answer.
             ConnectError::TimedOut { phase, .. } if phase != "connect" => {
                 self.unresponsive("connect", begun.elapsed())
             }
@@ -92,8 +93,12 @@ impl Dial {
         })
     }
 
-    /// What is asked of every node before anything else.
-    fn greet(&self, mut connection: Connection, deadline: Instant) -> Result<Line, ClientError> {
+    /// Registers memory, checks the node, and opens its cache and post boxes.
+    fn greet(
+        &self,
+        mut connection: Connection,
+        deadline: Instant,
+    ) -> Result<VerifiedConnection, ClientError> {
         let target = self.register(&mut connection, deadline);
         let asked = target.and_then(|target| Ok((target, self.ask_status(&mut connection, deadline)?)));
         let (target, status) = asked.map_err(|error| self.farewell(&mut connection).unwrap_or(error))?;
@@ -101,15 +106,15 @@ impl Dial {
         let has_cache = self.reads_cache && status.cache.budget_bytes > 0;
         let cache = if has_cache { self.open_cache(&mut connection, deadline)? } else { None };
         let posts = if self.posts { self.open_posts(&mut connection, deadline)? } else { None };
-        // The end may have come with the last answer, and is polled once.
+        // The end of the connection may have come with the last answer, and is polled only once.
         if let Some(ending) = connection.ended() {
             return Err(self.unreachable(ending.to_string(), "see the node's log"));
         }
         tracing::debug!(node = %self.node, address = %self.address, version = status.version, "connected");
-        Ok(Line { connection, target, status, cache, posts })
+        Ok(VerifiedConnection { connection, target, status, cache, posts })
     }
 
-    /// Why the node has ended a connection on which nothing was answered, if it has said so.
+    /// The reason that the node gave for ending a connection without an answer, if it gave one.
     fn farewell(&self, connection: &mut Connection) -> Option<ClientError> {
         let mut events = Vec::new();
         connection.poll(&mut events);
@@ -143,11 +148,11 @@ impl Dial {
     fn ask_status(&self, connection: &mut Connection, deadline: Instant) -> Result<NodeStatus, ClientError> {
         match self.ask(connection, Request::Status, deadline)? {
             Answer::Status(status) => Ok(*status),
-            other => Err(unexpected(self.node, "status", &other, "a status")),
+            other => Err(unexpected_answer(self.node, "status", &other, "a status")),
         }
     }
 
-    /// Asks for the node's cache. A node that cannot let us have it now serves us without.
+    /// Asks for the node's page cache. If the node refuses, its cache is not read.
     fn open_cache(
         &self,
         connection: &mut Connection,
@@ -155,7 +160,7 @@ impl Dial {
     ) -> Result<Option<Opened>, ClientError> {
         let region = match self.ask(connection, Request::OpenCache, deadline) {
             Ok(Answer::Cache(region)) => region,
-            Ok(other) => return Err(unexpected(self.node, "open cache", &other, "a cache")),
+            Ok(other) => return Err(unexpected_answer(self.node, "open cache", &other, "a cache")),
             Err(error @ ClientError::Refused { .. }) => {
                 tracing::info!(node = %self.node, %error, "its page cache is not read");
                 None
@@ -168,7 +173,7 @@ impl Dial {
         Ok(Some(Opened { view, mapped }))
     }
 
-    /// Asks for boxes. A node that does not give them serves us without.
+    /// Asks for post boxes. If the node refuses, requests go there as messages.
     fn open_posts(
         &self,
         connection: &mut Connection,
@@ -181,13 +186,14 @@ impl Dial {
         let remote = self.register_by(deadline, || replies.register(connection))?;
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = remote;
         let request = Request::OpenPosts {
-            boxes: u16::try_from(shape.boxes()).unwrap_or(u16::MAX),
-            body_bytes_max: u32::try_from(shape.body_bytes_max()).unwrap_or(u32::MAX),
+            boxes: u16::try_from(shape.boxes()).expect("the number of boxes: POSTS fits 16 bits"),
+            body_bytes_max: u32::try_from(shape.body_bytes_max())
+                .expect("the bytes of a box: POST_BODY_BYTES fits 32 bits"),
             replies: Target { key, offset_bytes, length_bytes },
         };
         let requests = match self.ask(connection, request, deadline) {
             Ok(Answer::Posts { requests }) => requests,
-            Ok(other) => return Err(unexpected(self.node, "open posts", &other, "boxes")),
+            Ok(other) => return Err(unexpected_answer(self.node, "open posts", &other, "boxes")),
             Err(error @ ClientError::Refused { .. }) => {
                 tracing::info!(node = %self.node, %error, "requests go there as messages");
                 return Ok(None);
@@ -205,7 +211,7 @@ impl Dial {
         request: Request,
         deadline: Instant,
     ) -> Result<Answer, ClientError> {
-        let during = kind_of(&request);
+        let during = request_name(&request);
         let request = RequestMessage { id: RequestId(0), request };
         let bytes =
             request.encode().map_err(|source| ClientError::TooLarge { node: self.node, during, source })?;
@@ -234,7 +240,7 @@ impl Dial {
         reply.outcome.map_err(refused)
     }
 
-    /// Whether this is the node that was meant.
+    /// Checks that this is the configured node.
     pub(crate) fn check(&self, status: &NodeStatus) -> Result<(), ClientError> {
         let wrong = |what, found: String, expected: String| {
             let (node, address) = (self.node, self.address.clone());
@@ -253,10 +259,10 @@ impl Dial {
         }
     }
 
-    /// Compares what the node's data folder says with what is expected.
+    /// Compares the identity of the node's data folder with the expected one.
     pub(crate) fn check_folder(&self, identity: &FolderIdentity) -> Result<(), ClientError> {
-        let (node, Expected { members, folder, seen }) = (self.node, &self.expected);
-        // A node of this version that was never told a list has none.
+        let (node, ExpectedIdentity { members, folder, seen }) = (self.node, &self.expected);
+        // A node that was never told a member list has none.
         if !members.is_empty() && !identity.members.is_empty() && *members != identity.members {
             let (found, expected) = (listed(members), listed(&identity.members));
             return Err(ClientError::OtherMembers { node, found, expected });
@@ -294,7 +300,7 @@ impl Dial {
             ConnectError::NotAPeer { .. } => "correct the node's address in the cluster's configuration",
             _ => "see the node's log",
         };
-        // The error of the client names the address.
+        // `ClientError` names the address itself.
         let reason = match &error {
             ConnectError::Refused { source, .. } => source.to_string(),
             other => {
@@ -306,11 +312,19 @@ impl Dial {
         self.unreachable(reason, advice)
     }
 
-    fn unresponsive(&self, during: &'static str, silent: Duration) -> ClientError {
+    pub(crate) fn unresponsive(&self, during: &'static str, silent: Duration) -> ClientError {
         ClientError::Unresponsive { node: self.node, address: self.address.clone(), during, silent }
     }
 
     fn unreachable(&self, reason: String, advice: &'static str) -> ClientError {
         ClientError::Unreachable { node: self.node, address: self.address.clone(), reason, advice }
     }
+}
+
+/// Runs code that connects, or waits for a connection, on a thread of its own.
+pub(crate) fn spawn_dial_thread(dialling: impl FnOnce() + Send + 'static) -> Result<(), ClientError> {
+    let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
+    spawned
+        .map(drop)
+        .map_err(|error| ClientError::Os { action: "start a thread to connect", source: Arc::new(error) })
 }

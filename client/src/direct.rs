@@ -1,7 +1,7 @@
-//! How does one thread drive one node, with as little as possible in between?
+//! One connection to one node, driven by one thread with as little overhead as possible.
 //!
 //! ```text
-//! read / write / echo   encode into memory that is used again            nothing is sent yet
+//! read / write / echo   encode into reused memory                        nothing is sent yet
 //! flush                 hand all of them to the wire together            one wake-up or doorbell
 //! reap                  flush, then take the replies that are there      or wait for one
 //! ```
@@ -13,12 +13,11 @@
 //! them.
 //!
 //! Invariants
-//! - The line and its memory belong to one thread. Which part of the memory which request uses is
-//!   the caller's business; the node may write a part from the request's submission until its
-//!   reply.
+//! - The line and its memory belong to one thread. The caller decides which request uses which part
+//!   of the memory; the node may write a part from the request's submission until its reply.
 //! - Requests outstanding are bounded by [`DIRECT_DEPTH_MAX`]; every one is answered, or the line
 //!   ends with an error.
-//! - A line that has ended says so again whatever it is asked.
+//! - A line that has ended returns the error again at every call.
 
 mod cached;
 mod error;
@@ -44,29 +43,29 @@ use rackscan_format::{
 
 use crate::{
     ClientError,
-    cluster::kind_of,
-    dial::{Dial, Line},
+    dial::{Dial, VerifiedConnection},
     limits::DIRECT_DEPTH_MAX,
-    members::Expected,
+    members::ExpectedIdentity,
+    message_names::request_name,
 };
-use cached::{Cached, Taken};
+use cached::{Cached, TakeOutcome};
 pub use error::DirectError;
 
-/// What the messages of a direct line are called in errors.
+/// The name of a direct line's requests in errors.
 const DURING: &str = "direct";
-/// The number of a request for the status; callers' numbers are never it.
+/// The id of a status request; callers' ids are never this.
 const STATUS: u64 = u64::MAX;
-/// The number of a request for the node's cache.
+/// The id of a request that opens the node's cache.
 const CACHE: u64 = u64::MAX - 1;
-/// The number of messages that tell which cached parts were used; nobody waits for their replies.
+/// The id of messages that tell which cached parts were used; nobody waits for their replies.
 const USED: u64 = u64::MAX - 2;
 
-/// Whom to reach, and with how much memory.
+/// Options of a direct line.
 #[derive(Debug, Clone)]
 pub struct DirectOptions {
     /// The node that must answer there.
     pub node: NodeId,
-    /// Where.
+    /// The node's address.
     pub address: Address,
     /// The cluster's key.
     pub key: ClusterKey,
@@ -79,23 +78,23 @@ pub struct DirectOptions {
 /// The end of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectDone {
-    /// What the caller named it.
+    /// The caller's id of the request.
     pub id: u64,
-    /// What it took (nothing for an echo), or why the node did not do it.
+    /// Its cost (nothing for an echo), or why the node refused it.
     pub outcome: Result<Cost, Box<Refusal>>,
-    /// How busy the node was when it last said so.
+    /// The load that the node reported last.
     pub load: LoadReport,
-    /// Whether it was taken out of the node's cache without asking.
+    /// Whether it was read one-sidedly out of the node's cache.
     pub is_one_sided: bool,
 }
 
-/// Requests that are encoded and not handed to the wire.
+/// Requests that are encoded and not handed to the wire yet.
 #[derive(Debug, Default)]
 struct Queued {
     bytes: Vec<u8>,
     /// Where each message ends.
     ends: Vec<usize>,
-    /// Messages that the wire has taken.
+    /// Number of messages that the wire has accepted.
     sent: usize,
 }
 
@@ -113,27 +112,27 @@ pub struct DirectLine {
     queued: Queued,
     /// The node's page cache, once it was opened.
     cached: Option<Cached>,
-    /// Parts whose place in the cache the reply will tell: requests of one part.
+    /// Requested parts whose place in the cache the reply will name, by request: those of one part.
     asked: HashMap<u64, RawRead>,
-    /// What has ended without a reply.
+    /// Requests that have ended without a reply.
     ready: Vec<u64>,
     load: LoadReport,
-    /// Memory for the next request's parts.
+    /// Reused memory for the next request's parts.
     reads: Vec<RawRead>,
     writes: Vec<RawWrite>,
     events: Vec<Event>,
-    /// The last moment at which the node owed nothing or replied.
+    /// The last time at which the node owed nothing or replied.
     heard: Instant,
     fresh_status: Option<NodeStatus>,
     ended: Option<ClientError>,
 }
 
 impl DirectLine {
-    /// Connects, registers memory and makes sure that it is the node that was meant.
+    /// Connects, registers memory and checks that the node is the one in the options.
     ///
     /// # Errors
-    /// Memory that cannot be had, or a node that cannot be reached until the deadline, is another
-    /// one, or refuses.
+    /// Memory that cannot be allocated, or a node that cannot be reached until the deadline, is
+    /// another one, or refuses.
     pub fn connect(options: &DirectOptions, deadline: Instant) -> Result<Self, DirectError> {
         let DirectOptions { node, address, key, memory_bytes, patience } = options;
         let region = Region::allocate(*memory_bytes)
@@ -147,9 +146,9 @@ impl DirectLine {
             reads_cache: false,
             cluster: None,
             posts: false,
-            expected: Expected::default(),
+            expected: ExpectedIdentity::default(),
         };
-        let Line { connection, target, status, .. } = dial.dial_until(deadline)?;
+        let VerifiedConnection { connection, target, status, .. } = dial.dial_until(deadline)?;
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = target;
         Ok(Self {
             node: *node,
@@ -174,8 +173,8 @@ impl DirectLine {
         })
     }
 
-    /// What the node said of itself when the line was made or last asked: its devices, alignments
-    /// and scratch area.
+    /// The status that the node reported when the line was made or last asked: its devices,
+    /// alignments and scratch area.
     #[must_use]
     pub fn status(&self) -> &NodeStatus {
         &self.status
@@ -187,19 +186,19 @@ impl DirectLine {
         &self.region
     }
 
-    /// Requests submitted whose reply has not been reaped.
+    /// Number of submitted requests whose reply has not been reaped.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Requests that may still be submitted before one must be reaped.
+    /// Number of requests that may still be submitted before one must be reaped.
     #[must_use]
     pub fn room(&self) -> usize {
         DIRECT_DEPTH_MAX - self.outstanding.len()
     }
 
-    /// Queues a request for parts of the node's devices, each to its place in the registered
+    /// Queues a request that reads parts of the node's devices, each to its place in the registered
     /// memory.
     ///
     /// # Errors
@@ -209,11 +208,11 @@ impl DirectLine {
         self.check(id, parts.len(), places)?;
         if let ([part], Some(cached)) = (parts, &mut self.cached) {
             let taken = cached.take(id, part, &self.region, &mut self.connection);
-            if taken == Taken::Unknown {
+            if taken == TakeOutcome::Unknown {
                 self.asked.insert(id, *part);
             } else {
                 self.expect(id);
-                self.ready.extend((taken == Taken::Here).then_some(id));
+                self.ready.extend((taken == TakeOutcome::Here).then_some(id));
                 return Ok(());
             }
         }
@@ -252,8 +251,8 @@ impl DirectLine {
         encoded
     }
 
-    /// Queues a request for `length_bytes` of no meaning at a place of the registered memory: the
-    /// wire alone.
+    /// Queues a request for `length_bytes` arbitrary bytes at a place of the registered memory:
+    /// measures the wire alone.
     ///
     /// # Errors
     /// Too many requests, memory that is not there, or a line that has ended.
@@ -265,7 +264,7 @@ impl DirectLine {
         self.encode(&RequestMessage { id: RequestId(id), request: Request::Echo { bytes, target } })
     }
 
-    /// Hands what is queued to the wire, as far as it takes it now.
+    /// Hands queued requests to the wire, as many as it accepts now.
     ///
     /// # Errors
     /// A line that has ended.
@@ -301,13 +300,13 @@ impl DirectLine {
         }
     }
 
-    /// Hands over what is queued and appends the replies that have come to `done`; says how many.
-    /// Waits as told: `ForOne` returns at once if nothing is outstanding, `Until` sleeps until the
+    /// Flushes, and appends the replies that have come to `done`. Returns their number. Waits as
+    /// `wait` says: `ForOne` returns at once if nothing is outstanding, `Until` sleeps until the
     /// instant even then.
     ///
     /// # Errors
-    /// A line that has ended, or that ends because the node is lost, silent for longer than it may
-    /// be, or talks nonsense.
+    /// A line that has ended, or that ends because the node is lost, is silent for longer than the
+    /// patience, or breaks the protocol.
     pub fn reap(&mut self, wait: Wait, done: &mut Vec<DirectDone>) -> Result<usize, DirectError> {
         self.flush()?;
         let before = done.len();
@@ -332,14 +331,14 @@ impl DirectLine {
         Ok(done.len() - before)
     }
 
-    /// Asks the node how it is now, and waits for its answer.
+    /// Asks the node for its status, and waits for the answer.
     ///
     /// # Errors
     /// [`DirectError::Unfinished`] while other requests are outstanding; a line that has ended or
     /// ends.
     pub fn ask_status(&mut self) -> Result<&NodeStatus, DirectError> {
-        if let Some(places) = self.cached.as_mut().and_then(Cached::untold) {
-            // Told first, so that the counts are true.
+        if let Some(places) = self.cached.as_mut().and_then(Cached::take_all) {
+            // The node learns of all uses first, so that its counters are right.
             self.tell_used(places)?;
         }
         self.ask_alone(STATUS, Request::Status)?;
@@ -349,11 +348,11 @@ impl DirectLine {
         Ok(&self.status)
     }
 
-    /// Opens the node's page cache: from now on reads of one part are taken from there without
-    /// asking, if it is known where they lie. False if the node has no cache.
+    /// Opens the node's page cache: from now on reads of one part whose place is known are
+    /// one-sided. Returns false if the node has no cache.
     ///
     /// # Errors
-    /// [`DirectError::Unfinished`] while other requests are outstanding; a node that cannot; a line
+    /// [`DirectError::Unfinished`] while other requests are outstanding; a refusing node; a line
     /// that has ended or ends.
     pub fn open_cache(&mut self) -> Result<bool, DirectError> {
         self.ask_alone(CACHE, Request::OpenCache)?;
@@ -366,7 +365,7 @@ impl DirectLine {
             return Err(DirectError::Unfinished { outstanding: self.outstanding.len() });
         }
         self.check_open()?;
-        let during = kind_of(&request);
+        let during = request_name(&request);
         self.encode(&RequestMessage { id: RequestId(id), request })?;
         let mut done = Vec::new();
         while done.is_empty() {
@@ -428,7 +427,7 @@ impl DirectLine {
         Ok(())
     }
 
-    /// The end of a request is owed.
+    /// Records that the end of a request is owed.
     fn expect(&mut self, id: u64) {
         if self.outstanding.is_empty() {
             self.heard = Instant::now();

@@ -1,9 +1,9 @@
-//! How is a thread woken that sleeps until somebody hands it work?
+//! A doorbell: wakes a thread that sleeps until another thread hands it work.
 //!
 //! Invariants
 //! - Work is handed over before [`Doorbell::ring`], and looked for after [`Doorbell::fall_asleep`]:
-//!   whichever comes second sees the other, so no work is slept over.
-//! - A thread that is awake costs its callers no system call.
+//!   whichever comes second sees the other, so the thread never sleeps while work waits.
+//! - While the thread is awake, ringing costs no system call.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},

@@ -1,5 +1,4 @@
-//! What can go wrong between a client and its storage nodes, and what should the reader of the
-//! message do?
+//! Errors of requests to a cluster, with advice for the reader of the message.
 //!
 //! Invariants
 //! - Every error names the node; errors about reaching it name its address too.
@@ -18,21 +17,21 @@ use rackscan_format::{
 
 use crate::TransactionError;
 
-/// Why a request to the cluster did not give an answer.
+/// Why a request to the cluster has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
     /// The options cannot work.
     #[error("cluster options: {0}")]
     Options(String),
-    /// The system refused something that the client needs for itself.
+    /// The operating system refused a resource that the client needs.
     #[error("could not {action}: {source}")]
     Os {
         /// What was attempted.
         action: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: Arc<std::io::Error>,
     },
-    /// The target memory could not be made.
+    /// The target memory could not be allocated.
     #[error("could not take {bytes} bytes of memory for answers: {source}; ask for less")]
     Memory {
         /// Bytes asked for.
@@ -45,11 +44,11 @@ pub enum ClientError {
         "{what} needs {wanted_bytes} bytes of memory in one piece; {available_bytes} bytes can be had: {advice}"
     )]
     MemoryTooSmall {
-        /// What it was for.
+        /// The purpose of the memory.
         what: &'static str,
         /// Bytes wanted.
         wanted_bytes: usize,
-        /// The most that can be had in one piece.
+        /// The maximum that can be allocated in one piece.
         available_bytes: usize,
         /// What to do.
         advice: &'static str,
@@ -74,7 +73,7 @@ pub enum ClientError {
         /// What it has.
         addresses: String,
     },
-    /// Nobody could be reached, or the handshake failed.
+    /// The node could not be reached, or the handshake failed. The request was not sent.
     #[error("node {node} cannot be reached at {address}: {reason}; {advice}")]
     Unreachable {
         /// The node.
@@ -86,7 +85,7 @@ pub enum ClientError {
         /// What to do.
         advice: &'static str,
     },
-    /// More nodes are missing than may be.
+    /// More nodes are unavailable than may be.
     #[error("{found} nodes are unavailable (nodes {nodes}), expected at most {away_max}: {first}")]
     TooManyAway {
         /// How many.
@@ -95,10 +94,10 @@ pub enum ClientError {
         nodes: String,
         /// How many may be.
         away_max: usize,
-        /// What is wrong with the first of them.
+        /// The error of the first of them.
         first: Box<ClientError>,
     },
-    /// The node has lost its part of a protected table, and new data would take its place.
+    /// The node has lost its part of a protected table, and new data might overwrite its extents.
     #[error(
         "node {node} has lost its part of table '{table}', and new data could take the place where it belongs: \
          run `rackscan rebuild {node}` or drop the table, then try again"
@@ -109,7 +108,7 @@ pub enum ClientError {
         /// The table's name.
         table: String,
     },
-    /// Somebody else answers at the node's address.
+    /// Another node or process answers at the node's address.
     #[error(
         "node {node} at {address}: {what} is {found}, expected {expected}; check the addresses in the cluster's configuration"
     )]
@@ -168,8 +167,8 @@ pub enum ClientError {
         /// How it ended.
         reason: String,
     },
-    /// The node is connected, or takes connections, and does not answer. A request that it was sent
-    /// may still be carried out.
+    /// The node is connected, or accepts connections, and does not answer. A request that was sent
+    /// to it may still be carried out.
     #[error(
         "node {node} has been unresponsive for {:.1} s: nothing at {address} answers a keep-alive or a {during} request; \
          resume or restart its process, see `rackscan cluster status`",
@@ -182,10 +181,10 @@ pub enum ClientError {
         address: Address,
         /// The kind of the request.
         during: &'static str,
-        /// Since when it has said nothing.
+        /// How long it has said nothing.
         silent: Duration,
     },
-    /// Other nodes have answered the like far sooner, and make up for it.
+    /// Other nodes have answered similar requests far sooner, and can make up for this one.
     #[error(
         "node {node} at {address} has not answered a {during} request in {:.1} s, in which other nodes have answered several like it; \
          see how busy it is (`rackscan cluster status`)",
@@ -215,7 +214,7 @@ pub enum ClientError {
         /// How long was waited.
         waited: Duration,
     },
-    /// The node said why it does not do as asked.
+    /// The node refused the request.
     #[error("node {node} refused the {during} request: {}", refusal.text)]
     Refused {
         /// The node.
@@ -225,7 +224,7 @@ pub enum ClientError {
         /// Its reason.
         refusal: Box<Refusal>,
     },
-    /// The node's answer is not one to the request, or breaks a bound.
+    /// The node's answer does not fit the request, or breaks a bound.
     #[error(
         "node {node} answered a {during} request with {found}, expected {expected}; is it another version of rackscan?"
     )]
@@ -236,7 +235,7 @@ pub enum ClientError {
         during: &'static str,
         /// What it answered.
         found: String,
-        /// What would do.
+        /// What was expected.
         expected: String,
     },
     /// A structure from the node does not decode.
@@ -273,7 +272,7 @@ pub enum ClientError {
         /// What is wrong.
         source: DirectoryError,
     },
-    /// A part of a published table is missing, so no answer over it would be right.
+    /// A part of a published table is missing, so no query over it would be right.
     #[error("table {table:?} is incomplete: {problem}; {advice}")]
     IncompleteTable {
         /// The table.
@@ -283,8 +282,8 @@ pub enum ClientError {
         /// What to do.
         advice: &'static str,
     },
-    /// The participants were not told that nobody writes to a table any more, so it is neither
-    /// replaced nor dropped.
+    /// The table could not be closed to writers at its participants, so it is neither replaced nor
+    /// dropped.
     #[error(
         "table {table:?} is neither replaced nor dropped, because its participants could not be told to take no more writes: {source}; repeat the command"
     )]
@@ -294,9 +293,9 @@ pub enum ClientError {
         /// What happened.
         source: Box<TransactionError>,
     },
-    /// Whenever a table was about to be replaced or dropped, another one had taken its place.
+    /// During every attempt to replace or drop a table, another version was published.
     #[error(
-        "table {table:?} was loaded or sealed by others during each of {attempts} attempts to replace or drop it, expected one quiet moment; repeat the command"
+        "table {table:?} was loaded or sealed by others during each of {attempts} attempts to replace or drop it, expected one attempt without that; repeat the command"
     )]
     AlwaysReplaced {
         /// The table.
@@ -304,7 +303,7 @@ pub enum ClientError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// Nodes with parts of a table cannot be reached, and nothing makes up for them.
+    /// Nodes with parts of a table cannot be reached, and the parts cannot be reconstructed.
     #[error(
         "table {table:?} has parts on nodes {nodes}, which cannot be reached, and {protection}: start them (`rackscan cluster start`)"
     )]
@@ -316,7 +315,7 @@ pub enum ClientError {
         /// Why it cannot be read without them.
         protection: String,
     },
-    /// Pages of lost nodes do not come back.
+    /// Pages of lost nodes cannot be reconstructed.
     #[error(
         "table {table:?}: {pages} cannot be reconstructed without nodes {nodes}: {problem}; start them (`rackscan cluster start`)"
     )]
@@ -330,7 +329,7 @@ pub enum ClientError {
         /// Why.
         problem: String,
     },
-    /// The parity or the map of a load cannot be made.
+    /// The parity or the map of a load cannot be computed or stored.
     #[error("the parity of load {set} cannot be made: {problem}; the load was not published")]
     Unprotectable {
         /// The load, or its stripe set.
@@ -354,7 +353,7 @@ pub enum ClientError {
         /// The names there are.
         known: String,
     },
-    /// A load's segment is not one of its table.
+    /// A segment does not belong to the load's table, or does not fit it.
     #[error("load of table {table}: segment {segment}: {problem}")]
     BadSegment {
         /// The load.
@@ -389,7 +388,7 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::NotFound)
     }
 
-    /// Whether the node said that what it was sent is wrong.
+    /// Whether the node said that the request or its data is wrong.
     pub(crate) fn is_malformed(&self) -> bool {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::Malformed)
     }
@@ -399,21 +398,21 @@ impl ClientError {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::Storage)
     }
 
-    /// Whether others have to make up for what the node has.
+    /// Whether the node's data must be reconstructed from other nodes.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.is_node_lost() || self.is_corrupt()
     }
 
-    /// Whether a load was refused because somebody else was faster: what it wanted to succeed is
-    /// not there any more, or it was forgotten for another one of its name.
+    /// Whether a load was refused because another client was faster: the version that it wanted to
+    /// succeed does not exist any more, or the load was forgotten for another one of its name.
     #[must_use]
     pub fn is_overtaken(&self) -> bool {
         let codes = [RefusalCode::Replaced, RefusalCode::NotFound, RefusalCode::Malformed];
         matches!(self, Self::Refused { refusal, .. } if codes.contains(&refusal.code))
     }
 
-    /// Whether the node is gone or about to go: it cannot be reached, or was lost, or does not
-    /// answer, or far later than others, or is stopping.
+    /// Whether the node is lost: it cannot be reached, was lost, does not answer or far later than
+    /// others, or is stopping.
     #[must_use]
     pub fn is_node_lost(&self) -> bool {
         match self {
@@ -429,7 +428,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the node is connected, or takes connections, and does not answer.
+    /// Whether the node is connected, or accepts connections, and does not answer.
     #[must_use]
     pub fn is_unresponsive(&self) -> bool {
         match self {
@@ -439,14 +438,14 @@ impl ClientError {
         }
     }
 
-    /// Whether the node has as many connections as it may have. It is there, and another one may
-    /// find room later.
+    /// Whether the node has its maximum of connections. It is available, and may accept another
+    /// connection later.
     #[must_use]
     pub fn is_too_many_connections(&self) -> bool {
         matches!(self, Self::Refused { refusal, .. } if refusal.code == RefusalCode::TooManyConnections)
     }
 
-    /// The SQLSTATE of the error: what a program tells errors apart by.
+    /// The SQLSTATE of the error, by which a program distinguishes errors.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! How do raw pages come from a node?
+//! Fetches raw pages of a segment.
 //!
-//! First out of our own memory, then out of the node's cache without asking it, and what is left by
-//! a request; if the node is lost, out of what others have (`protected`).
+//! Pages come from our own cache, then from the node's cache without a request, and the remainder
+//! by a request. If the node is lost, other nodes' cells are read instead (`protected`).
 //!
 //! Invariants
-//! - Pages are answered in the order they were asked for; their bytes are not verified here (`scan`
-//!   opens them), but for those of protected tables (`protected/corruption`).
+//! - Pages are returned in the order in which they were asked for. Their bytes are not verified
+//!   here (`scan` opens them), except those of protected tables (`protected/corruption`).
 //! - A fetch of many pages takes several requests of bounded size, one after the other.
 
 use std::time::{Duration, Instant};
@@ -19,14 +19,10 @@ use rackscan_format::{
 use rackscan_scan::PageWanted;
 
 use crate::{
-    ClientError, Cluster, PageBuffer,
-    cluster::{taken, unexpected},
-    limits::FETCH_BYTES_MAX,
-    race::Race,
-    status::target_in,
+    ClientError, Cluster, PageBuffer, hedge::Hedge, limits::FETCH_BYTES_MAX, message_names::unexpected_answer,
 };
 
-/// Pages of one segment, and what it took to get them.
+/// Pages of one segment, and the cost of fetching them.
 #[derive(Debug, Default)]
 pub struct FetchedPages {
     /// The pages, in the order they were asked for.
@@ -40,22 +36,22 @@ pub struct FetchedPages {
     /// When the node was asked for each page that it read from a device; `None` for pages out of a
     /// cache.
     pub read_at: Vec<Option<Instant>>,
-    /// Pages that were taken out of the node's cache without asking it.
+    /// Pages that were read one-sidedly out of the node's cache.
     pub one_sided_pages: u32,
-    /// Pages that were here already.
+    /// Pages out of this process' own cache.
     pub own_pages: u32,
     /// Pages of a lost node, or corrupt ones, that were reconstructed.
     pub reconstructed_pages: u32,
-    /// Bytes that other nodes read for them.
+    /// Bytes that other nodes read for these.
     pub survivor_bytes: u64,
-    /// From asking to having, over all requests and reads of the node's cache.
+    /// Time waited, over all requests and reads of the node's cache.
     pub waited: Duration,
-    /// How busy the node was at the end; `None` when no page was asked for.
+    /// The load of the node at the end; `None` when no page was requested.
     pub load: Option<LoadReport>,
 }
 
 impl FetchedPages {
-    /// Adds what other requests for the same pages took. They have given no pages.
+    /// Adds the cost of other requests for the same pages, which gave no pages.
     pub(crate) fn add(&mut self, of: Self) {
         add(&mut self.cost, &of.cost);
         self.wire_bytes += of.wire_bytes;
@@ -68,13 +64,13 @@ impl FetchedPages {
 }
 
 impl Cluster {
-    /// Pages of one segment as they are stored, named by the table under which it was written (its
-    /// directory says which). Of the extents only the lengths matter, as long as the node is there.
-    /// If it is lost and may be away, or pages are corrupt there or lost, and the table is
-    /// protected, they are reconstructed from what other nodes have.
+    /// Fetches pages of one segment as they are stored. `table` is the one under which the segment
+    /// was written (its directory names it). Of the extents only the lengths matter, as long as the
+    /// node is there. If the node is lost and may be unavailable, or pages are corrupt or lost
+    /// there, and the table is protected, they are reconstructed from the data of other nodes.
     ///
     /// # Errors
-    /// A lost node that nothing makes up for, or a refusing one; see [`ClientError`].
+    /// A lost node whose pages cannot be reconstructed, or a refusing node; see [`ClientError`].
     pub async fn fetch(
         &self,
         node: NodeId,
@@ -85,9 +81,9 @@ impl Cluster {
         let mut fetched = FetchedPages::default();
         let mut rest = pages;
         while !rest.is_empty() {
-            let (now, later) = rest.split_at(fitting(rest));
-            self.fetch_part(node, table, segment, now, &mut fetched).await?;
-            rest = later;
+            let (part, remaining) = rest.split_at(fitting(rest));
+            self.fetch_part(node, table, segment, part, &mut fetched).await?;
+            rest = remaining;
         }
         Ok(fetched)
     }
@@ -106,7 +102,8 @@ impl Cluster {
             Some(own) => wanted.iter().map(|(page, _)| own.find(node, *page)).collect(),
             None => pages.iter().map(|_| None).collect(),
         };
-        fetched.own_pages += u32::try_from(found.iter().flatten().count()).unwrap_or(u32::MAX);
+        let own_pages = u32::try_from(found.iter().flatten().count());
+        fetched.own_pages += own_pages.expect("the pages of a part of a fetch: at most FETCH_PAGES_MAX");
         let asked_at = Instant::now();
         let one_sided = self.take_known(node, &wanted, &mut found).await;
         if one_sided.pages > 0 {
@@ -119,19 +116,19 @@ impl Cluster {
         if !missing.is_empty() {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
             let known = &self.shared.nodes[self.position(node)?];
-            let can_race = self.shared.away_max > 0 && self.shared.maps.protects(table);
-            let came = match can_race {
-                true => self.race_for_pages(known, (table, segment), &asked, fetched).await,
+            let can_hedge = self.shared.away_max > 0 && self.shared.maps.protects(table);
+            let received = match can_hedge {
+                true => self.hedged_pages(known, (table, segment), &asked, fetched).await,
                 false => self.request_pages(node, (table, segment), &asked, None, fetched).await,
             };
-            let came = match came {
+            let received = match received {
                 Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
-                    self.others_give(node, (table, segment), &asked, (lost, false), fetched).await?
+                    self.reconstruct_for_fetch(node, (table, segment), &asked, (lost, false), fetched).await?
                 }
                 Err(refused) => self.refused_pages(node, (table, segment), &asked, refused, fetched).await?,
-                Ok(came) => came,
+                Ok(received) => received,
             };
-            for (index, (page, at)) in missing.into_iter().zip(came) {
+            for (index, (page, at)) in missing.into_iter().zip(received) {
                 (found[index], read_at[index]) = (Some(page), at);
             }
         }
@@ -146,13 +143,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asks the node for pages; with each, when, if it was read from a device.
+    /// Requests pages from the node. Returns with each page when it was requested, if the node read
+    /// it from a device.
     pub(crate) async fn request_pages(
         &self,
         node: NodeId,
         (table, segment): (TableId, SegmentId),
         pages: &[PageWanted],
-        race: Option<Race>,
+        race: Option<Hedge>,
         fetched: &mut FetchedPages,
     ) -> Result<Vec<(PageBuffer, Option<Instant>)>, ClientError> {
         let during = "fetch";
@@ -165,22 +163,23 @@ impl Cluster {
             PageRequest { column: page.column, page: page.page, target_offset_bytes }
         });
         let pages_wanted = wanted.collect();
-        let request = Request::Fetch { table, segment, pages: pages_wanted, target: target_in(&span) };
+        let request = Request::Fetch { table, segment, pages: pages_wanted, target: span.as_target() };
         let asked_at = Instant::now();
-        let mut reply = self.ask_in_race(node, request, Some(span), race).await?;
-        let (cost, places, cached) = match taken(node, during, &mut reply)? {
+        let mut reply = self.ask_hedged(node, request, Some(span), race).await?;
+        let (cost, places, cached) = match reply.take_answer(node, during)? {
             Answer::Fetched { cost, places, cached } => (cost, places, cached),
-            other => return Err(unexpected(node, during, &other, "pages")),
+            other => return Err(unexpected_answer(node, during, &other, "pages")),
         };
         if let Some(cache) = self.remote_cache(node) {
             let identity = |page: &PageWanted| identity(table, segment, page);
-            // A node that names more or fewer places than pages names none: they are only hints.
+            // Places are only hints: if their number differs from that of the pages, they are
+            // dropped.
             let places = if places.len() == pages.len() { places } else { Vec::new() };
             cache.learn(pages.iter().zip(places).filter_map(|(page, place)| Some((identity(page), place?))));
         }
         let span = reply.span.ok_or(ClientError::Closed)?;
         let mut offset = 0;
-        let mut came = Vec::with_capacity(pages.len());
+        let mut received = Vec::with_capacity(pages.len());
         for (position, page) in (0_u16..).zip(pages) {
             let length = stored_bytes(page);
             let copied = self.shared.pages.filled(length, |bytes| span.copy_out(offset, bytes));
@@ -190,7 +189,7 @@ impl Cluster {
                 found: error.to_string(),
                 expected: "pages within the target".to_owned(),
             })?;
-            came.push((copied, (!cached.contains(&position)).then_some(asked_at)));
+            received.push((copied, (!cached.contains(&position)).then_some(asked_at)));
             offset += length;
         }
         add(&mut fetched.cost, &cost);
@@ -198,7 +197,7 @@ impl Cluster {
         fetched.waited += asked_at.elapsed();
         fetched.round_trips += 1;
         fetched.load = Some(reply.message.load);
-        Ok(came)
+        Ok(received)
     }
 }
 
@@ -210,7 +209,7 @@ fn stored_bytes(page: &PageWanted) -> usize {
     page.extent.length_bytes as usize
 }
 
-/// How many of these pages one request may ask for: at least one.
+/// Number of these pages that one request may ask for: at least one.
 fn fitting(pages: &[PageWanted]) -> usize {
     let mut bytes = 0;
     let within = |page: &&PageWanted| {
@@ -220,7 +219,7 @@ fn fitting(pages: &[PageWanted]) -> usize {
     pages.iter().take(FETCH_PAGES_MAX).take_while(within).count().max(1)
 }
 
-/// Adds what a further request took.
+/// Adds the cost of a further request.
 fn add(sum: &mut Cost, cost: &Cost) {
     sum.pages_read = sum.pages_read.saturating_add(cost.pages_read);
     sum.pages_cached = sum.pages_cached.saturating_add(cost.pages_cached);

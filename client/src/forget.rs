@@ -1,7 +1,7 @@
-//! How do tables and loads that are not wanted go?
+//! Drops published tables and forgets prepared loads.
 //!
 //! Invariants
-//! - What was only prepared is forgotten first at the node that would decide for it.
+//! - A prepared load is forgotten first at the node that would decide on its commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use rackscan_format::{
 
 use crate::{ClientError, Cluster, closing::published, limits::REPLACE_ATTEMPTS_MAX};
 
-/// Forgets what is prepared under a table's name, but no load for the sake of a new version, which
-/// is made in the background: first at the node that would decide for it, after which nobody does.
-/// Interrupted commits are completed before, and again if a load was committed meanwhile: what is
-/// only prepared after that was never committed.
+/// Forgets prepared loads of a table's name, except loads of new versions, which are made in the
+/// background. Each is forgotten first at the node that would decide on its commit, so that it
+/// cannot be committed after that. Interrupted commits are completed before, and again if a load
+/// was committed meanwhile: what is only prepared after that was never committed.
 pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> Result<(), ClientError> {
     let gives_way = |other: &TableDefinition| {
         other.name == wanted.name && (wanted.succeeds.is_none() || other.succeeds.is_some())
@@ -25,7 +25,7 @@ pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> 
     for _ in 0..REPLACE_ATTEMPTS_MAX {
         cluster.catalog().await?;
         match forget_prepared(cluster, gives_way).await {
-            // The node has published it.
+            // The node has published the load meanwhile.
             Err(error) if error.is_malformed() => {}
             outcome => return outcome.map(drop),
         }
@@ -34,8 +34,8 @@ pub(crate) async fn forget_left(cluster: &Cluster, wanted: &TableDefinition) -> 
     Err(ClientError::AlwaysReplaced { table, attempts })
 }
 
-/// Forgets what is prepared and chosen, in the order that [`forget_left`] needs; of how many
-/// tables.
+/// Forgets the chosen prepared loads, in the order that [`forget_left`] needs. Returns their
+/// number.
 async fn forget_prepared(
     cluster: &Cluster,
     is_chosen: impl Fn(&TableDefinition) -> bool,
@@ -61,8 +61,8 @@ async fn forget_prepared(
 }
 
 impl Cluster {
-    /// Forgets a published table and frees its pages, wherever a part of it is; nothing if it is
-    /// not there.
+    /// Forgets a published table and frees its pages at all nodes that have a part of it. Does
+    /// nothing if it does not exist.
     ///
     /// # Errors
     /// A lost or refusing node.
@@ -74,7 +74,7 @@ impl Cluster {
         let nodes = catalogs.iter().filter(|catalog| has_it(catalog)).map(|catalog| catalog.node);
         for outcome in join_all(nodes.map(|node| self.ask_done(node, Request::Drop { table }))).await {
             match outcome {
-                // Somebody else was faster.
+                // Another client was faster.
                 Err(error) if error.is_not_found() => {}
                 outcome => outcome.map(drop)?,
             }
@@ -82,7 +82,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Names of tables that some node has prepared and none has committed.
+    /// Names of loads that some node has prepared and none has committed.
     ///
     /// # Errors
     /// A lost node.
@@ -93,17 +93,17 @@ impl Cluster {
         Ok(tables.filter(|table| !table.committed).map(|table| table.definition.name).collect())
     }
 
-    /// Forgets loads that some node has prepared and none has committed, of tables with these
-    /// names; of how many. Who chooses has to know that nobody is about to commit them.
+    /// Forgets loads of tables with these names that some node has prepared and none has committed.
+    /// Returns their number. The caller must know that nobody is about to commit them.
     ///
     /// # Errors
-    /// A lost node, or one that refuses because it has committed meanwhile.
+    /// A lost node, or a node that refuses because it has committed the load meanwhile.
     pub async fn forget_loads(&self, names: &BTreeSet<String>) -> Result<usize, ClientError> {
         forget_prepared(self, |table| names.contains(&table.name)).await
     }
 
-    /// Forgets a table and frees its pages, also if a part of it is missing. Nobody can write to it
-    /// when it goes.
+    /// Drops a table and frees its pages, also if a part of it is missing. It is closed to writers
+    /// before.
     ///
     /// # Errors
     /// No table of that name, or a lost or refusing node.
@@ -120,7 +120,7 @@ impl Cluster {
                 .iter()
                 .flat_map(|catalog| published(catalog, name).map(|table| (catalog.node, table)))
                 .collect();
-            // The second look finds what has taken the table's place in between.
+            // The second round finds a version that was published in between.
             if parts.is_empty() {
                 return Ok(());
             }

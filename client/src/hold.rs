@@ -1,9 +1,10 @@
-//! How does a reader keep the segments of tables that others replace or drop meanwhile?
+//! Holds on tables: keep the segments of tables that are replaced or dropped while a reader uses
+//! them.
 //!
 //! Invariants
-//! - What is held at a node stays there until the [`TablesHold`] is dropped, its connection ends or
-//!   the node stops.
-//! - A table is held as it is published; one that was replaced or dropped before is not held.
+//! - What a node holds stays there until the [`TablesHold`] is dropped, its connection ends or the
+//!   node stops.
+//! - Only a published table can be held; one that was replaced or dropped before is not held.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use rackscan_format::{
 
 use crate::{ClientError, Cluster};
 
-/// Tables whose segments stay. Dropping it lets them go.
+/// A hold on tables, whose segments stay until this is dropped.
 #[derive(Debug)]
 pub struct TablesHold {
     cluster: Cluster,
@@ -26,9 +27,9 @@ pub struct TablesHold {
 }
 
 impl Cluster {
-    /// Has the nodes of these tables keep what they have of them. Nodes that are away are left out.
-    /// `None` if a table is not published any more, or there are more than [`HELD_TABLES_MAX`]:
-    /// nothing is held then.
+    /// Lets the nodes of these tables keep their segments. Unavailable nodes are left out. Returns
+    /// `None` and holds nothing if a table is not published any more, or there are more than
+    /// [`HELD_TABLES_MAX`].
     ///
     /// # Errors
     /// A node that refuses for another reason.
@@ -49,7 +50,7 @@ impl Cluster {
         };
         let wanted: Vec<_> =
             self.nodes().map(|node| (node, of(node))).filter(|(_, tables)| !tables.is_empty()).collect();
-        // From here on all of it is released, whatever happens.
+        // From here on everything is released when `held` is dropped, whatever happens.
         let nodes = wanted.iter().map(|(node, _)| *node).collect();
         let held = TablesHold { cluster: self.clone(), hold, nodes };
         let asked = wanted

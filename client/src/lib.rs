@@ -1,42 +1,60 @@
-//! How do I talk to storage nodes?
+//! The client of storage nodes: sends their requests, receives pages, rows and catalogs in
+//! registered memory, and runs transactions over them.
 //!
 //! ```text
 //!   Cluster (cheap to clone)                          a storage node
 //!     fetch / process / catalog / status / load
-//!        | takes target memory, encodes a request
+//!        | allocates target memory, encodes a request
 //!        v
 //!     driver thread -- one message ------------------> reads, scans, ...
 //!        |    target memory <-- one-sided writes ----- pages, rows, catalog
-//!        |             reply <-- one message --------- cost, how busy
+//!        |             reply <-- one message --------- cost, load of the node
 //!        v
-//!     copies out of the target once, decodes
+//!     copies the answer out of the target once, decodes it
 //! ```
 //!
 //! ```text
-//!   Session (one thread)                              a home of transactions
-//!     read / write: leases, a coordinator's messages
+//!   Session (one thread)                              a participant (a node that keeps keys)
+//!     read / write: leases, the messages of a coordinator
 //!        | Lines: a connection to each node
-//!        |-- one payload for each home ----------------> versions, locks, log
+//!        |-- one payload for each participant ----------> versions, locks, log
 //!        |             reply <-- one message ---------- what was found, votes
 //!        |-- GET*: copies of slots, no message -------- registered memory
 //! ```
 //!
-//! A `Follower` reads what transactions write out of the feeds of all homes, one-sidedly.
-//! `protected` has the pages of lost nodes back, and loads tables so that this can be done.
-//! `direct` is one connection driven by one thread, for the laboratory and for replay.
-//! `local` reads the devices of nodes on the same host without asking them.
+//! This crate decides nothing about queries: the planner decides where a scan runs, and the engine
+//! processes the rows. It does not know DataFusion. How a transaction proceeds is in
+//! `rackscan-ramp`, and the equations of parity are in `rackscan-stripe`; this crate sends the
+//! messages and moves the bytes.
+//!
+//! | files | contents |
+//! |---|---|
+//! | `cluster`, `endpoint`, `dial`, `members`, `reach` | connecting to all nodes, and checks that they are the right ones |
+//! | `driver`, `pulse`, `doorbell`, `message_names` | the thread that owns a cluster's connections |
+//! | `node_state`, `unavailable` | which nodes are unavailable, and requests that are refused for it |
+//! | `hedge`, `hedged_reads` | reads that other nodes answer when one node is far slower |
+//! | `fetch`, `cache`, `page_buffer`, `target` | pages of a segment, caches of pages, memory |
+//! | `process`, `status`, `catalog`, `hold` | scans at nodes, and what nodes have |
+//! | `load`, `closing`, `forget` | tables that are loaded, replaced and dropped |
+//! | `protected` | parity: protects loads, reconstructs lost pages, scrubs, rebuilds a node |
+//! | `lines`, `transaction`, `replicas` | connections driven by their owner, and transactions over them |
+//! | `direct` | one connection driven by one thread, for the laboratory and for replay |
+//! | `local` | reads of devices that are attached to this host |
+//!
+//! A [`Follower`] reads everything that transactions write out of the feeds of all participants,
+//! one-sidedly.
 //!
 //! Invariants
 //! - Nothing borrows memory that a peer may be writing: answers are copied out before they are
-//!   looked at.
-//! - A lost node fails every request outstanding at it at once; every request has a deadline.
-//! - Nobody waits long for a node that does not answer keep-alives; the memory of what it was asked
-//!   stays its own until it answers or its connection ends.
+//!   read.
+//! - When a node is lost, every request outstanding at it fails at once; every request has a
+//!   deadline.
+//! - No caller waits long for a node that does not answer keep-alives. Memory that was named in a
+//!   request stays reserved until the node answers or its connection ends.
 //! - Memory, queues and outstanding requests are bounded: see [`limits`].
 
 #![forbid(unsafe_code)]
 
-mod away;
 mod cache;
 mod catalog;
 mod closing;
@@ -45,29 +63,35 @@ mod dial;
 mod direct;
 mod doorbell;
 mod driver;
+mod endpoint;
 mod error;
 mod fetch;
 mod forget;
+mod hedge;
+mod hedged_reads;
 mod hold;
 pub mod limits;
 mod lines;
 mod load;
 mod local;
 mod members;
+mod message_names;
+mod node_state;
 mod page_buffer;
 mod process;
 mod protected;
 mod pulse;
-mod race;
 mod reach;
 mod replicas;
 mod status;
 mod target;
 mod transaction;
+mod unavailable;
 
 pub use catalog::{BrokenTable, ClusterCatalog, ClusterTable, PlacedSegment};
-pub use cluster::{Cluster, ClusterOptions, NodeEndpoint};
+pub use cluster::{Cluster, ClusterOptions};
 pub use direct::{DirectDone, DirectError, DirectLine, DirectOptions};
+pub use endpoint::NodeEndpoint;
 pub use error::ClientError;
 pub use fetch::FetchedPages;
 pub use hold::TablesHold;

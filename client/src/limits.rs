@@ -1,7 +1,5 @@
-//! How much may a client hold, ask for at once, and wait?
-//!
-//! Invariants
-//! - Every queue and pool of this crate has its bound here; relations are asserted at compile time.
+//! The bounds of all queues, pools and waits of this crate. Relations between them are asserted at
+//! compile time.
 
 use std::time::Duration;
 
@@ -9,224 +7,222 @@ use rackscan_format::limits::{
     CELL_BYTES_MAX, FETCH_PAGES_MAX, MAP_PIECE_BYTES_MAX, PAGE_BYTES_MAX, RAW_BYTES_MAX, SECTOR_BYTES,
 };
 
-/// Target memory unless the caller asks for another amount.
+/// Default target memory.
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
-/// The least target memory: two of the largest pages.
+/// Minimum target memory: two of the largest pages.
 pub const MEMORY_BYTES_MIN: usize = 2 * PAGE_BYTES_MAX as usize;
-/// Target memory is handed out in whole slots of this many bytes, so that its book-keeping is a
-/// small bitmap.
+/// Target memory is allocated in whole slots of this many bytes, so that its bookkeeping is a small
+/// bitmap.
 pub const SLOT_BYTES: usize = 64 << 10;
-/// Of the memory for answers, one part in so many may be kept for key filters.
+/// At most one part in so many of the target memory may be kept for key filters.
 pub const KEPT_SHARE: usize = 4;
-/// The most bytes of one fetch; a larger one is split, so that many fetches share the target
-/// memory.
+/// Maximum bytes of one fetch; a larger one is split, so that many fetches share the target memory.
 pub const FETCH_BYTES_MAX: usize = 8 << 20;
-/// The target of a scan's result at first. A result that does not fit takes a further round trip.
+/// Initial target for a scan's result. A result that does not fit takes a further round trip.
 pub const PROCESS_TARGET_BYTES: usize = 2 << 20;
-/// The largest target of a scan's result: what one block of rows may need.
+/// Maximum target for a scan's result: what one block of rows may need.
 pub const PROCESS_TARGET_BYTES_MAX: usize = 64 << 20;
-/// The target of a part of a catalog.
+/// Target for a part of a catalog.
 pub const CATALOG_TARGET_BYTES: usize = 1 << 20;
-/// The most bytes of one node's catalog.
+/// Maximum bytes of one node's catalog.
 pub const CATALOG_BYTES_MAX: u64 = 1 << 30;
 /// How often a catalog that changes while it is read is read again.
 pub const CATALOG_ATTEMPTS_MAX: u32 = 8;
-/// How long a part of a table must be missing to count as lost, and not as being dropped.
+/// How long a part of a table must be missing to count as lost; before, it may be being dropped.
 pub const LOST_PART_PAUSE: Duration = Duration::from_millis(200);
 
-/// Nodes that are away are asked for again so often by who looks what there is.
+/// How often a status or catalog request tries an unreachable node again.
 pub const AWAY_LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// And so often by who reads pages, which he can do elsewhere.
+/// How often other requests try an unreachable node again: pages can be read elsewhere.
 pub const AWAY_DATA_PERIOD: Duration = Duration::from_secs(5);
-/// Maps of tables whose stripes are remembered.
+/// Maps of protected tables that are remembered.
 pub const MAPS_KNOWN_MAX: usize = 16;
-/// What a node holds of a load comes in parts of the catalog's size; one of a single large segment
-/// has at most so many bytes.
+/// Maximum bytes of a part of the list of what a node holds of a load, for a single large segment.
+/// Other parts have the size of those of a catalog.
 pub const LOAD_HELD_BYTES_MAX: usize = 4 << 20;
-/// Bytes of the parity of one stripe while it is computed.
+/// Maximum bytes of the parity of one stripe while it is computed.
 pub const PARITY_BYTES_PER_STRIPE_MAX: usize = 32 << 20;
 /// Stripes that nodes relay at a time for a load or a rebuild.
 pub const RELAY_LANES: usize = 2;
-/// Memory of each node's relay that one such session takes at most, where its rings can be made
-/// that small: half of what relays have if nobody says otherwise.
+/// Maximum memory of each node's relay for one such session, where its rings can be made that
+/// small: half of the default memory of relays.
 pub const RELAY_SESSION_BYTES_MAX: u64 = 32 << 20;
-/// How often who relays looks for another stripe while one is under way.
+/// How often a relay session looks for another stripe while one is under way.
 pub const RELAY_LOOK: Duration = Duration::from_millis(2);
-/// Bytes of a set from which on its parity is relayed, or what a node has lost of it: for less,
-/// opening a session takes longer than computing it.
+/// Minimum bytes for relaying: of a set whose parity is computed, or of what a node has lost of
+/// one. For less, opening a session takes longer than computing it here.
 pub const RELAYED_BYTES_MIN: u64 = 1 << 20;
-/// Stripes whose parity is computed by the client at a time.
+/// Stripes whose parity the client computes at a time.
 pub const PARITY_STRIPES_MAX: usize = 2;
-/// Cells of each that are being read.
+/// Cells of each such stripe that are read at a time.
 pub const CELLS_READ_MAX: usize = 4;
-/// Bytes of parity that one request appends.
+/// Maximum bytes of parity that one request appends.
 pub const PARITY_APPEND_BYTES_MAX: usize = 2 << 20;
-/// Rounds of survivors' bytes, or single pages, from which is reconstructed at a time.
+/// Reconstructions at a time: rounds of survivors' bytes, or single pages.
 pub const RECONSTRUCTIONS_MAX: usize = 8;
-/// Rounds of one fetch among them.
+/// Maximum rounds of one fetch among them.
 pub const GATHERS_MAX: usize = 2;
-/// Bytes of survivors in one round, unless a single sector needs more.
+/// Maximum bytes of survivors in one round, unless a single sector needs more.
 pub const GATHER_BYTES: u64 = 4 << 20;
-/// Bytes of one request of a round.
+/// Maximum bytes of one request of a round.
 pub const GATHER_REQUEST_BYTES: usize = 2 << 20;
-/// Bytes of one read of a device in it.
+/// Maximum bytes of one read of a device in such a request.
 pub const GATHER_READ_BYTES: u32 = 1 << 20;
-/// Bytes that are XORed before the next: they stay in the caches of a processor with those of some
-/// sums.
+/// Bytes of a tile. Tiles are XORed one after the other, so that a tile and those of some sums stay
+/// in the processor's caches.
 pub const GATHER_TILE_BYTES: usize = 16 << 10;
-/// Ranges of cells that are being read for a single page.
+/// Ranges of cells that are read at a time for a single page.
 pub const RANGES_READ_MAX: usize = 8;
-/// Corrupt pages that reads have found and that are being repaired.
+/// Background repairs at a time of corrupt pages that reads have found.
 pub const REPAIRS_MAX: usize = 4;
-/// Batches of places that are being reconstructed and repaired, of one scrub or rebuild.
+/// Batches of places that one scrub or rebuild repairs at a time.
 pub const REPAIR_BATCHES_MAX: usize = 4;
-/// Bytes of each, unless a single stripe has more of the node.
+/// Maximum bytes of such a batch, unless a single stripe has more of the node.
 pub const REPAIR_BATCH_BYTES: u64 = 4 << 20;
-/// Bytes of places that one request repairs, unless a single one has more.
+/// Maximum bytes of places that one request repairs, unless a single place has more.
 pub const REPAIR_REQUEST_BYTES: usize = 2 << 20;
-/// Cells in the plans of what to read that are remembered of a stripe set: 2 MiB.
+/// Maximum cells in the remembered plans of a stripe set: 2 MiB.
 pub const PLANS_CELLS_MAX: usize = 1 << 20;
-/// Bytes that one request has a node verify.
+/// Maximum bytes that a node verifies for one request.
 pub const VERIFY_REQUEST_BYTES: u64 = 8 << 20;
-/// Findings that a report names; of more it has the number.
+/// Maximum number of findings that a report names; the others are counted.
 pub const FINDINGS_MAX: usize = 64;
 
 /// Requests outstanding at one node; further callers wait for their turn.
 pub const REQUESTS_PER_NODE_MAX: usize = 64;
 /// Requests outstanding on a direct line: as many as a node serves of one connection.
 pub const DIRECT_DEPTH_MAX: usize = 128;
-/// How long a request may take unless the caller says otherwise.
+/// Default timeout of a request.
 pub const REQUEST_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long connecting to a node may take, its handshake included.
 pub const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
-/// How long a node may then take to say who it is. It is alive; its processors and disks may be
-/// busy with others.
+/// How long a node may then take to report its status. It is alive; its processors and devices may
+/// be busy with other work.
 pub const GREETING_TIME_MAX: Duration = Duration::from_secs(15);
-/// How long all of it may take.
+/// How long connecting and status together may take.
 pub const DIAL_TIME_MAX: Duration = CONNECT_TIME_MAX.saturating_add(GREETING_TIME_MAX);
 /// How long the first dial of a node is waited for once another node has answered, if the cluster
-/// can do without it. A handshake takes milliseconds; the dial goes on in the background.
+/// can go without it. A handshake takes milliseconds; the dial goes on in the background.
 pub const CONNECT_GRACE: Duration = Duration::from_secs(1);
-/// On a slow machine: so many times as long as the slowest of the nodes that have answered.
+/// On a slow machine the grace is so many times what the slowest node that has answered took.
 pub const CONNECT_GRACE_FACTOR: u32 = 3;
 /// A node that owes a reply and has said nothing for so long is sent a keep-alive.
 pub const KEEPALIVE_PERIOD: Duration = Duration::from_millis(300);
-/// How long a node may take to answer a keep-alive before reads are done without it. Its reactor
-/// answers between two other requests, which takes microseconds; a processor that many threads
-/// share comes to a waiting thread within some ten milliseconds.
+/// How long a node may take to answer a keep-alive before reads go elsewhere. Its reactor answers
+/// between two other requests, which takes microseconds; on a processor that many threads share, a
+/// waiting thread runs within some ten milliseconds.
 pub const KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(1);
-/// The same where nothing makes up for the node: requests that change something, and reads of
-/// tables without parity.
+/// The same where no other node can make up for it: for requests that change something, and for
+/// reads of tables without parity.
 pub const UNRESPONSIVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// The same for a transaction's participant.
 pub const LINES_KEEPALIVE_TIME_MAX: Duration = Duration::from_secs(3);
-/// A request is outpaced when it has taken so many times as long as the longest of others ...
+/// A request is outpaced when it has taken so many times as long as the longest of similar ones ...
 pub const OUTPACED_FACTOR: u32 = 4;
-/// ... and so much longer: of short ones a hiccup is not worth a reconstruction ...
+/// ... and so much longer: a hiccup of a short request is not worth a reconstruction ...
 pub const OUTPACED_ADDED: Duration = Duration::from_millis(50);
-/// ... of which there are so many.
+/// ... if at least so many similar ones were answered.
 pub const OUTPACED_ANSWERS_MIN: usize = 3;
-/// Answers of all nodes that are remembered for that.
+/// Answers of all nodes that are remembered for that comparison.
 pub const ANSWERS_KEPT: usize = 64;
-/// How often is looked whether a request is outpaced.
+/// How often it is checked whether a request is outpaced.
 pub const OUTPACED_LOOK_PERIOD: Duration = Duration::from_millis(20);
-/// How long a node is done without whose pages came sooner from others, where it can be.
+/// How long a node's pages are reconstructed at once after they came sooner from other nodes.
 pub const SLOW_PERIOD: Duration = Duration::from_secs(5);
-/// How often who waits for a first connection looks whether it has waited for too long.
+/// How often a session that waits for a first connection checks whether it has waited too long.
 pub const AWAITED_LOOK_PERIOD: Duration = Duration::from_millis(50);
-/// All of these times are longer by so many times what this process was late to run itself, of
-/// late: then nodes may be, too.
+/// All of these times are extended by so many times the recent lateness of this process: if it ran
+/// late, nodes may, too.
 pub const LATENESS_FACTOR: u32 = 8;
-/// But no longer than by this.
+/// The maximum extension.
 pub const LATENESS_ADDED_MAX: Duration = Duration::from_secs(8);
 /// How long the driver polls before it sleeps in the kernel. Short: the nodes may need this
 /// processor.
 pub const DRIVER_SPIN: Duration = Duration::from_micros(10);
-/// How often deadlines are looked at while there is work; a sleeping driver wakes for the next one.
+/// How often deadlines are checked while there is work; a sleeping driver wakes for the next one.
 pub const EXPIRY_PERIOD: Duration = Duration::from_millis(10);
 /// How long closing a cluster waits for requests that nobody else waits for (aborts of loads).
 pub const CLOSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// One-sided reads of a node's cache that are posted at a time: two for each page.
 pub const READS_POSTED_MAX: usize = 96;
-/// A node learns which of its cached pages were used when there are so many.
+/// A node is told which of its cached pages were used when there are so many uses.
 pub const CACHE_USED_TOLD: usize = 64;
 
-/// The least memory of each connection of `Lines`: two of the longest messages.
+/// Minimum memory of each connection of `Lines`: two of the longest messages.
 pub const LINES_MEMORY_BYTES_MIN: usize = 128 << 10;
-/// One-sided reads outstanding at one node of `Lines`.
+/// Maximum one-sided reads outstanding at one node of `Lines`.
 pub const LINES_READS_MAX: usize = 96;
-/// Boxes that `Lines` ask each node for. Hardly more than one request at a time is on its way to a
-/// home.
+/// Post boxes that `Lines` ask each node for. Hardly more than one request at a time is under way
+/// to a participant.
 pub const POSTS: usize = 4;
-/// The longest message in one of them, in bytes: an answer with several values of 1 KiB.
+/// Maximum bytes of a message in a post box: an answer with several values of 1 KiB.
 pub const POST_BODY_BYTES: usize = 8 << 10;
-/// How long `Lines` poll at most before they sleep in the kernel (`rackscan_fabric::Spin`); every
-/// poll that finds nothing yields the processor.
+/// Maximum time that `Lines` poll before they sleep in the kernel (`rackscan_fabric::Spin`); every
+/// poll without an event yields the processor.
 pub const LINES_SPIN: Duration = Duration::from_micros(20);
-/// How soon a lost node is connected to again, at first. Each failure doubles it.
+/// Initial pause before a lost node is dialled again. Each failure doubles it.
 pub const LINES_BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// How long it comes to at most.
+/// Maximum of that pause.
 pub const LINES_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// The least memory of a session for each node: three eighths of it hold the answer with the
-/// largest value, or a request with it.
+/// Minimum memory of a session for each node: three eighths of it hold the answer with the largest
+/// value, and three eighths a request with it.
 pub const SESSION_MEMORY_BYTES_MIN: usize = 4 << 20;
 /// The memory of the session that closes tables: its only messages are short.
 pub const CLOSING_MEMORY_BYTES: usize = SESSION_MEMORY_BYTES_MIN;
-/// How often a load or a drop looks again because another table has taken the place of the one that
-/// it was about to replace or drop.
+/// How often a load or a drop starts over because another table version was published in place of
+/// the one that it was about to replace or drop.
 pub const REPLACE_ATTEMPTS_MAX: u32 = 64;
-/// How long a transaction may take unless the caller says otherwise.
+/// Default timeout of a transaction.
 pub const SESSION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// How long a home that is busy is not asked again.
+/// Pause before a busy participant is asked again.
 pub const BUSY_PAUSE: Duration = Duration::from_millis(2);
-/// How often a write is begun with a newer timestamp because others wrote the same keys meanwhile.
+/// Maximum attempts of a write, each with a newer timestamp because others wrote the same keys.
 pub const WRITE_ATTEMPTS_MAX: u32 = 64;
-/// How often a read is begun again that a home could not go on with.
+/// Maximum attempts of a read that participants interrupted.
 pub const SESSION_ATTEMPTS_MAX: u32 = 4;
-/// How often who follows homes begins anew in one call.
+/// How often a follower begins anew in one call.
 pub const FOLLOW_ATTEMPTS_MAX: u32 = 4;
-/// How long who follows homes waits for one that is away to be connected to.
+/// How long a follower waits for an unavailable participant to be connected to.
 pub const FOLLOW_RETURN_TIME: Duration = Duration::from_millis(500);
-/// How often a scan reads a range whose keys come and go.
+/// How often a scan reads a range whose keys change meanwhile.
 pub const SESSION_SCANS_MAX: u32 = 8;
-/// Transactions of which a session tells homes that they are committed; of more than that they
+/// Maximum committed transactions of which a session still tells participants; of further ones they
 /// learn from each other.
 pub const SESSION_ENDINGS_MAX: usize = 256;
-/// How long a session waits until homes have heard that it rests.
+/// How long a session waits until participants have heard that it rests.
 pub const SESSION_REST_TIME_MAX: Duration = Duration::from_millis(500);
-/// Places of keys that a session remembers unless the caller says otherwise: about 30 MB.
+/// Default number of places of keys that a session remembers: about 30 MB.
 pub const PLACES_MAX_DEFAULT: usize = 1 << 18;
-/// A lease is moved on at least so often while its session does something.
+/// A lease is moved on at least so often while its session is active.
 pub const LEASE_REFRESH_PERIOD: Duration = Duration::from_millis(100);
-/// A home is told of ended transactions when there are so many, if there is no other message for
-/// it.
+/// A participant is told of ended transactions when there are so many, if no other message is sent
+/// to it before.
 pub const SETTLED_TOLD: usize = 128;
-/// Bytes of keys that a session asks for with one message.
+/// Maximum bytes of keys that a session asks for with one message.
 pub const PAYLOAD_KEY_BYTES: usize = 32 << 10;
 
-/// Freed page buffers kept for the next fetch.
+/// Maximum bytes of freed page buffers that are kept for the next fetch.
 pub const PAGE_BYTES_KEPT_MAX: usize = 128 << 20;
 
 /// Memory into which local devices are read without a copy.
 pub const LOCAL_POOL_BYTES: usize = 128 << 20;
-/// Memory into which they are read when the pool is exhausted; its pages are copied out and it is
-/// free again.
+/// Memory into which they are read when the pool is exhausted; pages are copied out of it at once.
 pub const LOCAL_RESERVE_BYTES: usize = 8 << 20;
 /// Reads in flight at local devices.
 pub const LOCAL_DEPTH: u32 = 128;
 /// Batches of reads waiting for the thread that reads local devices; further callers wait.
 pub const LOCAL_BATCHES_MAX: usize = 256;
 
-// Who can do without a node knows within two seconds that it is unresponsive.
+// A caller that can go without a node learns within two seconds that it is unresponsive.
 const _: () = assert!(KEEPALIVE_PERIOD.as_millis() + KEEPALIVE_TIME_MAX.as_millis() < 2000);
 const _: () = assert!(CONNECT_GRACE.as_millis() < CONNECT_TIME_MAX.as_millis());
 const _: () = assert!(UNRESPONSIVE_TIME_MAX.as_secs() < REQUEST_TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(SLOT_BYTES.is_multiple_of(SECTOR_BYTES as usize));
 const _: () =
     assert!(MEMORY_BYTES_DEFAULT >= MEMORY_BYTES_MIN && MEMORY_BYTES_MIN.is_multiple_of(SLOT_BYTES));
-// Any page fits into a fetch, and any fetch into the least memory.
+// Any page fits into a fetch, and any fetch into the minimum memory.
 const _: () = assert!(FETCH_BYTES_MAX >= PAGE_BYTES_MAX as usize && FETCH_BYTES_MAX <= MEMORY_BYTES_MIN);
 const _: () = assert!(PROCESS_TARGET_BYTES <= MEMORY_BYTES_MIN && CATALOG_TARGET_BYTES <= MEMORY_BYTES_MIN);
 const _: () = assert!(FETCH_PAGES_MAX >= 1);
@@ -235,11 +231,11 @@ const _: () = assert!(PARITY_APPEND_BYTES_MAX >= CELL_BYTES_MAX as usize);
 const _: () =
     assert!(MAP_PIECE_BYTES_MAX <= MEMORY_BYTES_MIN as u64 && CELL_BYTES_MAX as usize <= MEMORY_BYTES_MIN);
 const _: () = assert!(REPAIR_REQUEST_BYTES <= MEMORY_BYTES_MIN);
-// A round fits the least memory, each of its requests in slots of its own.
+// A round fits the minimum memory, each of its requests in slots of its own.
 const _: () = assert!(GATHER_BYTES + 32 * SLOT_BYTES as u64 <= MEMORY_BYTES_MIN as u64);
 const _: () = assert!(CELL_BYTES_MAX as usize <= GATHER_REQUEST_BYTES && GATHER_READ_BYTES <= RAW_BYTES_MAX);
 const _: () = assert!(GATHER_READ_BYTES.is_multiple_of(SECTOR_BYTES));
-// The connection's queue holds every outstanding request, its abandoned ones included.
+// The connection's queue holds every outstanding request, abandoned ones included.
 const _: () =
     assert!(2 * REQUESTS_PER_NODE_MAX + READS_POSTED_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
 const _: () = assert!(DIRECT_DEPTH_MAX <= rackscan_fabric::limits::QUEUE_DEPTH_MAX);
@@ -248,20 +244,21 @@ const _: () = assert!(DIRECT_DEPTH_MAX + LINES_READS_MAX <= rackscan_fabric::lim
 const _: () = assert!(POSTS <= rackscan_fabric::limits::POST_BOXES_MAX);
 const _: () = assert!(POST_BODY_BYTES <= rackscan_fabric::limits::POST_BODY_BYTES_MAX);
 const _: () = assert!(LINES_MEMORY_BYTES_MIN >= 2 * rackscan_format::limits::MESSAGE_BYTES_MAX);
-// The largest value fits an answer and a request, with its key and what lies beside it.
+// The largest value fits an answer and a request, with its key and the bytes beside it.
 const _: () = assert!(
     SESSION_MEMORY_BYTES_MIN / 8 * 3
         >= rackscan_ramp::limits::VALUE_BYTES_MAX + rackscan_ramp::limits::BESIDE_BYTES_MAX + (128 << 10)
 );
 const _: () = assert!(SESSION_MEMORY_BYTES_MIN >= LINES_MEMORY_BYTES_MIN);
-// Half of it holds what is read of a feed at once, with the feed's header.
+// Half of it holds the bytes that are read of a feed at once, with the feed's header.
 const _: () = assert!(
     SESSION_MEMORY_BYTES_MIN / 2
         >= rackscan_ramp::limits::FEED_READ_BYTES_MAX + rackscan_ramp::limits::FEED_HEADER_BYTES
 );
 const _: () = assert!(SETTLED_TOLD <= rackscan_ramp::limits::SETTLED_PER_PART_MAX);
 const _: () = assert!(PAYLOAD_KEY_BYTES + 4096 <= rackscan_format::limits::TRANSACT_BYTES_MAX);
-// What is told at once, with all pages of the call that reached the number, fits one message.
+// The uses that are told at once, with all pages of the call that reached the number, fit one
+// message.
 const _: () = assert!(CACHE_USED_TOLD + FETCH_PAGES_MAX <= rackscan_format::limits::CACHE_USED_MAX);
 // Progress is made with the reserve alone: it holds any page.
 const _: () = assert!(LOCAL_RESERVE_BYTES >= PAGE_BYTES_MAX as usize);

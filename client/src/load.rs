@@ -1,7 +1,7 @@
-//! How does a table get into the cluster, wholly or not at all?
+//! Loads a table into the cluster, atomically.
 //!
 //! ```text
-//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> close what is replaced --> commit on the first --> commit on the others
+//! begin --> append, keep, ... --> publish: parity, map (if protected), prepare on every node --> close the replaced table --> commit on the first --> commit on the others
 //!                    \                            |                                                    |
 //!                     drop, abort: forget         fails: forget                                        from here on the table exists
 //! ```
@@ -9,13 +9,13 @@
 //! Invariants
 //! - Nothing of a load can be read before every node has prepared it and one has committed it.
 //! - A session that is dropped before [`LoadSession::publish`] aborts: its segments are freed, the
-//!   table is absent.
+//!   table does not exist.
 //! - A load of which a segment could not be stored or kept is never published.
 //! - A node that has lost parts of protected tables gets nothing before it is rebuilt.
-//! - A table that succeeds another one takes its place, or is not published: whoever is first there
-//!   wins.
-//! - A table that only replaces another one takes the place of exactly the one that was closed to
-//!   writers before ([`crate::closing`]).
+//! - A new version of a table takes the place of the version that it succeeds, or is not published:
+//!   the first one to commit wins.
+//! - A table that replaces another one without succeeding it takes the place of exactly the one
+//!   that was closed to writers before ([`crate::closing`]).
 
 use std::{
     collections::BTreeMap,
@@ -34,14 +34,8 @@ use rackscan_format::{
 };
 
 use crate::{
-    ClientError, Cluster,
-    closing::published,
-    cluster::{taken, unexpected},
-    forget::forget_left,
-    limits::REPLACE_ATTEMPTS_MAX,
-    protected::Sets,
-    status::target_in,
-    target::Span,
+    ClientError, Cluster, closing::published, forget::forget_left, limits::REPLACE_ATTEMPTS_MAX,
+    message_names::unexpected_answer, protected::LoadStripes, target::Span,
 };
 
 /// A load in progress.
@@ -50,13 +44,13 @@ pub struct LoadSession {
     pub(crate) cluster: Cluster,
     definition: TableDefinition,
     stored: Mutex<Stored>,
-    /// Its stripe sets, if it is protected.
-    pub(crate) sets: tokio::sync::Mutex<Sets>,
-    /// Nothing is left to abort.
+    /// The stripe sets of the load, if it is protected.
+    pub(crate) sets: tokio::sync::Mutex<LoadStripes>,
+    /// Whether nothing is left to abort.
     is_over: bool,
 }
 
-/// What the nodes hold of the load by now.
+/// The parts of the load that nodes hold so far.
 #[derive(Debug, Default)]
 struct Stored {
     rows: u64,
@@ -75,9 +69,9 @@ pub struct Appended {
 }
 
 impl LoadSession {
-    /// Begins to load a table. `definition.rows` is filled in by [`LoadSession::publish`]. What an
-    /// interrupted load of the same name left prepared is forgotten; if it was not left but only
-    /// slow, its commit is refused.
+    /// Begins to load a table. [`LoadSession::publish`] fills in `definition.rows`. Prepared loads
+    /// of the same name that were interrupted are forgotten; if such a load is only slow, its
+    /// commit is refused later.
     ///
     /// # Errors
     /// A definition that breaks an invariant or names a node that the cluster does not have.
@@ -93,9 +87,9 @@ impl LoadSession {
         Ok(Self { cluster, definition, stored, sets, is_over: false })
     }
 
-    /// Begins to load a table that succeeds another one: it has an id of its own, and nothing yet
-    /// of what the other one has. Who wants something else to be derived from its rows changes that
-    /// in the definition that he gives, nothing else.
+    /// Begins to load a new version of a table: it has an id of its own, and no rows of the present
+    /// version yet. To derive other columns from its rows, change `derived` in the definition, and
+    /// nothing else.
     ///
     /// # Errors
     /// As [`LoadSession::begin`].
@@ -104,15 +98,15 @@ impl LoadSession {
         Self::begin(cluster, TableDefinition { id, succeeds, ..table.clone() }).await
     }
 
-    /// What is being loaded.
+    /// The definition of the table that is being loaded.
     #[must_use]
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
     }
 
-    /// Stores a segment at a node. The directory's extents say only lengths; `pages` follow its
-    /// order, chunk by chunk. May be called from many tasks at a time; the cluster's memory bounds
-    /// how many are in flight.
+    /// Stores a segment at a node. Of the directory's extents only the lengths count; `pages` are
+    /// in its order, chunk by chunk. May be called from many tasks at a time; the cluster's memory
+    /// bounds how many are in flight.
     ///
     /// # Errors
     /// A segment that does not fit its table or the memory; a lost or refusing node. The load
@@ -148,16 +142,16 @@ impl LoadSession {
             .map_err(|error| self.bad_segment(directory, error.to_string()))?;
         let directory_bytes = u32::try_from(sealed.len())
             .map_err(|_| self.bad_segment(directory, format!("a directory of {} bytes", sealed.len())))?;
-        let mut source = target_in(&span);
+        let mut source = span.as_target();
         source.length_bytes = (padded_bytes + page_bytes) as u64;
         let request = Request::Append { load: self.definition.id, directory_bytes, source };
         let mut reply = self.cluster.ask(node, request, Some(span)).await?;
-        match taken(node, during, &mut reply)? {
+        match reply.take_answer(node, during)? {
             Answer::Appended { stored_bytes } => {
                 let wire_bytes = reply.message_bytes + (padded_bytes + page_bytes) as u64;
                 Ok(Appended { stored_bytes, wire_bytes })
             }
-            other => Err(unexpected(node, during, &other, "a stored segment")),
+            other => Err(unexpected_answer(node, during, &other, "a stored segment")),
         }
     }
 
@@ -174,7 +168,7 @@ impl LoadSession {
         if !self.definition.nodes.contains(&node) {
             return Err(self.bad_segment(directory, format!("the table has no part at node {node}")));
         }
-        // Extents name the first device until the node chooses.
+        // Extents name the first device until the node chooses one.
         let verified = directory.verify(self.definition.columns.len(), 1);
         verified.map_err(|error| self.bad_segment(directory, error.to_string()))?;
         let entries = || directory.chunks.iter().flat_map(|chunk| &chunk.pages);
@@ -192,9 +186,9 @@ impl LoadSession {
         Ok(())
     }
 
-    /// Takes a segment of the table that this one succeeds over, without these rows: nothing is
-    /// written, both tables have it. All rows that the other table withholds must be among them.
-    /// May be called from many tasks at a time.
+    /// Takes over a segment of the version that this one succeeds, without the withheld rows:
+    /// nothing is written, both versions share the segment. All rows that the other version
+    /// withholds must be withheld here, too. May be called from many tasks at a time.
     ///
     /// # Errors
     /// A load that succeeds no table; rows that the segment does not have; a lost or refusing node.
@@ -216,7 +210,7 @@ impl LoadSession {
         kept
     }
 
-    /// Takes rows away from a segment that was appended: they have changed since.
+    /// Withholds rows of an appended segment, because they have changed since.
     ///
     /// # Errors
     /// Rows that the segment does not have; a lost or refusing node. The load cannot be published
@@ -254,18 +248,18 @@ impl LoadSession {
         } else {
             let span = self.cluster.shared.memory.take(bytes.len(), "withheld rows").await?;
             span.copy_in(0, bytes).map_err(|error| self.bad_segment(directory, error.to_string()))?;
-            (target_in(&span), Some(span))
+            (span.as_target(), Some(span))
         };
         let (load, segment) = (self.definition.id, directory.segment);
         let request = Request::Keep { load, of, segment, withheld_bytes, source };
         let mut reply = self.cluster.ask(node, request, span).await?;
-        match taken(node, "keep", &mut reply)? {
+        match reply.take_answer(node, "keep")? {
             Answer::Done => Ok(()),
-            other => Err(unexpected(node, "keep", &other, "done")),
+            other => Err(unexpected_answer(node, "keep", &other, "done")),
         }
     }
 
-    /// Counts a segment that has come to a node, or the first that has not.
+    /// Counts a segment that a node has stored, or records the first failure.
     fn count<T>(&self, node: NodeId, directory: &SegmentDirectory, outcome: &Result<T, ClientError>) {
         let mut stored = self.stored();
         match outcome {
@@ -279,7 +273,7 @@ impl LoadSession {
         }
     }
 
-    /// The load cannot be published any more.
+    /// Records a failure: the load cannot be published any more.
     pub(crate) fn fail(&self, error: &ClientError) {
         self.stored().failed.get_or_insert_with(|| error.clone());
     }
@@ -292,14 +286,14 @@ impl LoadSession {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes everything durable and then visible, in place of a table of the same name; returns the
-    /// final definition, whose rows are those of all segments, withheld ones too.
+    /// Makes everything durable and then visible, in place of a table of the same name. Returns the
+    /// final definition, whose number of rows is that of all segments, withheld rows included.
     ///
     /// # Errors
-    /// A segment that could not be stored or a node that could not prepare, or a table to succeed
-    /// that is not there any more (`RefusalCode::Replaced`): the load is aborted everywhere. The
-    /// loss of the first node while it commits, or of a protected table the loss of so many that it
-    /// might not be known: then nobody knows until they are back.
+    /// If a segment could not be stored, a node could not prepare, or the version to succeed does
+    /// not exist any more (`RefusalCode::Replaced`): the load is aborted everywhere. If the first
+    /// node was lost while it committed, or, for a protected table, too many nodes to be sure: the
+    /// outcome is unknown until they are back.
     pub async fn publish(mut self) -> Result<TableDefinition, ClientError> {
         let (failed, rows) = {
             let stored = self.stored();
@@ -318,7 +312,7 @@ impl LoadSession {
     }
 
     async fn prepare(&self) -> Result<(), ClientError> {
-        // A node may have lost its folder since the load began, before it got anything of it.
+        // A node may have lost its folder since the load began, before it got any part of it.
         self.cluster.refuse_unrebuilt(&self.definition.nodes).await?;
         self.keep_map().await?;
         let segments = self.stored().segments.clone();
@@ -342,7 +336,8 @@ impl LoadSession {
         for outcome in join_all(others).await {
             match outcome {
                 Ok(_) => committed += 1,
-                // Somebody has completed the commit there, and replaced or dropped the table since.
+                // Another client has completed the commit there, and replaced or dropped the table
+                // since.
                 Err(error) if error.is_not_found() => committed += 1,
                 Err(error) => {
                     tracing::warn!(table = self.definition.name, %error, "published; the next reader completes the commit");
@@ -350,16 +345,17 @@ impl LoadSession {
                 }
             }
         }
-        // Of a protected table, whichever nodes are lost next, one that knows must be left.
+        // For a protected table, one node that knows of the commit must remain, whichever nodes are
+        // lost next.
         failed.filter(|_| committed < Cluster::commits_needed(self.definition.protection)).map_or(Ok(()), Err)
     }
 
-    /// Commits on the first node. If that refuses, the load is forgotten.
+    /// Commits on the first node, which decides. If it refuses, the load is forgotten.
     async fn decide(&mut self, first: NodeId) -> Result<(), ClientError> {
         let load = self.definition.id;
         for _ in 0..REPLACE_ATTEMPTS_MAX {
             let commit = if self.definition.succeeds.is_some() {
-                // Whoever writes a new version has closed the table before.
+                // The writer of a new version has closed the present one before.
                 Request::CommitPublish { load }
             } else {
                 match self.close_replaced(first).await {
@@ -371,14 +367,19 @@ impl LoadSession {
                 }
             };
             let may_repeat = matches!(commit, Request::CommitInPlace { .. });
-            // From here on it may exist: whoever gives up waiting must not forget it elsewhere,
-            // which would leave half a table.
+            // From here on the table may exist: a caller that gives up waiting must not forget it
+            // at other nodes, which would leave half a table.
             self.is_over = true;
             let mut decision = self.cluster.ask_done(first, commit.clone()).await;
             if matches!(decision, Err(ClientError::NodeLost { .. } | ClientError::TimedOut { .. })) {
-                // Perhaps only the reply was lost; asking again does no harm. A node that is
-                // unresponsive is not asked again: the request waits there to be carried out.
-                decision = self.cluster.ask_done(first, commit).await;
+                // Perhaps only the reply was lost; asking again does no harm. An unresponsive node
+                // is not asked again: the request may still be carried out there.
+                let again = self.cluster.ask_done(first, commit).await;
+                // A second request that was not sent does not tell whether the first one was
+                // carried out.
+                if !matches!(again, Err(ClientError::Unreachable { .. })) {
+                    decision = again;
+                }
             }
             match decision {
                 Err(ClientError::Refused { refusal, .. })
@@ -390,7 +391,7 @@ impl LoadSession {
                     self.forget().await?;
                     return Err(error);
                 }
-                // It may have been committed there.
+                // The load may have been committed there.
                 Err(error) => return Err(error),
                 Ok(_) => return Ok(()),
             }
@@ -400,8 +401,8 @@ impl LoadSession {
         Err(ClientError::AlwaysReplaced { table, attempts })
     }
 
-    /// Lets nobody write any more to what is published under the name of this load; which table
-    /// that is at this node.
+    /// Closes the tables that are published under the name of this load to writers. Returns the one
+    /// that is published at the node.
     async fn close_replaced(&self, first: NodeId) -> Result<Option<TableId>, ClientError> {
         let name = &self.definition.name;
         let catalogs = self.cluster.completed_catalogs(name).await?;
@@ -411,10 +412,10 @@ impl LoadSession {
         Ok(decides.find_map(|catalog| published(catalog, name).next()))
     }
 
-    /// Forgets the load everywhere.
+    /// Forgets the load at all nodes.
     ///
     /// # Errors
-    /// A node that could not be told; it forgets the load when it starts anew.
+    /// A node that could not be told; it forgets the load when it is restarted.
     pub async fn abort(mut self) -> Result<(), ClientError> {
         self.forget().await
     }
@@ -427,7 +428,7 @@ impl LoadSession {
         let mut first = Ok(());
         for outcome in join_all(aborts).await {
             match outcome {
-                // A node that is gone forgets unpublished loads when it comes back.
+                // A lost node forgets unpublished loads when it comes back.
                 Ok(_) | Err(ClientError::NodeLost { .. } | ClientError::Unreachable { .. }) => {}
                 Err(error) => first = first.and(Err(error)),
             }
@@ -436,10 +437,10 @@ impl LoadSession {
     }
 }
 
-/// An id for a table that is about to be loaded; with 32 random bits no other one has it.
+/// An id for a table that is about to be loaded: 32 random bits, so that no other table has it.
 ///
 /// # Errors
-/// When the system has no random numbers.
+/// If the operating system provides no random numbers.
 pub fn new_table_id() -> Result<TableId, ClientError> {
     let id = getrandom::u32().map_err(|error| ClientError::Os {
         action: "draw a random id",

@@ -1,4 +1,4 @@
-//! Where do the bytes of a page live while they are scanned?
+//! Buffers for the bytes of pages while they are scanned.
 //!
 //! Invariants
 //! - A [`PageBuffer`] is private memory: no peer and no device can write it any more.
@@ -16,7 +16,8 @@ use rackscan_format::page::{PageFault, PageIdentity, PageView};
 use crate::limits::PAGE_BYTES_KEPT_MAX;
 
 const ALIGN_BYTES: usize = 4096;
-/// Vectors are taken in these steps, so that one of a page is good for another of about its size.
+/// Vectors are allocated in these steps, so that one can be reused for a page of about the same
+/// size.
 const STEP_BYTES: usize = 32 << 10;
 
 /// One stored page, owned.
@@ -28,31 +29,31 @@ pub struct PageBuffer {
 }
 
 enum Memory {
-    /// A page that others have too.
+    /// A page that is shared with others.
     Shared(Arc<PageBuffer>),
-    /// What a local device was read into.
+    /// A buffer that a local device was read into.
     Device(Buffer),
-    /// What was copied out of memory that a peer or a device uses again.
+    /// A copy out of memory that a peer or a device uses again.
     Copied { bytes: Vec<u8>, home: Arc<PagePool> },
 }
 
 impl PageBuffer {
-    /// The first `length` bytes of what a device was read into.
+    /// A page in the first `length` bytes of a buffer that a device read into.
     pub(crate) fn of_device(buffer: Buffer, length: usize) -> Self {
         let length = length.min(buffer.len());
         Self { memory: Memory::Device(buffer), start: 0, length, is_right: false }
     }
 
-    /// A page that others have too; it is right if that was found to be.
+    /// A page that is shared with others; it counts as verified if the shared page does.
     pub(crate) fn shared(page: Arc<Self>) -> Self {
         Self { start: 0, length: page.length, is_right: page.is_right, memory: Memory::Shared(page) }
     }
 
-    /// Looks whether its checksum is right and it is the page that was meant; [`Self::is_right`]
-    /// says so from then on.
+    /// Verifies checksum and identity of the page, unless that was done before. After success
+    /// [`Self::is_right`] is true.
     ///
     /// # Errors
-    /// What is wrong.
+    /// What is wrong with the page.
     pub(crate) fn verify(&mut self, identity: &PageIdentity) -> Result<(), PageFault> {
         if !self.is_right {
             PageView::open(self.bytes(), identity)?;
@@ -61,15 +62,14 @@ impl PageBuffer {
         Ok(())
     }
 
-    /// Whether its checksum was found right, and it the page that it was asked for as. Nobody has
-    /// written to it since.
+    /// Whether checksum and identity of the page were verified. Its bytes have not changed since.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.is_right
     }
 
-    /// The stored bytes, to be written; `None` if others have them too. What was found right of
-    /// them is not known any more.
+    /// The stored bytes, to be written; `None` if they are shared. The page counts as not verified
+    /// after that.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.is_right = false;
         match &mut self.memory {
@@ -78,7 +78,7 @@ impl PageBuffer {
         }
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of memory that the page takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match &self.memory {
             Memory::Shared(page) => page.memory_bytes(),
@@ -126,7 +126,7 @@ impl Drop for PageBuffer {
     }
 }
 
-/// Freed page buffers, kept for the next pages: fresh memory costs a page fault for every 4 KiB.
+/// Freed page buffers, reused for later pages: fresh memory costs a page fault for every 4 KiB.
 #[derive(Debug, Default)]
 pub(crate) struct PagePool {
     kept: Mutex<Kept>,
@@ -154,7 +154,7 @@ impl PagePool {
         let start = bytes.as_ptr().addr().next_multiple_of(ALIGN_BYTES) - bytes.as_ptr().addr();
         let filled = fill(&mut bytes[start..start + length]);
         let memory = Memory::Copied { bytes, home: Arc::clone(self) };
-        // Also when filling failed: dropping the buffer keeps its memory for the next.
+        // Also if filling failed: dropping the buffer returns its memory to the pool.
         let buffer = PageBuffer { memory, start, length, is_right: false };
         filled.map(|()| buffer)
     }

@@ -1,10 +1,10 @@
-//! How does a scan run at a node, and its rows come here?
+//! Runs a scan at a node and receives its rows.
 //!
 //! Invariants
-//! - One call is one answer: it covers whole blocks from `first_block` on, and says where to go on,
-//!   which is always further.
-//! - A target too small for the result of one block grows to what the node says it needs, within a
-//!   bound.
+//! - One call is one answer: it covers whole blocks from `first_block` on, and names the block at
+//!   which to continue, which is always a later one.
+//! - A target too small for the result of one block grows to the size that the node asks for,
+//!   within a bound.
 
 use std::{
     sync::Arc,
@@ -26,16 +26,15 @@ use rackscan_scan::{output_schema, wire};
 
 use crate::{
     ClientError, Cluster,
-    cluster::unexpected,
     driver::Reply,
     limits::{PROCESS_TARGET_BYTES, PROCESS_TARGET_BYTES_MAX},
-    status::target_in,
+    message_names::unexpected_answer,
     target::Span,
 };
 
 const DURING: &str = "process";
 
-/// What a node made of a program and a segment.
+/// The answer of a node that was asked to scan a segment.
 #[derive(Debug)]
 pub enum ProcessAnswer {
     /// Rows or groups.
@@ -44,15 +43,15 @@ pub enum ProcessAnswer {
     Bounced {
         /// Why.
         reason: BounceReason,
-        /// Why, with numbers, for people.
+        /// Why, with numbers, for a message.
         text: String,
-        /// How busy it is.
+        /// The load of the node.
         load: LoadReport,
     },
 }
 
-/// A program that nodes can be asked to run, with its key filters where they can read them as long
-/// as this lives.
+/// A program that nodes can be asked to run. Its key filters are in registered memory, where nodes
+/// can read them as long as this lives.
 #[derive(Debug)]
 pub struct OfferedProgram {
     program: Arc<VerifiedProgram>,
@@ -73,7 +72,7 @@ impl OfferedProgram {
     }
 }
 
-/// What of a segment a node is asked to scan.
+/// The part of a segment that a node is asked to scan.
 #[derive(Clone, Debug)]
 pub struct SegmentPart {
     /// The table under which the segment was written.
@@ -82,48 +81,48 @@ pub struct SegmentPart {
     pub segment: SegmentId,
     /// The first block to scan: 0, or where the last answer ended.
     pub first_block: u32,
-    /// The rows of the segment that are not there for this scan.
+    /// The rows of the segment that this scan leaves out.
     pub withheld: Option<Arc<WithheldRows>>,
-    /// Whether the node is to say which pages it reads.
+    /// Whether the node reports which pages it reads.
     pub report_reads: bool,
 }
 
 impl SegmentPart {
-    /// All rows from a block on; what pages are read for them, nobody asks.
+    /// All rows from a block on, without a report of the pages that are read.
     #[must_use]
     pub fn from_block(directory: &SegmentDirectory, first_block: u32) -> Self {
         let SegmentDirectory { table, segment, .. } = *directory;
         Self { table, segment, first_block, withheld: None, report_reads: false }
     }
 
-    /// The encoded rows that are withheld; no bytes if all are there.
+    /// The encoded withheld rows; empty if there are none.
     fn withheld_bytes(&self) -> &[u8] {
         self.withheld.as_deref().map_or(&[], WithheldRows::as_bytes)
     }
 }
 
-/// The memory of one request: where its result goes, and behind it withheld rows that are too many
-/// for a message.
-struct Lent {
+/// The target memory of one request: for its result, and behind that for withheld rows that do not
+/// fit a message.
+struct RequestMemory {
     span: Span,
     target: Target,
     withheld: Option<Payload>,
 }
 
-impl Lent {
-    /// `target_bytes` at least for the result. One span for both: who waited for memory while
-    /// holding some might wait for ever.
+impl RequestMemory {
+    /// Allocates at least `target_bytes` for the result. Result and withheld rows share one span: a
+    /// caller that waited for memory while it holds some might wait for ever.
     async fn take(cluster: &Cluster, target_bytes: usize, withheld: &[u8]) -> Result<Self, ClientError> {
         let beside = if withheld.len() > WITHHELD_HERE_BYTES_MAX { withheld } else { &[] };
         let bytes = target_bytes.saturating_add(beside.len());
         let span = cluster.shared.memory.take(bytes, "the result of a scan").await?;
-        let whole = target_in(&span);
+        let whole = span.as_target();
         if beside.is_empty() {
             let withheld = (!withheld.is_empty()).then(|| Payload::Here(withheld.to_vec()));
             return Ok(Self { span, target: whole, withheld });
         }
         let (result_bytes, length_bytes) = (span.length_bytes() - beside.len(), beside.len() as u64);
-        // It was taken with room for them.
+        // The span was allocated with room for them.
         span.copy_in(result_bytes, beside).map_err(|_| ClientError::MemoryTooSmall {
             what: "a list of withheld rows",
             wanted_bytes: bytes,
@@ -142,9 +141,9 @@ impl Lent {
 pub struct Processed {
     /// The rows, or the partial groups.
     pub batches: Vec<RecordBatch>,
-    /// Rows (or groups) in them.
+    /// Number of rows (or groups) in them.
     pub rows: u64,
-    /// Where to ask again; `None` when the segment is done.
+    /// The block from which to continue; `None` when the segment is done.
     pub next_block: Option<u32>,
     /// The node's cost.
     pub cost: Cost,
@@ -152,19 +151,19 @@ pub struct Processed {
     pub wire_bytes: u64,
     /// Requests that were answered.
     pub round_trips: u32,
-    /// How busy the node is now.
+    /// The load of the node.
     pub load: LoadReport,
-    /// When the request was sent that was answered.
+    /// When the answered request was sent.
     pub asked_at: Instant,
     /// From then to the reply.
     pub waited: Duration,
-    /// Time that the caller's thread took to decode the rows.
+    /// Time that the caller's thread spent on decoding the rows.
     pub decoding: Duration,
     /// The pages that the node read, if that was asked for.
     pub reads: Vec<PageRead>,
 }
 
-/// What the node says of the bytes that it wrote.
+/// The node's description of the bytes that it wrote.
 struct Written {
     bytes: usize,
     batches: u32,
@@ -172,8 +171,8 @@ struct Written {
 }
 
 impl Cluster {
-    /// Puts a program's key filters where nodes can read them, as long as what is returned lives.
-    /// `None` when there is no memory for them now.
+    /// Copies a program's key filters to memory that nodes can read as long as the result lives.
+    /// `None` if there is no memory for them now.
     #[must_use]
     pub fn offer(&self, program: Arc<VerifiedProgram>) -> Option<OfferedProgram> {
         let mut key_filters = Vec::new();
@@ -186,7 +185,7 @@ impl Cluster {
         Some(OfferedProgram { program, key_filters })
     }
 
-    /// Runs a program over a part of a segment, at the node.
+    /// Runs a program at the node over a part of a segment.
     ///
     /// # Errors
     /// A lost or refusing node; see [`ClientError`]. A busy one is [`ProcessAnswer::Bounced`].
@@ -199,11 +198,11 @@ impl Cluster {
         let (mut target_bytes, mut wire_bytes, mut round_trips) = (PROCESS_TARGET_BYTES, 0, 0);
         let (program, first_block) = (&offered.program, part.first_block);
         loop {
-            let Lent { span, target, withheld } =
-                Lent::take(self, target_bytes, part.withheld_bytes()).await?;
+            let RequestMemory { span, target, withheld } =
+                RequestMemory::take(self, target_bytes, part.withheld_bytes()).await?;
             let request = Request::Process {
                 program: program.program().clone(),
-                key_filters: offered.key_filters.iter().map(target_in).collect(),
+                key_filters: offered.key_filters.iter().map(Span::as_target).collect(),
                 table: part.table,
                 segment: part.segment,
                 withheld,
@@ -238,19 +237,19 @@ impl Cluster {
                         reads,
                     })));
                 }
-                Ok(other) => return Err(unexpected(node, DURING, &other, "the result of a scan")),
+                Ok(other) => return Err(unexpected_answer(node, DURING, &other, "the result of a scan")),
                 Err(Refusal { code: RefusalCode::Bounced(reason), text, .. }) => {
                     return Ok(ProcessAnswer::Bounced { reason, text, load });
                 }
-                // As many requests as the connection may have: a queue, too.
+                // The connection has its maximum of requests at the node: that is a queue, too.
                 Err(Refusal { code: RefusalCode::Busy, text, .. }) => {
                     return Ok(ProcessAnswer::Bounced { reason: BounceReason::Queue, text, load });
                 }
                 Err(refusal) if refusal.code == RefusalCode::TargetTooSmall => {
                     target_bytes = larger_target(node, target_bytes, refusal.needed_bytes)?;
                 }
-                // What is corrupt or lost there comes from others, if it is fetched.
-                Err(refusal) if self.is_made_up_for(node, part.table, part.segment, &refusal).await => {
+                // Corrupt or lost pages are reconstructed when they are fetched.
+                Err(refusal) if self.can_be_reconstructed(node, part.table, part.segment, &refusal).await => {
                     return Ok(ProcessAnswer::Bounced {
                         reason: BounceReason::Memory,
                         text: refusal.text,
@@ -264,8 +263,7 @@ impl Cluster {
         }
     }
 
-    /// Copies the batches out of the target, so that nobody changes them any more, and decodes
-    /// them.
+    /// Copies the batches out of the target, so that the peer cannot change them, and decodes them.
     fn read_batches(
         &self,
         node: NodeId,
@@ -281,7 +279,7 @@ impl Cluster {
         let (mut batches, mut rows, mut rest) = (Vec::new(), 0_u64, copied.bytes());
         while !rest.is_empty() {
             let (batch, bytes) = wire::decode(rest, &schema).map_err(|error| bad(error.to_string()))?;
-            // A decoder that takes nothing would be asked for ever.
+            // A decoder that consumes nothing would loop for ever.
             let Some(after) = rest.get(bytes.max(1)..) else {
                 return Err(bad(format!("a batch of {bytes} bytes")));
             };
@@ -317,7 +315,7 @@ fn written(
     }
 }
 
-/// A continuation that does not go on would be asked for again without end.
+/// Checks that the scan continues at a later block; else it would be requested without end.
 fn check_progress(node: NodeId, first_block: u32, next_block: Option<u32>) -> Result<(), ClientError> {
     match next_block {
         Some(next) if next <= first_block => {

@@ -1,14 +1,14 @@
-//! When does a node owe a sign of life, and since when is it unresponsive?
+//! Keep-alives: when to send one, and when a node that does not answer it is unresponsive.
 //!
 //! ```text
 //! a request is owed, nothing heard for KEEPALIVE_PERIOD -> keep-alive (a status request, which the node's reactor answers itself)
-//!      -> no answer and no other message for so long -> unresponsive; any message ends that
+//!      -> no answer and no other message for a given time -> unresponsive; any message ends that
 //! ```
 //!
 //! Invariants
-//! - A node that owes nothing is asked nothing, and is not unresponsive.
-//! - What had come before a deadline is seen before it is judged: silence is measured up to the
-//!   last poll, not up to now.
+//! - A node that owes nothing gets no keep-alive, and is not unresponsive.
+//! - What had come before a deadline is taken into account: silence is measured up to the last
+//!   poll, not up to now.
 //! - A node whose requests take long is not unresponsive: its reactor answers keep-alives
 //!   meanwhile.
 
@@ -16,60 +16,60 @@ use std::time::{Duration, Instant};
 
 use crate::limits::{KEEPALIVE_PERIOD, LATENESS_ADDED_MAX, LATENESS_FACTOR};
 
-/// The signs of life of one connection.
+/// The keep-alive state of one connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pulse {
-    /// When something was heard last, or the node began to owe something.
-    heard: Instant,
-    /// When the keep-alive was sent that is not answered.
-    asked: Option<Instant>,
+    /// When the last message was heard, or the node began to owe something.
+    heard_at: Instant,
+    /// When the unanswered keep-alive was sent.
+    keepalive_at: Option<Instant>,
 }
 
 impl Pulse {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { heard: now, asked: None }
+        Self { heard_at: now, keepalive_at: None }
     }
 
     /// A message has come.
     pub(crate) fn heard(&mut self, now: Instant) {
-        self.heard = now;
+        self.heard_at = now;
     }
 
     /// The keep-alive was answered.
-    pub(crate) fn answered(&mut self) {
-        self.asked = None;
+    pub(crate) fn keepalive_answered(&mut self) {
+        self.keepalive_at = None;
     }
 
     /// A keep-alive was sent.
-    pub(crate) fn asked(&mut self, now: Instant) {
-        self.asked = Some(now);
+    pub(crate) fn keepalive_sent(&mut self, now: Instant) {
+        self.keepalive_at = Some(now);
     }
 
-    /// The node owed nothing, and does from now on.
-    pub(crate) fn owes(&mut self, now: Instant) {
-        if self.asked.is_none() {
-            self.heard = now;
+    /// The node owed nothing before, and does from now on.
+    pub(crate) fn begin_owing(&mut self, now: Instant) {
+        if self.keepalive_at.is_none() {
+            self.heard_at = now;
         }
     }
 
-    /// When a keep-alive is to be sent, if none is on its way.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.asked.is_none().then(|| self.heard + KEEPALIVE_PERIOD)
+    /// When to send a keep-alive, if none is outstanding.
+    pub(crate) fn keepalive_due(&self) -> Option<Instant> {
+        self.keepalive_at.is_none().then(|| self.heard_at + KEEPALIVE_PERIOD)
     }
 
-    /// When the node is unresponsive that may take `time` to answer a keep-alive, if one is on its
-    /// way.
-    pub(crate) fn silent_at(&self, time: Duration) -> Option<Instant> {
-        self.asked.map(|asked| asked.max(self.heard) + time)
+    /// When the node becomes unresponsive if it may take `time` to answer a keep-alive; `None` if
+    /// no keep-alive is outstanding.
+    pub(crate) fn unresponsive_at(&self, time: Duration) -> Option<Instant> {
+        self.keepalive_at.map(|asked| asked.max(self.heard_at) + time)
     }
 
-    /// For how long nothing has been heard.
-    pub(crate) fn silent(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.heard)
+    /// How long nothing has been heard.
+    pub(crate) fn silence(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard_at)
     }
 }
 
-/// How late this process has been to run, of late: a measure of how busy the machine is.
+/// How late this process ran recently: a measure of how busy the machine is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lateness {
     late: Duration,
@@ -81,20 +81,21 @@ impl Lateness {
         Self { late: Duration::ZERO, at: now }
     }
 
-    /// This process ran so much later than it wanted to.
+    /// Records that this process ran `late` later than it wanted to.
     pub(crate) fn note(&mut self, late: Duration, now: Instant) {
         if late >= self.now(now) {
             *self = Self { late, at: now };
         }
     }
 
-    /// What is left of it: half after each second.
+    /// The recorded lateness, halved after each second.
     fn now(&self, now: Instant) -> Duration {
         let seconds = now.saturating_duration_since(self.at).as_secs();
-        self.late / 2_u32.pow(u32::try_from(seconds.min(30)).unwrap_or(30))
+        let halvings = u32::try_from(seconds.min(30)).expect("the halvings: at most 30");
+        self.late / 2_u32.pow(halvings)
     }
 
-    /// A time for an answer, longer on a machine where this process is late itself.
+    /// A time limit for an answer, longer if this process is late itself.
     pub(crate) fn lengthen(&self, time: Duration, now: Instant) -> Duration {
         time + (self.now(now) * LATENESS_FACTOR).min(LATENESS_ADDED_MAX)
     }
@@ -112,36 +113,36 @@ mod tests {
         let begun = Instant::now();
         let mut pulse = Pulse::new(begun);
         assert_eq!(
-            (pulse.due(), pulse.silent_at(KEEPALIVE_TIME_MAX)),
+            (pulse.keepalive_due(), pulse.unresponsive_at(KEEPALIVE_TIME_MAX)),
             (Some(begun + KEEPALIVE_PERIOD), None)
         );
-        pulse.asked(begun + 300 * MS);
-        assert_eq!(pulse.silent_at(KEEPALIVE_TIME_MAX), Some(begun + 300 * MS + KEEPALIVE_TIME_MAX));
-        assert_eq!((pulse.due(), pulse.silent(begun + 800 * MS)), (None, 800 * MS));
+        pulse.keepalive_sent(begun + 300 * MS);
+        assert_eq!(pulse.unresponsive_at(KEEPALIVE_TIME_MAX), Some(begun + 300 * MS + KEEPALIVE_TIME_MAX));
+        assert_eq!((pulse.keepalive_due(), pulse.silence(begun + 800 * MS)), (None, 800 * MS));
     }
 
     #[test]
     fn any_message_is_a_sign_of_life_and_an_answer_ends_the_question() {
         let begun = Instant::now();
         let mut pulse = Pulse::new(begun);
-        pulse.asked(begun + 300 * MS);
+        pulse.keepalive_sent(begun + 300 * MS);
         pulse.heard(begun + 900 * MS);
-        assert_eq!(pulse.silent_at(KEEPALIVE_TIME_MAX), Some(begun + 900 * MS + KEEPALIVE_TIME_MAX));
-        pulse.answered();
-        assert_eq!(pulse.silent_at(KEEPALIVE_TIME_MAX), None);
-        assert_eq!(pulse.due(), Some(begun + 900 * MS + KEEPALIVE_PERIOD));
+        assert_eq!(pulse.unresponsive_at(KEEPALIVE_TIME_MAX), Some(begun + 900 * MS + KEEPALIVE_TIME_MAX));
+        pulse.keepalive_answered();
+        assert_eq!(pulse.unresponsive_at(KEEPALIVE_TIME_MAX), None);
+        assert_eq!(pulse.keepalive_due(), Some(begun + 900 * MS + KEEPALIVE_PERIOD));
     }
 
     #[test]
     fn a_node_that_owed_nothing_for_long_has_its_time_from_the_next_request_on() {
         let begun = Instant::now();
         let mut pulse = Pulse::new(begun);
-        pulse.owes(begun + 60_000 * MS);
-        assert_eq!(pulse.due(), Some(begun + 60_000 * MS + KEEPALIVE_PERIOD));
+        pulse.begin_owing(begun + 60_000 * MS);
+        assert_eq!(pulse.keepalive_due(), Some(begun + 60_000 * MS + KEEPALIVE_PERIOD));
         // But an open question is not asked anew by asking for more.
-        pulse.asked(begun + 60_300 * MS);
-        pulse.owes(begun + 60_900 * MS);
-        assert_eq!(pulse.silent_at(KEEPALIVE_TIME_MAX), Some(begun + 60_300 * MS + KEEPALIVE_TIME_MAX));
+        pulse.keepalive_sent(begun + 60_300 * MS);
+        pulse.begin_owing(begun + 60_900 * MS);
+        assert_eq!(pulse.unresponsive_at(KEEPALIVE_TIME_MAX), Some(begun + 60_300 * MS + KEEPALIVE_TIME_MAX));
     }
 
     #[test]

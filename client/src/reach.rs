@@ -1,143 +1,144 @@
-//! How long are nodes waited for when a cluster is connected to?
+//! Waits for the connections to all nodes of a cluster, and decides how long.
 //!
 //! ```text
 //! all nodes are dialled at the same time, each by a thread of its own
-//! once one has answered:  CONNECT_GRACE, or CONNECT_GRACE_FACTOR times what the slowest took that has  -> the others are unresponsive, as many as may be away
+//! once one has answered:  CONNECT_GRACE, or CONNECT_GRACE_FACTOR times what the slowest took that has  -> the others are unresponsive, as many as may be unavailable
 //! their dials go on, and end in the driver
 //! ```
 //!
 //! Invariants
-//! - No more nodes than may be away are done without; all others are waited for until their dials
-//!   have ended.
+//! - At most as many nodes are left out as may be unavailable; all others are waited for until
+//!   their dials have ended.
 //! - If more nodes are missing, the error names all of them that are known to be after the grace.
 
 use std::{sync::Arc, time::Instant};
 
 use futures::future::{Either, select, select_all};
-use rackscan_format::ids::NodeId;
+use rackscan_format::{ids::NodeId, message::FolderIdentity};
 use tokio::sync::oneshot;
 
 use crate::{
     ClientError,
-    away::Away,
-    dial::{Dial, Line},
-    driver::apart,
+    dial::{Dial, VerifiedConnection, spawn_dial_thread},
     limits::{CONNECT_GRACE, CONNECT_GRACE_FACTOR},
-    members::{leave_out_outdated, listed},
+    members::{listed, seen_of},
+    node_state::NodeState,
 };
 
-type Dialling = oneshot::Receiver<Result<Line, ClientError>>;
+type Dialling = oneshot::Receiver<Result<VerifiedConnection, ClientError>>;
 
-/// What has become of a dial.
+/// The outcome of a dial so far.
 #[derive(Debug)]
-pub(crate) enum Dialled {
-    Connected(Box<Line>),
+pub(crate) enum DialOutcome {
+    Connected(Box<VerifiedConnection>),
     /// The node cannot be reached.
     Failed,
-    /// The node has not answered yet; the line comes later.
+    /// The node has not answered yet; the connection comes later.
     Later {
         since: Instant,
-        line: Dialling,
+        dialling: Dialling,
     },
 }
 
 /// A node that was dialled.
 #[derive(Debug)]
-pub(crate) struct Reached {
+pub(crate) struct DialledNode {
     pub(crate) dial: Dial,
-    pub(crate) line: Dialled,
+    pub(crate) outcome: DialOutcome,
 }
 
-impl Reached {
-    pub(crate) fn connected(&self) -> Option<&Line> {
-        if let Dialled::Connected(line) = &self.line { Some(line) } else { None }
+impl DialledNode {
+    pub(crate) fn connected(&self) -> Option<&VerifiedConnection> {
+        if let DialOutcome::Connected(connection) = &self.outcome { Some(connection) } else { None }
     }
 
-    /// What is known of the node.
-    pub(crate) fn away(&self) -> Arc<Away> {
-        match &self.line {
-            Dialled::Connected(_) => Away::new(true, None),
-            Dialled::Failed => Away::new(false, None),
-            Dialled::Later { since, .. } => Away::new(false, Some(*since)),
+    /// The initial state of the node.
+    pub(crate) fn state(&self) -> Arc<NodeState> {
+        match &self.outcome {
+            DialOutcome::Connected(_) => NodeState::new(true, None),
+            DialOutcome::Failed => NodeState::new(false, None),
+            DialOutcome::Later { since, .. } => NodeState::new(false, Some(*since)),
         }
     }
 }
 
 /// Connects on a thread of its own: connecting blocks.
 pub(crate) fn dial_apart(dial: Dial) -> Result<Dialling, ClientError> {
-    let (done, line) = oneshot::channel();
-    // A caller who has left does not mind: the connection is dropped.
-    apart(move || drop(done.send(dial.dial())))?;
-    Ok(line)
+    let (done, dialling) = oneshot::channel();
+    // If the caller has gone, the connection is dropped.
+    spawn_dial_thread(move || drop(done.send(dial.dial())))?;
+    Ok(dialling)
 }
 
-/// Waits for all connections that were begun to be made then. As many may not come about, for want
-/// of an answer, as may be away; but not all.
+/// Waits for all connections, whose dials were begun at `begun`. Up to `away_max` nodes may be left
+/// out because they do not answer, but not all nodes.
 pub(crate) async fn reach(
     dialling: Vec<(Dial, Dialling)>,
     begun: Instant,
     away_max: usize,
-) -> Result<Vec<Reached>, ClientError> {
-    let mut away = Missing { away_max, errors: Vec::new() };
-    let (mut reached, mut late): (Vec<Reached>, _) = (Vec::new(), dialling);
+) -> Result<Vec<DialledNode>, ClientError> {
+    let mut missing = Missing { away_max, errors: Vec::new() };
+    let (mut reached, mut late): (Vec<DialledNode>, _) = (Vec::new(), dialling);
     let (mut grace, mut timer) = (CONNECT_GRACE, None);
     while !late.is_empty() {
         let is_any_there = reached.iter().any(|node| node.connected().is_some());
-        let may_leave = away.are_too_many() || is_any_there && late.len() + away.errors.len() <= away_max;
-        let next = select_all(late.iter_mut().map(|(_, line)| line));
-        let (line, at) = if may_leave {
+        let may_leave =
+            missing.are_too_many() || is_any_there && late.len() + missing.errors.len() <= away_max;
+        let next = select_all(late.iter_mut().map(|(_, dialling)| dialling));
+        let (result, at) = if may_leave {
             let ticking = match timer.take() {
                 Some(ticking) => ticking,
                 None => timer_until(begun + grace)?,
             };
             match select(next, ticking).await {
-                Either::Left(((line, at, _), ticking)) => {
+                Either::Left(((result, at, _), ticking)) => {
                     timer = Some(ticking);
-                    (line, at)
+                    (result, at)
                 }
                 Either::Right(_) if begun.elapsed() < grace => continue,
                 Either::Right(_) => break,
             }
         } else {
-            let (line, at, _) = next.await;
-            (line, at)
+            let (result, at, _) = next.await;
+            (result, at)
         };
         let (dial, _) = late.remove(at);
-        let node = away.judge(dial, line)?;
+        let node = missing.outcome_of(dial, result)?;
         if node.connected().is_some() {
             grace = grace.max(CONNECT_GRACE_FACTOR * begun.elapsed());
         }
         reached.push(node);
     }
-    away.check()?;
-    for (dial, line) in late {
-        tracing::warn!(node = %dial.node, address = %dial.address, "a node is unresponsive: it does not answer who connects to it");
-        reached.push(Reached { dial, line: Dialled::Later { since: begun, line } });
+    missing.check()?;
+    for (dial, dialling) in late {
+        tracing::warn!(node = %dial.node, address = %dial.address, "a node is unresponsive: it does not answer the connection attempt");
+        reached.push(DialledNode { dial, outcome: DialOutcome::Later { since: begun, dialling } });
     }
     reached.sort_by_key(|reached| reached.dial.node);
-    let mut first: Option<&Line> = None;
+    let mut first: Option<&VerifiedConnection> = None;
     for node in &reached {
-        if let Some(line) = node.connected() {
-            check_same_cluster(first, &node.dial, line)?;
-            first.get_or_insert(line);
+        if let Some(connection) = node.connected() {
+            check_same_cluster(first, &node.dial, connection)?;
+            first.get_or_insert(connection);
         }
     }
-    leave_out_outdated(&mut reached, &mut away)?;
-    away.check()?;
-    let first = reached.iter().find_map(Reached::connected);
-    let Some(cluster) = first.map(|line| line.status.cluster) else {
-        return Err(away.errors.into_iter().next().unwrap_or(ClientError::Closed));
+    leave_out_outdated(&mut reached, &mut missing)?;
+    missing.check()?;
+    let first = reached.iter().find_map(DialledNode::connected);
+    let Some(cluster) = first.map(|connection| connection.status.cluster) else {
+        return Err(missing.errors.into_iter().next().unwrap_or(ClientError::Closed));
     };
     reached.iter_mut().for_each(|node| node.dial.cluster = Some(cluster));
     Ok(reached)
 }
 
-/// Ends at that instant: whoever connects need not run in a runtime with a timer.
+/// A receiver that is ready at that instant. It needs a thread, because the caller's runtime may
+/// have no timer.
 fn timer_until(instant: Instant) -> Result<oneshot::Receiver<()>, ClientError> {
     let (tick, ticking) = oneshot::channel();
-    apart(move || {
+    spawn_dial_thread(move || {
         std::thread::sleep(instant.saturating_duration_since(Instant::now()));
-        // Whoever needs no timer any more does not mind.
+        // The caller may not need the timer any more.
         let _ = tick.send(());
     })?;
     Ok(ticking)
@@ -150,29 +151,29 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    fn judge(
+    fn outcome_of(
         &mut self,
         dial: Dial,
-        line: Result<Result<Line, ClientError>, oneshot::error::RecvError>,
-    ) -> Result<Reached, ClientError> {
-        let line = match line.map_err(|_| ClientError::Closed)? {
-            Ok(line) => Dialled::Connected(Box::new(line)),
+        result: Result<Result<VerifiedConnection, ClientError>, oneshot::error::RecvError>,
+    ) -> Result<DialledNode, ClientError> {
+        let outcome = match result.map_err(|_| ClientError::Closed)? {
+            Ok(connection) => DialOutcome::Connected(Box::new(connection)),
             Err(error) => {
                 self.leave_out(&dial, error)?;
-                Dialled::Failed
+                DialOutcome::Failed
             }
         };
-        Ok(Reached { dial, line })
+        Ok(DialledNode { dial, outcome })
     }
 
-    /// Counts a node as missing, if the error permits that. [`Missing::check`] says whether so many
-    /// may be.
+    /// Counts a node as missing if the error means that it is lost; else returns the error.
+    /// [`Missing::check`] tells whether too many are missing.
     pub(crate) fn leave_out(&mut self, dial: &Dial, error: ClientError) -> Result<(), ClientError> {
         if !error.is_node_lost() {
             return Err(error);
         }
         if self.errors.len() < self.away_max {
-            tracing::warn!(node = %dial.node, %error, "a node is away");
+            tracing::warn!(node = %dial.node, %error, "a node is unavailable");
         }
         self.errors.push(error);
         Ok(())
@@ -182,7 +183,7 @@ impl Missing {
         self.errors.len() > self.away_max
     }
 
-    /// An error that names all missing nodes, if more are missing than may be away.
+    /// Returns an error that names all missing nodes if there are more than `away_max`.
     fn check(&mut self) -> Result<(), ClientError> {
         if !self.are_too_many() {
             return Ok(());
@@ -198,15 +199,38 @@ impl Missing {
     }
 }
 
-fn check_same_cluster(first: Option<&Line>, dial: &Dial, line: &Line) -> Result<(), ClientError> {
-    let Some(first) = first.filter(|first| first.status.cluster != line.status.cluster) else {
+fn check_same_cluster(
+    first: Option<&VerifiedConnection>,
+    dial: &Dial,
+    connection: &VerifiedConnection,
+) -> Result<(), ClientError> {
+    let Some(first) = first.filter(|first| first.status.cluster != connection.status.cluster) else {
         return Ok(());
     };
     Err(ClientError::WrongNode {
         node: dial.node,
         address: Box::new(dial.address.clone()),
         what: "the cluster it belongs to",
-        found: format!("{:#018x}", line.status.cluster),
+        found: format!("{:#018x}", connection.status.cluster),
         expected: format!("{:#018x}, that of node {}", first.status.cluster, first.status.node),
     })
+}
+
+/// Leaves out nodes whose data folders are older than other nodes know, at most as many as may be
+/// unavailable.
+fn leave_out_outdated(reached: &mut [DialledNode], missing: &mut Missing) -> Result<(), ClientError> {
+    let told = reached.iter().filter_map(|node| Some(node.connected()?.status.identity.clone()));
+    let told: Vec<FolderIdentity> = told.collect();
+    for node in reached {
+        node.dial.expected.seen = seen_of(&told, node.dial.node);
+        let Some(found) = node.connected().map(|connection| connection.status.identity.clone()) else {
+            continue;
+        };
+        // A node that is later rebuilt into another folder is the same node.
+        node.dial.expected.folder = None;
+        let Err(error) = node.dial.check_folder(&found) else { continue };
+        missing.leave_out(&node.dial, error)?;
+        node.outcome = DialOutcome::Failed;
+    }
+    Ok(())
 }

@@ -1,14 +1,15 @@
-//! Which replica of a log has every acknowledged record, if the log's own node cannot say?
+//! Finds the replicas of a log that have every acknowledged record, when the log's own node cannot
+//! tell.
 //!
 //! ```text
-//! what each other node says -> the highest generation -> its members that know it -> the longest replica among these
-//!                                  \-> too few nodes said something: a later generation may exist -> doubt
+//! what each other node reports -> the highest generation -> its members that know it -> the longest replica among these
+//!                                  \-> too few nodes reported: a later generation may exist -> doubt
 //! ```
 //!
 //! Invariants
-//! - A replica is taken only if every acknowledged record is in it: it is a member of a generation
-//!   of which no later one can have acknowledged anything.
-//! - A node that has lost its folder says that it knows nothing, and so proves nothing.
+//! - A replica is used only if it has every acknowledged record: it is a member of a generation
+//!   after which no later one can have acknowledged anything.
+//! - A node that has lost its folder reports that it knows nothing, and so proves nothing.
 
 use std::{cmp::Reverse, fmt};
 
@@ -17,10 +18,10 @@ use rackscan_format::{
     message::{CopyHeld, LogGeneration},
 };
 
-/// What a node says about another node's log.
+/// A node's report about another node's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaReport {
-    /// Who says it.
+    /// The reporting node.
     pub node: NodeId,
     /// Its replica, if it has one.
     pub held: Option<CopyHeld>,
@@ -33,8 +34,9 @@ impl ReplicaReport {
         self.generation.as_ref().map_or(0, |generation| generation.number)
     }
 
-    /// Whether its replica has all that was acknowledged up to this generation, which is the
-    /// highest one. A member of the generation before that stays one was waited for all the time.
+    /// Whether its replica has everything that was acknowledged up to this generation, which is the
+    /// highest one. A node that is a member of this generation and of the one before was waited for
+    /// all the time.
     fn is_member(&self, highest: &LogGeneration) -> bool {
         let Some(known) = &self.generation else { return false };
         let is_in = |of: &LogGeneration| of.members.contains(&self.node);
@@ -50,12 +52,12 @@ impl ReplicaReport {
 /// Why no replica is known to have every acknowledged record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaDoubt {
-    /// Whose log it is.
+    /// The node whose log it is.
     pub origin: NodeId,
-    /// The replica that would be taken if a person accepts the loss, and the generation that its
+    /// The replica that would be used if an operator accepts the loss, and the generation that its
     /// node knows.
     pub best: Option<(NodeId, CopyHeld, u64)>,
-    /// The highest generation of which anybody said something.
+    /// The highest generation that any node reported.
     pub highest: Option<LogGeneration>,
     /// Nodes that did not answer.
     pub silent: Vec<NodeId>,
@@ -63,12 +65,12 @@ pub struct ReplicaDoubt {
     pub ignorant: Vec<NodeId>,
 }
 
-/// The replicas that have every acknowledged record, the longest one first. None if the log never
-/// had a replica: it is that of a new node. `replica nodes` are those that have replicas. The
+/// The replicas that have every acknowledged record, the longest one first. Empty if the log never
+/// had a replica, because its node is new. `replica_nodes` are the nodes that have replicas. The
 /// origin itself may report which generation it knows: it knows the highest one.
 ///
 /// # Errors
-/// [`ReplicaDoubt`] if what was said does not prove that.
+/// [`ReplicaDoubt`] if the reports do not prove that.
 pub fn newest_replicas(
     origin: NodeId,
     replica_nodes: &[NodeId],
@@ -79,8 +81,8 @@ pub fn newest_replicas(
     let doubt = || Box::new(doubt(origin, reports, silent));
     let others = reports.len() + silent.len();
     let Some(highest) = highest else {
-        // Logs of before generations have replicas that know none: there the longest one counts, if
-        // all have said what they have.
+        // Logs from before generations existed have replicas that know none: then the longest one
+        // counts, if all replica nodes have reported.
         let all = longest(reports.iter());
         let have_answered = replica_nodes.iter().all(|replica_node| !silent.contains(replica_node));
         let is_known = silent.len() <= if all.is_empty() { spare(others) } else { 0 };
@@ -88,7 +90,7 @@ pub fn newest_replicas(
         let best = all.into_iter().filter(|(_, held)| Some(held.end.sequence) == most).collect();
         return if have_answered && is_known { Ok(best) } else { Err(doubt()) };
     };
-    // Whatever set of so many nodes knows a later generation, one of them is among those that have
+    // Every set of `quorum` nodes that could know a later generation includes one that has
     // answered.
     let answered = reports.iter().filter(|report| report.generation.is_some()).count();
     let is_proved = answered + usize::from(highest.quorum) > others;
@@ -97,8 +99,8 @@ pub fn newest_replicas(
     if is_proved && !members.is_empty() { Ok(members) } else { Err(doubt()) }
 }
 
-/// How many nodes may be silent where none of the others knows anything: a generation is known to
-/// two where there are so many.
+/// The number of nodes that may be silent if none of the others knows anything: among three or more
+/// other nodes, two know each generation.
 fn spare(others: usize) -> usize {
     usize::from(others > 2)
 }
@@ -122,7 +124,7 @@ fn doubt(origin: NodeId, reports: &[ReplicaReport], silent: &[NodeId]) -> Replic
     }
 }
 
-/// Nodes as a sentence lists them.
+/// Nodes as a list in a sentence.
 fn named(nodes: &[NodeId]) -> String {
     nodes.iter().map(|node| format!("node {node}")).collect::<Vec<_>>().join(" and ")
 }

@@ -1,16 +1,16 @@
-//! Which part of our registered memory may which answer be written into?
+//! Allocates spans of registered memory, into which nodes write their answers.
 //!
-//! One region is registered with every node and cut into slots of 64 KiB; a [`Span`] is a run of
-//! them.
+//! One region is registered with every node and divided into slots of 64 KiB; a [`Span`] is a run
+//! of consecutive slots.
 //!
 //! Invariants
-//! - A slot is free, part of exactly one span, or forfeited. Of a span that a node may write which
-//!   does not answer, nobody waits for the slots.
+//! - A slot is free, part of exactly one span, or forfeited. No caller waits for the slots of a
+//!   span that an unresponsive node may still write.
 //! - A span that was named in a request is not freed before the answer, or before the connection
 //!   over which a peer could write it has ended. If the peer may still be alive then, the span is
 //!   forfeited: never used again.
-//! - Spans are granted in the order they were asked for, so a large one is not starved by small
-//!   ones.
+//! - Spans are granted in the order in which they were asked for, so that small ones do not starve
+//!   a large one.
 
 use std::{
     collections::VecDeque,
@@ -18,6 +18,7 @@ use std::{
 };
 
 use rackscan_fabric::{OutOfBounds, Region};
+use rackscan_format::message::Target;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -36,7 +37,7 @@ pub(crate) struct TargetPool {
 struct Slots {
     states: Vec<Slot>,
     waiting: VecDeque<Waiter>,
-    /// Slots of spans that are kept for longer than one answer.
+    /// Slots of spans that are kept longer than for one answer.
     kept: usize,
 }
 
@@ -44,7 +45,7 @@ struct Slots {
 enum Slot {
     Free,
     Taken,
-    /// Taken by a request that its node may never answer.
+    /// Taken by a request to a node that may never answer.
     Suspended,
     Forfeited,
 }
@@ -55,7 +56,7 @@ struct Waiter {
     granted: oneshot::Sender<Span>,
 }
 
-/// A run of slots, ours until dropped.
+/// A run of consecutive slots, allocated until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Span {
     pool: Arc<TargetPool>,
@@ -65,7 +66,7 @@ pub(crate) struct Span {
 }
 
 impl TargetPool {
-    /// Takes `bytes`, a multiple of the slot, of memory.
+    /// Allocates `bytes` of memory, a multiple of the slot.
     pub(crate) fn new(bytes: usize) -> Result<Arc<Self>, ClientError> {
         let region = Region::allocate(bytes)
             .map_err(|source| ClientError::Memory { bytes, source: Arc::new(source) })?;
@@ -77,7 +78,7 @@ impl TargetPool {
         &self.region
     }
 
-    /// At least `bytes` in one piece, as soon as they are free.
+    /// Allocates at least `bytes` in one piece, as soon as they are free.
     pub(crate) async fn take(
         self: &Arc<Self>,
         bytes: usize,
@@ -106,7 +107,8 @@ impl TargetPool {
             slots.waiting.push_back(Waiter { count, granted });
             turn
         };
-        // The sender goes away only when slots were forfeited and what is left will never do.
+        // The sender is dropped only when so many slots were forfeited that the rest never
+        // suffices.
         turn.await.map_err(|_| ClientError::MemoryTooSmall {
             what,
             wanted_bytes: bytes,
@@ -115,8 +117,9 @@ impl TargetPool {
         })
     }
 
-    /// At least `bytes` in one piece, to keep for as long as a query takes, if they are free and
-    /// not too much is kept already: who keeps memory and waits for more must not wait for ever.
+    /// Allocates at least `bytes` in one piece, to keep as long as a query takes. `None` if they
+    /// are not free or too much is kept already: a caller that keeps memory and waits for more must
+    /// not wait for ever.
     pub(crate) fn take_to_keep(self: &Arc<Self>, bytes: usize) -> Option<Span> {
         let count = bytes.div_ceil(SLOT_BYTES).max(1);
         let mut slots = self.lock();
@@ -133,7 +136,7 @@ impl TargetPool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives slots another state and serves those who wait.
+    /// Sets the state of slots and grants spans to waiting callers.
     fn settle(self: &Arc<Self>, first: usize, count: usize, state: Slot) {
         let mut unwanted = Vec::new();
         {
@@ -155,13 +158,13 @@ impl TargetPool {
                 unwanted.extend(waiter.and_then(|waiter| waiter.granted.send(span).err()));
             }
         }
-        // Spans of callers who left meanwhile return here, now that the lock is free.
+        // Spans granted to callers that have gone are freed here, now that the lock is released.
         drop(unwanted);
     }
 }
 
 impl Slots {
-    /// The first run of `count` free slots, taken.
+    /// Takes the first run of `count` free slots.
     fn take(&mut self, count: usize) -> Option<usize> {
         let mut run = 0;
         for at in 0..self.states.len() {
@@ -175,7 +178,7 @@ impl Slots {
         None
     }
 
-    /// The longest run that can be granted, whatever nodes do that do not answer.
+    /// The longest run that can be granted even if unresponsive nodes never answer.
     fn longest_possible(&self) -> usize {
         let runs = self.states.split(|slot| matches!(slot, Slot::Suspended | Slot::Forfeited));
         runs.map(<[Slot]>::len).max().unwrap_or(0)
@@ -183,17 +186,22 @@ impl Slots {
 }
 
 impl Span {
-    /// Bytes from the region's beginning.
+    /// Offset of the span in the region.
     pub(crate) fn offset_bytes(&self) -> usize {
         self.first * SLOT_BYTES
     }
 
-    /// The memory that it is a part of.
+    /// The span as requests name it; the driver fills in the key.
+    pub(crate) fn as_target(&self) -> Target {
+        Target { key: 0, offset_bytes: self.offset_bytes() as u64, length_bytes: self.length_bytes() as u64 }
+    }
+
+    /// The region that the span is a part of.
     pub(crate) fn region(&self) -> &Region {
         &self.pool.region
     }
 
-    /// Length in bytes.
+    /// Length of the span.
     pub(crate) fn length_bytes(&self) -> usize {
         self.count * SLOT_BYTES
     }
@@ -216,7 +224,7 @@ impl Span {
         self.pool.region.zero(self.offset_bytes() + offset_bytes, length_bytes)
     }
 
-    /// The first `bytes`, rounded up to whole slots and not more than all, as a span of its own.
+    /// Splits the first `bytes` off, rounded up to whole slots, at most the whole span.
     pub(crate) fn split_off(&mut self, bytes: usize) -> Self {
         let count = bytes.div_ceil(SLOT_BYTES).min(self.count);
         let first = self.first;
@@ -225,13 +233,13 @@ impl Span {
         Self { pool: Arc::clone(&self.pool), first, count, is_kept: self.is_kept }
     }
 
-    /// The node does not answer, and may write here when it does: nobody waits for this memory, and
-    /// it is free when this is dropped.
+    /// Marks the memory as held by an unresponsive node, which may still write here. No caller
+    /// waits for it; it is free again when this is dropped.
     pub(crate) fn suspend(&self) {
         self.pool.settle(self.first, self.count, Slot::Suspended);
     }
 
-    /// The peer may write here at any time in the future: nobody gets this memory again.
+    /// Gives the memory up for good, because the peer may write here at any time in the future.
     pub(crate) fn forfeit(mut self) {
         let (first, count) = (self.first, std::mem::take(&mut self.count));
         self.pool.settle(first, count, Slot::Forfeited);

@@ -1,10 +1,10 @@
-//! Which pages does this process keep for its own next scans?
+//! The cache of pages that this process keeps for its own later scans.
 //!
 //! Invariants
-//! - The memory of the pages kept stays within the budget; scans that still use a page that was
+//! - The memory of the kept pages stays within the budget; scans that still use a page that was
 //!   dropped keep it alive.
 //! - Only pages whose checksum and identity are right are kept. Table ids are never used again, so
-//!   such a page stays true.
+//!   such a page stays valid.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ struct Kept {
 }
 
 impl OwnPages {
-    /// A cache of so many bytes; `None` if that is nothing.
+    /// A cache of so many bytes; `None` if that is less than one frame.
     pub(crate) fn new(budget_bytes: u64) -> Option<Self> {
         let units = budget_bytes / FRAME_BYTES as u64;
         let kept = || Kept { policy: Policy::new(units), pages: HashMap::new() };
@@ -44,7 +44,7 @@ impl OwnPages {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A page that is kept.
+    /// Returns a page if it is kept, and counts the use.
     pub(crate) fn find(&self, node: NodeId, identity: PageIdentity) -> Option<PageBuffer> {
         let mut kept = self.lock();
         let page = kept.pages.get(&(node, identity)).map(Arc::clone)?;
@@ -52,12 +52,12 @@ impl OwnPages {
         Some(PageBuffer::shared(page))
     }
 
-    /// Whether a page is kept, without a word to the policy.
+    /// Whether a page is kept, without counting a use.
     pub(crate) fn keeps(&self, node: NodeId, identity: PageIdentity) -> bool {
         self.lock().pages.contains_key(&(node, identity))
     }
 
-    /// A page has come; it is kept if it is worth it. Returns it.
+    /// Offers a page to the cache, which keeps it if the policy admits it. Returns the page.
     pub(crate) fn offer(&self, node: NodeId, identity: PageIdentity, mut page: PageBuffer) -> PageBuffer {
         let (key, units) = ((node, identity), page.memory_bytes().div_ceil(FRAME_BYTES) as u64);
         let is_new = |kept: &Kept| !kept.policy.contains(&key);
@@ -67,8 +67,7 @@ impl OwnPages {
                 return page;
             }
         }
-        // Outside of the lock: the checksum takes a while. A page that is wrong is for the scan to
-        // complain about.
+        // Outside of the lock: the checksum takes a while. The scan reports a page that is wrong.
         if page.verify(&identity).is_err() {
             return page;
         }

@@ -1,16 +1,17 @@
-//! What do we know of one node's page cache, and what have we not told it yet?
+//! A client's knowledge of one node's page cache, and its uses of pages that the node has not been
+//! told of yet.
 //!
 //! Invariants
-//! - Places count for the connection over which they were heard; a new one begins with an empty
+//! - Places belong to the connection over which they were learned; a new one begins with an empty
 //!   book.
-//! - Pages that were used are told in bulk; what waits to be told is bounded, and what is lost is a
-//!   count.
+//! - Uses of pages are told in bulk. The list of untold uses is bounded; if it is lost, only a
+//!   count is too low.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rackscan_cache::{Book, View, limits::BOOK_PAGES_MAX};
 use rackscan_fabric::RawSlice;
-use rackscan_format::{message::CachePlace, page::PageIdentity};
+use rackscan_format::{message::CachePlace, page::PageIdentity, segment::Extent};
 
 use crate::limits::CACHE_USED_TOLD;
 
@@ -18,11 +19,22 @@ use crate::limits::CACHE_USED_TOLD;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) view: View,
-    /// The memory itself, where the wire maps it here.
+    /// The memory, if the wire maps it into this process.
     pub(crate) mapped: Option<RawSlice>,
 }
 
-/// What is known of one node's cache.
+/// A page in a node's cache that is to be read one-sidedly, and where its copy goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedPage {
+    pub(crate) place: CachePlace,
+    pub(crate) extent: Extent,
+    /// The identity of the page.
+    pub(crate) identity: PageIdentity,
+    /// Offset in the span.
+    pub(crate) offset_bytes: usize,
+}
+
+/// A client's knowledge of one node's cache.
 #[derive(Debug)]
 pub(crate) struct RemoteCache {
     opened: RwLock<Option<Arc<Opened>>>,
@@ -42,11 +54,11 @@ impl Default for RemoteCache {
 
 impl RemoteCache {
     fn book(&self) -> MutexGuard<'_, Book<PageIdentity>> {
-        // A book that a panic left half changed is a book of hints all the same.
+        // The entries are hints, so a book that a panic left half changed does no harm.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection begins, over which the cache can be read or not.
+    /// A connection begins, over which the cache can be read if it was opened.
     pub(crate) fn connected(&self, opened: Option<Opened>) {
         self.forget_all();
         *self.opened.write().unwrap_or_else(PoisonError::into_inner) = opened.map(Arc::new);
@@ -68,17 +80,17 @@ impl RemoteCache {
         self.opened.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the connection is still the one that this was opened over.
+    /// Whether the connection is still the one over which this cache was opened.
     pub(crate) fn is_still(&self, opened: &Arc<Opened>) -> bool {
         self.opened().is_some_and(|now| Arc::ptr_eq(&now, opened))
     }
 
-    /// Where a page lay when the node last spoke of it.
+    /// The place of a page, as the node last said.
     pub(crate) fn find(&self, page: &PageIdentity) -> Option<CachePlace> {
         self.book().find(page)
     }
 
-    /// The node says that pages lie there.
+    /// Records places that the node named.
     pub(crate) fn learn(&self, pages: impl Iterator<Item = (PageIdentity, CachePlace)>) {
         if self.opened().is_some() {
             let mut book = self.book();
@@ -86,19 +98,19 @@ impl RemoteCache {
         }
     }
 
-    /// A page does not lie there any more.
+    /// Removes a page that is no longer at its place.
     pub(crate) fn forget(&self, page: &PageIdentity) {
         self.book().forget(page);
     }
 
-    /// Pages were taken. Returns those to be told to the node now.
+    /// Records that pages were used. Returns the uses to tell the node now.
     pub(crate) fn used(&self, places: &[CachePlace]) -> Vec<CachePlace> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.extend_from_slice(places);
         if used.len() >= CACHE_USED_TOLD { std::mem::take(&mut used) } else { Vec::new() }
     }
 
-    /// Everything that waits to be told.
+    /// Takes all uses that the node was not told of.
     pub(crate) fn untold(&self) -> Vec<CachePlace> {
         std::mem::take(&mut self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }

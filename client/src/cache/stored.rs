@@ -1,4 +1,4 @@
-//! Which pages do tests keep and take?
+//! Pages for the tests of this module.
 
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, Values},
@@ -7,7 +7,7 @@ use rackscan_format::{
     schema::ColumnType,
 };
 
-/// What a page of this segment's column is.
+/// The identity of a page of this segment's column.
 pub(super) fn identity(segment: u32, page: u16) -> PageIdentity {
     let (table, segment, column) = (TableId(1), SegmentId(segment), ColumnId(0));
     PageIdentity { table, segment, column, page: PageNumber(page) }

@@ -1,12 +1,12 @@
-//! How are pages taken out of a node's memory without asking the node?
+//! Reads pages out of a node's cache one-sidedly, without a request to the node.
 //!
-//! Where its cache is mapped here, the caller copies them out itself; elsewhere the driver posts
+//! Where the cache is mapped here, the caller copies pages out itself. Elsewhere the driver posts
 //! the reads, all of a call with one announcement, into target memory, and the caller copies out of
-//! that. Either way the private copy is verified: by the page's own checksum and identity, which
-//! the scan then need not look at again. The slot's would say no more.
+//! that. Either way the private copy is verified by the page's own checksum and identity, so the
+//! scan need not verify it again. The slot's checksum would not prove more.
 //!
 //! Invariants
-//! - Nothing here fails: a page that could not be taken is asked for.
+//! - Nothing here fails: a page that could not be read one-sidedly is requested.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,21 +20,10 @@ use rackscan_format::{
 };
 use tokio::sync::oneshot;
 
-use super::{Opened, RemoteCache};
+use super::{CachedPage, Opened, RemoteCache};
 use crate::{Cluster, PageBuffer, driver::ReadJob};
 
-/// A page that is to be taken, and where its copy goes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Taking {
-    pub(crate) place: CachePlace,
-    pub(crate) extent: Extent,
-    /// What it is.
-    pub(crate) identity: PageIdentity,
-    /// Bytes from the span's beginning.
-    pub(crate) offset_bytes: usize,
-}
-
-/// What was taken without asking.
+/// The pages that were read one-sidedly.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct OneSided {
     pub(crate) pages: u32,
@@ -43,7 +32,8 @@ pub(crate) struct OneSided {
 }
 
 impl Cluster {
-    /// Takes what is known to lie in the node's cache. A page that is not taken stays `None`.
+    /// Reads pages whose places in the node's cache are known. A page that is not read stays
+    /// `None`.
     pub(crate) async fn take_known(
         &self,
         node: NodeId,
@@ -59,7 +49,7 @@ impl Cluster {
         for (index, (identity, extent)) in wanted.iter().enumerate() {
             let Some(place) = cache.find(identity).filter(|_| found[index].is_none()) else { continue };
             if opened.view.holds(place, extent) {
-                known.push((index, Taking { place, extent: *extent, identity: *identity, offset_bytes }));
+                known.push((index, CachedPage { place, extent: *extent, identity: *identity, offset_bytes }));
                 offset_bytes += View::needed_bytes(extent);
             }
         }
@@ -70,7 +60,7 @@ impl Cluster {
             Some(_) => self.take_mapped(&opened, &known),
             None => self.take_by_reads(position, &opened, &known, offset_bytes).await,
         };
-        // A connection that has ended meanwhile says nothing about what is true now.
+        // If the connection has ended meanwhile, the pages may not be valid any more.
         if !cache.is_still(&opened) {
             return none;
         }
@@ -83,7 +73,7 @@ impl Cluster {
                     found[*index] = Some(page);
                 }
                 Some(Err(reason)) => {
-                    tracing::trace!(%node, %reason, "a page is asked for after all");
+                    tracing::trace!(%node, %reason, "a page is requested after all");
                     cache.forget(&wanted[*index].0);
                 }
                 None => {}
@@ -91,30 +81,31 @@ impl Cluster {
         }
         let told = cache.used(&used);
         self.tell_used(node, told);
-        OneSided { pages: u32::try_from(used.len()).unwrap_or(u32::MAX), bytes }
+        let pages = u32::try_from(used.len()).expect("the pages of a fetch: at most FETCH_PAGES_MAX");
+        OneSided { pages, bytes }
     }
 
     /// Tells a node which pages of its cache were used.
     pub(crate) fn tell_used(&self, node: NodeId, mut places: Vec<CachePlace>) {
         places.truncate(CACHE_USED_MAX);
         if !places.is_empty() && !self.tell(node, Request::CacheUsed { places }) {
-            tracing::debug!(%node, "a node does not learn of pages that were used: it has as many requests as it may");
+            tracing::debug!(%node, "a node is not told of pages that were used: its maximum of requests is outstanding");
         }
     }
 
-    /// Where a node's cache can be read.
+    /// What is known of a node's cache.
     pub(crate) fn remote_cache(&self, node: NodeId) -> Option<&Arc<RemoteCache>> {
         let position = self.position(node).ok()?;
         Some(&self.shared.nodes[position].cache)
     }
 
-    fn take_mapped(&self, opened: &Opened, known: &[(usize, Taking)]) -> Vec<Option<Taken>> {
-        let take = |(_, taking): &(usize, Taking)| {
+    fn take_mapped(&self, opened: &Opened, known: &[(usize, CachedPage)]) -> Vec<Option<TakeResult>> {
+        let take = |(_, taking): &(usize, CachedPage)| {
             let (mapped, length) = (opened.mapped.as_ref()?, taking.extent.length_bytes as usize);
             let mut header = None;
             let filled = self.shared.pages.filled(length, |page| {
                 header = opened.view.copy_mapped(mapped, taking.place, &taking.extent, page);
-                Ok::<(), Untaken>(())
+                Ok::<(), TakeError>(())
             });
             let header = header?;
             Some(filled.and_then(|page| opened.verified(page, &header, taking)))
@@ -126,9 +117,9 @@ impl Cluster {
         &self,
         position: usize,
         opened: &Arc<Opened>,
-        known: &[(usize, Taking)],
+        known: &[(usize, CachedPage)],
         bytes: usize,
-    ) -> Vec<Option<Taken>> {
+    ) -> Vec<Option<TakeResult>> {
         let none = || known.iter().map(|_| None).collect();
         let Ok(span) = self.shared.memory.take(bytes, "pages of a cache").await else { return none() };
         let permits = Arc::clone(&self.shared.nodes[position].permits);
@@ -143,15 +134,14 @@ impl Cluster {
             return none();
         }
         let Ok(span) = answered.await else { return none() };
-        let take = |(_, taking): &(usize, Taking)| {
+        let take = |(_, taking): &(usize, CachedPage)| {
             let length = taking.extent.length_bytes as usize;
             let mut header = [0; HEADER_BYTES];
             span.copy_out(taking.offset_bytes + length, &mut header).ok()?;
             let filled = self.shared.pages.filled(length, |page| {
-                // The span is as long as it was asked to be; were it not, the checksum would say
-                // so.
+                // The span is long enough; if it were not, the checksum would be wrong.
                 let _ = span.copy_out(taking.offset_bytes, page);
-                Ok::<(), Untaken>(())
+                Ok::<(), TakeError>(())
             });
             Some(filled.and_then(|page| opened.verified(page, &header, taking)))
         };
@@ -160,32 +150,33 @@ impl Cluster {
 }
 
 impl Opened {
-    /// A private copy of a page, if its slot was true all the while and its bytes are the page's.
+    /// Verifies a private copy of a page: its slot was published while it was read, and its bytes
+    /// are those of the page.
     fn verified(
         &self,
         mut page: PageBuffer,
         header: &[u8; HEADER_BYTES],
-        taking: &Taking,
-    ) -> Result<PageBuffer, Untaken> {
+        taking: &CachedPage,
+    ) -> Result<PageBuffer, TakeError> {
         self.view.verify_header(header, taking.place, &taking.extent)?;
         page.verify(&taking.identity)?;
         Ok(page)
     }
 }
 
-/// Why a page must be asked for.
+/// Why a page that was read one-sidedly is not used, and must be requested.
 #[derive(Debug, thiserror::Error)]
-enum Untaken {
-    /// Its slot is no longer what it was.
+enum TakeError {
+    /// Its slot has changed.
     #[error(transparent)]
     Slot(#[from] Unusable),
-    /// What was read is not the page: bytes of several moments, as a rule.
+    /// The bytes are not the page; usually they changed while they were read.
     #[error(transparent)]
     Page(#[from] PageFault),
 }
 
-/// A page, or why it must be asked for.
-type Taken = Result<PageBuffer, Untaken>;
+/// A page, or why it must be requested.
+type TakeResult = Result<PageBuffer, TakeError>;
 
 #[cfg(test)]
 mod tests {
@@ -222,24 +213,27 @@ mod tests {
         let length_bytes = u32::try_from(page.len()).unwrap();
         let extent = Extent { device: DeviceId(0), offset_bytes: 8192, length_bytes };
         let identity = stored::identity(2, 0);
-        let taking = Taking { place: PLACE, extent, identity, offset_bytes: 0 };
+        let taking = CachedPage { place: PLACE, extent, identity, offset_bytes: 0 };
         let pool = Arc::new(PagePool::default());
         let taken = |bytes: &[u8], version: u64| {
             let filled = pool.filled(bytes.len(), |to| {
                 to.copy_from_slice(bytes);
-                Ok::<(), Untaken>(())
+                Ok::<(), TakeError>(())
             });
             filled.and_then(|copy| opened.verified(copy, &header(version, &extent), &taking))
         };
         assert!(taken(&page, 4).unwrap().is_right());
-        assert!(matches!(taken(&page, 6), Err(Untaken::Slot(Unusable::Version { .. }))));
+        assert!(matches!(taken(&page, 6), Err(TakeError::Slot(Unusable::Version { .. }))));
         for at in (0..page.len()).step_by(64) {
             let mut torn = page.clone();
             torn[at..].fill(0);
             if torn != page {
-                assert!(matches!(taken(&torn, 4), Err(Untaken::Page(_))), "torn at {at}");
+                assert!(matches!(taken(&torn, 4), Err(TakeError::Page(_))), "torn at {at}");
             }
         }
-        assert!(matches!(taken(&stored::pages(3)[0], 4), Err(Untaken::Page(_))), "a page of another segment");
+        assert!(
+            matches!(taken(&stored::pages(3)[0], 4), Err(TakeError::Page(_))),
+            "a page of another segment"
+        );
     }
 }

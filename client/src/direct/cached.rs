@@ -1,12 +1,12 @@
-//! How does a direct line take parts out of its node's cache without asking?
+//! Reads parts out of the node's cache one-sidedly, for a direct line.
 //!
-//! Where the cache is mapped here, at once; elsewhere by two reads that are posted at once and
-//! judged when they are done. A part that must not be used is asked for after all, and the caller
-//! notices nothing but the time.
+//! If the cache is mapped into this process, a part is read at once. Otherwise two reads are posted
+//! at once, and their bytes are verified when both have ended. A part that must not be used is
+//! requested from the node instead; the caller notices only the time.
 //!
 //! Invariants
 //! - A part counts only when a private copy of it has passed verification.
-//! - What is under way is bounded: at most one part for each request that may be outstanding.
+//! - Reads under way are bounded: at most one part for each request that may be outstanding.
 
 use rackscan_cache::{
     Book,
@@ -26,36 +26,36 @@ use crate::{
 
 /// A part that is being read one-sidedly.
 #[derive(Debug, Clone, Copy)]
-struct Taking {
+struct PartRead {
     id: u64,
     part: RawRead,
     place: CachePlace,
-    left: u8,
+    remaining: u8,
     failed: bool,
 }
 
-/// The node's cache as the line sees it.
+/// The line's knowledge of the node's cache, and the parts under way.
 #[derive(Debug)]
 pub(super) struct Cached {
     opened: Opened,
     book: Book<Extent>,
-    /// Headers, one for each part under way; nobody else may write here.
+    /// Headers, one for each part under way; only the reads write here.
     headers: Region,
-    /// Parts under way, by the place of their header.
-    taking: Vec<Option<Taking>>,
-    /// Where a part is verified.
+    /// Parts under way, by the index of their header.
+    under_way: Vec<Option<PartRead>>,
+    /// Private memory in which a part is verified.
     private: Vec<u8>,
     used: Vec<CachePlace>,
 }
 
-/// What became of an attempt to take a part.
+/// The outcome of an attempt to read a part one-sidedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum TakeOutcome {
     /// It is in the line's memory.
     Here,
     /// It is being read.
     Underway,
-    /// It must be asked for.
+    /// It must be requested.
     Unknown,
 }
 
@@ -68,47 +68,47 @@ impl Cached {
     pub(super) fn new(opened: Opened) -> Result<Self, DirectError> {
         let bytes = (DIRECT_DEPTH_MAX * HEADER_BYTES).next_multiple_of(4096);
         let headers = Region::allocate(bytes).map_err(|source| DirectError::Memory { bytes, source })?;
-        let taking = vec![None; DIRECT_DEPTH_MAX];
+        let under_way = vec![None; DIRECT_DEPTH_MAX];
         let book = Book::new(BOOK_PAGES_MAX);
-        Ok(Self { opened, book, headers, taking, private: Vec::new(), used: Vec::new() })
+        Ok(Self { opened, book, headers, under_way, private: Vec::new(), used: Vec::new() })
     }
 
-    /// The node says where the only part of a request lies.
+    /// Records where the only part of a request lies, if the node named its place.
     pub(super) fn learn(&mut self, part: RawRead, places: &[Option<CachePlace>]) {
         if let [Some(place)] = places {
             self.book.learn(extent_of(&part), *place);
         }
     }
 
-    /// Takes a part, if it is known where it lies.
+    /// Reads a part one-sidedly, if its place is known.
     pub(super) fn take(
         &mut self,
         id: u64,
         part: &RawRead,
         region: &Region,
         connection: &mut Connection,
-    ) -> Taken {
+    ) -> TakeOutcome {
         let extent = extent_of(part);
         let Some(place) = self.book.find(&extent).filter(|place| self.opened.view.holds(*place, &extent))
         else {
-            return Taken::Unknown;
+            return TakeOutcome::Unknown;
         };
         let taken = match &self.opened.mapped {
             Some(mapped) => {
                 self.private.resize(extent.length_bytes as usize, 0);
                 match self.opened.view.take_mapped(mapped, place, &extent, &mut self.private) {
-                    Some(Ok(())) => copy_in(region, part, &self.private).then_some(Taken::Here),
+                    Some(Ok(())) => copy_in(region, part, &self.private).then_some(TakeOutcome::Here),
                     Some(Err(_)) | None => None,
                 }
             }
             None => self.post(id, part, place, region, connection),
         };
         match taken {
-            Some(Taken::Here) => self.used.push(place),
+            Some(TakeOutcome::Here) => self.used.push(place),
             Some(_) => {}
             None => self.book.forget(&extent),
         }
-        taken.unwrap_or(Taken::Unknown)
+        taken.unwrap_or(TakeOutcome::Unknown)
     }
 
     fn post(
@@ -118,8 +118,8 @@ impl Cached {
         place: CachePlace,
         region: &Region,
         connection: &mut Connection,
-    ) -> Option<Taken> {
-        let free = self.taking.iter().position(Option::is_none)?;
+    ) -> Option<TakeOutcome> {
+        let free = self.under_way.iter().position(Option::is_none)?;
         let offset = usize::try_from(part.target_offset_bytes).ok()?;
         let page = region.slice(offset, part.length_bytes as usize).ok()?;
         let header = self.headers.slice(free * HEADER_BYTES, HEADER_BYTES).ok()?;
@@ -130,13 +130,13 @@ impl Cached {
         if accepted == 0 {
             return None;
         }
-        let left = u8::try_from(accepted).unwrap_or(2);
-        self.taking[free] = Some(Taking { id, part: *part, place, left, failed: left < 2 });
-        Some(Taken::Underway)
+        let remaining = u8::try_from(accepted).expect("the accepted reads of a part: at most two");
+        self.under_way[free] = Some(PartRead { id, part: *part, place, remaining, failed: remaining < 2 });
+        Some(TakeOutcome::Underway)
     }
 
-    /// A read has ended. Returns a part of which it was the last, and whether that is in the line's
-    /// memory.
+    /// Handles the end of a read. If it was the last one of a part, returns the part, and whether
+    /// it is in the line's memory.
     pub(super) fn completed(
         &mut self,
         name: u64,
@@ -144,13 +144,13 @@ impl Cached {
         region: &Region,
     ) -> Option<(u64, RawRead, bool)> {
         let index = usize::try_from(name).ok()?.checked_sub(1)?;
-        let taking = self.taking.get_mut(index)?.as_mut()?;
-        taking.left -= 1;
-        taking.failed |= !is_done;
-        if taking.left > 0 {
+        let under_way = self.under_way.get_mut(index)?.as_mut()?;
+        under_way.remaining -= 1;
+        under_way.failed |= !is_done;
+        if under_way.remaining > 0 {
             return None;
         }
-        let Taking { id, part, place, failed, .. } = self.taking[index].take()?;
+        let PartRead { id, part, place, failed, .. } = self.under_way[index].take()?;
         let extent = extent_of(&part);
         let is_here = !failed && self.verify(index, &part, place, region);
         if is_here {
@@ -164,21 +164,22 @@ impl Cached {
     fn verify(&mut self, index: usize, part: &RawRead, place: CachePlace, region: &Region) -> bool {
         let mut header = [0; HEADER_BYTES];
         self.private.resize(part.length_bytes as usize, 0);
-        let offset = usize::try_from(part.target_offset_bytes).unwrap_or(usize::MAX);
+        let offset = usize::try_from(part.target_offset_bytes);
+        let offset = offset.expect("the target of a part: it was checked to lie in the memory");
         region.copy_out(offset, &mut self.private).is_ok()
             && self.headers.copy_out(index * HEADER_BYTES, &mut header).is_ok()
             && self.opened.view.verify(&self.private, &header, place, &extent_of(part)).is_ok()
-            // Back from the private copy: the node may write this memory.
+            // Copied back from the private copy, because the node may write the line's memory.
             && copy_in(region, part, &self.private)
     }
 
-    /// Places to tell the node now.
-    pub(super) fn told(&mut self) -> Option<Vec<CachePlace>> {
+    /// Takes the uses to tell the node now, if there are enough.
+    pub(super) fn take_due(&mut self) -> Option<Vec<CachePlace>> {
         (self.used.len() >= CACHE_USED_TOLD).then(|| std::mem::take(&mut self.used))
     }
 
-    /// All places that were not told.
-    pub(super) fn untold(&mut self) -> Option<Vec<CachePlace>> {
+    /// Takes all uses that the node was not told of.
+    pub(super) fn take_all(&mut self) -> Option<Vec<CachePlace>> {
         (!self.used.is_empty()).then(|| std::mem::take(&mut self.used))
     }
 }

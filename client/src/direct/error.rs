@@ -1,19 +1,19 @@
-//! Why does a direct line not do what it is asked?
+//! Errors of a direct line.
 //!
 //! Invariants
-//! - Mistakes of the caller leave the line as it was; an error of the node ends it.
+//! - A mistake of the caller leaves the line as it was; an error of the node ends it.
 
 use rackscan_fabric::RegionError;
 
 use crate::ClientError;
 
-/// Why a direct line does not do what it is asked.
+/// An error of a direct line.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectError {
-    /// The node, or the way to it.
+    /// An error of the node or of the connection to it.
     #[error(transparent)]
     Node(#[from] ClientError),
-    /// Its memory could not be made.
+    /// The registered memory could not be allocated.
     #[error("could not take {bytes} bytes of registered memory: {source}")]
     Memory {
         /// Bytes asked for.
@@ -21,21 +21,21 @@ pub enum DirectError {
         /// Why.
         source: RegionError,
     },
-    /// As many requests as there may be are outstanding.
+    /// The maximum number of requests is outstanding.
     #[error("{outstanding} requests are outstanding, at most {depth_max} may be; reap some first")]
     QueueFull {
-        /// How many are.
+        /// How many are outstanding.
         outstanding: usize,
         /// How many may be.
         depth_max: usize,
     },
-    /// The number names a request that is outstanding, or is kept for the line's own use.
+    /// The id is that of an outstanding request, or reserved for the line's own use.
     #[error("request {id} is outstanding already; name each by another number below {}", u64::MAX)]
     InUse {
-        /// The number.
+        /// The id.
         id: u64,
     },
-    /// A request of no part or of too many.
+    /// A request with no part or with too many.
     #[error("a request of {parts} parts, expected 1 to {parts_max}")]
     Parts {
         /// How many it has.
@@ -43,7 +43,7 @@ pub enum DirectError {
         /// How many it may have.
         parts_max: usize,
     },
-    /// A part whose memory is not in the line's.
+    /// A part that lies outside of the line's memory.
     #[error("{length_bytes} bytes at byte {offset_bytes} of registered memory of {memory_bytes} bytes")]
     Outside {
         /// Where it begins.

@@ -1,8 +1,8 @@
-//! What comes back on a direct line, and what ends it?
+//! Takes replies and ended reads of a direct line, and handles the end of its connection.
 //!
 //! Invariants
-//! - Every request that is outstanding ends once: by its reply, by a part taken out of the cache,
-//!   or with the line.
+//! - Every outstanding request ends once: with its reply, with a part read from the cache, or with
+//!   the line.
 
 use std::time::Instant;
 
@@ -14,14 +14,14 @@ use rackscan_format::{
 };
 
 use super::{CACHE, DURING, DirectDone, DirectError, DirectLine, STATUS, USED, cached::Cached};
-use crate::{ClientError, cache::Opened, cluster::unexpected};
+use crate::{ClientError, cache::Opened, message_names::unexpected_answer};
 
 impl DirectLine {
     pub(super) fn poll(&mut self, done: &mut Vec<DirectDone>) -> Result<(), DirectError> {
         for id in std::mem::take(&mut self.ready) {
-            self.taken(id, done);
+            self.part_taken(id, done);
         }
-        if let Some(places) = self.cached.as_mut().and_then(Cached::told) {
+        if let Some(places) = self.cached.as_mut().and_then(Cached::take_due) {
             self.tell_used(places)?;
         }
         self.connection.poll(&mut self.events);
@@ -41,7 +41,7 @@ impl DirectLine {
         }
         self.events = events;
         outcome?;
-        // Completions may have made room for what had none.
+        // Completions may have made room for queued requests.
         self.flush()
     }
 
@@ -52,12 +52,12 @@ impl DirectLine {
             Event::Completed { id: name, outcome } if name > 0 => {
                 self.read_ended(name, outcome.is_ok(), done)
             }
-            // A message that was not delivered shows in the connection's end, which follows.
+            // If a message was not delivered, the end of the connection follows.
             Event::Completed { .. } | Event::Immediate { .. } => Ok(()),
         }
     }
 
-    /// A read of the cache has ended; what it brought is asked for if it must not be used.
+    /// Handles the end of a read of the cache. A part that must not be used is requested.
     fn read_ended(
         &mut self,
         name: u64,
@@ -67,7 +67,7 @@ impl DirectLine {
         let ended = self.cached.as_mut().and_then(|cached| cached.completed(name, is_done, &self.region));
         let Some((id, part, is_here)) = ended else { return Ok(()) };
         if is_here {
-            self.taken(id, done);
+            self.part_taken(id, done);
             return Ok(());
         }
         self.outstanding.retain(|outstanding| *outstanding != id);
@@ -75,15 +75,15 @@ impl DirectLine {
         self.ask_to_read(id, &[part])
     }
 
-    /// A part was taken out of the cache.
-    fn taken(&mut self, id: u64, done: &mut Vec<DirectDone>) {
+    /// Ends a request whose part was read out of the cache.
+    fn part_taken(&mut self, id: u64, done: &mut Vec<DirectDone>) {
         self.outstanding.retain(|outstanding| *outstanding != id);
         self.heard = Instant::now();
         let cost = Cost { pages_cached: 1, ..Cost::default() };
         done.push(DirectDone { id, outcome: Ok(cost), load: self.load, is_one_sided: true });
     }
 
-    /// The node's cache, as it describes it.
+    /// Opens the cache that the node describes.
     fn opened(&mut self, region: Option<&CacheRegion>) -> Result<(), DirectError> {
         let Some(view) = region.and_then(View::new) else { return Ok(()) };
         let (memory, length) = (view.memory(), view.memory().length);
@@ -130,7 +130,9 @@ impl DirectLine {
                 self.fresh_status = Some(*status);
                 Ok(Cost::default())
             }
-            Ok(other) => return Err(self.end(unexpected(self.node, DURING, &other, "what was asked for"))),
+            Ok(other) => {
+                return Err(self.end(unexpected_answer(self.node, DURING, &other, "what was asked for")));
+            }
             Err(refusal) => Err(Box::new(refusal)),
         };
         done.push(DirectDone { id, outcome, load, is_one_sided: false });

@@ -1,15 +1,17 @@
-//! Who posts requests, polls connections and wakes the callers?
+//! The driver: one thread that owns all connections of a cluster, posts requests, polls for replies
+//! and wakes the callers.
 //!
-//! One thread owns all connections of a cluster. Callers hand it [`Job`]s and await their answers;
-//! bulk data never passes through it, because nodes write that into the target memory themselves.
+//! Callers hand it [`Job`]s and await their answers. Bulk data never passes through the thread:
+//! nodes write it into the target memory themselves.
 //!
 //! Invariants
-//! - Every job is answered exactly once: by its reply, the loss of its node, or its deadline.
+//! - Every job is answered exactly once: by its reply, by the loss of its node, or at its deadline.
 //! - The queue of jobs is never full: a caller holds one of its node's [`REQUESTS_PER_NODE_MAX`]
 //!   permits until the answer.
 //! - The thread sleeps in the kernel when there is nothing to do.
 
-mod link;
+mod job;
+mod node_connection;
 mod reads;
 
 use std::{
@@ -19,57 +21,23 @@ use std::{
 };
 
 use rackscan_fabric::Event;
-use rackscan_format::message::{LoadReport, ReplyMessage, Request};
+use rackscan_format::message::LoadReport;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::{
     ClientError,
-    away::Away,
-    dial::{Dial, Line},
+    dial::{Dial, VerifiedConnection, spawn_dial_thread},
     doorbell::Doorbell,
+    hedge::{AnswerTime, AnswerTimes},
     limits::{CLOSE_TIME_MAX, DRIVER_SPIN, EXPIRY_PERIOD, REQUESTS_PER_NODE_MAX},
+    node_state::NodeState,
     pulse::Lateness,
-    race::{Answered, Answers, Race},
-    reach::{Dialled, Reached},
-    target::Span,
+    reach::{DialOutcome, DialledNode},
 };
-use link::{Begin, Link};
+pub(crate) use job::{Job, Reply};
+use node_connection::{InitialState, NodeConnection};
 pub(crate) use reads::ReadJob;
-
-/// A request on its way to a node.
-#[derive(Debug)]
-pub(crate) struct Job {
-    /// Position of the node.
-    pub(crate) node: usize,
-    /// The request; the key in its target is filled in by the driver, which knows the connection.
-    pub(crate) request: Request,
-    /// The kind of the request, for messages.
-    pub(crate) during: &'static str,
-    /// Memory that the node may use until it has answered.
-    pub(crate) span: Option<Span>,
-    /// One of the node's requests; others may have it once nobody waits for this one any more.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// Whether others make up for the node if it is unresponsive.
-    pub(crate) goes_without: bool,
-    /// Whether the caller is told that others have answered the like far sooner.
-    pub(crate) race: Option<Race>,
-    /// When the answer must be there.
-    pub(crate) deadline: Instant,
-    /// Where the answer goes; absent when nobody waits for it, and then closing waits for it
-    /// instead.
-    pub(crate) answer: Option<oneshot::Sender<Result<Reply, ClientError>>>,
-}
-
-/// A node's answer.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) message: ReplyMessage,
-    /// The memory again, which now nobody else uses.
-    pub(crate) span: Option<Span>,
-    /// Bytes of the request's and the reply's messages.
-    pub(crate) message_bytes: u64,
-}
 
 #[derive(Debug)]
 enum Command {
@@ -77,9 +45,9 @@ enum Command {
     Read(Box<ReadJob>),
     Dialled {
         node: usize,
-        line: Result<Box<Line>, ClientError>,
+        result: Result<Box<VerifiedConnection>, ClientError>,
     },
-    /// It was found elsewhere that the node does not answer.
+    /// The node did not answer over another connection.
     Suspect {
         node: usize,
     },
@@ -95,7 +63,7 @@ pub(crate) struct Driver {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How busy each node said it was, last.
+/// The load that each node reported last.
 #[derive(Debug)]
 struct Loads(Vec<Mutex<LoadReport>>);
 
@@ -112,39 +80,40 @@ impl Loads {
 }
 
 impl Driver {
-    /// Starts the thread over connections that have been made, and some to nodes that are away. If
-    /// it `keeps_trying`, a node that does not answer is dialled again and again.
+    /// Starts the thread with the dialled nodes, of which some may be unavailable. If it
+    /// `keeps_trying`, a node that does not answer is dialled again and again.
     pub(crate) fn start(
-        lines: Vec<(Reached, Arc<Away>)>,
+        nodes: Vec<(DialledNode, Arc<NodeState>)>,
         (request_timeout, keeps_trying): (Duration, bool),
     ) -> Result<Self, ClientError> {
         // Room for every permitted job, one dial result and one suspicion for each node, and the
         // end.
-        let (commands, received) = mpsc::channel(lines.len() * (REQUESTS_PER_NODE_MAX + 2) + 1);
+        let (commands, received) = mpsc::channel(nodes.len() * (REQUESTS_PER_NODE_MAX + 2) + 1);
         let bell = Arc::new(Doorbell::new()?);
-        let loads = Arc::new(Loads(lines.iter().map(|_| Mutex::default()).collect()));
-        let mut links = Vec::with_capacity(lines.len());
-        for (node, (Reached { dial, line }, away)) in lines.into_iter().enumerate() {
-            let begin = match line {
-                Dialled::Connected(line) => Begin::Connected(line),
-                Dialled::Failed => Begin::Down,
-                Dialled::Later { since, line } => {
+        let loads = Arc::new(Loads(nodes.iter().map(|_| Mutex::default()).collect()));
+        let mut connections = Vec::with_capacity(nodes.len());
+        for (node, (DialledNode { dial, outcome }, state)) in nodes.into_iter().enumerate() {
+            let begin = match outcome {
+                DialOutcome::Connected(connection) => InitialState::Connected(connection),
+                DialOutcome::Failed => InitialState::Down,
+                DialOutcome::Later { since, dialling } => {
                     let (commands, bell) = (commands.clone(), Arc::clone(&bell));
-                    apart(move || {
-                        // A thread that has vanished has not connected.
-                        let line = line.blocking_recv().unwrap_or(Err(ClientError::Closed)).map(Box::new);
-                        let _ = commands.try_send(Command::Dialled { node, line });
+                    spawn_dial_thread(move || {
+                        // A thread that has ended without a result has not connected.
+                        let result =
+                            dialling.blocking_recv().unwrap_or(Err(ClientError::Closed)).map(Box::new);
+                        let _ = commands.try_send(Command::Dialled { node, result });
                         bell.ring();
                     })?;
-                    Begin::Dialled(since)
+                    InitialState::Dialled(since)
                 }
             };
-            links.push(Link::new(dial, begin, (away, keeps_trying), request_timeout));
+            connections.push(NodeConnection::new(dial, begin, (state, keeps_trying), request_timeout));
         }
-        let mut run = Run {
-            links,
+        let mut run = DriverThread {
+            connections,
             lateness: Lateness::new(Instant::now()),
-            answers: Answers::default(),
+            answers: AnswerTimes::default(),
             received,
             commands: commands.clone(),
             bell: Arc::clone(&bell),
@@ -160,27 +129,28 @@ impl Driver {
         Ok(Self { commands, bell, loads, thread: Some(thread) })
     }
 
-    /// Hands a job over. False if the thread has ended.
+    /// Hands a job over. Returns false if the thread has ended.
     pub(crate) fn submit(&self, job: Job) -> bool {
         let accepted = self.commands.try_send(Command::Run(Box::new(job))).is_ok();
         self.bell.ring();
         accepted
     }
 
-    /// Hands reads over. False if the thread has ended.
+    /// Hands reads over. Returns false if the thread has ended.
     pub(crate) fn submit_read(&self, job: ReadJob) -> bool {
         let accepted = self.commands.try_send(Command::Read(Box::new(job))).is_ok();
         self.bell.ring();
         accepted
     }
 
-    /// A node was found not to answer. If there is no room for the news, it is found out here, too.
+    /// Reports that a node did not answer over another connection. If the queue is full, the driver
+    /// finds out itself.
     pub(crate) fn suspect(&self, node: usize) {
         let _ = self.commands.try_send(Command::Suspect { node });
         self.bell.ring();
     }
 
-    /// How busy a node said it was, last.
+    /// The load that a node reported last.
     pub(crate) fn load(&self, node: usize) -> Option<LoadReport> {
         self.loads.of(node)
     }
@@ -199,21 +169,21 @@ impl Drop for Driver {
 }
 
 /// The thread's state.
-struct Run {
-    links: Vec<Link>,
+struct DriverThread {
+    connections: Vec<NodeConnection>,
     received: mpsc::Receiver<Command>,
     commands: mpsc::Sender<Command>,
     bell: Arc<Doorbell>,
     loads: Arc<Loads>,
     events: Vec<Event>,
     lateness: Lateness,
-    /// Of requests that are compared.
-    answers: Answers,
+    /// Answer times of hedged requests.
+    answers: AnswerTimes,
     /// Since when the cluster is being closed.
     closing: Option<Instant>,
 }
 
-impl Run {
+impl DriverThread {
     fn run(&mut self) {
         let mut busy_at = Instant::now();
         let mut expired_at = busy_at;
@@ -221,17 +191,17 @@ impl Run {
             let polled_at = Instant::now();
             let busy = self.take_commands() | self.poll();
             let now = Instant::now();
-            // Of a turn of this loop nothing waits; what it takes longer than that, others had the
-            // processor.
+            // Nothing in this loop waits. If a turn takes longer than the period, other threads had
+            // the processor.
             self.lateness.note(now.saturating_duration_since(polled_at).saturating_sub(EXPIRY_PERIOD), now);
             if now >= expired_at + EXPIRY_PERIOD {
                 expired_at = now;
-                for link in &mut self.links {
-                    link.expire(now);
-                    link.see_to(polled_at, &self.lateness);
+                for connection in &mut self.connections {
+                    connection.expire(now);
+                    connection.check_silence(polled_at, &self.lateness);
                 }
-                for (node, link) in self.links.iter_mut().enumerate() {
-                    link.see_to_races(node, polled_at, &self.answers);
+                for (node, connection) in self.connections.iter_mut().enumerate() {
+                    connection.check_hedges(node, polled_at, &self.answers);
                 }
             }
             if busy {
@@ -246,7 +216,8 @@ impl Run {
 
     fn is_closed(&self) -> bool {
         let Some(since) = self.closing else { return false };
-        since.elapsed() >= CLOSE_TIME_MAX || self.links.iter().all(|link| !link.has_detached())
+        since.elapsed() >= CLOSE_TIME_MAX
+            || self.connections.iter().all(|connection| !connection.has_detached())
     }
 
     fn take_commands(&mut self) -> bool {
@@ -256,19 +227,21 @@ impl Run {
             match command {
                 Command::Run(job) => self.begin(*job),
                 Command::Read(job) => {
-                    if let Some(link) = self.links.get_mut(job.node) {
-                        link.read(*job);
+                    if let Some(connection) = self.connections.get_mut(job.node) {
+                        connection.read(*job);
                     }
                 }
-                Command::Dialled { node, line } => {
-                    let again =
-                        self.links.get_mut(node).and_then(|link| link.dialled(line.map(|line| *line)));
+                Command::Dialled { node, result } => {
+                    let again = self
+                        .connections
+                        .get_mut(node)
+                        .and_then(|connection| connection.dialled(result.map(|connected| *connected)));
                     if let Some(dial) = again.filter(|_| self.closing.is_none()) {
                         self.dial(node, dial);
                     }
                 }
                 Command::Suspect { node } => {
-                    if let Some(dial) = self.links.get_mut(node).and_then(Link::is_suspect) {
+                    if let Some(dial) = self.connections.get_mut(node).and_then(NodeConnection::suspect) {
                         self.dial(node, dial);
                     }
                 }
@@ -280,8 +253,8 @@ impl Run {
 
     fn begin(&mut self, job: Job) {
         let node = job.node;
-        let Some(link) = self.links.get_mut(node) else { return };
-        if let Some(dial) = link.begin(job) {
+        let Some(connection) = self.connections.get_mut(node) else { return };
+        if let Some(dial) = connection.begin(job) {
             self.dial(node, dial);
         }
     }
@@ -290,23 +263,23 @@ impl Run {
     fn dial(&self, node: usize, dial: Dial) {
         let (commands, bell) = (self.commands.clone(), Arc::clone(&self.bell));
         let dialling = move || {
-            let line = dial.dial().map(Box::new);
+            let result = dial.dial().map(Box::new);
             // The driver may have been closed meanwhile; then the connection is dropped here.
-            let _ = commands.try_send(Command::Dialled { node, line });
+            let _ = commands.try_send(Command::Dialled { node, result });
             bell.ring();
         };
-        if let Err(error) = apart(dialling) {
-            let _ = self.commands.try_send(Command::Dialled { node, line: Err(error) });
+        if let Err(error) = spawn_dial_thread(dialling) {
+            let _ = self.commands.try_send(Command::Dialled { node, result: Err(error) });
         }
     }
 
     fn poll(&mut self) -> bool {
         let mut any = false;
-        for (node, link) in self.links.iter_mut().enumerate() {
-            any |= link.poll(&mut self.events, |load, answered| {
+        for (node, connection) in self.connections.iter_mut().enumerate() {
+            any |= connection.poll(&mut self.events, |load, answered| {
                 self.loads.set(node, load);
                 if let Some(answered) = answered {
-                    self.answers.note(Answered { node, ..answered });
+                    self.answers.note(AnswerTime { node, ..answered });
                 }
             });
         }
@@ -315,23 +288,26 @@ impl Run {
 
     fn sleep(&mut self) {
         self.bell.fall_asleep();
-        // Work that was handed over before that did not ring; see the doorbell's invariants.
-        let is_idle = self.received.is_empty() && self.links.iter_mut().all(Link::arm);
+        // Work that was handed over before did not ring the bell; see the doorbell's invariants.
+        let is_idle = self.received.is_empty() && self.connections.iter_mut().all(NodeConnection::arm);
         if is_idle {
             let from = Instant::now();
-            let deadlines = self.links.iter().filter_map(|link| link.next_deadline(from, &self.lateness));
+            let deadlines = self
+                .connections
+                .iter()
+                .filter_map(|connection| connection.next_deadline(from, &self.lateness));
             let deadline = deadlines.min();
             let closing = self.closing.map(|since| since + CLOSE_TIME_MAX);
             let until = deadline.into_iter().chain(closing).min();
             let timeout = until.map(|until| timespec(until.saturating_duration_since(from)));
             let mut fds = vec![PollFd::new(&*self.bell, PollFlags::IN)];
             fds.extend(
-                self.links
+                self.connections
                     .iter()
-                    .filter_map(Link::wait_fd)
+                    .filter_map(NodeConnection::wait_fd)
                     .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
             );
-            // Whatever poll answers, the loop looks at everything next.
+            // Whatever `poll` returns, the loop checks everything next.
             let slept = rustix::event::poll(&mut fds, timeout.as_ref());
             if let (Ok(0), Some(until)) = (slept, until) {
                 let now = Instant::now();
@@ -342,15 +318,8 @@ impl Run {
     }
 }
 
-/// Runs what connects, or waits for that, on a thread of its own.
-pub(crate) fn apart(dialling: impl FnOnce() + Send + 'static) -> Result<(), ClientError> {
-    let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
-    spawned
-        .map(drop)
-        .map_err(|error| ClientError::Os { action: "start a thread to connect", source: Arc::new(error) })
-}
-
-/// Rounded up, so that a deadline has passed when the sleep ends.
+/// Rounds up, so that a deadline has passed when the sleep ends. A time that is too long becomes an
+/// hour; the loop sleeps again after that.
 fn timespec(time: Duration) -> Timespec {
     Timespec::try_from(time + Duration::from_millis(1)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
 }

@@ -1,11 +1,11 @@
-//! How do pages of a node's cache come here by one-sided reads?
+//! One-sided reads of pages in a node's cache.
 //!
 //! Invariants
 //! - At most `READS_POSTED_MAX` reads are posted at a time, so that requests always find room in
 //!   the connection's queue.
-//! - A job is answered when all of its reads are done, or dropped: then its pages are asked for
-//!   instead.
-//! - The memory of a job belongs to it until its reads are done or the connection is closed, also
+//! - A job is answered when all of its reads have succeeded, or dropped: then its pages are
+//!   requested instead.
+//! - The memory of a job belongs to it until its reads have ended or the connection is closed, also
 //!   when its node does not answer and the caller has gone elsewhere.
 
 use std::{
@@ -18,70 +18,70 @@ use rackscan_fabric::{Connection, Operation};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{
-    cache::{Opened, Taking},
+    cache::{CachedPage, Opened},
     limits::READS_POSTED_MAX,
     target::Span,
 };
 
-/// The names of reads have this bit, those of requests do not.
+/// The ids of reads have this bit set, those of requests do not.
 pub(super) const READ: u64 = 1 << 63;
 
-/// Pages to be taken from one node.
+/// Pages to be read out of one node's cache.
 #[derive(Debug)]
 pub(crate) struct ReadJob {
-    /// Position of the node.
+    /// Position of the node in the cluster.
     pub(crate) node: usize,
-    /// The cache as it was when the places were looked up: another connection has another.
+    /// The cache when the places were looked up; after a reconnect it is another one.
     pub(crate) opened: Arc<Opened>,
-    pub(crate) pages: Vec<Taking>,
-    /// Where they go.
+    pub(crate) pages: Vec<CachedPage>,
+    /// Where the pages go.
     pub(crate) span: Span,
-    /// One of the node's requests.
+    /// One of the node's permits.
     pub(crate) permit: OwnedSemaphorePermit,
-    /// When they must be there.
+    /// The deadline of the reads.
     pub(crate) deadline: Instant,
-    /// Gets the memory again when everything is in it; absent once the caller was told to ask
+    /// Gets the memory back when everything is in it; `None` once the caller was told to go
     /// elsewhere.
     pub(crate) answer: Option<oneshot::Sender<Span>>,
 }
 
 #[derive(Debug)]
-struct Reading {
+struct JobReads {
     job: ReadJob,
-    left: usize,
+    remaining: usize,
     failed: bool,
 }
 
 /// The reads of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    jobs: HashMap<u64, Reading>,
+    jobs: HashMap<u64, JobReads>,
     waiting: VecDeque<(u64, Operation<'static>)>,
     posted: usize,
     next_job: u64,
 }
 
 impl Reads {
-    /// Takes a job. Its reads are posted by [`Reads::post`].
+    /// Accepts a job. Its reads are posted by [`Reads::post`].
     pub(super) fn begin(&mut self, job: ReadJob) {
         let name = READ | self.next_job;
         let mut operations = Vec::with_capacity(2 * job.pages.len());
         for taking in &job.pages {
             let offset = job.span.offset_bytes() + taking.offset_bytes;
             let reads = job.opened.view.reads(taking.place, &taking.extent, job.span.region(), offset);
-            // What does not fit its span is a mistake of ours; the pages are asked for.
+            // Reads that do not fit the span are a mistake of ours; the pages are requested.
             let Ok(reads) = reads else { return };
             operations.extend(reads.map(|read| (name, read)));
         }
         self.next_job = (self.next_job + 1) & (READ - 1);
-        let left = operations.len();
+        let remaining = operations.len();
         self.waiting.extend(operations);
-        if left > 0 {
-            self.jobs.insert(name, Reading { job, left, failed: false });
+        if remaining > 0 {
+            self.jobs.insert(name, JobReads { job, remaining, failed: false });
         }
     }
 
-    /// Posts what there is room for, with one announcement.
+    /// Posts as many reads as there is room for, with one announcement.
     pub(super) fn post(&mut self, connection: &mut Connection) {
         let room = READS_POSTED_MAX.saturating_sub(self.posted).min(self.waiting.len());
         if room == 0 {
@@ -90,8 +90,8 @@ impl Reads {
         let batch: Vec<_> = self.waiting.drain(..room).collect();
         let accepted = match connection.post_batch(&batch) {
             Ok(()) => batch.len(),
-            // A full queue has room again later; an end is reported by the connection, and fails
-            // everything.
+            // A full queue has room again later; the connection reports its end, which fails all
+            // reads.
             Err(error) => error.accepted,
         };
         self.posted += accepted;
@@ -103,47 +103,47 @@ impl Reads {
     /// A read has ended.
     pub(super) fn completed(&mut self, name: u64, is_done: bool) {
         self.posted = self.posted.saturating_sub(1);
-        let Some(reading) = self.jobs.get_mut(&name) else { return };
-        reading.left -= 1;
-        reading.failed |= !is_done;
-        if reading.left > 0 {
+        let Some(reads) = self.jobs.get_mut(&name) else { return };
+        reads.remaining -= 1;
+        reads.failed |= !is_done;
+        if reads.remaining > 0 {
             return;
         }
-        if let Some(Reading { job, failed: false, .. }) = self.jobs.remove(&name) {
+        if let Some(JobReads { job, failed: false, .. }) = self.jobs.remove(&name) {
             let ReadJob { span, permit, answer, .. } = job;
             drop(permit);
-            // A caller who has left does not mind; the memory is free again then.
+            // If the caller has gone, the memory is freed.
             if let Some(answer) = answer {
                 drop(answer.send(span));
             }
         }
     }
 
-    /// The connection is closed: nothing is under way any more.
+    /// Drops all jobs, because the connection is closed.
     pub(super) fn abandon(&mut self) {
         self.jobs.clear();
         self.waiting.clear();
         self.posted = 0;
     }
 
-    /// The node does not answer: callers ask elsewhere. The memory of a job belongs to it until its
-    /// reads are done all the same.
+    /// Sends callers elsewhere, because the node does not answer. The memory of a job belongs to it
+    /// until its reads have ended all the same.
     pub(super) fn give_up(&mut self) {
-        for reading in self.jobs.values_mut() {
-            if reading.job.answer.take().is_some() {
-                reading.job.span.suspend();
+        for reads in self.jobs.values_mut() {
+            if reads.job.answer.take().is_some() {
+                reads.job.span.suspend();
             }
         }
     }
 
-    /// Whether somebody waits for a read.
+    /// Whether a caller waits for a read.
     pub(super) fn are_awaited(&self) -> bool {
-        self.jobs.values().any(|reading| reading.job.answer.is_some())
+        self.jobs.values().any(|reads| reads.job.answer.is_some())
     }
 
-    /// When the first job must be done that somebody waits for.
+    /// The earliest deadline of the jobs that callers wait for.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let awaited = self.jobs.values().filter(|reading| reading.job.answer.is_some());
-        awaited.map(|reading| reading.job.deadline).min()
+        let awaited = self.jobs.values().filter(|reads| reads.job.answer.is_some());
+        awaited.map(|reads| reads.job.deadline).min()
     }
 }

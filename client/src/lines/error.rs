@@ -1,32 +1,32 @@
-//! Why is a request not taken?
+//! Errors of lines: why a request or a read was not accepted.
 
 use rackscan_fabric::{Address, OutOfBounds, PostError};
 use rackscan_format::{codec::CodecError, ids::NodeId};
 
-/// Why a request was not taken. Nothing of it was done.
+/// Why a request or read was not accepted. Nothing of it was done.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LineError {
-    /// The node is not there now.
+    /// The node is unavailable.
     #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
     Away {
         /// The node.
         node: NodeId,
         /// Where it should be.
         address: Box<Address>,
-        /// What happened to it last.
+        /// Why.
         reason: String,
     },
-    /// As many requests or reads as there may be are outstanding there.
+    /// The maximum number of requests or reads is outstanding at the node.
     #[error("{outstanding} requests are outstanding at node {node}, at most {depth_max} may be; poll first")]
     Full {
         /// The node.
         node: NodeId,
-        /// How many are.
+        /// How many are outstanding.
         outstanding: usize,
         /// How many may be.
         depth_max: usize,
     },
-    /// The tag names what is outstanding, or is 0 for a read.
+    /// The tag is that of an outstanding request, or is 0 for a read.
     #[error("the tag {tag} is in use, or 0: name each request by another number")]
     InUse {
         /// The tag.
@@ -56,7 +56,7 @@ pub enum LineError {
         /// What is outside.
         source: OutOfBounds,
     },
-    /// The wire does not take it.
+    /// The wire does not accept it.
     #[error("a request for node {node} was not taken: {source}")]
     Post {
         /// The node.

@@ -1,25 +1,27 @@
-//! How does one thread talk to all nodes, without futures or other threads?
+//! Connections to several nodes, driven by the thread that owns them, without futures or other
+//! threads.
 //!
 //! ```text
-//!   send, read      encode into memory that is used again, and post       (between hold and release: announced together)
-//!   poll            replies, ends of reads, nodes lost and back           spins for a moment, then one poll(2) over all connections
+//!   send, read      encode into reused memory, and post                   (between hold and release: announced together)
+//!   poll            replies, ends of reads, nodes lost and back           spins briefly, then one poll(2) over all connections
 //!   bell().ring()   another thread has work for the owner                 no system call while the owner is awake
 //! ```
 //!
-//! For whoever speaks to several nodes at once and cannot afford a wake-up of another thread for
-//! each message: sessions of transactions, and nodes among themselves. A node that is down is no
-//! error here: it is connected to again in the background, on a short-lived thread because that
-//! takes time, and the owner is told.
+//! For callers that speak to several nodes at once and cannot afford to wake another thread for
+//! each message: sessions of transactions, and nodes among themselves. A node that is unavailable
+//! is no error here: it is connected to again in the background, on a short-lived thread because
+//! that takes time, and the owner gets an event.
 //!
 //! Invariants
 //! - The lines and their memory belong to one thread; only the bell may be shared.
 //! - Requests and reads outstanding at a node are bounded; every one ends with its own event or
 //!   with [`LineEvent::Lost`].
-//! - Each connection has memory of its own, which is never used again for another one.
+//! - Each connection has memory of its own, which is never used again for another connection.
 //! - The thread sleeps in the kernel when there is nothing to do.
 
 mod error;
-mod link;
+mod event;
+mod node_line;
 mod posts;
 mod sleep;
 
@@ -33,29 +35,30 @@ use std::time::{Duration, Instant};
 use rackscan_fabric::{Access, Address, ClusterKey, Event, RawSlice, Region, RemoteRegion, Spin, Wire};
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, FolderIdentity, NodeStatus, Refusal, Request, Target},
+    message::{FolderIdentity, NodeStatus, Request, Target},
 };
 
 use crate::{
     ClientError, NodeEndpoint,
-    cluster::{address_of, check_ids},
-    dial::Line,
+    dial::VerifiedConnection,
     doorbell::Doorbell,
+    endpoint::{address_of, check_ids, member_list},
     limits::{
         CONNECT_GRACE, CONNECT_GRACE_FACTOR, CONNECT_TIME_MAX, DIAL_TIME_MAX, LINES_MEMORY_BYTES_MIN,
         LINES_SPIN,
     },
-    members::{Expected, members, seen_of},
+    members::{ExpectedIdentity, seen_of},
     pulse::Lateness,
 };
 pub use error::LineError;
-use link::{Link, Peer};
+pub use event::{LineEvent, OneRead};
+use node_line::{NodeLine, Peer};
 pub(crate) use posts::Posts;
 
-/// Whom to reach, and with how much memory.
+/// Options of a connection to several nodes.
 #[derive(Debug, Clone)]
 pub struct LinesOptions {
-    /// The nodes; their positions here are their numbers.
+    /// The nodes; their positions in this list are their numbers.
     pub nodes: Vec<NodeEndpoint>,
     /// The cluster's key.
     pub key: ClusterKey,
@@ -63,63 +66,14 @@ pub struct LinesOptions {
     pub wire: Option<Wire>,
     /// Registered memory for each node; a multiple of 4 KiB.
     pub memory_bytes: usize,
-    /// How long a node may be silent while it owes replies, though it answers keep-alives.
+    /// How long a node may be silent while it owes replies, although it answers keep-alives.
     pub patience: Duration,
-    /// Whether requests about transactions are written into memory that their nodes poll, and
-    /// replies into ours (`rackscan_fabric::post`), where they fit and nodes agree.
+    /// Whether requests about transactions go into post boxes that their nodes poll, and replies
+    /// into ours (`rackscan_fabric::post`), where they fit and the nodes agree.
     pub posts: bool,
 }
 
-/// What has happened on the lines.
-#[derive(Debug, Clone, PartialEq)]
-pub enum LineEvent {
-    /// A node has answered, or refused.
-    Reply {
-        /// Its number.
-        node: usize,
-        /// What the request was named.
-        tag: u64,
-        /// What it says.
-        outcome: Result<Answer, Box<Refusal>>,
-    },
-    /// A one-sided read has ended.
-    Read {
-        /// The node's number.
-        node: usize,
-        /// What the read was named.
-        tag: u64,
-        /// Whether the bytes are there.
-        is_done: bool,
-    },
-    /// A node is away. What was outstanding there was carried out or not. It is being connected to
-    /// again.
-    Lost {
-        /// Its number.
-        node: usize,
-        /// Why.
-        reason: String,
-    },
-    /// A node is there again.
-    Back {
-        /// Its number.
-        node: usize,
-    },
-}
-
-/// A one-sided read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OneRead {
-    /// The node's memory.
-    pub source: RemoteRegion,
-    /// The first byte in it.
-    pub source_offset_bytes: u64,
-    /// Where it goes in the connection's memory.
-    pub target_offset_bytes: usize,
-    /// How many bytes.
-    pub length_bytes: usize,
-}
-
-/// What wakes the lines' owner. Threads may share it.
+/// Wakes the owner of the lines. Threads may share it.
 #[derive(Debug, Clone)]
 pub struct LineBell {
     bell: Arc<Doorbell>,
@@ -138,61 +92,61 @@ impl LineBell {
     }
 }
 
-type Dialled = (usize, Result<(Line, Region), ClientError>);
+type Dialled = (usize, Result<(VerifiedConnection, Region), ClientError>);
 
 /// A connection to each of several nodes, owned by one thread.
 #[derive(Debug)]
 pub struct Lines {
-    links: Vec<Link>,
+    node_lines: Vec<NodeLine>,
     memory_bytes: usize,
     bell: LineBell,
-    /// Rung by threads that have connected.
+    /// Set by threads that have connected.
     dialled_bell: Arc<AtomicBool>,
     dialled: mpsc::Receiver<Dialled>,
     to_dialled: mpsc::SyncSender<Dialled>,
     holds: bool,
-    /// How long it polls before it sleeps.
+    /// How long the owner polls before it sleeps.
     spin: Spin,
-    /// When deadlines were last looked at.
-    seen_to: Instant,
+    /// When deadlines were last checked.
+    deadlines_checked_at: Instant,
     lateness: Lateness,
-    /// What has happened and was not reported.
+    /// Events that were not reported yet.
     ready: Vec<LineEvent>,
     scratch: Vec<Event>,
 }
 
 impl Lines {
-    /// Connects to all nodes at the same time. Nodes that cannot be reached are away: the first
-    /// poll says so, and they are connected to later.
+    /// Connects to all nodes at the same time. Nodes that cannot be reached are unavailable: the
+    /// first poll reports them, and they are connected to later.
     ///
     /// # Errors
-    /// Options that cannot work, a node of another cluster than the others, and what the system
-    /// refuses.
+    /// Options that cannot work, a node of another cluster than the others, or a failure of the
+    /// operating system.
     pub fn connect(options: LinesOptions) -> Result<Self, ClientError> {
         Self::connect_without(options, &[])
     }
 
-    /// The same, but of these nodes it is known that they do not answer: nobody waits for them.
+    /// Like [`Lines::connect`], without waiting for nodes that are known to be unresponsive.
     pub(crate) fn connect_without(
         options: LinesOptions,
         unresponsive: &[NodeId],
     ) -> Result<Self, ClientError> {
-        let members = members(&options.nodes);
+        let members = member_list(&options.nodes);
         let mut lines = Self::begin_among(options, &members)?;
         lines.wait_for_all(unresponsive)?;
         Ok(lines)
     }
 
-    /// Begins to connect to all nodes, and waits for none: each is reported when it is there, and
-    /// what is wrong with one is no matter of the others.
+    /// Begins to connect to all nodes, and waits for none: each is reported when it is connected.
+    /// An error of one node does not affect the others.
     ///
     /// # Errors
-    /// Options that cannot work, and what the system refuses.
+    /// Options that cannot work, or a failure of the operating system.
     pub fn begin(options: LinesOptions) -> Result<Self, ClientError> {
         Self::begin_among(options, &[])
     }
 
-    /// The same with nodes that must have this member list, unless it is empty.
+    /// Like [`Lines::begin`], with nodes that must have this member list, unless it is empty.
     fn begin_among(options: LinesOptions, members: &[NodeId]) -> Result<Self, ClientError> {
         let LinesOptions { nodes, key, wire, memory_bytes, patience, posts } = options;
         check_ids(&nodes)?;
@@ -204,17 +158,17 @@ impl Lines {
         let bell = LineBell { bell: Arc::new(Doorbell::new()?), rung: Arc::default() };
         // Each node is connected to by one thread at a time.
         let (to_dialled, dialled) = mpsc::sync_channel(nodes.len());
-        let mut links = Vec::with_capacity(nodes.len());
+        let mut node_lines = Vec::with_capacity(nodes.len());
         for node in &nodes {
             let (address, key) = (address_of(node, wire)?, key.clone());
-            let expected = Expected { members: members.to_vec(), ..Expected::default() };
-            links.push(Link::new(
+            let expected = ExpectedIdentity { members: members.to_vec(), ..ExpectedIdentity::default() };
+            node_lines.push(NodeLine::new(
                 Peer { node: node.id, address, key, cluster: None, posts, expected },
                 patience,
             ));
         }
         let mut lines = Self {
-            links,
+            node_lines,
             memory_bytes,
             bell,
             dialled_bell: Arc::default(),
@@ -222,218 +176,219 @@ impl Lines {
             to_dialled,
             holds: false,
             spin: Spin::new(LINES_SPIN),
-            seen_to: Instant::now(),
+            deadlines_checked_at: Instant::now(),
             lateness: Lateness::new(Instant::now()),
             ready: Vec::new(),
             scratch: Vec::new(),
         };
-        (0..lines.links.len()).for_each(|node| lines.dial(node));
+        (0..lines.node_lines.len()).for_each(|node| lines.dial(node));
         Ok(lines)
     }
 
     fn wait_for_all(&mut self, unresponsive: &[NodeId]) -> Result<(), ClientError> {
         let begun = Instant::now();
         let mut deadline = begun + DIAL_TIME_MAX + CONNECT_TIME_MAX;
-        let is_awaited = |link: &Link| link.first_dial_goes_on() && !unresponsive.contains(&link.peer.node);
-        while self.links.iter().any(is_awaited) {
+        let is_awaited =
+            |line: &NodeLine| line.first_dial_goes_on() && !unresponsive.contains(&line.peer.node);
+        while self.node_lines.iter().any(is_awaited) {
             let left = deadline.saturating_duration_since(Instant::now());
-            // A thread that is not done by then goes on in the background.
-            let Ok((node, line)) = self.dialled.recv_timeout(left) else { break };
-            if let Err(error @ ClientError::OtherMembers { .. }) = line {
+            // A dial that has not ended by then goes on in the background.
+            let Ok((node, result)) = self.dialled.recv_timeout(left) else { break };
+            if let Err(error @ ClientError::OtherMembers { .. }) = result {
                 return Err(error);
             }
-            if self.links[node].dialled(line).is_ok() {
-                // What one has done others do in about the time.
+            if self.node_lines[node].dialled(result).is_ok() {
+                // Others should take about as long as this one.
                 deadline = begun + CONNECT_GRACE.max(CONNECT_GRACE_FACTOR * begun.elapsed());
             }
         }
-        self.links.iter_mut().for_each(Link::is_late);
+        self.node_lines.iter_mut().for_each(NodeLine::give_up_first_dial);
         self.check_same_cluster()?;
         self.leave_out_outdated();
-        for (node, link) in self.links.iter().enumerate() {
-            if let Some(reason) = link.away() {
+        for (node, line) in self.node_lines.iter().enumerate() {
+            if let Some(reason) = line.away() {
                 self.ready.push(LineEvent::Lost { node, reason: reason.to_owned() });
             }
         }
         Ok(())
     }
 
-    /// All that answered belong to one cluster, and those that come later must.
+    /// Checks that all connected nodes belong to one cluster; later ones must belong to it, too.
     fn check_same_cluster(&mut self) -> Result<(), ClientError> {
-        let status_of = |link: &Link| link.up().map(|up| (up.status.node, up.status.cluster));
-        let Some((first, cluster)) = self.links.iter().find_map(status_of) else { return Ok(()) };
-        for link in &mut self.links {
-            if let Some((node, found)) = status_of(link).filter(|(_, found)| *found != cluster) {
+        let status_of = |line: &NodeLine| line.open().map(|open| (open.status.node, open.status.cluster));
+        let Some((first, cluster)) = self.node_lines.iter().find_map(status_of) else { return Ok(()) };
+        for line in &mut self.node_lines {
+            if let Some((node, found)) = status_of(line).filter(|(_, found)| *found != cluster) {
                 return Err(ClientError::WrongNode {
                     node,
-                    address: Box::new(link.peer.address.clone()),
+                    address: Box::new(line.peer.address.clone()),
                     what: "the cluster it belongs to",
                     found: format!("{found:#018x}"),
                     expected: format!("{cluster:#018x}, that of node {first}"),
                 });
             }
-            link.peer.cluster = Some(cluster);
+            line.peer.cluster = Some(cluster);
         }
         Ok(())
     }
 
     /// Loses nodes whose data folders are older than other nodes know.
     fn leave_out_outdated(&mut self) {
-        let told = |link: &Link| link.up().map(|up| up.status.identity.clone());
-        let told: Vec<FolderIdentity> = self.links.iter().filter_map(told).collect();
-        for link in &mut self.links {
-            link.peer.expected.seen = seen_of(&told, link.peer.node);
-            link.leave_if_outdated();
+        let told = |line: &NodeLine| line.open().map(|open| open.status.identity.clone());
+        let told: Vec<FolderIdentity> = self.node_lines.iter().filter_map(told).collect();
+        for line in &mut self.node_lines {
+            line.peer.expected.seen = seen_of(&told, line.peer.node);
+            line.leave_if_outdated();
         }
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     #[must_use]
     pub fn nodes(&self) -> usize {
-        self.links.len()
+        self.node_lines.len()
     }
 
     /// A node's id.
     #[must_use]
     pub fn id(&self, node: usize) -> Option<NodeId> {
-        self.links.get(node).map(|link| link.peer.node)
+        self.node_lines.get(node).map(|line| line.peer.node)
     }
 
-    /// Where a node is.
+    /// A node's address.
     #[must_use]
     pub fn address(&self, node: usize) -> Option<&Address> {
-        self.links.get(node).map(|link| &link.peer.address)
+        self.node_lines.get(node).map(|line| &line.peer.address)
     }
 
-    /// What a node said of itself when it was connected to; `None` while it is away.
+    /// The status that a node reported when it was connected to; `None` while it is unavailable.
     #[must_use]
     pub fn status(&self, node: usize) -> Option<&NodeStatus> {
-        self.links.get(node)?.up().map(|up| &up.status)
+        self.node_lines.get(node)?.open().map(|open| &open.status)
     }
 
-    /// Why a node is away, if it is. It may be reported later that it is.
+    /// Why a node is unavailable, if it is. The event that reports it may come later.
     #[must_use]
     pub fn away(&self, node: usize) -> Option<&str> {
-        self.links.get(node)?.away()
+        self.node_lines.get(node)?.away()
     }
 
-    /// Whether a node is being connected to for the first time, so that nobody knows yet whether it
-    /// is away.
+    /// Whether a node is being connected to for the first time, so that it is not known yet whether
+    /// it is unavailable.
     #[must_use]
     pub fn is_awaited(&self, node: usize) -> bool {
-        self.links.get(node).is_some_and(|link| link.is_awaited(Instant::now()))
+        self.node_lines.get(node).is_some_and(|line| line.is_awaited(Instant::now()))
     }
 
-    /// Whether a node is away because it says nothing, though it may be connected to.
+    /// Whether a node is unavailable because it does not answer, although it may be connected to.
     #[must_use]
     pub fn is_unresponsive(&self, node: usize) -> bool {
-        self.links.get(node).is_some_and(Link::is_unresponsive)
+        self.node_lines.get(node).is_some_and(NodeLine::is_unresponsive)
     }
 
-    /// How long a node may take to answer a keep-alive before it is lost, unless this process is
-    /// late itself.
+    /// Sets how long a node may take to answer a keep-alive before it is lost; it has longer while
+    /// this process is late itself.
     pub fn set_keepalive_time(&mut self, time: Duration) {
-        self.links.iter_mut().for_each(|link| link.keepalive_time = time);
+        self.node_lines.iter_mut().for_each(|line| line.keepalive_time = time);
     }
 
-    /// Whether a node is there and takes no further connection now.
+    /// Whether a node is unavailable because it accepts no further connection now.
     #[must_use]
     pub fn is_full(&self, node: usize) -> bool {
-        self.links.get(node).is_some_and(Link::is_full)
+        self.node_lines.get(node).is_some_and(NodeLine::is_full)
     }
 
-    /// The memory of the connection to a node, to copy in and out, and as the node names it: of
-    /// another connection it is another one.
+    /// The memory of the connection to a node, to copy in and out, and as requests name it to the
+    /// node. Another connection has other memory.
     #[must_use]
     pub fn memory(&self, node: usize) -> Option<(&Region, Target)> {
-        let up = self.links.get(node)?.up()?;
-        let RemoteRegion { key, address: offset_bytes, length: length_bytes } = up.target;
-        Some((&up.region, Target { key, offset_bytes, length_bytes }))
+        let open = self.node_lines.get(node)?.open()?;
+        let RemoteRegion { key, address: offset_bytes, length: length_bytes } = open.target;
+        Some((&open.region, Target { key, offset_bytes, length_bytes }))
     }
 
-    /// Replies and reads outstanding at a node that somebody waits for.
+    /// Outstanding replies and reads of a node that a caller waits for.
     #[must_use]
     pub fn outstanding(&self, node: usize) -> usize {
-        self.links.get(node).map_or(0, Link::outstanding)
+        self.node_lines.get(node).map_or(0, NodeLine::outstanding)
     }
 
-    /// Whether requests about transactions go to a node in boxes.
+    /// Whether requests about transactions go to a node in post boxes.
     #[must_use]
     pub fn has_posts(&self, node: usize) -> bool {
-        self.links.get(node).and_then(Link::up).is_some_and(|up| up.posts.is_some())
+        self.node_lines.get(node).and_then(NodeLine::open).is_some_and(|open| open.posts.is_some())
     }
 
-    /// What another thread wakes the owner with.
+    /// The bell with which another thread wakes the owner.
     #[must_use]
     pub fn bell(&self) -> LineBell {
         self.bell.clone()
     }
 
-    fn link(&mut self, node: usize) -> Result<&mut Link, LineError> {
-        let nodes = self.links.len();
-        self.links.get_mut(node).ok_or(LineError::NoSuchNode { number: node, nodes })
+    fn link(&mut self, node: usize) -> Result<&mut NodeLine, LineError> {
+        let nodes = self.node_lines.len();
+        self.node_lines.get_mut(node).ok_or(LineError::NoSuchNode { number: node, nodes })
     }
 
-    /// Sends a request. Its reply will carry the tag.
+    /// Sends a request. The reply event carries the tag.
     ///
     /// # Errors
-    /// [`LineError`]; then nothing was sent.
+    /// [`LineError`]; nothing was sent then.
     pub fn send(&mut self, node: usize, tag: u64, request: Request) -> Result<(), LineError> {
         let holds = self.holds;
         self.link(node)?.send(tag, request, holds)
     }
 
-    /// Reads a node's memory one-sidedly. [`LineEvent::Read`] will carry the tag, which is not 0.
+    /// Reads a node's memory one-sidedly. [`LineEvent::Read`] carries the tag, which must not be 0.
     ///
     /// # Errors
-    /// [`LineError`]; then nothing was done.
+    /// [`LineError`]; nothing was done then.
     pub fn read(&mut self, node: usize, tag: u64, read: &OneRead) -> Result<(), LineError> {
         let holds = self.holds;
         self.link(node)?.read(tag, read, holds)
     }
 
-    /// The node's memory itself, where the wire maps it here. What is read there may be a dead
-    /// node's, until [`Lines::is_there`] says otherwise.
+    /// The node's memory, if the wire maps it into this process. Bytes read there may be a dead
+    /// node's, unless [`Lines::is_there`] returns true after the read.
     pub fn map(&mut self, node: usize, memory: Target) -> Option<RawSlice> {
-        let up = self.links.get_mut(node)?.up_mut()?;
+        let open = self.node_lines.get_mut(node)?.open_mut()?;
         let Target { key, offset_bytes: address, length_bytes: length } = memory;
-        up.connection.map_remote(&RemoteRegion { key, address, length }, 0, length, Access::Read)
+        open.connection.map_remote(&RemoteRegion { key, address, length }, 0, length, Access::Read)
     }
 
-    /// Nobody waits for this reply any more: it is dropped when it comes, and the node does not owe
-    /// it. False if it was not owed.
+    /// Stops waiting for a reply: it is dropped when it comes, and the node does not owe it any
+    /// more. Returns false if it was not owed.
     pub fn forget(&mut self, node: usize, tag: u64) -> bool {
-        self.links.get_mut(node).is_some_and(|link| link.forget(tag))
+        self.node_lines.get_mut(node).is_some_and(|line| line.forget(tag))
     }
 
-    /// Gives up a connection whose node cannot be trusted to answer; it is made anew.
+    /// Closes a connection whose node cannot be trusted to answer, to make a new one.
     /// [`LineEvent::Lost`] follows.
     pub fn hang_up(&mut self, node: usize, reason: &str) {
-        if let Some(link) = self.links.get_mut(node) {
-            link.lose_as(node, reason, &mut self.ready);
+        if let Some(line) = self.node_lines.get_mut(node) {
+            line.lose_as(node, reason, &mut self.ready);
         }
     }
 
-    /// What is sent from here on may be held back until [`Lines::release`], which announces it
-    /// together: one wake-up for each node that sleeps, none for others.
+    /// Holds back the announcement of later sends until [`Lines::release`] announces all of them:
+    /// one wake-up for each node that sleeps, none for others.
     pub fn hold(&mut self) {
         self.holds = true;
     }
 
-    /// Announces what was held back.
+    /// Announces sends that were held back.
     pub fn release(&mut self) {
         self.holds = false;
-        self.links.iter_mut().for_each(Link::release);
+        self.node_lines.iter_mut().for_each(NodeLine::release);
     }
 
     /// Connects to a node on a thread of its own.
     fn dial(&mut self, node: usize) {
-        let Some(link) = self.links.get(node) else { return };
-        let (peer, memory_bytes) = (link.peer.clone(), self.memory_bytes);
+        let Some(line) = self.node_lines.get(node) else { return };
+        let (peer, memory_bytes) = (line.peer.clone(), self.memory_bytes);
         let (dialled, bell) = (self.to_dialled.clone(), self.bell.clone());
         let is_dialled = Arc::clone(&self.dialled_bell);
         let dialling = move || {
-            // The lines may be gone meanwhile; then the connection is dropped here.
+            // If the lines were dropped meanwhile, the connection is dropped here.
             let _ = dialled.try_send((node, peer.dial(memory_bytes)));
             is_dialled.store(true, Ordering::SeqCst);
             bell.bell.ring();
@@ -441,7 +396,7 @@ impl Lines {
         let spawned = std::thread::Builder::new().name("rackscan-dial".to_owned()).spawn(dialling);
         if let Err(error) = spawned {
             let error = ClientError::Os { action: "start a thread to connect", source: Arc::new(error) };
-            let _ = self.links[node].dialled(Err(error));
+            let _ = self.node_lines[node].dialled(Err(error));
         }
     }
 }

@@ -1,7 +1,9 @@
-//! Which requests go to a node in boxes instead of messages, and how?
+//! Post boxes: requests that are written into memory which the node polls, instead of being sent as
+//! messages.
 //!
-//! Requests about transactions that are whole in themselves: what names bytes elsewhere, which the
-//! node might not see yet, is sent as a message, as is what is too long, and what finds no room.
+//! Only requests about transactions go into boxes, and only self-contained ones: a request that
+//! names bytes elsewhere, which the node might not see yet, is sent as a message, as is one that is
+//! too long or finds no free box.
 //!
 //! Requests must not overtake each other, whichever way they go:
 //!
@@ -9,12 +11,12 @@
 //!   free, the request is sent as a message, even if others are.
 //! - A message does not overtake a box: it is behind every write that was posted before it, and the
 //!   node empties the boxes before it serves the message.
-//! - A box does not overtake a message: while a reply to a request is owed that was sent as a
-//!   message, the next ones are, too.
+//! - A box does not overtake a message: while a reply is owed to a request that was sent as a
+//!   message, the next requests are sent as messages, too.
 //!
 //! Invariants
-//! - A box is free once its request is answered, by either way, whether or not anybody still waits
-//!   for that.
+//! - A box is free once its request is answered, in a box or by a message, whether or not anybody
+//!   still waits for the answer.
 //! - Boxes belong to one connection.
 
 use rackscan_fabric::{
@@ -25,7 +27,7 @@ use rackscan_format::message::{Payload, Request};
 
 use crate::limits::{POST_BODY_BYTES, POSTS};
 
-/// Boxes for replies here, and for requests at the node.
+/// Post boxes for replies here, and for requests at the node.
 #[derive(Debug)]
 pub(crate) struct Posts {
     pub(super) replies: PostBoxes,
@@ -44,12 +46,12 @@ impl Posts {
         Self { replies, requests, turn: 0 }
     }
 
-    /// The box of the next request that goes in one.
+    /// The box that the next posted request goes into.
     pub(super) fn turn(&self) -> usize {
         self.turn
     }
 
-    /// Whether it is short enough.
+    /// Whether a body is short enough for a box.
     pub(super) fn takes(&self, body: &[u8]) -> bool {
         body.len() <= self.requests.shape().body_bytes_max()
     }
@@ -69,7 +71,7 @@ impl Posts {
     }
 }
 
-/// Whether it is whole in itself, and of the kind that nodes look for in boxes.
+/// Whether a request is self-contained, and of the kind that nodes expect in post boxes.
 pub(super) fn may_be_posted(request: &Request) -> bool {
     matches!(request, Request::Transact { messages: Payload::Here(_), .. })
 }

@@ -1,10 +1,10 @@
-//! How does the owner of several connections wait for all of them?
+//! Polls several connections, and sleeps until something happens on one of them.
 //!
 //! Invariants
 //! - Whatever comes before the kernel is asked to wait is seen: connections are armed and the bell
 //!   is listened to first.
-//! - A wait ends when something has happened, the bell was rung, or the time is over; never later
-//!   than the next thing to be done about a node.
+//! - A wait ends when something has happened, the bell was rung, or the time is over; it never
+//!   lasts beyond the next deadline of a node.
 
 use std::{
     sync::atomic::Ordering,
@@ -14,28 +14,28 @@ use std::{
 use rackscan_device::Wait;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use super::{LineEvent, Lines, link::Link};
+use super::{LineEvent, Lines, node_line::NodeLine};
 use crate::limits::EXPIRY_PERIOD;
 
 impl Lines {
-    /// Appends what has happened to `events` and says how many events that was; none may also mean
-    /// that the bell was rung. Waits as told: `ForOne` returns at once if no node owes anything and
-    /// none is away, `Until` sleeps until the instant even then.
+    /// Appends new events to `events` and returns their number; 0 may also mean that the bell was
+    /// rung. Waits as `wait` says: `ForOne` returns at once if no node owes anything and none is
+    /// unavailable, `Until` sleeps until the instant even then.
     pub fn poll(&mut self, wait: Wait, events: &mut Vec<LineEvent>) -> usize {
         let before = events.len();
         self.release();
         self.take(events, true);
         let mut now = Instant::now();
-        if now >= self.seen_to + EXPIRY_PERIOD {
-            self.see_to(now, events);
+        if now >= self.deadlines_checked_at + EXPIRY_PERIOD {
+            self.handle_deadlines(now, events);
         }
         if events.len() > before || wait == Wait::Now || self.bell.was_rung() {
             return events.len() - before;
         }
         let spin_until = now + self.spin.time();
         loop {
-            self.see_to(now, events);
-            let idle = || self.links.iter().all(|link| link.outstanding() == 0 && link.up().is_some());
+            self.handle_deadlines(now, events);
+            let idle = || self.node_lines.iter().all(|line| line.outstanding() == 0 && line.open().is_some());
             let is_over = match wait {
                 Wait::Now => true,
                 Wait::ForOne => idle(),
@@ -61,51 +61,52 @@ impl Lines {
         }
     }
 
-    /// Takes what has come, from all nodes or from those that owe something.
+    /// Takes the events of all nodes, or only of those that owe something.
     fn take(&mut self, events: &mut Vec<LineEvent>, all: bool) {
         events.append(&mut self.ready);
         if self.dialled_bell.load(Ordering::Relaxed) && self.dialled_bell.swap(false, Ordering::SeqCst) {
-            while let Ok((node, line)) = self.dialled.try_recv() {
-                if self.links.get_mut(node).is_some_and(|link| link.dialled(line).is_ok()) {
+            while let Ok((node, dialled)) = self.dialled.try_recv() {
+                if self.node_lines.get_mut(node).is_some_and(|line| line.dialled(dialled).is_ok()) {
                     events.push(LineEvent::Back { node });
                 }
             }
         }
-        for (node, link) in self.links.iter_mut().enumerate() {
-            if all || link.outstanding() > 0 {
-                link.poll(node, &mut self.scratch, events);
+        for (node, line) in self.node_lines.iter_mut().enumerate() {
+            if all || line.outstanding() > 0 {
+                line.poll(node, &mut self.scratch, events);
             }
         }
     }
 
-    /// Does what is due: silent nodes are lost, lost ones connected to again.
-    fn see_to(&mut self, now: Instant, events: &mut Vec<LineEvent>) {
-        self.seen_to = now;
-        for node in 0..self.links.len() {
-            self.links[node].expire(node, (now, &self.lateness), events);
-            if self.links[node].begin_to_dial(now) {
+    /// Handles deadlines: loses silent nodes, and dials lost ones again.
+    fn handle_deadlines(&mut self, now: Instant, events: &mut Vec<LineEvent>) {
+        self.deadlines_checked_at = now;
+        for node in 0..self.node_lines.len() {
+            self.node_lines[node].expire(node, (now, &self.lateness), events);
+            if self.node_lines[node].begin_to_dial(now) {
                 self.dial(node);
             }
         }
     }
 
-    /// Sleeps until something may have happened. Whether the bell was rung.
+    /// Sleeps until something may have happened. Returns whether the bell was rung.
     fn sleep(&mut self, until: Option<Instant>, now: Instant) -> bool {
         self.bell.bell.fall_asleep();
-        // What was handed over before that did not ring; see the doorbell's invariants.
+        // Work that was handed over before did not ring the bell; see the doorbell's invariants.
         let rung = self.bell.was_rung();
-        let is_idle =
-            !rung && !self.dialled_bell.load(Ordering::SeqCst) && self.links.iter_mut().all(Link::arm);
+        let is_idle = !rung
+            && !self.dialled_bell.load(Ordering::SeqCst)
+            && self.node_lines.iter_mut().all(NodeLine::arm);
         if is_idle {
-            let deadlines = self.links.iter().filter_map(|link| link.next_deadline(now, &self.lateness));
+            let deadlines = self.node_lines.iter().filter_map(|line| line.next_deadline(now, &self.lateness));
             let until = deadlines.chain(until).min();
             let from = Instant::now();
             let timeout = until.map(|until| timespec(until.saturating_duration_since(now)));
-            let mut fds = Vec::with_capacity(self.links.len() + 1);
+            let mut fds = Vec::with_capacity(self.node_lines.len() + 1);
             fds.push(PollFd::new(&*self.bell.bell, PollFlags::IN));
-            let connections = self.links.iter().filter_map(Link::wait_fd);
+            let connections = self.node_lines.iter().filter_map(NodeLine::wait_fd);
             fds.extend(connections.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-            // Whatever poll answers, the caller looks at everything next.
+            // Whatever `poll` returns, the caller checks everything next.
             let slept = rustix::event::poll(&mut fds, timeout.as_ref());
             if let (Ok(0), Some(until)) = (slept, until) {
                 let now = Instant::now();
@@ -113,44 +114,47 @@ impl Lines {
             }
             let readable: Vec<bool> = fds.iter().skip(1).map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
-            let watched = self.links.iter_mut().filter(|link| link.wait_fd().is_some());
-            watched.zip(readable).filter(|(_, readable)| *readable).for_each(|(link, _)| link.woken());
+            let watched = self.node_lines.iter_mut().filter(|line| line.wait_fd().is_some());
+            watched.zip(readable).filter(|(_, readable)| *readable).for_each(|(line, _)| line.woken());
             self.spin.slept(from.elapsed());
         }
         self.bell.bell.wake_up();
         rung
     }
 
-    /// Whether these nodes live at this moment, so that what was copied out of their memory before
-    /// counts. One system call for all of them: on `shm` nothing but the kernel knows that a
-    /// process is gone. Those that do not are lost.
+    /// Returns whether these nodes are alive now, so that bytes copied out of their memory before
+    /// count. It takes one system call for all of them: on `shm` only the kernel knows that a
+    /// process has ended. Nodes that are not alive are lost.
     pub fn are_there(&mut self, nodes: &[usize]) -> bool {
-        let links = nodes.iter().filter_map(|node| self.links.get(*node));
-        let mut fds: Vec<PollFd<'_>> =
-            links.filter_map(Link::wait_fd).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let node_lines = nodes.iter().filter_map(|node| self.node_lines.get(*node));
+        let mut fds: Vec<PollFd<'_>> = node_lines
+            .filter_map(NodeLine::wait_fd)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         let mut all = fds.len() == nodes.len();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if rustix::event::poll(&mut fds, Some(&now)) == Ok(0) {
             return all;
         }
         drop(fds);
-        // Something is there: a wake-up that nobody waited for, or an end.
+        // A connection is readable: an old wake-up, or the end of the connection.
         for node in nodes {
-            if let Some(link) = self.links.get_mut(*node) {
-                link.look(*node, &mut self.scratch, &mut self.ready);
-                all &= link.up().is_some();
+            if let Some(line) = self.node_lines.get_mut(*node) {
+                line.check_alive(*node, &mut self.scratch, &mut self.ready);
+                all &= line.open().is_some();
             }
         }
         all
     }
 
-    /// As [`Lines::are_there`], of one node.
+    /// Like [`Lines::are_there`], for one node.
     pub fn is_there(&mut self, node: usize) -> bool {
         self.are_there(&[node])
     }
 }
 
-/// Rounded up, so that a deadline has passed when the sleep ends.
+/// Rounds up, so that a deadline has passed when the sleep ends. A time that is too long becomes an
+/// hour; the caller sleeps again after that.
 fn timespec(time: Duration) -> Timespec {
     Timespec::try_from(time + Duration::from_micros(100)).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
 }

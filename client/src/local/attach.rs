@@ -1,4 +1,4 @@
-//! Is this the device that the node means?
+//! Opens the devices of nodes on this host, and checks that they are the ones that the nodes use.
 //!
 //! Invariants
 //! - All devices of a node are attached or none is.
@@ -15,12 +15,15 @@ use rackscan_format::{
     message::{DeviceStatus, NodeStatus},
 };
 
-use super::Attachment;
 use crate::limits::LOCAL_DEPTH;
+
+/// The indexes of a node's devices in the reader thread's ring, or why the node is not attached.
+pub(super) type Attachment = Result<Vec<DeviceIndex>, String>;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Attaches what can be, with a ring over it; or the reason why nothing can be read here.
+/// Attaches the devices that can be read here to a new ring. The second result is the ring, or the
+/// reason why nothing can be read here.
 pub(super) fn attach(statuses: &[NodeStatus]) -> (BTreeMap<NodeId, Attachment>, Result<Ring, String>) {
     let mut nodes = BTreeMap::new();
     let config = RingConfig { depth: LOCAL_DEPTH, ..RingConfig::default() };

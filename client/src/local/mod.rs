@@ -1,4 +1,4 @@
-//! Which nodes' devices are attached to this host, and how are they read here?
+//! Reads pages from the devices of nodes that run on this host, without a request to the node.
 //!
 //! ```text
 //!   LocalDevices::read -- batch of extents --> reader thread (io_uring, O_DIRECT)  -- pages --> caller
@@ -6,11 +6,12 @@
 //!
 //! Invariants
 //! - A device counts as attached only if its node runs on this host (same boot id) and the label in
-//!   its first sector is the one that its node reports. Never is a page read from a device that
+//!   its first sector is the one that its node reports. A page is never read from a device that
 //!   merely has the right path.
 //! - Devices are opened read-only; pages are immutable once published, so no lock is needed.
 
 mod attach;
+mod error;
 mod reader;
 
 use std::{
@@ -20,18 +21,17 @@ use std::{
 };
 
 use rackscan_device::DeviceIndex;
-use rackscan_format::{
-    ids::{DeviceId, NodeId},
-    message::NodeStatus,
-    segment::Extent,
-};
+use rackscan_format::{ids::NodeId, message::NodeStatus, segment::Extent};
 use tokio::sync::{mpsc as requests, oneshot};
 
 use crate::{PageBuffer, doorbell::Doorbell, limits::LOCAL_BATCHES_MAX};
-use reader::{Batch, Reader, Wanted};
+use attach::Attachment;
+pub use error::LocalError;
+use error::bad_extent;
+use reader::{Batch, ExtentRead, Reader};
 
-/// The devices of the cluster that this process can read itself. Clones share them and the thread
-/// that reads them.
+/// The devices of the cluster that this process can read itself. Clones share the devices and the
+/// reader thread.
 #[derive(Debug, Clone)]
 pub struct LocalDevices {
     shared: Arc<Shared>,
@@ -45,53 +45,9 @@ struct Shared {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The reading thread's index of each of a node's devices, or why there is none.
-type Attachment = Result<Vec<DeviceIndex>, String>;
-
-/// Why pages were not read from local devices.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LocalError {
-    /// The node's devices cannot be read here.
-    #[error(
-        "the devices of node {node} are not attached to this host: {reason}; choose another placement (remote-fetch, \
-         remote-process or auto)"
-    )]
-    NotAttached {
-        /// The node.
-        node: NodeId,
-        /// Why not.
-        reason: String,
-    },
-    /// An extent lies outside of the node's devices.
-    #[error("node {node} has no bytes {offset_bytes}..+{length_bytes} on device {device}: {reason}")]
-    BadExtent {
-        /// The node.
-        node: NodeId,
-        /// The device.
-        device: DeviceId,
-        /// Where.
-        offset_bytes: u64,
-        /// How many bytes.
-        length_bytes: u32,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The device failed.
-    #[error("reading a device of node {node} failed: {reason}")]
-    Io {
-        /// The node.
-        node: NodeId,
-        /// What the device said.
-        reason: String,
-    },
-    /// The reading thread has ended.
-    #[error("the thread that reads local devices has ended; see the log")]
-    Closed,
-}
-
 impl LocalDevices {
-    /// Opens what is attached. Nodes that are not are remembered with the reason. Blocks for as
-    /// long as a few small reads take.
+    /// Opens the devices that are attached to this host, and records for each other node why it is
+    /// not attached. Blocks for as long as a few small reads take.
     #[must_use]
     pub fn attach(statuses: &[NodeStatus]) -> Self {
         let unattached = |reason: &str| {
@@ -105,7 +61,7 @@ impl LocalDevices {
         let (batches, received) = requests::channel(LOCAL_BATCHES_MAX);
         let (ready, attached) = mpsc::sync_channel(1);
         let (statuses_there, bell_there) = (statuses.to_vec(), Arc::clone(&bell));
-        // A ring belongs to the thread that makes it, so the devices are opened there.
+        // A ring belongs to the thread that creates it, so that thread opens the devices.
         let reading = move || {
             let (nodes, ring) = attach::attach(&statuses_there);
             let reader = ring.and_then(|ring| Reader::new(ring, received, bell_there));
@@ -134,7 +90,7 @@ impl LocalDevices {
         }
     }
 
-    /// Whether `node`'s devices can be read here.
+    /// Checks that `node`'s devices can be read here.
     ///
     /// # Errors
     /// [`LocalError::NotAttached`] with the reason.
@@ -153,7 +109,7 @@ impl LocalDevices {
             let device = devices.get(usize::from(extent.device.0)).copied();
             let reason = || format!("the node has {} devices", devices.len());
             let device = device.ok_or_else(|| bad_extent(node, extent, reason()))?;
-            Ok(Wanted { device, extent: *extent })
+            Ok(ExtentRead { device, extent: *extent })
         });
         let wanted = wanted.collect::<Result<Vec<_>, LocalError>>()?;
         if wanted.is_empty() {
@@ -179,7 +135,7 @@ impl LocalDevices {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The reader ends when it finds that nobody can send to it any more.
+        // The reader ends when the sender of its queue is dropped.
         self.batches = None;
         if let Some(bell) = &self.bell {
             bell.ring();
@@ -189,9 +145,4 @@ impl Drop for Shared {
             let _ = thread.join();
         }
     }
-}
-
-fn bad_extent(node: NodeId, extent: &Extent, reason: String) -> LocalError {
-    let Extent { device, offset_bytes, length_bytes } = *extent;
-    LocalError::BadExtent { node, device, offset_bytes, length_bytes, reason }
 }

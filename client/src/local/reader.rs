@@ -1,4 +1,4 @@
-//! How does one thread keep the local devices busy for all callers?
+//! The thread that reads local devices for all callers.
 //!
 //! Pages are read into a pool without a copy, and the caller keeps the buffer while it scans.
 //! Callers may hold pages of one batch while they wait for the next, so an exhausted pool must not
@@ -8,7 +8,8 @@
 //! - Batches are served in the order of their arrival; every batch is answered once.
 //! - Reads in flight never exceed the ring's depth; memory never exceeds pool and reserve, besides
 //!   what callers hold.
-//! - With nothing in flight the reserve is free and holds any page, so reading always gets on.
+//! - With nothing in flight the reserve is free and holds any page, so reading always makes
+//!   progress.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +24,7 @@ use rackscan_device::{
 use rackscan_format::{ids::NodeId, limits::PAGE_BYTES_MAX, segment::Extent};
 use tokio::sync::{mpsc, mpsc::error::TryRecvError, oneshot};
 
-use super::{LocalError, bad_extent};
+use super::error::{LocalError, bad_extent};
 use crate::{
     PageBuffer,
     doorbell::Doorbell,
@@ -33,7 +34,7 @@ use crate::{
 
 /// An extent of a device of this thread's ring.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct ExtentRead {
     pub(super) device: DeviceIndex,
     pub(super) extent: Extent,
 }
@@ -42,9 +43,9 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 pub(super) struct Batch {
     node: NodeId,
-    wanted: Vec<Wanted>,
+    wanted: Vec<ExtentRead>,
     pages: Vec<Option<PageBuffer>>,
-    /// The first one not submitted yet.
+    /// The first read that was not submitted yet.
     next: usize,
     in_flight: usize,
     failed: Option<LocalError>,
@@ -54,14 +55,14 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new(
         node: NodeId,
-        wanted: Vec<Wanted>,
+        wanted: Vec<ExtentRead>,
         answer: oneshot::Sender<Result<Vec<PageBuffer>, LocalError>>,
     ) -> Self {
         let pages = wanted.iter().map(|_| None).collect();
         Self { node, wanted, pages, next: 0, in_flight: 0, failed: None, answer }
     }
 
-    /// Whether nothing more is to be submitted.
+    /// Whether no more reads are to be submitted.
     fn is_submitted(&self) -> bool {
         self.next == self.wanted.len() || self.failed.is_some() || self.answer.is_closed()
     }
@@ -71,12 +72,12 @@ impl Batch {
             Some(error) => Err(error),
             None => Ok(self.pages.into_iter().flatten().collect()),
         };
-        // A caller who has left does not mind; the pages are dropped.
+        // If the caller has gone, the pages are dropped.
         let _ = self.answer.send(answer);
     }
 }
 
-/// Whose memory a read in flight uses.
+/// Where the memory of a read in flight comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Pool,
@@ -139,7 +140,7 @@ impl Reader {
         })
     }
 
-    /// Reads until nobody can ask any more.
+    /// Reads until no caller can send batches any more.
     pub(super) fn run(&mut self) {
         while self.receive() {
             self.submit();
@@ -149,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Takes what was asked; false when nobody can ask any more.
+    /// Takes new batches. Returns false when no caller can send any more.
     fn receive(&mut self) -> bool {
         loop {
             match self.received.try_recv() {
@@ -164,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// Submits reads, oldest batch first, as far as depth and memory go.
+    /// Submits reads, oldest batch first, as far as depth and memory allow.
     fn submit(&mut self) {
         while let Some(&id) = self.waiting.front() {
             let Some(batch) = self.batches.get(&id) else {
@@ -182,11 +183,11 @@ impl Reader {
         }
     }
 
-    /// Submits the batch's next read; false when there is no memory for it now.
+    /// Submits the batch's next read. Returns false if there is no memory for it now.
     fn submit_next(&mut self, id: u64) -> bool {
         let Some(batch) = self.batches.get_mut(&id) else { return true };
         let page = batch.next;
-        let Wanted { device, extent } = batch.wanted[page];
+        let ExtentRead { device, extent } = batch.wanted[page];
         let taken = match take(&self.pool, &self.reserve, extent.length_bytes as usize) {
             Ok(Some(taken)) => taken,
             Ok(None) => return false,
@@ -220,10 +221,10 @@ impl Reader {
         }
     }
 
-    /// Waits for reads or callers; false when waiting itself fails.
+    /// Waits for reads or callers. Returns false if waiting itself fails.
     fn reap(&mut self) -> bool {
         self.bell.fall_asleep();
-        // Who sent a batch before that did not ring, nor did the last caller when it left: see the
+        // Batches that were sent before, and the last caller's end, did not ring the bell: see the
         // doorbell's invariants.
         let may_sleep = self.received.is_empty() && !self.received.is_closed();
         let wait = if may_sleep { Wait::ForOne } else { Wait::Now };
@@ -269,7 +270,7 @@ impl Reader {
     }
 }
 
-/// Memory for a page: of the pool, else of the reserve, else none now.
+/// Memory for a page, from the pool or else from the reserve; `None` if both are exhausted.
 fn take(
     pool: &BufferPool,
     reserve: &BufferPool,
@@ -285,7 +286,7 @@ fn take(
     Ok(None)
 }
 
-/// The page as its caller gets it: the buffer itself, or a copy if it is of the reserve.
+/// The page for its caller: the buffer itself, or a copy if the buffer is of the reserve.
 fn own(copies: &Arc<PagePool>, buffer: Buffer, length: usize, source: Source) -> PageBuffer {
     if source == Source::Pool {
         return PageBuffer::of_device(buffer, length);

@@ -1,4 +1,4 @@
-//! Which bytes of a stripe set cannot be used to reconstruct others?
+//! Records the bytes of a stripe set that cannot be used to reconstruct others.
 //!
 //! Invariant: a node is lost for a range of a stripe if any of its cells there is corrupt within
 //! that range. That is more than is corrupt, and never less.
@@ -12,29 +12,29 @@ use rackscan_stripe::Cell;
 
 use super::stripes::{Spot, Stripes};
 
-/// What is corrupt at one node.
+/// The corrupt bytes of one node.
 #[derive(Debug, Default)]
 struct AtNode {
-    /// Bytes of its stream: ends by beginnings. They do not overlap.
+    /// Corrupt bytes of its stream: end by beginning. They do not overlap.
     stream: BTreeMap<u64, u64>,
-    /// Its cells of parity, by number.
+    /// Its corrupt parity cells, by number.
     parity: BTreeSet<u64>,
 }
 
-/// What is known to be corrupt, and which nodes have nothing at all.
+/// The bytes of a set that are known to be corrupt, and the nodes that are lost entirely.
 #[derive(Debug, Default)]
 pub(super) struct Corrupt {
     nodes: BTreeMap<usize, AtNode>,
-    gone: BTreeSet<usize>,
+    lost_nodes: BTreeSet<usize>,
 }
 
 impl Corrupt {
-    /// Nothing but that these nodes are gone.
-    pub(super) fn without(gone: BTreeSet<usize>) -> Self {
-        Self { nodes: BTreeMap::new(), gone }
+    /// A record without corrupt bytes, with these lost nodes.
+    pub(super) fn without(lost_nodes: BTreeSet<usize>) -> Self {
+        Self { nodes: BTreeMap::new(), lost_nodes }
     }
 
-    /// A place of a node is corrupt.
+    /// Records that a place of a node is corrupt.
     pub(super) fn add(&mut self, stripes: &Stripes, node: usize, place: u64) {
         let at = self.nodes.entry(node).or_default();
         match stripes.spot(node, place) {
@@ -48,7 +48,7 @@ impl Corrupt {
         }
     }
 
-    /// A place of a node is whole again.
+    /// Records that a place of a node was repaired.
     pub(super) fn remove(&mut self, stripes: &Stripes, node: usize, place: u64) {
         let Some(at) = self.nodes.get_mut(&node) else { return };
         match stripes.spot(node, place) {
@@ -70,10 +70,10 @@ impl Corrupt {
             cells.any(|cell| at.has(stripes, stripe, cell, range))
         };
         let hit = self.nodes.iter().filter(|(node, at)| is_hit(**node, at)).map(|(node, _)| *node);
-        hit.chain(self.gone.iter().copied()).collect()
+        hit.chain(self.lost_nodes.iter().copied()).collect()
     }
 
-    /// Whether anything of a stripe is corrupt or gone.
+    /// Whether anything of a stripe is corrupt or lost.
     pub(super) fn touches(&self, stripes: &Stripes, stripe: u64) -> bool {
         !self.lost(stripes, stripe, &(0..stripes.cell_bytes())).is_empty()
     }
@@ -87,7 +87,7 @@ impl AtNode {
         }
         let from = held.index.saturating_mul(stripes.cell_bytes());
         let (begin, end) = (from.saturating_add(range.start), from.saturating_add(range.end));
-        // They do not overlap, so the last one that begins before the end reaches furthest.
+        // Ranges do not overlap, so the last one that begins before `end` reaches furthest.
         self.stream.range(..end).next_back().is_some_and(|(_, last)| *last > begin)
     }
 }

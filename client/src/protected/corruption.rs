@@ -1,15 +1,15 @@
-//! What becomes of pages that their node has, but not as they were?
+//! Replaces pages that are corrupt at their node, or that the node refuses, by reconstructed ones.
 //!
-//! | what a read finds | what becomes of it |
+//! | what a read finds | what happens |
 //! |---|---|
-//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | reconstructed, and repaired there |
-//! | a node that cannot read its device | its pages are asked for one by one; those that it does not give are reconstructed, and repaired |
-//! | a node that does not know a segment which it must have, as another node says | reconstructed; the node is for [`Cluster::rebuild`] |
+//! | a page that arrives, or was read from an attached device, with a wrong checksum or identity | it is reconstructed, and repaired there |
+//! | a node that cannot read its device | its pages are requested one by one; those that it does not give are reconstructed, and repaired |
+//! | a node that does not know a segment which it must have, as another node says | it is reconstructed; [`Cluster::rebuild`] restores the node |
 //!
-//! Of a table that is not protected everything is as it was: the page as it came, or the node's
-//! refusal.
+//! For a table that is not protected nothing changes: the caller gets the page as it came, or the
+//! node's refusal.
 //!
-//! Invariant: pages are checked once. Who scans them need not do it again.
+//! Invariant: pages are verified once. The scan need not verify them again.
 
 use std::time::Instant;
 
@@ -22,12 +22,14 @@ use rackscan_scan::PageWanted;
 
 use crate::{ClientError, Cluster, FetchedPages, PageBuffer};
 
-/// A page, and when its node was asked for it if it was read.
-type Came = (PageBuffer, Option<Instant>);
+/// A page, and when it was requested if it was read from a device.
+type FetchedPage = (PageBuffer, Option<Instant>);
 
 impl Cluster {
-    /// Pages that a node has refused, from others; or the refusal, if it is not about what is
-    /// corrupt or lost there.
+    /// Reconstructs pages that a node has refused because they are corrupt or lost there.
+    ///
+    /// # Errors
+    /// The refusal, if it has another reason.
     pub(crate) async fn refused_pages(
         &self,
         node: NodeId,
@@ -35,7 +37,7 @@ impl Cluster {
         pages: &[PageWanted],
         refused: ClientError,
         fetched: &mut FetchedPages,
-    ) -> Result<Vec<Came>, ClientError> {
+    ) -> Result<Vec<FetchedPage>, ClientError> {
         if refused.node() != Some(node) || !self.shared.maps.protects(table) {
             return Err(refused);
         }
@@ -43,10 +45,11 @@ impl Cluster {
             if !self.must_have(node, table, segment).await.unwrap_or(false) {
                 return Err(refused);
             }
-            let came = self.others_give(node, (table, segment), pages, (refused.clone(), false), fetched);
-            // What does not come right is not what was asked for any more: the table is being
-            // dropped.
-            return came.await.map_err(|error| match error {
+            let reconstructed =
+                self.reconstruct_for_fetch(node, (table, segment), pages, (refused.clone(), false), fetched);
+            // If the pages cannot be reconstructed, the table is being dropped: the refusal was
+            // right.
+            return reconstructed.await.map_err(|error| match error {
                 ClientError::LostPages { .. } => refused,
                 error => error,
             });
@@ -54,29 +57,29 @@ impl Cluster {
         if !refused.is_corrupt() {
             return Err(refused);
         }
-        let mut came = Vec::with_capacity(pages.len());
+        let mut reconstructed = Vec::with_capacity(pages.len());
         for page in pages {
             let one = std::slice::from_ref(page);
             let asked = match pages.len() {
                 1 => Err(refused.clone()),
                 _ => self.request_pages(node, (table, segment), one, None, fetched).await,
             };
-            came.extend(match asked {
+            reconstructed.extend(match asked {
                 Err(error) if error.is_corrupt() => {
-                    self.others_give(node, (table, segment), one, (error, true), fetched).await?
+                    self.reconstruct_for_fetch(node, (table, segment), one, (error, true), fetched).await?
                 }
                 asked => asked?,
             });
         }
-        Ok(came)
+        Ok(reconstructed)
     }
 
-    /// Pages of a segment that were read from its node's devices without it; of a protected table
-    /// those that are not what was stored there are replaced by what others have, and the node is
-    /// told. `fetched` learns what that took.
+    /// Verifies pages of a segment that were read from its node's devices without a request.
+    /// Corrupt pages of a protected table are reconstructed, and repaired at the node. Adds the
+    /// cost to `fetched`.
     ///
     /// # Errors
-    /// Pages that do not come back.
+    /// Pages that cannot be reconstructed.
     pub async fn made_right(
         &self,
         node: NodeId,
@@ -90,8 +93,7 @@ impl Cluster {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Puts what others have in the place of pages of a protected table that did not arrive as they
-    /// were stored.
+    /// Replaces corrupt pages of a protected table by reconstructed ones.
     pub(crate) async fn replace_corrupt(
         &self,
         node: NodeId,
@@ -109,32 +111,33 @@ impl Cluster {
             let corrupt = Refusal::new(RefusalCode::Storage, format!("{identity} as fetched: {fault}"));
             let corrupt = ClientError::Refused { node, during: "fetch", refusal: Box::new(corrupt) };
             let one = std::slice::from_ref(page);
-            let mut came = self.others_give(node, (table, segment), one, (corrupt, true), fetched).await?;
-            *found = came.pop().map(|(page, _)| page);
+            let mut reconstructed =
+                self.reconstruct_for_fetch(node, (table, segment), one, (corrupt, true), fetched).await?;
+            *found = reconstructed.pop().map(|(page, _)| page);
         }
         Ok(())
     }
 
-    /// Has pages reconstructed, if they are protected.
-    pub(crate) async fn others_give(
+    /// Reconstructs pages, if they are protected, and adds the cost to `fetched`.
+    pub(crate) async fn reconstruct_for_fetch(
         &self,
         node: NodeId,
         (table, segment): (TableId, SegmentId),
         pages: &[PageWanted],
         lost: (ClientError, bool),
         fetched: &mut FetchedPages,
-    ) -> Result<Vec<Came>, ClientError> {
+    ) -> Result<Vec<FetchedPage>, ClientError> {
         let asked_at = Instant::now();
         let before = fetched.survivor_bytes;
-        let came = self.reconstruct(node, table, segment, pages, lost, fetched).await?;
+        let reconstructed = self.reconstruct(node, table, segment, pages, lost, fetched).await?;
         fetched.wire_bytes += fetched.survivor_bytes - before;
         fetched.waited += asked_at.elapsed();
-        Ok(came.into_iter().map(|page| (page, Some(asked_at))).collect())
+        Ok(reconstructed.into_iter().map(|page| (page, Some(asked_at))).collect())
     }
 
-    /// Whether a scan that a node refused is one of a segment whose pages others make up for: then
-    /// it is to be fetched.
-    pub(crate) async fn is_made_up_for(
+    /// Whether a node refused a scan because pages of the segment are corrupt or lost there, and
+    /// the table is protected: then the segment can be fetched instead.
+    pub(crate) async fn can_be_reconstructed(
         &self,
         node: NodeId,
         table: TableId,

@@ -1,4 +1,4 @@
-//! How do the bytes that plans need come from survivors with few requests?
+//! Reads the bytes that plans need from survivors, with few requests.
 //!
 //! ```text
 //! intervals with their plans -> pieces of devices, by node -> neighbours are one read, many reads are one request -> all nodes at the same time
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - All memory of one gathering is taken at once, at most [`GATHER_BYTES`] but for what slots are
-//!   larger than what is in them; whoever waits for it holds none.
+//! - All memory of one gathering is allocated at once, at most [`GATHER_BYTES`] plus the padding of
+//!   slots; a task that waits for it holds none.
 //! - Registered memory is copied out and never borrowed: peers may write it.
-//! - What is read is what plans name: no byte twice, nothing behind the end of a stream.
+//! - Only what plans name is read: no byte twice, nothing behind the end of a stream.
 
 use std::ops::Range;
 
@@ -29,50 +29,49 @@ use super::{
 };
 use crate::{
     ClientError, Cluster,
-    cluster::{taken, unexpected},
     limits::{GATHER_BYTES, GATHER_READ_BYTES, GATHER_REQUEST_BYTES, GATHER_TILE_BYTES, SLOT_BYTES},
-    status::target_in,
+    message_names::unexpected_answer,
     target::Span,
 };
 
-/// Why bytes did not come.
+/// Why bytes could not be gathered.
 #[derive(Debug)]
-pub(super) enum Failed {
-    /// One more node is lost: its place in the set.
+pub(super) enum GatherError {
+    /// One more node is lost: its position in the set.
     Lost(usize),
-    /// Too many are.
-    Beyond,
+    /// More nodes are lost than the parity allows.
+    TooManyLost,
     Error(ClientError),
 }
 
-/// An interval of lost cells, and what gives it back.
+/// An interval of lost cells, and the plan that recovers it.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(super) struct PlannedInterval {
     pub(super) interval: Interval,
     pub(super) plan: Arc<Recovery>,
 }
 
-/// What is asked of one node at once.
+/// One request to one node.
 #[derive(Debug)]
-struct Asked {
+struct NodeRequest {
     node: usize,
     reads: Vec<RawRead>,
     bytes: usize,
 }
 
-/// A piece of a source, and where it is.
+/// A piece of a source, and where its bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
-    /// From the beginning of the interval.
+    /// Offset in the interval.
     at: usize,
     length: usize,
     request: usize,
-    /// From the beginning of the request's memory.
+    /// Offset in the request's memory.
     offset: usize,
 }
 
-/// A piece that is to be read, and for which source of which interval.
-struct Needed {
+/// A piece to be read, for a source of an interval.
+struct NeededPiece {
     node: usize,
     device: DeviceId,
     offset_bytes: u64,
@@ -82,13 +81,12 @@ struct Needed {
     at: usize,
 }
 
-/// What to ask survivors for.
+/// The requests to survivors for one round.
 #[derive(Debug)]
 pub(super) struct Reads {
-    planned: Vec<Planned>,
-    requests: Vec<Asked>,
-    /// By interval, by the plan's `reads`: the pieces, as they follow each other. What is missing
-    /// between them is zeros.
+    planned: Vec<PlannedInterval>,
+    requests: Vec<NodeRequest>,
+    /// The pieces in order, by interval and by the plan's `reads`. Gaps between them are zeros.
     sources: Vec<Vec<Vec<Part>>>,
 }
 
@@ -99,13 +97,13 @@ pub(super) struct Gathered {
     spans: Vec<Span>,
 }
 
-impl Planned {
-    /// Bytes that are read for it, or less.
+impl PlannedInterval {
+    /// Maximum bytes that are read for the interval.
     fn bytes(&self) -> u64 {
         (self.interval.range.end - self.interval.range.start).saturating_mul(self.plan.reads.len() as u64)
     }
 
-    /// The same in parts that one gathering takes, or of one sector.
+    /// Divides the interval into parts that fit one gathering, at least a sector each.
     fn parts(self) -> impl Iterator<Item = Self> {
         let sector = u64::from(SECTOR_BYTES);
         let step = GATHER_BYTES / (self.plan.reads.len() as u64).max(1) / sector * sector;
@@ -119,11 +117,12 @@ impl Planned {
     }
 }
 
-/// What is gathered together, one after the other: as much as fits the memory of one gathering.
-pub(super) fn rounds(planned: Vec<Planned>) -> Vec<Vec<Planned>> {
-    let mut rounds: Vec<Vec<Planned>> = Vec::new();
+/// Divides intervals into rounds, which are gathered one after the other. Each round fits the
+/// memory of one gathering.
+pub(super) fn rounds(planned: Vec<PlannedInterval>) -> Vec<Vec<PlannedInterval>> {
+    let mut rounds: Vec<Vec<PlannedInterval>> = Vec::new();
     let mut bytes = 0;
-    for part in planned.into_iter().flat_map(Planned::parts) {
+    for part in planned.into_iter().flat_map(PlannedInterval::parts) {
         bytes += part.bytes();
         match rounds.last_mut() {
             Some(round) if bytes <= GATHER_BYTES => round.push(part),
@@ -137,15 +136,15 @@ pub(super) fn rounds(planned: Vec<Planned>) -> Vec<Vec<Planned>> {
 }
 
 impl Reads {
-    /// `None` if a plan names a cell that is nowhere.
-    pub(super) fn new(stripes: &Stripes, planned: Vec<Planned>) -> Option<Self> {
+    /// The requests of a round; `None` if a plan names a cell that does not exist.
+    pub(super) fn new(stripes: &Stripes, planned: Vec<PlannedInterval>) -> Option<Self> {
         let mut needed = Vec::new();
-        for (number, Planned { interval, plan }) in planned.iter().enumerate() {
+        for (number, PlannedInterval { interval, plan }) in planned.iter().enumerate() {
             let (from, length) = (interval.range.start, interval.range.end - interval.range.start);
             for (source, cell) in plan.reads.iter().enumerate() {
                 let range = CellRange { stripe: interval.stripe, cell: *cell, from, length };
                 let (node, pieces) = stripes.pieces(&range)?;
-                needed.extend(pieces.into_iter().map(|piece| Needed {
+                needed.extend(pieces.into_iter().map(|piece| NeededPiece {
                     node,
                     device: piece.extent.device,
                     offset_bytes: piece.extent.offset_bytes,
@@ -166,16 +165,16 @@ impl Reads {
         Some(reads)
     }
 
-    fn add(&mut self, piece: &Needed) {
+    fn add(&mut self, piece: &NeededPiece) {
         let length = piece.length as usize;
-        let fits = |asked: &Asked| {
+        let fits = |asked: &NodeRequest| {
             asked.node == piece.node
                 && asked.bytes + length <= GATHER_REQUEST_BYTES
                 && (asked.reads.len() < RAW_TRANSFERS_MAX
                     || asked.reads.last().is_some_and(|read| follows(read, piece)))
         };
         if !self.requests.last().is_some_and(fits) {
-            self.requests.push(Asked { node: piece.node, reads: Vec::new(), bytes: 0 });
+            self.requests.push(NodeRequest { node: piece.node, reads: Vec::new(), bytes: 0 });
         }
         let request = self.requests.len() - 1;
         let asked = &mut self.requests[request];
@@ -194,20 +193,20 @@ impl Reads {
         self.sources[piece.interval][piece.source].push(part);
     }
 
-    /// Bytes that are read.
+    /// Bytes that the requests read.
     pub(super) fn bytes(&self) -> u64 {
         self.requests.iter().map(|asked| asked.bytes as u64).sum()
     }
 }
 
-/// Whether a piece lies just behind a read, which it makes no larger than one may be.
-fn follows(read: &RawRead, piece: &Needed) -> bool {
+/// Whether a piece lies just behind a read, and the merged read is not too large.
+fn follows(read: &RawRead, piece: &NeededPiece) -> bool {
     read.device == piece.device
         && read.offset_bytes.checked_add(read.length_bytes.into()) == Some(piece.offset_bytes)
         && read.length_bytes.saturating_add(piece.length) <= GATHER_READ_BYTES
 }
 
-/// Sorts parts of a source; those that follow each other in memory, too, are one.
+/// Sorts the parts of a source, and merges those that are also adjacent in memory.
 fn in_order(parts: &mut Vec<Part>) {
     parts.sort_unstable_by_key(|part| part.at);
     parts.dedup_by(|next, part| {
@@ -221,14 +220,14 @@ fn in_order(parts: &mut Vec<Part>) {
 }
 
 impl Cluster {
-    /// Reads from all nodes at the same time.
-    pub(super) async fn gather(&self, stripes: &Stripes, reads: Reads) -> Result<Gathered, Failed> {
-        let slots = |asked: &Asked| asked.bytes.next_multiple_of(SLOT_BYTES);
+    /// Sends the requests of a round to all nodes at the same time.
+    pub(super) async fn gather(&self, stripes: &Stripes, reads: Reads) -> Result<Gathered, GatherError> {
+        let slots = |asked: &NodeRequest| asked.bytes.next_multiple_of(SLOT_BYTES);
         let all = reads.requests.iter().map(slots).sum();
         if all == 0 {
             return Ok(Gathered { reads, spans: Vec::new() });
         }
-        let mut left = self.shared.memory.take(all, "ranges of stripes").await.map_err(Failed::Error)?;
+        let mut left = self.shared.memory.take(all, "ranges of stripes").await.map_err(GatherError::Error)?;
         let mut asking = Vec::with_capacity(reads.requests.len());
         for asked in &reads.requests {
             let span = left.split_off(slots(asked));
@@ -239,17 +238,24 @@ impl Cluster {
         Ok(Gathered { reads, spans })
     }
 
-    async fn gather_from(&self, stripes: &Stripes, asked: &Asked, span: Span) -> Result<Span, Failed> {
+    async fn gather_from(
+        &self,
+        stripes: &Stripes,
+        asked: &NodeRequest,
+        span: Span,
+    ) -> Result<Span, GatherError> {
         let node = stripes.set.streams[asked.node].node;
         let failed = |error: ClientError| match error.is_unreadable() {
-            true => Failed::Lost(asked.node),
-            false => Failed::Error(error),
+            true => GatherError::Lost(asked.node),
+            false => GatherError::Error(error),
         };
-        let request = Request::ReadRaw { reads: asked.reads.clone(), target: target_in(&span) };
+        let request = Request::ReadRaw { reads: asked.reads.clone(), target: span.as_target() };
         let mut reply = self.ask(node, request, Some(span)).await.map_err(failed)?;
-        match taken(node, "raw read", &mut reply).map_err(failed)? {
-            Answer::Transferred { .. } => reply.span.ok_or(Failed::Error(ClientError::Closed)),
-            other => Err(Failed::Error(unexpected(node, "raw read", &other, "the end of a raw read"))),
+        match reply.take_answer(node, "raw read").map_err(failed)? {
+            Answer::Transferred { .. } => reply.span.ok_or(GatherError::Error(ClientError::Closed)),
+            other => {
+                Err(GatherError::Error(unexpected_answer(node, "raw read", &other, "the end of a raw read")))
+            }
         }
     }
 }
@@ -260,23 +266,27 @@ impl Gathered {
         self.reads.bytes()
     }
 
-    /// Gives the wanted cells, tile by tile: stripe, cell, where in the cell, bytes.
+    /// Computes the wanted cells tile by tile, and passes to `into`: interval, cell, offset in the
+    /// cell, bytes.
     ///
     /// # Errors
-    /// [`Failed::Beyond`] if a plan does not say what it needs, which none does.
-    pub(super) fn sums(&self, mut into: impl FnMut(&Interval, Cell, u64, &[u8])) -> Result<(), Failed> {
+    /// [`GatherError::TooManyLost`] if a plan does not list what it needs; no plan does that.
+    pub(super) fn sums(&self, mut into: impl FnMut(&Interval, Cell, u64, &[u8])) -> Result<(), GatherError> {
         let (mut sums, mut tile) = (Vec::new(), vec![0; GATHER_TILE_BYTES]);
-        for (Planned { interval, plan }, sources) in self.reads.planned.iter().zip(&self.reads.sources) {
+        for (PlannedInterval { interval, plan }, sources) in
+            self.reads.planned.iter().zip(&self.reads.sources)
+        {
             sums.resize(plan.repairs.len() * GATHER_TILE_BYTES, 0);
-            let length =
-                usize::try_from(interval.range.end - interval.range.start).map_err(|_| Failed::Beyond)?;
-            let repairs: Vec<Vec<Term<'_>>> = terms(plan, sources).ok_or(Failed::Beyond)?;
+            let length = usize::try_from(interval.range.end - interval.range.start)
+                .map_err(|_| GatherError::TooManyLost)?;
+            let repairs: Vec<Vec<Term<'_>>> = terms(plan, sources).ok_or(GatherError::TooManyLost)?;
             for start in (0..length).step_by(GATHER_TILE_BYTES) {
                 let range = start..length.min(start + GATHER_TILE_BYTES);
                 for (at, (repair, terms)) in plan.repairs.iter().zip(&repairs).enumerate() {
                     let (before, rest) = sums.split_at_mut(at * GATHER_TILE_BYTES);
                     let sum = &mut rest[..range.len()];
-                    self.sum(terms, &range, (before, sum, &mut tile)).map_err(|_| Failed::Beyond)?;
+                    self.sum(terms, &range, (before, sum, &mut tile))
+                        .map_err(|_| GatherError::TooManyLost)?;
                     if interval.cells.contains(&repair.cell) {
                         into(interval, repair.cell, interval.range.start + start as u64, sum);
                     }
@@ -286,7 +296,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Makes a tile of a sum what its terms are.
+    /// Computes a tile of a sum from its terms.
     fn sum(
         &self,
         terms: &[Term<'_>],
@@ -329,10 +339,10 @@ impl Gathered {
     }
 }
 
-/// XORs bytes into a sum, or begins it with them.
+/// XORs bytes into a sum, or begins the sum with them.
 fn put(sum: &mut [u8], bytes: &[u8], is_begun: &mut bool) {
     if *is_begun {
-        // Both are as long.
+        // Both have the same length.
         let _ = xor::xor_into(sum, bytes);
     } else {
         sum.copy_from_slice(bytes);
@@ -340,14 +350,14 @@ fn put(sum: &mut [u8], bytes: &[u8], is_begun: &mut bool) {
     }
 }
 
-/// What is added to a sum.
+/// A term of a sum.
 enum Term<'g> {
     Source(&'g [Part]),
     /// The sum of an earlier repair.
     Sum(usize),
 }
 
-/// What each repair of a plan adds up; `None` if it is neither read nor repaired before.
+/// The terms of each repair of a plan; `None` if a term is neither read nor repaired before.
 fn terms<'g>(plan: &Recovery, sources: &'g [Vec<Part>]) -> Option<Vec<Vec<Term<'g>>>> {
     let term = |at: usize, cell: &Cell| {
         let source = plan.reads.iter().position(|read| read == cell).map(|read| Term::Source(&sources[read]));

@@ -1,4 +1,5 @@
-//! Which ranges of which cells are wanted together, and which places are they a part of?
+//! Merges wanted ranges of cells into intervals, and finds the places that a range of a cell is
+//! part of.
 //!
 //! ```text
 //! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted ... sums of cells -> places
@@ -21,14 +22,14 @@ pub(super) struct Interval {
     pub(super) range: Range<u64>,
 }
 
-/// Ranges of cells that are wanted.
+/// The wanted ranges of cells.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct WantedRanges {
     stripes: BTreeMap<u64, BTreeMap<Cell, Vec<Range<u64>>>>,
 }
 
-impl Wanted {
-    /// Those that follow each other are best added in order: neighbours become one.
+impl WantedRanges {
+    /// Adds a range. Ranges of a cell should be added in order, so that neighbours are merged.
     pub(super) fn add(&mut self, CellRange { stripe, cell, from, length }: CellRange) {
         let runs = self.stripes.entry(stripe).or_default().entry(cell).or_default();
         join(runs, from..from + length);
@@ -45,21 +46,21 @@ impl Wanted {
     }
 }
 
-/// Places of a node, by where they lie, with the numbers that they have in a list.
+/// Places of a node by their position in its stream or parity, each with its number in a list.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Where pages begin in the stream; their numbers and lengths.
+    /// Number and length of each page, by its beginning in the stream.
     pages: BTreeMap<u64, (usize, u64)>,
-    /// By number of the cell of parity.
+    /// Number of each parity place, by number of the parity cell.
     parity: BTreeMap<u64, usize>,
 }
 
-/// A place that a range of a cell is a part of.
+/// A place that overlaps a range of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Touched {
+pub(super) struct PlaceOverlap {
     /// The number of the place in the list.
     pub(super) at: usize,
-    /// Where the place begins, and where the range: both counted from the same.
+    /// Where the place begins, and where the range begins, with the same origin.
     pub(super) start: u64,
     pub(super) from: u64,
 }
@@ -72,39 +73,44 @@ impl Places {
         }
     }
 
-    /// The places that have bytes in a range of a cell.
+    /// The places that overlap a range of a cell.
     pub(super) fn touched(
         &self,
         stripes: &Stripes,
         stripe: u64,
         cell: Cell,
         range: &Range<u64>,
-    ) -> Vec<Touched> {
+    ) -> Vec<PlaceOverlap> {
         let Some(held) = stripes.layout.held(stripe, cell) else { return Vec::new() };
         if held.is_parity {
             let found = self.parity.get(&held.index);
-            return found.map(|at| Touched { at: *at, start: 0, from: range.start }).into_iter().collect();
+            return found
+                .map(|at| PlaceOverlap { at: *at, start: 0, from: range.start })
+                .into_iter()
+                .collect();
         }
         let from = held.index * stripes.cell_bytes() + range.start;
         let end = from + (range.end - range.start);
         let first = self.pages.range(..=from).next_back().map_or(from, |(start, _)| *start);
         let pages = self.pages.range(first..end).filter(|(start, (_, length))| *start + length > from);
-        pages.map(|(start, (at, _))| Touched { at: *at, start: *start, from }).collect()
+        pages.map(|(start, (at, _))| PlaceOverlap { at: *at, start: *start, from }).collect()
     }
 }
 
-/// Copies what two ranges have in common: `into` begins at `start`, `bytes` at `from`.
+/// Copies the common part of two ranges: `into` begins at `start`, `bytes` at `from`.
 pub(super) fn copy(into: &mut [u8], start: u64, bytes: &[u8], from: u64) {
     let begin = start.max(from);
     let end = (start + into.len() as u64).min(from + bytes.len() as u64);
     if begin >= end {
         return;
     }
-    let at = |position: u64, origin: u64| usize::try_from(position - origin).unwrap_or(usize::MAX);
+    let at = |position: u64, origin: u64| {
+        usize::try_from(position - origin).expect("an offset in a slice: it fits a usize")
+    };
     into[at(begin, start)..at(end, start)].copy_from_slice(&bytes[at(begin, from)..at(end, from)]);
 }
 
-/// Adds a range to ascending ones, which neighbours become one of.
+/// Adds a range to ascending ones, and merges it with the last one if they touch.
 fn join(runs: &mut Vec<Range<u64>>, range: Range<u64>) {
     match runs.last_mut() {
         Some(last) if last.end >= range.start && last.start <= range.start => {

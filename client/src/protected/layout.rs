@@ -1,4 +1,4 @@
-//! Which cell of which stripe is which part of which node's stream?
+//! The layout of a stripe set: which cell of which stripe holds which part of which node's stream.
 //!
 //! ```text
 //! stream of a node:   cell 0 | cell 1 | cell 2 | ...      each goes into the next data slot that the node has:
@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! - A data slot holds exactly one cell of a stream; one behind the stream's end counts as zeros.
-//! - Both ways of asking agree (`tests`).
+//! - The lookups in both directions agree (`tests`).
 
 use rackscan_format::{
     limits::{CELL_BYTES_MAX, CELL_BYTES_MIN},
@@ -20,10 +20,10 @@ use rackscan_stripe::{Cell, Column, Geometry, Node, Parity, Role, StripeError};
 
 use crate::limits::PARITY_BYTES_PER_STRIPE_MAX;
 
-/// What a cell of a stripe holds: the `index`-th cell of a node's stream, or of its parity.
+/// The content of a cell of a stripe: the `index`-th cell of a node's stream, or of its parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// The node, by its place in the set.
+    /// The node, by its position in the set.
     pub(crate) node: usize,
     pub(crate) index: u64,
     pub(crate) is_parity: bool,
@@ -36,14 +36,14 @@ struct Slots {
     parity: Vec<Cell>,
 }
 
-/// Cells before each stripe of a rotation, and at last of all of it.
+/// Number of cells before each stripe of a rotation, and, as the last entry, of the whole rotation.
 #[derive(Debug)]
 struct Counts {
     data: Vec<u64>,
     parity: Vec<u64>,
 }
 
-/// Where the cells of a stripe set are.
+/// The positions of the cells of a stripe set.
 #[derive(Debug)]
 pub(crate) struct Layout {
     geometry: Geometry,
@@ -51,7 +51,7 @@ pub(crate) struct Layout {
     nodes: Vec<Counts>,
 }
 
-/// What `stripe` calls a protection.
+/// The parity of the `stripe` crate for a protection.
 pub(crate) fn parity_of(protection: Protection) -> Parity {
     match protection {
         Protection::Xor => Parity::Xor,
@@ -85,7 +85,8 @@ impl Layout {
             }
             Ok(counts)
         };
-        let nodes = (0..u8::try_from(nodes).unwrap_or(u8::MAX)).map(of_node).collect::<Result<_, _>>()?;
+        let nodes = u8::try_from(nodes).expect("the nodes of a geometry: at most NODES_MAX");
+        let nodes = (0..nodes).map(of_node).collect::<Result<_, _>>()?;
         Ok(Self { geometry, columns, nodes })
     }
 
@@ -97,17 +98,17 @@ impl Layout {
         self.nodes.len() as u64
     }
 
-    /// The size of a cell that suits streams of which the longest has so many bytes: a rotation or
-    /// more, and a bounded sum of parity per stripe.
+    /// The size of a cell for streams of which the longest has `longest_bytes`: so that it fills at
+    /// least a rotation, and the parity of a stripe stays within its bound.
     pub(crate) fn cell_bytes(&self, longest_bytes: u64) -> u32 {
         let per_rotation = self.nodes.first().and_then(|counts| counts.data.last()).copied().unwrap_or(1);
-        let wanted = u32::try_from(longest_bytes / per_rotation.max(1)).unwrap_or(u32::MAX);
-        let most = u32::try_from(PARITY_BYTES_PER_STRIPE_MAX / self.geometry.equations().len().max(1));
-        let wanted = wanted.min(most.unwrap_or(u32::MAX)).clamp(CELL_BYTES_MIN, CELL_BYTES_MAX);
+        let most = (PARITY_BYTES_PER_STRIPE_MAX / self.geometry.equations().len().max(1)) as u64;
+        let wanted = (longest_bytes / per_rotation.max(1)).min(most);
+        let wanted = wanted.clamp(CELL_BYTES_MIN.into(), CELL_BYTES_MAX.into());
         1 << wanted.ilog2()
     }
 
-    /// How many stripes streams of these lengths fill.
+    /// Number of stripes that streams of these lengths fill.
     pub(crate) fn stripes(&self, cell_bytes: u32, stream_bytes: impl Iterator<Item = u64>) -> u64 {
         let filled = stream_bytes.enumerate().filter(|(_, bytes)| *bytes > 0);
         let last =
@@ -115,16 +116,17 @@ impl Layout {
         last.map(|(stripe, _)| stripe + 1).max().unwrap_or(0)
     }
 
-    /// How many parity cells a node keeps of so many stripes.
+    /// Number of parity cells that a node keeps of so many stripes.
     pub(crate) fn parity_cells(&self, node: usize, stripes: u64) -> u64 {
         let Some(counts) = self.nodes.get(node) else { return 0 };
         Self::before(&counts.parity, stripes, self.turns())
     }
 
-    /// How many cells come before a stripe.
+    /// Number of cells before a stripe.
     fn before(counts: &[u64], stripe: u64, turns: u64) -> u64 {
         let whole = counts.last().copied().unwrap_or(0);
-        let turn = usize::try_from(stripe % turns).unwrap_or(0);
+        let turn = usize::try_from(stripe % turns);
+        let turn = turn.expect("a stripe of a rotation: a remainder of a usize fits one");
         (stripe / turns).saturating_mul(whole).saturating_add(counts.get(turn).copied().unwrap_or(0))
     }
 
@@ -134,7 +136,8 @@ impl Layout {
         self.cell(node, index, &self.nodes.get(node)?.data, |slots| &slots.data)
     }
 
-    /// The same of a parity cell that a node keeps.
+    /// The stripe and the slot of a parity cell that a node keeps; `None` as in
+    /// [`Layout::data_cell`].
     pub(crate) fn parity_cell(&self, node: usize, index: u64) -> Option<(u64, Cell)> {
         self.cell(node, index, &self.nodes.get(node)?.parity, |slots| &slots.parity)
     }
@@ -155,7 +158,7 @@ impl Layout {
         Some((stripe, *cells(self.columns.get(usize::from(column.0))?).get(rank)?))
     }
 
-    /// What a cell holds; `None` if there is no such cell.
+    /// The content of a cell; `None` if there is no such cell.
     pub(crate) fn held(&self, stripe: u64, cell: Cell) -> Option<Held> {
         let node = usize::from(self.geometry.node_of(stripe, cell.column).ok()?.0);
         let slots = self.columns.get(usize::from(cell.column.0))?;
@@ -180,7 +183,7 @@ impl Layout {
         self.columns.get(usize::from(column.0)).map_or(&[], |slots| &slots.parity)
     }
 
-    /// Which equation a parity cell is the sum of, by its place among [`Geometry::equations`].
+    /// The equation whose sum a parity cell holds, by its index in [`Geometry::equations`].
     pub(crate) fn equation(&self, parity: Cell) -> Option<usize> {
         match self.geometry.role(parity).ok()? {
             Role::Data { .. } => None,

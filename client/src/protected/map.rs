@@ -1,105 +1,34 @@
-//! What do nodes know of a protected table, and what becomes of parts on nodes that are away?
+//! Reads the maps of protected tables from nodes, and completes catalogs by the parts of
+//! unavailable nodes.
 //!
 //! Invariants
-//! - A map is believed only after it was verified whole, and held against the layout of its sets.
-//! - A part on a node that is away comes from a map only if the table bears the loss of all of its
-//!   nodes that are; else the table is broken.
+//! - A map is used only after it was verified whole, and compared with the layout of its sets.
+//! - A part of an unavailable node comes from a map only if the table's parity survives the loss of
+//!   all of its unavailable nodes; else the table is broken.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
 
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     message::{Answer, NodeCatalog, NodeTable, ReadMap, Request},
     schema::TableDefinition,
-    stripe_set::{TableMap, TablePart},
+    stripe_set::TableMap,
 };
 
-use super::stripes::Stripes;
-use crate::{
-    ClientError, Cluster,
-    cluster::{taken, unexpected},
-    limits::MAPS_KNOWN_MAX,
-    status::target_in,
-};
+use super::{known_maps::KnownMap, stripes::Stripes};
+use crate::{ClientError, Cluster, message_names::unexpected_answer};
 
 const READ: &str = "read map";
 
-/// The map of a table, in which places can be looked up. It never changes: a table that changes is
-/// another one.
-#[derive(Debug)]
-pub(crate) struct KnownMap {
-    pub(super) definition: TableDefinition,
-    pub(super) parts: Vec<TablePart>,
-    pub(super) sets: Vec<Arc<Stripes>>,
-}
-
-impl KnownMap {
-    fn new(map: TableMap) -> Result<Self, String> {
-        let TableMap { definition, parts, sets } = map;
-        let sets = sets.into_iter().map(|set| Stripes::new(set).map(Arc::new));
-        Ok(Self { definition, parts, sets: sets.collect::<Result<_, _>>()? })
-    }
-
-    fn stripes(&self, table: TableId, segment: SegmentId) -> Option<&Arc<Stripes>> {
-        self.sets.iter().find(|set| set.has(table, segment))
-    }
-}
-
-/// The maps that were read last.
-#[derive(Debug, Default)]
-pub(crate) struct KnownMaps {
-    maps: Mutex<VecDeque<Arc<KnownMap>>>,
-    /// The tables under which segments of protected tables were written, as the last catalog said.
-    protected: Mutex<BTreeSet<TableId>>,
-}
-
-impl KnownMaps {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<KnownMap>>> {
-        // Changed by code that does not panic.
-        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn of(&self, table: TableId) -> Option<Arc<KnownMap>> {
-        self.lock().iter().find(|map| map.definition.id == table).map(Arc::clone)
-    }
-
-    pub(super) fn find(&self, table: TableId, segment: SegmentId) -> Option<(Arc<KnownMap>, Arc<Stripes>)> {
-        let maps = self.lock();
-        maps.iter().find_map(|map| Some((Arc::clone(map), Arc::clone(map.stripes(table, segment)?))))
-    }
-
-    fn learn(&self, map: &Arc<KnownMap>) {
-        let mut maps = self.lock();
-        maps.retain(|known| known.definition.id != map.definition.id);
-        maps.push_front(Arc::clone(map));
-        maps.truncate(MAPS_KNOWN_MAX);
-    }
-
-    /// Whether segments that were written under this table are protected, as far as the last
-    /// catalog said.
-    pub(crate) fn protects(&self, table: TableId) -> bool {
-        self.protected.lock().unwrap_or_else(PoisonError::into_inner).contains(&table)
-    }
-
-    pub(crate) fn note_protected(&self, tables: BTreeSet<TableId>) {
-        *self.protected.lock().unwrap_or_else(PoisonError::into_inner) = tables;
-    }
-
-    /// Forgets all maps in which a segment lies: what they say of it is not true any more.
-    pub(super) fn forget(&self, table: TableId, segment: SegmentId) {
-        self.lock().retain(|map| map.stripes(table, segment).is_none());
-    }
-}
-
 impl Cluster {
-    /// The map of a table, or of one that has taken its place with segments of it, from any node
-    /// that has it whole; `None` if none has it.
+    /// The map of a table, or of a newer version with segments of it, from any node that has a
+    /// whole map; `None` if no node has one.
     ///
     /// # Errors
-    /// If nobody says that he has none, why nobody was heard.
+    /// If every node failed, the first failure.
     pub(crate) async fn table_map(&self, table: TableId) -> Result<Option<Arc<KnownMap>>, ClientError> {
         if let Some(known) = self.shared.maps.of(table) {
             return Ok(Some(known));
@@ -139,15 +68,15 @@ impl Cluster {
         Ok(map)
     }
 
-    /// The table whose map a node gives when it is asked for this one's: that one, or one that has
-    /// taken its place.
+    /// The table whose map a node returns when it is asked for this table's map: this one, or a
+    /// newer version.
     async fn map_named(&self, node: NodeId, table: TableId) -> Result<u64, ClientError> {
         let span = self.shared.memory.take(1, "the name of a map").await?;
-        let request = Request::ReadMap(ReadMap { table, from_bytes: 0, target: target_in(&span) });
+        let request = Request::ReadMap(ReadMap { table, from_bytes: 0, target: span.as_target() });
         let mut reply = self.ask(node, request, Some(span)).await?;
-        match taken(node, READ, &mut reply)? {
+        match reply.take_answer(node, READ)? {
             Answer::Catalog { generation, .. } => Ok(generation),
-            other => Err(unexpected(node, READ, &other, "a part of a map")),
+            other => Err(unexpected_answer(node, READ, &other, "a part of a map")),
         }
     }
 
@@ -160,8 +89,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a segment is one that a node must have, as another node says now: who was told that
-    /// it is not there has not asked too late.
+    /// Whether a node must have a segment, as another node says now. If so, a refusal because the
+    /// segment is not there does not mean that the table was dropped.
     pub(super) async fn must_have(
         &self,
         node: NodeId,
@@ -178,7 +107,7 @@ impl Cluster {
         for other in map.definition.nodes.iter().filter(|other| **other != node) {
             match self.has_map(*other, id).await {
                 Ok(true) => return Ok(true),
-                // That one has dropped it, or another table has taken its place.
+                // That node has dropped the table, or has a newer version.
                 Ok(false) => {}
                 Err(error) => tracing::debug!(node = %other, table = %id, %error, "no map from this node"),
             }
@@ -187,7 +116,7 @@ impl Cluster {
         Ok(false)
     }
 
-    /// Has a node keep the map of a table, as another one has it.
+    /// Copies the map of a table from another node to this one.
     pub(super) async fn give_map(&self, node: NodeId, table: TableId) -> Result<(), ClientError> {
         let wrong = |problem: String| ClientError::NotProtected { table, problem };
         let mut failed = None;
@@ -202,7 +131,7 @@ impl Cluster {
             match TableMap::unseal(&bytes) {
                 Ok(map) if map.definition.id == table => return self.send_map(node, table, &bytes).await,
                 Ok(_) => {}
-                // Another node may have it whole.
+                // Another node may have a whole map.
                 Err(error) => {
                     failed.get_or_insert(wrong(format!("the map of node {other}: {error}")));
                 }
@@ -225,12 +154,12 @@ impl Cluster {
         Ok(self.shared.maps.find(table, segment))
     }
 
-    /// Completes what nodes say by the parts that nodes which are away have of protected tables;
-    /// returns why other tables miss theirs.
+    /// Adds to the catalogs the parts that unavailable nodes have of protected tables. Returns, for
+    /// each table whose part could not be added, why.
     ///
-    /// If `also_lost`, also by the parts of nodes that are there and have lost theirs: who has
+    /// If `also_lost`, also adds the parts of available nodes that have lost theirs: those with
     /// nothing of a published table, not even prepared.
-    pub(crate) async fn add_parts_away(
+    pub(crate) async fn add_unavailable_parts(
         &self,
         catalogs: &mut Vec<NodeCatalog>,
         away: &[NodeId],
@@ -262,14 +191,14 @@ impl Cluster {
             let map = if lost.len() > bears { None } else { self.table_map(id).await? };
             match map.filter(|map| map.definition == definition) {
                 Some(map) => add_parts(catalogs, &map, &lost),
-                // Of nodes that are there it is said what is missing.
+                // For available nodes, assembling the catalog reports what is missing.
                 None if !lost.iter().any(|node| away.contains(node)) => {}
                 None => {
                     errors.insert(id, parts_away(&definition, &lost, bears));
                 }
             }
         }
-        // Segments are listed in the order of nodes, whoever spoke of them.
+        // Segments are listed in the order of nodes, wherever their description came from.
         catalogs.sort_by_key(|catalog| catalog.node);
         Ok(errors)
     }

@@ -1,24 +1,28 @@
-//! How does a table survive the loss of nodes?
+//! Parity: protects tables against the loss of nodes, reconstructs lost and corrupt pages, and
+//! rebuilds nodes.
 //!
 //! ```text
-//! load     what was appended -> streams -> parity -> map to every node -> prepare, commit                      (protect, parity)
-//!          parity is computed by the nodes as they relay what they have to each other                          (relays); or by the client
-//! catalog  parts of nodes that are away come from maps                                                        (map)
-//! fetch    pages of a lost node: the same ranges of the survivors' cells, XORed, checked as if they were read  (reconstruct, together)
-//!          what many of them need is read with few requests, as for repairs                                    (intervals, plans, gather)
-//! corrupt  a page that is corrupt, or whose node has lost its part: reconstructed like one of a lost node, and repaired              (corruption, page_repair)
-//! scrub    every node checks what it has; what is corrupt comes back from others, many places at a time                        (scrub, corrupt, repair, pace)
-//! rebuild  a node without its part takes the extents again; others relay to it what it had, and what is left is repaired (rebuild, stripe_rebuild)
+//! load     appended segments -> streams -> parity -> map to every node -> prepare, commit                       (protect, parity)
+//!          the nodes compute the parity and relay cells to each other                                           (relays); or the client computes it
+//! catalog  the parts of unavailable nodes come from maps                                                        (map)
+//! fetch    pages of a lost node: the same ranges of surviving cells, XORed, then verified like pages that were read  (reconstruct, together)
+//!          ranges that several pages need are read with few requests, as for repairs                            (intervals, plans, gather)
+//! corrupt  a page that is corrupt, or whose node has lost its part, is reconstructed like one of a lost node, and repaired  (corruption, page_repair)
+//! scrub    every node verifies its own places; corrupt ones are repaired from other nodes, many at a time       (scrub, corrupt, repair, pace)
+//! rebuild  a node without its part reserves the same extents again; others relay its cells to it; the remainder is repaired  (rebuild, stripe_rebuild)
 //! ```
 //!
-//! Where which cell lies is pure code (`layout`, `stripes`).
+//! `layout` and `stripes` compute where each cell lies; they do no IO.
 
-mod beyond;
+mod background_repairs;
 mod corrupt;
 mod corruption;
 mod gather;
 mod intervals;
+mod known_maps;
 mod layout;
+mod load_stripes;
+mod lost_bytes;
 mod map;
 mod pace;
 mod page_repair;
@@ -35,11 +39,11 @@ mod stripe_rebuild;
 mod stripes;
 mod together;
 
-pub(crate) use map::KnownMaps;
-pub(crate) use page_repair::Repairing;
-pub(crate) use protect::Sets;
+pub(crate) use background_repairs::BackgroundRepairs;
+pub(crate) use known_maps::KnownMaps;
+pub(crate) use load_stripes::LoadStripes;
 
+pub use background_repairs::CorruptPages;
 pub use pace::{RepairListener, RepairProgress};
-pub use page_repair::CorruptPages;
 pub use rebuild::{RebuildReport, RebuiltTable};
 pub use scrub::{Findings, ScrubOptions, ScrubReport};

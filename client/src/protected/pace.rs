@@ -1,7 +1,7 @@
-//! How fast may stripes be read to repair them, and how far is that?
+//! The pace and the progress of a scrub or rebuild.
 //!
-//! Invariant: over any while the bytes that were let through are at most the rate times its length,
-//! and the largest single transfer.
+//! Invariant: over any period, the bytes that were let through are at most the rate times its
+//! length, plus the largest single transfer.
 
 use std::{
     sync::{
@@ -11,30 +11,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How far a scrub or rebuild is.
+/// The progress of a scrub or rebuild.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RepairProgress {
-    /// Bytes on devices that are to be looked at.
+    /// Bytes on devices that are to be processed.
     pub bytes_total: u64,
-    /// Bytes of them that were.
+    /// Bytes of them that were processed.
     pub bytes_done: u64,
-    /// Pages and cells of parity that were corrupt or lost.
+    /// Pages and parity cells that were corrupt or lost.
     pub corrupt: u64,
-    /// Those of them that are whole again.
+    /// Number of them that were repaired.
     pub repaired: u64,
-    /// Their bytes.
+    /// Bytes of the repaired ones.
     pub repaired_bytes: u64,
-    /// Bytes read at other nodes for them.
+    /// Bytes read at other nodes for these.
     pub survivor_bytes: u64,
 }
 
-/// Who is told how far it is: from several tasks, one at a time for each.
+/// A callback that receives the progress: from several tasks, one call at a time for each.
 pub type RepairListener<'l> = &'l (dyn Fn(&RepairProgress) + Sync);
 
-/// The pace of all that one scrub or rebuild does.
+/// The pace and progress of one scrub or rebuild.
 pub(super) struct Pace<'l> {
     bytes_per_second: Option<u64>,
-    /// When the bytes let through so far are through.
+    /// When the bytes that were let through so far have used up their time.
     free_at: Mutex<Instant>,
     listener: RepairListener<'l>,
     bytes_total: AtomicU64,
@@ -74,7 +74,7 @@ impl<'l> Pace<'l> {
             let now = Instant::now();
             let from = (*free_at).max(now);
             let ms = bytes.saturating_mul(1000) / rate.max(1);
-            // A rate so low that it takes years is waited for in pieces of a day.
+            // At a very low rate one wait is at most a day.
             *free_at = from + Duration::from_millis(ms.min(86_400_000));
             from - now
         };
@@ -83,7 +83,7 @@ impl<'l> Pace<'l> {
         }
     }
 
-    /// How much of `bytes_max` may be read at once: a quarter of a second of it.
+    /// Bytes that may be read at once: those of a quarter of a second, at most `bytes_max`.
     pub(super) fn bytes_at_once(&self, bytes_max: u64) -> u64 {
         self.bytes_per_second.map_or(bytes_max, |rate| (rate / 4).clamp(1, bytes_max))
     }
@@ -117,7 +117,7 @@ impl<'l> Pace<'l> {
     }
 
     pub(super) fn progress(&self) -> RepairProgress {
-        // What relays did in vain is done again otherwise, and counts once.
+        // Bytes that relays processed in vain are processed again, and must count once.
         let bytes_total = self.bytes_total.load(Relaxed);
         RepairProgress {
             bytes_total,

@@ -1,62 +1,32 @@
-//! How do nodes check and take bytes of stripes?
+//! Requests that let nodes verify and repair places of a stripe set.
 //!
-//! Invariant: what is repaired because a read found it corrupt is not waited for, and at most
-//! [`REPAIRS_MAX`] pages at a time are; others are found by the next read.
+//! Invariant: a repair of a page that a read found corrupt runs in the background, and at most
+//! [`crate::limits::REPAIRS_MAX`] do at a time; other corrupt pages are found again by the next
+//! read.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::sync::{Arc, atomic::Ordering::Relaxed};
+
+use super::{
+    background_repairs::{BackgroundRepairs, CorruptPages},
+    stripes::Stripes,
 };
-
+use crate::{ClientError, Cluster, message_names::unexpected_answer};
 use rackscan_format::{
     ids::NodeId,
     message::{Answer, Repair, Request, Verified, Verify},
     stripe_set::SetId,
 };
-use tokio::sync::Semaphore;
-
-use super::stripes::Stripes;
-use crate::{
-    ClientError, Cluster,
-    cluster::{taken, unexpected},
-    limits::REPAIRS_MAX,
-    status::target_in,
-};
-
-/// Pages that reads have found corrupt, since a cluster was connected to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CorruptPages {
-    /// Pages that came from others instead.
-    pub found: u64,
-    /// Those of them that are whole again where they lie.
-    pub repaired: u64,
-}
-
-/// Repairs on the side.
-#[derive(Debug)]
-pub(crate) struct Repairing {
-    permits: Arc<Semaphore>,
-    found: AtomicU64,
-    repaired: Arc<AtomicU64>,
-}
-
-impl Default for Repairing {
-    fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(REPAIRS_MAX));
-        Self { permits, found: AtomicU64::new(0), repaired: Arc::default() }
-    }
-}
 
 impl Cluster {
-    /// How many pages of protected tables were found corrupt by reads here. See [`Cluster::scrub`]
-    /// for who looks for them.
+    /// Number of pages of protected tables that reads of this cluster found corrupt.
+    /// [`Cluster::scrub`] searches for all of them.
     #[must_use]
     pub fn corrupt_pages(&self) -> CorruptPages {
-        let Repairing { found, repaired, .. } = &self.shared.repairing;
+        let BackgroundRepairs { found, repaired, .. } = &self.shared.repairing;
         CorruptPages { found: found.load(Relaxed), repaired: repaired.load(Relaxed) }
     }
 
-    /// Has a node take bytes for places of a set.
+    /// Sends a node the bytes of places of a set; the node verifies and writes them.
     pub(super) async fn repair(
         &self,
         node: NodeId,
@@ -77,23 +47,23 @@ impl Cluster {
             })?;
             offset += bytes.len();
         }
-        let mut source = target_in(&span);
+        let mut source = span.as_target();
         source.length_bytes = length as u64;
         let places = places.iter().map(|(place, _)| *place).collect();
         let request = Request::Repair(Repair { set, places, source });
         let mut reply = self.ask(node, request, Some(span)).await?;
-        match taken(node, during, &mut reply)? {
+        match reply.take_answer(node, during)? {
             Answer::Done => Ok(()),
-            other => Err(unexpected(node, during, &other, "done")),
+            other => Err(unexpected_answer(node, during, &other, "done")),
         }
     }
 
-    /// Has a node take a page that a read found corrupt, at some time.
+    /// Repairs a page that a read found corrupt, in the background.
     pub(super) fn repair_later(&self, stripes: &Stripes, node: NodeId, place: u64, bytes: &[u8]) {
         let repairing = &self.shared.repairing;
         repairing.found.fetch_add(1, Relaxed);
         let set = stripes.set.id;
-        tracing::warn!(%node, %set, place, "a page was corrupt; others gave it");
+        tracing::warn!(%node, %set, place, "a page was corrupt and was reconstructed from other nodes");
         let (Ok(runtime), Ok(permit)) =
             (tokio::runtime::Handle::try_current(), Arc::clone(&repairing.permits).try_acquire_owned())
         else {
@@ -112,13 +82,13 @@ impl Cluster {
         });
     }
 
-    /// Has a node check places of a set from one on.
+    /// Lets a node verify places of a set from `wanted.from` on.
     pub(super) async fn verify_places(&self, node: NodeId, wanted: Verify) -> Result<Verified, ClientError> {
         let during = "verify";
         let mut reply = self.ask(node, Request::Verify(wanted), None).await?;
-        let found = match taken(node, during, &mut reply)? {
+        let found = match reply.take_answer(node, during)? {
             Answer::Verified(found) => found,
-            other => return Err(unexpected(node, during, &other, "what is corrupt")),
+            other => return Err(unexpected_answer(node, during, &other, "what is corrupt")),
         };
         let end = wanted.from.saturating_add(found.places);
         let gets_on = found.next.is_none_or(|next| next > wanted.from && next == end);

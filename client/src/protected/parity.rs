@@ -1,17 +1,16 @@
-//! How is the parity over what a load has written computed and stored?
+//! Computes the parity over the data of a load, and stores it.
 //!
-//! By the nodes, which relay what they have to each other, where all of them can (`relays`): then a
-//! load sends each byte of its data once, and nothing else. Otherwise, for little, and where that
-//! comes to nothing, by the client: data cells are read back from their nodes, XORed here, and the
-//! sums sent to the nodes that keep them, several stripes at a time.
+//! The nodes compute it and relay cells to each other, where all of them can (`relays`): then a
+//! load sends each byte of its data once, and nothing else. Otherwise, for little data, and where
+//! relaying fails, the client computes it: data cells are read back from their nodes, XORed here,
+//! and the sums sent to the nodes that keep them, several stripes at a time.
 //!
 //! Invariants
-//! - What is stored is the parity of what lies on the devices, not of what was sent there; and so
-//!   are the checksums of the cells.
+//! - The stored parity and the checksums of the cells are those of the bytes on the devices, not of
+//!   the bytes that were sent there.
 //! - Memory is bounded, whatever is loaded: the sums of [`PARITY_STRIPES_MAX`] stripes and
 //!   [`CELLS_READ_MAX`] cells of each.
-//! - A set that comes to nothing leaves its number unused: whatever nodes have of it becomes no
-//!   table.
+//! - A set that fails leaves its number unused: what nodes have of it belongs to no table.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -34,12 +33,11 @@ use super::{
 };
 use crate::{
     ClientError, Cluster,
-    cluster::{taken, unexpected},
     limits::{CELLS_READ_MAX, PARITY_APPEND_BYTES_MAX, PARITY_STRIPES_MAX, RELAYED_BYTES_MIN},
-    status::target_in,
+    message_names::unexpected_answer,
 };
 
-/// Computes the parity over these streams, stores it as the load's next set, and says where.
+/// Computes the parity over these streams, and stores it as the load's next set. Returns the set.
 pub(super) async fn store(
     cluster: &Cluster,
     (load, number): (TableId, &mut u32),
@@ -64,7 +62,7 @@ pub(super) async fn store(
         let nodes: Vec<_> = stripes.set.streams.iter().map(|stream| stream.node).collect();
         if let Some(relays) = cluster.relays(&nodes).await {
             let shared = Arc::new(stripes);
-            match relayed(cluster, &relays, &shared).await {
+            match relay(cluster, &relays, &shared).await {
                 Ok(set) => return Ok(Stripes::new(set).map_err(wrong)?.set),
                 Err(why) => tracing::warn!(set = %id, why, "parity is not relayed; this process computes it"),
             }
@@ -72,12 +70,12 @@ pub(super) async fn store(
             stripes = Stripes::unproved(set).map_err(wrong)?;
         }
     }
-    let set = computed(cluster, stripes).await?;
+    let set = compute(cluster, stripes).await?;
     Ok(Stripes::new(set).map_err(wrong)?.set)
 }
 
-/// Has the nodes compute the parity of a set.
-async fn relayed(cluster: &Cluster, relays: &Relays, stripes: &Arc<Stripes>) -> Result<StripeSet, String> {
+/// Lets the nodes compute the parity of a set. Returns the completed set.
+async fn relay(cluster: &Cluster, relays: &Relays, stripes: &Arc<Stripes>) -> Result<StripeSet, String> {
     let SetId { load, number } = stripes.set.id;
     let session = relays.open(stripes, Purpose::Parity { load, set: number }).await?;
     let nodes = 0..stripes.set.streams.len();
@@ -96,7 +94,7 @@ async fn relayed(cluster: &Cluster, relays: &Relays, stripes: &Arc<Stripes>) -> 
     for ((node, stream), extents) in set.streams.iter_mut().enumerate().zip(reserved) {
         let of = |place: Option<(u64, Cell)>| {
             let checksum = place.and_then(|place| checksums.get(&place)).copied();
-            checksum.ok_or_else(|| format!("nobody said the checksum of a cell of node {}", stream.node))
+            checksum.ok_or_else(|| format!("no node reported the checksum of a cell of node {}", stream.node))
         };
         let cells = 0..stream.bytes().div_ceil(set.cell_bytes.into());
         stream.cells =
@@ -110,38 +108,38 @@ async fn relayed(cluster: &Cluster, relays: &Relays, stripes: &Arc<Stripes>) -> 
     Ok(set)
 }
 
-/// Has a node take room for all cells of parity that it will keep of a set.
+/// Lets a node reserve extents for all parity cells that it will keep of a set.
 async fn reserve(cluster: &Cluster, stripes: &Stripes, place: usize) -> Result<Vec<Extent>, ClientError> {
     let (during, StripeSet { id, cell_bytes, .. }) = ("reserve parity", &stripes.set);
     let node = stripes.set.streams[place].node;
     let wrong = |problem: String| ClientError::Unprotectable { set: id.to_string(), problem };
     let all = u32::try_from(stripes.layout.parity_cells(place, stripes.set.stripes));
     let all = all.map_err(|_| wrong("too many cells of parity".to_owned()))?;
-    let most = u32::try_from(PARITY_CELLS_MAX).unwrap_or(u32::MAX);
+    let most = u32::try_from(PARITY_CELLS_MAX).expect("PARITY_CELLS_MAX: it fits 32 bits");
     let mut extents = Vec::new();
     for first_cell in (0..all).step_by(PARITY_CELLS_MAX) {
         let cells = most.min(all - first_cell);
         let (load, set, cell_bytes) = (id.load, id.number, *cell_bytes);
         let request = ReserveParity { load, set, first_cell, cells, cell_bytes };
         let mut reply = cluster.ask(node, Request::ReserveParity(request), None).await?;
-        match taken(node, during, &mut reply)? {
+        match reply.take_answer(node, during)? {
             Answer::ParityPlaced { extents: placed } if placed.len() == cells as usize => {
                 extents.extend(placed);
             }
-            other => return Err(unexpected(node, during, &other, "a place for each cell")),
+            other => return Err(unexpected_answer(node, during, &other, "a place for each cell")),
         }
     }
     Ok(extents)
 }
 
-/// Computes the parity of a set here.
-async fn computed(cluster: &Cluster, mut stripes: Stripes) -> Result<StripeSet, ClientError> {
-    let found: Vec<Stored> = stream::iter(0..stripes.set.stripes)
+/// Computes the parity of a set in this process. Returns the completed set.
+async fn compute(cluster: &Cluster, mut stripes: Stripes) -> Result<StripeSet, ClientError> {
+    let found: Vec<StoredStripe> = stream::iter(0..stripes.set.stripes)
         .map(|stripe| store_stripe(cluster, &stripes, stripe))
         .buffered(PARITY_STRIPES_MAX)
         .try_collect()
         .await?;
-    for Stored { data, parity } in found {
+    for StoredStripe { data, parity } in found {
         for (node, cells) in parity {
             stripes.set.streams[node].parity.extend(cells);
         }
@@ -152,17 +150,20 @@ async fn computed(cluster: &Cluster, mut stripes: Stripes) -> Result<StripeSet, 
     Ok(stripes.set)
 }
 
-/// What is known of a stripe whose parity is stored.
-struct Stored {
-    /// The checksum of each cell of data, with its node's place: in the order in which the node's
-    /// stream has them.
+/// The checksums and parity cells of a stripe whose parity is stored.
+struct StoredStripe {
+    /// The checksum of each data cell, with its node's position; in the order of the node's stream.
     data: Vec<(usize, u32)>,
-    /// The cells of parity that each node keeps, by its place.
+    /// The parity cells that each node keeps, with the node's position.
     parity: Vec<(usize, Vec<ParityCell>)>,
 }
 
 /// Stores the parity of one stripe.
-async fn store_stripe(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Result<Stored, ClientError> {
+async fn store_stripe(
+    cluster: &Cluster,
+    stripes: &Stripes,
+    stripe: u64,
+) -> Result<StoredStripe, ClientError> {
     let (sums, data) = sums(cluster, stripes, stripe).await?;
     let mut stored = Vec::new();
     for node in 0..stripes.set.streams.len() {
@@ -176,10 +177,10 @@ async fn store_stripe(cluster: &Cluster, stripes: &Stripes, stripe: u64) -> Resu
             stored.push((node, append(cluster, stripes, node, (stripe, cells), &sums).await?));
         }
     }
-    Ok(Stored { data, parity: stored })
+    Ok(StoredStripe { data, parity: stored })
 }
 
-/// The sums of a stripe's equations, and the checksums of its cells of data.
+/// The sums of a stripe's equations, and the checksums of its data cells.
 async fn sums(
     cluster: &Cluster,
     stripes: &Stripes,
@@ -211,12 +212,12 @@ async fn sums(
             }
         }
     }
-    // A node's stream has the cells of a stripe in the order of their slots.
+    // A node's stream has its cells of a stripe in the order of their slots.
     checksums.sort_unstable_by_key(|(cell, _)| *cell);
     Ok((sums, checksums.into_iter().map(|(_, checksum)| checksum).collect()))
 }
 
-/// Has a node keep some neighbouring cells of parity.
+/// Lets a node keep some neighbouring parity cells.
 async fn append(
     cluster: &Cluster,
     stripes: &Stripes,
@@ -235,17 +236,17 @@ async fn append(
         span.copy_in(number * *cell_bytes as usize, sum).map_err(|error| wrong(error.to_string()))?;
     }
     let checksums: Vec<u32> = sums.iter().map(|sum| codec::checksum(sum)).collect();
-    let mut source = target_in(&span);
+    let mut source = span.as_target();
     source.length_bytes = length as u64;
     let (load, set, node) = (id.load, id.number, stripes.set.streams[node].node);
     let request =
         AppendParity { load, set, first_cell, cell_bytes: *cell_bytes, checksums: checksums.clone(), source };
     let mut reply = cluster.ask(node, Request::AppendParity(request), Some(span)).await?;
-    match taken(node, during, &mut reply)? {
+    match reply.take_answer(node, during)? {
         Answer::ParityPlaced { extents } if extents.len() == sums.len() => {
             let cells = extents.into_iter().zip(checksums);
             Ok(cells.map(|(extent, checksum)| ParityCell { extent, checksum }).collect())
         }
-        other => Err(unexpected(node, during, &other, "a place for each cell")),
+        other => Err(unexpected_answer(node, during, &other, "a place for each cell")),
     }
 }

@@ -1,8 +1,8 @@
-//! How do some cells of a stripe come back, if it was asked before?
+//! Plans of how cells of a stripe are recovered, remembered for the next time.
 //!
-//! A plan depends on columns and not on nodes or stripes: the few that a set needs are soon known.
+//! A plan depends on columns and not on nodes or stripes: a set needs few, which are soon known.
 //!
-//! Invariant: what is remembered is bounded, in cells ([`PLANS_CELLS_MAX`]).
+//! Invariant: the memory of plans is bounded, in cells ([`PLANS_CELLS_MAX`]).
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,10 +13,10 @@ use rackscan_stripe::{Cell, Geometry, Node, Recovery};
 
 use crate::limits::PLANS_CELLS_MAX;
 
-/// The columns that are lost and the cells that are wanted.
+/// The key of a plan: the lost columns and the wanted cells.
 type PlanOf = (Vec<u8>, Vec<Cell>);
 
-/// The plans that were asked for.
+/// The remembered plans of a set.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     known: Mutex<Known>,
@@ -25,13 +25,13 @@ pub(super) struct Plans {
 #[derive(Debug, Default)]
 struct Known {
     plans: HashMap<PlanOf, Arc<Recovery>>,
-    /// Cells in all of them.
+    /// Number of cells in all of them.
     cells: usize,
 }
 
 impl Plans {
-    /// How all of these cells come back without the nodes at these places; `None` if the parity
-    /// does not bear that, or the stripe has not as many nodes.
+    /// The plan that recovers all of these cells without the nodes at these positions; `None` if
+    /// the parity does not allow it, or the stripe has no such node.
     pub(super) fn of(
         &self,
         geometry: &Geometry,

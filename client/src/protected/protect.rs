@@ -1,11 +1,11 @@
-//! How does a load protect what it has written, before it is published?
+//! Protects what a load has written, before it is published.
 //!
 //! Invariants
-//! - Every segment of the table lies in one stripe set: one of the table that it succeeds, as long
-//!   as it keeps a segment of it, or one of its own.
-//! - What nodes hold is what they say: directories and rows of the map are asked of them, after the
-//!   last segment came.
-//! - A map is at every node, durable, before one is asked to prepare.
+//! - Every segment of the table lies in one stripe set: one of the table version that it succeeds,
+//!   as long as the table keeps a segment of that set, or one of its own.
+//! - The map describes what nodes hold: they are asked for its directories and rows after the last
+//!   segment was stored.
+//! - A map is durable at every node before any node is asked to prepare.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,39 +20,17 @@ use rackscan_format::{
     stripe_set::{NodeStream, StreamSegment, StripeSet, TableMap, TablePart},
 };
 
-use super::{map::KnownMap, parity};
+use super::{known_maps::KnownMap, load_stripes::LoadStripes, parity};
 use crate::{
     ClientError, Cluster, LoadSession,
-    cluster::{taken, unexpected},
     limits::{CATALOG_TARGET_BYTES, LOAD_HELD_BYTES_MAX},
-    status::target_in,
+    message_names::unexpected_answer,
 };
 
-/// The stripe sets of a load so far.
-#[derive(Debug, Default)]
-pub(crate) struct Sets {
-    /// Those of the table that it succeeds, once they were read.
-    before: Option<Vec<StripeSet>>,
-    /// Its own, and the number of the next one.
-    own: Vec<StripeSet>,
-    next: u32,
-}
-
-impl Sets {
-    fn all(&self) -> impl Iterator<Item = &StripeSet> {
-        self.before.iter().flatten().chain(&self.own)
-    }
-
-    fn names(&self) -> BTreeSet<(TableId, SegmentId)> {
-        let segments = self.all().flat_map(|set| &set.streams).flat_map(|stream| &stream.segments);
-        segments.map(|segment| (segment.table, segment.segment)).collect()
-    }
-}
-
 impl LoadSession {
-    /// Computes and stores the parity of what was appended so far, if the table is to be protected;
-    /// [`LoadSession::publish`] does that for what has none yet. So who must not take long to
-    /// publish protects before, as often as he likes.
+    /// Computes and stores the parity of the segments appended so far, if the table is to be
+    /// protected. [`LoadSession::publish`] does that for the remaining segments, so calls of this
+    /// make publishing faster. May be called any number of times.
     ///
     /// # Errors
     /// A lost or refusing node. The load cannot be published then.
@@ -86,8 +64,8 @@ impl LoadSession {
         try_join_all(nodes.iter().map(|node| self.cluster.send_map(*node, id, &bytes))).await.map(drop)
     }
 
-    /// Adds the directories of segments that stripes have of the table before, and the table has no
-    /// more.
+    /// Adds the directories of segments that stripe sets still contain and the new table version
+    /// does not have any more.
     async fn add_beside(&self, parts: &mut [TablePart], sets: &[StripeSet]) -> Result<(), ClientError> {
         let Some(before) = self.map_before().await? else { return Ok(()) };
         for part in parts {
@@ -105,7 +83,7 @@ impl LoadSession {
         Ok(())
     }
 
-    /// The map of the table that is succeeded.
+    /// The map of the version that is succeeded, if there is one.
     async fn map_before(&self) -> Result<Option<Arc<KnownMap>>, ClientError> {
         let Some(before) = self.definition().succeeds else { return Ok(None) };
         Ok(self.cluster.table_map(before).await?.filter(|map| map.definition.id == before))
@@ -115,12 +93,12 @@ impl LoadSession {
         ClientError::Unprotectable { set: self.definition().id.to_string(), problem }
     }
 
-    /// Computes the parity of all segments that lie in no stripe set; returns what each node has of
+    /// Computes the parity of all segments that lie in no stripe set. Returns each node's part of
     /// the load.
     async fn protect_rest(
         &self,
         protection: Protection,
-        sets: &mut Sets,
+        sets: &mut LoadStripes,
     ) -> Result<Vec<TablePart>, ClientError> {
         if sets.before.is_none() {
             sets.before = Some(self.sets_before(protection).await?);
@@ -142,19 +120,20 @@ impl LoadSession {
         Ok(parts)
     }
 
-    /// The stripe sets of the table that is succeeded that protect as much as this one is to be.
+    /// The stripe sets of the version that is succeeded, as far as they have the protection of this
+    /// load.
     async fn sets_before(&self, protection: Protection) -> Result<Vec<StripeSet>, ClientError> {
         let map = self.map_before().await?;
         let sets = map.iter().flat_map(|map| &map.sets).map(|stripes| &stripes.set);
         Ok(sets.filter(|set| set.protection == protection).cloned().collect())
     }
 
-    /// What a node holds of the load.
+    /// A node's part of the load, as the node says.
     async fn held(&self, node: NodeId) -> Result<TablePart, ClientError> {
         let (load, mut segments, mut after) = (self.definition().id, Vec::new(), None);
         loop {
             let (told, next) = self.held_behind(node, load, after).await?;
-            // Each list begins behind the one before, so this ends.
+            // Each list must begin behind the one before, so the loop ends.
             let last = told.last().map(|told| told.directory.segment);
             if next.is_some() && (next != last || next <= after) {
                 let (found, expected) = (format!("a list that ends with {last:?}"), format!("{next:?}"));
@@ -178,11 +157,11 @@ impl LoadSession {
         let mut wanted_bytes = CATALOG_TARGET_BYTES;
         loop {
             let span = self.cluster.shared.memory.take(wanted_bytes, "what a load holds").await?;
-            let request = Request::LoadHeld(LoadHeld { load, after, target: target_in(&span) });
+            let request = Request::LoadHeld(LoadHeld { load, after, target: span.as_target() });
             let mut reply = self.cluster.ask(node, request, Some(span)).await?;
-            let (written, next) = match taken(node, during, &mut reply) {
+            let (written, next) = match reply.take_answer(node, during) {
                 Ok(Answer::LoadHeld { written_bytes, next }) => (written_bytes, next),
-                Ok(other) => return Err(unexpected(node, during, &other, "what it holds of a load")),
+                Ok(other) => return Err(unexpected_answer(node, during, &other, "what it holds of a load")),
                 Err(ClientError::Refused { refusal, .. })
                     if refusal.code == RefusalCode::TargetTooSmall && wanted_bytes < LOAD_HELD_BYTES_MAX =>
                 {
@@ -192,6 +171,7 @@ impl LoadSession {
                 Err(error) => return Err(error),
             };
             let span = reply.span.ok_or(ClientError::Closed)?;
+            // At most the target is read, whatever the node says: unsealing checks the bytes.
             let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
             let mut bytes = vec![0; length];
             span.copy_out(0, &mut bytes).map_err(|error| self.unprotectable(error.to_string()))?;
@@ -206,7 +186,7 @@ fn lies_in(set: &StripeSet, directory: &SegmentDirectory) -> bool {
 }
 
 impl Cluster {
-    /// Brings a map to a node, as that of a load or of a table of this id.
+    /// Sends a map to a node, for a load or a table of this id.
     pub(super) async fn send_map(
         &self,
         node: NodeId,
@@ -214,7 +194,8 @@ impl Cluster {
         bytes: &[u8],
     ) -> Result<(), ClientError> {
         let total_bytes = bytes.len() as u64;
-        let piece_bytes = usize::try_from(MAP_PIECE_BYTES_MAX).unwrap_or(usize::MAX);
+        let piece_bytes = usize::try_from(MAP_PIECE_BYTES_MAX);
+        let piece_bytes = piece_bytes.expect("MAP_PIECE_BYTES_MAX: it is less than MEMORY_BYTES_MIN");
         let mut from_bytes = 0;
         for piece in bytes.chunks(piece_bytes) {
             let span = self.shared.memory.take(piece.len(), "a map").await?;
@@ -222,19 +203,20 @@ impl Cluster {
                 set: load.to_string(),
                 problem: error.to_string(),
             })?;
-            let mut source = target_in(&span);
+            let mut source = span.as_target();
             source.length_bytes = piece.len() as u64;
             let request = Request::KeepMap(KeepMap { load, from_bytes, total_bytes, source });
             let mut reply = self.ask(node, request, Some(span)).await?;
-            match taken(node, "keep map", &mut reply)? {
+            match reply.take_answer(node, "keep map")? {
                 Answer::Done => from_bytes += piece.len() as u64,
-                other => return Err(unexpected(node, "keep map", &other, "done")),
+                other => return Err(unexpected_answer(node, "keep map", &other, "done")),
             }
         }
         Ok(())
     }
-    /// How many nodes must have committed a table of this protection before its publication is
-    /// acknowledged: so many that one of them is left, whichever nodes are lost.
+
+    /// Number of nodes that must have committed a table of this protection before its publication
+    /// is acknowledged: one of them remains, whichever nodes are lost.
     pub(crate) fn commits_needed(protection: Option<Protection>) -> usize {
         protection.map_or(1, |protection| protection.lost_max() + 1)
     }

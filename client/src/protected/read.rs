@@ -1,9 +1,8 @@
-//! How does a range of a cell come from its node?
+//! Reads a range of a cell from its node.
 //!
 //! Invariants
-//! - Memory that the node writes is taken for one request, and given back before anything else is
-//!   waited for: however many ranges are read at a time, nobody waits for memory with memory in his
-//!   hands.
+//! - Target memory is allocated for one request, and given back before anything else is waited for:
+//!   however many ranges are read at a time, no task waits for memory while it holds some.
 
 use rackscan_format::{
     ids::NodeId,
@@ -12,14 +11,10 @@ use rackscan_format::{
 };
 
 use super::stripes::Piece;
-use crate::{
-    ClientError, Cluster,
-    cluster::{taken, unexpected},
-    status::target_in,
-};
+use crate::{ClientError, Cluster, message_names::unexpected_answer};
 
 impl Cluster {
-    /// A range of `length` bytes that these pieces make, zeros where there is none.
+    /// Reads these pieces into a range of `length` bytes, with zeros in gaps.
     pub(super) async fn read_pieces(
         &self,
         node: NodeId,
@@ -44,11 +39,11 @@ impl Cluster {
             let (device, offset_bytes) = (piece.extent.device, piece.extent.offset_bytes);
             RawRead { device, offset_bytes, length_bytes: piece.extent.length_bytes, target_offset_bytes }
         });
-        let request = Request::ReadRaw { reads: reads.collect(), target: target_in(&span) };
+        let request = Request::ReadRaw { reads: reads.collect(), target: span.as_target() };
         let mut reply = self.ask(node, request, Some(span)).await?;
-        match taken(node, during, &mut reply)? {
+        match reply.take_answer(node, during)? {
             Answer::Transferred { .. } => {}
-            other => return Err(unexpected(node, during, &other, "the end of a raw read")),
+            other => return Err(unexpected_answer(node, during, &other, "the end of a raw read")),
         }
         let span = reply.span.ok_or(ClientError::Closed)?;
         let mut offset = 0;

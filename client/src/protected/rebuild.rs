@@ -1,17 +1,18 @@
-//! How does a node that has lost its folder, or its devices, get its parts of protected tables
-//! back?
+//! Rebuilds a node that has lost its folder or its devices: it gets its parts of protected tables
+//! back.
 //!
 //! ```text
 //! for all tables: map from another node -> kept there -> Adopt: the same extents are the table's again -> all of it is corrupt
 //! then table by table; one that was adopted before is scrubbed
-//!        -> others relay to it what it had, stripe by stripe (brought) -> what does not come like that is repaired place by place
+//!        -> others relay to it what it had, stripe by stripe (stripe_rebuild) -> the remainder is repaired place by place
 //! ```
 //!
-//! Whatever ends it early, it goes on where it was when it is called again: what was repaired
-//! verifies.
+//! An interrupted rebuild continues when it is called again: places that were repaired before
+//! verify.
 //!
-//! Invariant: a table is adopted only if as many of its other nodes have it published, with the
-//! same definition, as its parity needs: what was dropped or replaced does not come back.
+//! Invariant: a table is adopted only if at least as many of its other nodes have it published,
+//! with the same definition, as its parity needs: a table that was dropped or replaced does not
+//! come back.
 
 use rackscan_format::{
     ids::{NodeId, TableId},
@@ -20,9 +21,9 @@ use rackscan_format::{
 };
 
 use super::{
-    map::KnownMap,
+    known_maps::KnownMap,
     pace::{Pace, RepairListener},
-    scrub::{Looking, ScrubOptions, ScrubReport},
+    scrub::{ScrubOptions, ScrubReport, ScrubScope},
     stripe_rebuild::StripeRebuild,
 };
 use crate::{
@@ -30,43 +31,43 @@ use crate::{
     limits::{CATALOG_ATTEMPTS_MAX, LOST_PART_PAUSE},
 };
 
-/// What was done for a table.
+/// The result of a rebuild for one table.
 #[derive(Debug, Clone)]
 pub struct RebuiltTable {
     /// Its name.
     pub name: String,
-    /// Whether the node had nothing of it.
+    /// Whether the node had nothing of the table before.
     pub adopted: bool,
-    /// What was found and repaired at the node.
+    /// What was verified and repaired at the node.
     pub report: ScrubReport,
 }
 
-/// What a rebuild did.
+/// The result of a rebuild.
 #[derive(Debug, Clone, Default)]
 pub struct RebuildReport {
-    /// The tables that the node has its part of now.
+    /// The tables of which the node has its part now.
     pub tables: Vec<RebuiltTable>,
-    /// The names of tables that it does not get back, and why.
+    /// The names of tables whose parts could not be rebuilt, and why.
     pub left: Vec<(String, String)>,
-    /// The names of tables of which the node alone had a version: others have dropped or replaced
-    /// it. It was dropped there, too.
+    /// The names of tables of which only this node had an old version, which the other nodes have
+    /// dropped or replaced. It was dropped here, too.
     pub dropped: Vec<String>,
 }
 
 impl RebuildReport {
-    /// Bytes that are whole again.
+    /// Bytes that were rebuilt.
     #[must_use]
     pub fn rebuilt_bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.report.repaired_bytes).sum()
     }
 
-    /// Bytes that other nodes read for them.
+    /// Bytes that other nodes read for these.
     #[must_use]
     pub fn survivor_bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.report.survivor_bytes).sum()
     }
 
-    /// Bytes read for each byte that is whole again; 0 if there is none.
+    /// Bytes read for each rebuilt byte; 0 if there is none.
     #[must_use]
     pub fn read_per_byte(&self) -> f64 {
         let (read, rebuilt) = (self.survivor_bytes() as f64, self.rebuilt_bytes() as f64);
@@ -77,18 +78,19 @@ impl RebuildReport {
 /// A table of which the node should have a part.
 struct Candidate {
     definition: TableDefinition,
-    /// Whether it has.
+    /// Whether it has its part.
     is_here: bool,
-    /// Why it is left.
+    /// Why the part cannot be rebuilt.
     problem: Option<String>,
 }
 
 impl Cluster {
-    /// Has a node that is there get its parts of all protected tables back. Of the options, the
-    /// pace counts. `listener` hears how far that is, with the bytes of all tables as the total.
+    /// Rebuilds an available node: it gets its parts of all protected tables back. Of the options,
+    /// only the pace counts. `listener` receives the progress, with the bytes of all tables as the
+    /// total.
     ///
     /// # Errors
-    /// The node is lost; what was rebuilt until then stays. Tables that it cannot get back are no
+    /// If the node is lost; what was rebuilt until then stays. Tables that cannot be rebuilt are no
     /// error: see [`RebuildReport::left`].
     pub async fn rebuild(
         &self,
@@ -114,12 +116,12 @@ impl Cluster {
                     continue;
                 }
             };
-            // All tables are adopted before any is repaired: from here on the node gives none of
-            // their places away.
+            // All tables are adopted before any is repaired: from here on the node does not
+            // allocate their extents to others.
             if !candidate.is_here
                 && let Err(error) = self.adopt(node, map.definition.id).await
             {
-                lost_or_left(node, name, error, &mut report)?;
+                record_problem(node, name, error, &mut report)?;
                 continue;
             }
             for stripes in &map.sets {
@@ -133,13 +135,13 @@ impl Cluster {
                 Ok(report_of) => {
                     report.tables.push(RebuiltTable { name, adopted: !is_here, report: report_of })
                 }
-                Err(error) => lost_or_left(node, name, error, &mut report)?,
+                Err(error) => record_problem(node, name, error, &mut report)?,
             }
         }
         Ok(report)
     }
 
-    /// A table's part, which was adopted just now unless it was here before.
+    /// Rebuilds a table's part, which was adopted just now unless it was here before.
     async fn rebuild_part(
         &self,
         node: NodeId,
@@ -155,9 +157,9 @@ impl Cluster {
         for stripes in &map.sets {
             let place = stripes.set.streams.iter().position(|stream| stream.node == node);
             if let Some(place) = place {
-                let looking = if is_here { Looking::One(place) } else { Looking::Adopted(place) };
+                let scope = if is_here { ScrubScope::One(place) } else { ScrubScope::Adopted(place) };
                 let stripe_rebuild = (stripes, rebuilding.as_ref());
-                self.scrub_set(stripe_rebuild, looking, &options, pace, &mut report).await?;
+                self.scrub_set(stripe_rebuild, scope, &options, pace, &mut report).await?;
             }
         }
         let after = report.finished(pace);
@@ -169,10 +171,11 @@ impl Cluster {
         })
     }
 
-    /// Refuses new data for nodes that have lost parts of protected tables: a node that has lost
-    /// its folder gives away the places where those parts belong, and they could never come back.
+    /// Refuses new data for nodes that have lost parts of protected tables. A node that has lost
+    /// its folder allocates the extents of those parts to new data, and then they cannot be
+    /// rebuilt.
     ///
-    /// A table that is being dropped looks the same for a moment, so two looks must agree.
+    /// A table that is being dropped looks the same for a short time, so two reads must agree.
     ///
     /// # Errors
     /// [`ClientError::Unrebuilt`]; a lost or refusing node.
@@ -195,9 +198,9 @@ impl Cluster {
         }
     }
 
-    /// The published tables of which a node should have a part, as all nodes say that are there.
+    /// The published tables of which a node should have a part, as the available nodes say.
     async fn candidates(&self, node: NodeId) -> Result<Vec<Candidate>, ClientError> {
-        let (catalogs, away) = self.catalogs_there().await?;
+        let (catalogs, away) = self.available_catalogs().await?;
         let mut found: Vec<Candidate> = Vec::new();
         let tables = catalogs.iter().flat_map(|catalog| &catalog.tables);
         let published = tables.filter(|table| table.committed && table.definition.nodes.contains(&node));
@@ -205,9 +208,9 @@ impl Cluster {
             if found.iter().any(|known| known.definition.id == definition.id) {
                 continue;
             }
-            let is_here = has(&catalogs, node, definition);
+            let is_here = has_published(&catalogs, node, definition);
             let problem = problem(&catalogs, &away, node, definition);
-            // What is not protected and is there needs nothing.
+            // A table that is not protected and has its part needs nothing.
             if !(is_here && definition.protection.is_none()) {
                 found.push(Candidate { definition: definition.clone(), is_here, problem });
             }
@@ -218,7 +221,7 @@ impl Cluster {
     /// Drops the versions of tables that a node has from before they were dropped or replaced
     /// everywhere else.
     async fn drop_outdated(&self, node: NodeId) -> Result<Vec<String>, ClientError> {
-        let (catalogs, away) = self.catalogs_there().await?;
+        let (catalogs, away) = self.available_catalogs().await?;
         let mut dropped = Vec::new();
         for definition in outdated(&catalogs, &away, node) {
             tracing::warn!(%node, table = definition.name, id = %definition.id, "dropping an outdated version of a table");
@@ -234,9 +237,11 @@ impl Cluster {
     }
 }
 
-/// Without the node itself nothing goes on; what is wrong with one table keeps no other from coming
-/// back.
-fn lost_or_left(
+/// Records that a table could not be rebuilt, so that the rebuild continues with the next one.
+///
+/// # Errors
+/// The error itself, if the node is lost: then nothing can continue.
+fn record_problem(
     node: NodeId,
     table: String,
     error: ClientError,
@@ -249,8 +254,8 @@ fn lost_or_left(
     Ok(())
 }
 
-/// A protected table that some node has published and one of these nodes has nothing of: that node,
-/// and the table's id and name.
+/// Finds a protected table that some node has published and one of these nodes has nothing of.
+/// Returns that node, and the table's id and name.
 fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, TableId, String)> {
     let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
     let mut protected = committed.map(|table| &table.definition).filter(|table| table.protection.is_some());
@@ -264,8 +269,8 @@ fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, Tabl
     })
 }
 
-/// The tables that a node has published and none of its other nodes has, not even prepared. If some
-/// of those cannot be asked, only what a newer version has replaced.
+/// The tables that a node has published and none of their other nodes has, not even prepared. If
+/// some of those nodes cannot be asked, only tables that a newer version has replaced.
 fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<TableDefinition> {
     let here = catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
     let here: Vec<&NodeTable> = here.collect();
@@ -283,7 +288,7 @@ fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<Tabl
     let alone = published.filter(|table| table.nodes.len() > 1 && !is_there(table));
     let known = |table: &&TableDefinition| {
         let others = || table.nodes.iter().filter(|other| **other != node);
-        // A node that has lost everything cannot tell.
+        // A node that has lost everything cannot tell whether a table was dropped.
         let can_tell = |other: &NodeId| {
             !away.contains(other) && there().any(|it| it.node == *other && !it.tables.is_empty())
         };
@@ -292,13 +297,13 @@ fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<Tabl
     alone.filter(known).cloned().collect()
 }
 
-fn has(catalogs: &[NodeCatalog], node: NodeId, definition: &TableDefinition) -> bool {
+fn has_published(catalogs: &[NodeCatalog], node: NodeId, definition: &TableDefinition) -> bool {
     let mut tables =
         catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
     tables.any(|table| table.committed && table.definition == *definition)
 }
 
-/// Why a node does not get its part of a table back, if it does not.
+/// Why a node's part of a table cannot be rebuilt, if it cannot.
 fn problem(
     catalogs: &[NodeCatalog],
     away: &[NodeId],
@@ -316,11 +321,13 @@ fn problem(
     if lost >= protection.lost_max() {
         return Some(format!("{lost} of its other nodes cannot be reached; start them"));
     }
-    let without = others().find(|other| !away.contains(other) && !has(catalogs, **other, definition));
-    // Two may be rebuilt one after the other; of a table that is being dropped or replaced more and
-    // more have nothing.
-    let missing =
-        others().filter(|other| !away.contains(other) && !has(catalogs, **other, definition)).count();
+    let without =
+        others().find(|other| !away.contains(other) && !has_published(catalogs, **other, definition));
+    // Two nodes may have to be rebuilt, one after the other; if a table is being dropped or
+    // replaced, more and more nodes have nothing of it.
+    let missing = others()
+        .filter(|other| !away.contains(other) && !has_published(catalogs, **other, definition))
+        .count();
     without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {
         format!("node {other} has not published it either: it is being dropped or replaced, or too many have lost it")
     })

@@ -1,19 +1,18 @@
-//! How do pages of a lost node come back?
+//! Reconstructs pages of a lost node.
 //!
-//! Those that are wanted at the same time come together (`together`). One that does not come like
-//! that comes alone:
+//! Pages that are wanted at the same time are reconstructed together (`together`). A page for which
+//! that fails is reconstructed alone:
 //!
 //! ```text
-//! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, checked
+//! page -> ranges of cells -> for each: the fewest surviving cells whose XOR it is (`stripe`), the same range of each -> XOR -> page, verified
 //! ```
 //!
 //! Invariants
-//! - A page is given back only if its checksum and identity are right: whatever survivors sent,
-//!   nothing is invented.
-//! - A survivor that is lost meanwhile is taken for lost, and all is read anew; that ends, as every
-//!   time one more is.
-//! - If a page does not come right, one more node after the other is taken for lost, as far as the
-//!   parity bears it: a survivor may be corrupt without anybody knowing which.
+//! - A page is returned only if its checksum and identity are right, whatever survivors sent.
+//! - A survivor that is lost meanwhile is treated as lost, and everything is read anew; that ends,
+//!   because each time one more node is lost.
+//! - If a page has a wrong checksum, one more node after the other is treated as lost, as far as
+//!   the parity allows it: a survivor may be corrupt without anybody knowing which.
 //! - At most [`RECONSTRUCTIONS_MAX`] pages are reconstructed alone at a time, each from
 //!   [`RANGES_READ_MAX`] ranges under way.
 
@@ -28,7 +27,7 @@ use rackscan_scan::PageWanted;
 use rackscan_stripe::{Cell, Node, xor};
 
 use super::{
-    gather::Failed,
+    gather::GatherError,
     stripes::{CellRange, Piece, Stripes},
 };
 use crate::{
@@ -40,25 +39,26 @@ use crate::{
 pub(super) struct LostSegment<'a> {
     pub(super) name: &'a str,
     pub(super) stripes: &'a Stripes,
-    /// The node, by its place in the set.
+    /// The node, by its position in the set.
     pub(super) place: usize,
     pub(super) table: TableId,
     pub(super) segment: SegmentId,
-    /// Whether the node is there, and is to have its pages back.
+    /// Whether the node is available, so that its pages are to be repaired.
     pub(super) is_there: bool,
 }
 
 impl Cluster {
-    /// How many bytes are read at other nodes for each byte of a segment that is wanted as a whole,
-    /// its node being away together with those that are: an average over the stripes of a rotation.
-    /// `None` if nothing is known of parity, or it does not bear the loss.
+    /// Bytes that other nodes read for each byte of a segment, if the whole segment is
+    /// reconstructed without its node and without the nodes that are unavailable now: an average
+    /// over the stripes of a rotation. `None` if no map is known, or the parity does not survive
+    /// that loss.
     #[must_use]
     pub fn rebuilt_from(&self, table: TableId, segment: SegmentId) -> Option<f64> {
         let (_, stripes) = self.shared.maps.find(table, segment)?;
         let place = stripes.place_of(table, segment)?;
         let lost: BTreeSet<usize> = self.places_away(&stripes).chain([place]).collect();
         let (mut cells, mut read) = (0_u32, 0_u32);
-        // Over as many stripes as there are nodes each node has each column once.
+        // In as many stripes as there are nodes, each node has each column once.
         for stripe in 0..nodes_of(&stripes) {
             let column = stripes.layout.column(stripe, place)?;
             let data = stripes.layout.geometry().data().iter();
@@ -72,8 +72,11 @@ impl Cluster {
         Some(f64::from(read) / f64::from(cells.max(1)))
     }
 
-    /// Pages of a segment whose node is lost, as `lost` says; that error if they are not protected.
-    /// A node that is there gets corrupt pages back at some time.
+    /// Reconstructs pages of a segment. `lost` is why the node did not give them, and whether it is
+    /// available; then its pages are repaired in the background.
+    ///
+    /// # Errors
+    /// `lost`, if the pages are not protected; or why they cannot be reconstructed.
     pub(crate) async fn reconstruct(
         &self,
         node: NodeId,
@@ -93,18 +96,19 @@ impl Cluster {
             LostSegment { name: &map.definition.name, stripes: &stripes, place, table, segment, is_there };
         let (together, read) = self.reconstruct_together(&lost, pages).await?;
         fetched.survivor_bytes += read;
-        let one = |(page, came): (&PageWanted, Option<PageBuffer>)| {
+        let one = |(page, done): (&PageWanted, Option<PageBuffer>)| {
             let (lost, page) = (&lost, *page);
             async move {
-                match came {
-                    Some(came) => Ok((came, 0)),
+                match done {
+                    Some(done) => Ok((done, 0)),
                     None => self.reconstruct_page(lost, page).await,
                 }
             }
         };
-        let mut came = stream::iter(pages.iter().zip(together).map(one)).buffered(RECONSTRUCTIONS_MAX);
+        let mut reconstructing =
+            stream::iter(pages.iter().zip(together).map(one)).buffered(RECONSTRUCTIONS_MAX);
         let mut buffers = Vec::with_capacity(pages.len());
-        while let Some((page, bytes_read)) = came.try_next().await? {
+        while let Some((page, bytes_read)) = reconstructing.try_next().await? {
             fetched.reconstructed_pages += 1;
             fetched.survivor_bytes += bytes_read;
             buffers.push(page);
@@ -112,7 +116,7 @@ impl Cluster {
         Ok(buffers)
     }
 
-    /// One page, and how many bytes were read for it.
+    /// Reconstructs one page alone. Returns it, and how many bytes were read for it.
     async fn reconstruct_page(
         &self,
         lost: &LostSegment<'_>,
@@ -124,7 +128,12 @@ impl Cluster {
         let ranges = position.and_then(|(_, start)| lost.stripes.ranges(lost.place, start, length));
         let mut away = self.lost_places(lost);
         let (Some((place, _)), Some(ranges)) = (position, ranges) else {
-            return Err(self.beyond(lost, page, &away, "its place is not one of the stripes".to_owned()));
+            return Err(self.lost_pages_error(
+                lost,
+                page,
+                &away,
+                "its place is not one of the stripes".to_owned(),
+            ));
         };
         let mut read = 0;
         let mut outcome = self.reconstruct_without(lost, page, &ranges, &mut away, &mut read).await?;
@@ -141,7 +150,7 @@ impl Cluster {
         }
         let bytes = outcome.map_err(|problem| {
             self.shared.maps.forget(lost.table, lost.segment);
-            self.beyond(lost, page, &away, problem)
+            self.lost_pages_error(lost, page, &away, problem)
         })?;
         if lost.is_there {
             self.repair_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &bytes);
@@ -156,8 +165,8 @@ impl Cluster {
         }
     }
 
-    /// The page without what these nodes have, and those that turn out to be lost; what is wrong if
-    /// it does not come right.
+    /// Reconstructs a page without the `away` nodes, to which nodes are added that turn out to be
+    /// lost. The inner error says why the page could not be reconstructed or is wrong.
     async fn reconstruct_without(
         &self,
         lost: &LostSegment<'_>,
@@ -170,23 +179,23 @@ impl Cluster {
         loop {
             match self.reconstruct_ranges(lost, ranges, away, &mut bytes, read).await {
                 Ok(()) => break,
-                Err(Failed::Lost(place)) if away.insert(place) => {}
-                Err(Failed::Lost(_) | Failed::Beyond) => {
+                Err(GatherError::Lost(place)) if away.insert(place) => {}
+                Err(GatherError::Lost(_) | GatherError::TooManyLost) => {
                     return Ok(Err(format!("its parity {} does not bear that", lost.stripes.set.protection)));
                 }
-                Err(Failed::Error(error)) => return Err(error),
+                Err(GatherError::Error(error)) => return Err(error),
             }
         }
         let identity =
             PageIdentity { table: lost.table, segment: lost.segment, column: page.column, page: page.page };
         Ok(match PageView::open(&bytes, &identity) {
             Ok(_) => Ok(bytes),
-            Err(fault) => Err(format!("what survivors have does not give it: {fault}")),
+            Err(fault) => Err(format!("the data of the surviving nodes does not reconstruct it: {fault}")),
         })
     }
 
-    /// The nodes of the set that are known to be away, and the one whose page is wanted; beside
-    /// them nodes that are slow, as far as the parity bears it.
+    /// The positions of unavailable nodes, of the node whose page is wanted, and of slow nodes as
+    /// far as the parity allows it.
     pub(super) fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
         let mut places: BTreeSet<usize> = self.places_away(lost.stripes).chain([lost.place]).collect();
         for node in self.slow() {
@@ -198,14 +207,14 @@ impl Cluster {
         places
     }
 
-    /// The places in the set of nodes that are away.
+    /// The positions in the set of unavailable nodes.
     pub(super) fn places_away<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
         let away = self.away();
         let streams = stripes.set.streams.iter().enumerate();
         streams.filter(move |(_, stream)| away.contains(&stream.node)).map(|(place, _)| place)
     }
 
-    /// Makes `bytes` the ranges, one behind the other.
+    /// Reconstructs the ranges into `bytes`, one behind the other.
     async fn reconstruct_ranges(
         &self,
         lost: &LostSegment<'_>,
@@ -213,30 +222,30 @@ impl Cluster {
         away: &BTreeSet<usize>,
         bytes: &mut Vec<u8>,
         read: &mut u64,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), GatherError> {
         bytes.clear();
         for range in ranges {
             let sources = sources(lost.stripes, range, away)?;
-            let length = usize::try_from(range.length).unwrap_or(usize::MAX);
+            let length = usize::try_from(range.length).expect("a range of a cell: it fits 32 bits");
             let from = bytes.len();
             bytes.resize(from + length, 0);
             let one = |(place, pieces): (usize, Vec<Piece>)| async move {
                 let node = lost.stripes.set.streams[place].node;
                 self.read_pieces(node, &pieces, length).await.map_err(|error| {
-                    if error.is_unreadable() { Failed::Lost(place) } else { Failed::Error(error) }
+                    if error.is_unreadable() { GatherError::Lost(place) } else { GatherError::Error(error) }
                 })
             };
-            let mut came = stream::iter(sources).map(one).buffer_unordered(RANGES_READ_MAX);
-            while let Some(source) = came.try_next().await? {
+            let mut reading = stream::iter(sources).map(one).buffer_unordered(RANGES_READ_MAX);
+            while let Some(source) = reading.try_next().await? {
                 *read += range.length;
-                // Lengths are those of the range.
-                xor::xor_into(&mut bytes[from..], &source).map_err(|_| Failed::Beyond)?;
+                // Both have the length of the range.
+                xor::xor_into(&mut bytes[from..], &source).map_err(|_| GatherError::TooManyLost)?;
             }
         }
         Ok(())
     }
 
-    fn beyond(
+    fn lost_pages_error(
         &self,
         lost: &LostSegment<'_>,
         page: PageWanted,
@@ -265,19 +274,19 @@ fn nodes_of(stripes: &Stripes) -> u64 {
     stripes.set.streams.len() as u64
 }
 
-/// What to XOR for a range of a lost cell: the same range of surviving cells, where there is more
-/// than zeros.
+/// The pieces to XOR for a range of a lost cell: the same range of surviving cells, without cells
+/// that are all zeros.
 fn sources(
     stripes: &Stripes,
     range: &CellRange,
     away: &BTreeSet<usize>,
-) -> Result<Vec<(usize, Vec<Piece>)>, Failed> {
+) -> Result<Vec<(usize, Vec<Piece>)>, GatherError> {
     let geometry = stripes.layout.geometry();
     let nodes: Vec<Node> = away.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
-    let columns = geometry.lost_with(range.stripe, &nodes).map_err(|_| Failed::Beyond)?;
+    let columns = geometry.lost_with(range.stripe, &nodes).map_err(|_| GatherError::TooManyLost)?;
     let cells = geometry.degraded(columns).sources(range.cell);
-    let cells = cells.ok().flatten().ok_or(Failed::Beyond)?;
-    let of = |cell| stripes.pieces(&CellRange { cell, ..*range }).ok_or(Failed::Beyond);
+    let cells = cells.ok().flatten().ok_or(GatherError::TooManyLost)?;
+    let of = |cell| stripes.pieces(&CellRange { cell, ..*range }).ok_or(GatherError::TooManyLost);
     let found = cells.into_iter().map(of).collect::<Result<Vec<_>, _>>()?;
     Ok(found.into_iter().filter(|(_, pieces)| !pieces.is_empty()).collect())
 }

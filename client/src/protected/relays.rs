@@ -1,16 +1,16 @@
-//! How does a client have nodes make cells of what they hold, among themselves?
+//! Relay sessions: the nodes compute cells from what they hold, and relay them among themselves.
 //!
 //! ```text
 //! status of the nodes -> relays of one wire -> a session (`rackscan_relay::Writer`, a thread of its own) -> stripe after stripe: where cells lie, no bytes
-//!     Parity    what a load has written -> its parities, into room that was reserved       (parity)
-//!     Rebuild   what survivors have     -> the cells of the one that lost its part          (rebuild)
+//!     Parity    what a load has written -> its parities, into reserved room                 (parity)
+//!     Rebuild   what survivors have     -> the cells of the node that lost its part         (rebuild)
 //! ```
 //!
 //! Invariants
-//! - No byte of a cell passes the client: it says where cells lie, and hears their checksums.
-//! - A stripe counts when all nodes have it on disk, and the checksums of what was read give those
-//!   of what was kept.
-//! - Whatever goes wrong ends the session; its caller does what is left in another way.
+//! - No byte of a cell passes the client: it names where cells lie, and receives their checksums.
+//! - A stripe counts when all nodes have it on disk, and the checksums of the cells that were kept
+//!   follow from those of the cells that were read.
+//! - Any failure ends the session; its caller does the remainder in another way.
 
 use std::{sync::Arc, time::Instant};
 
@@ -43,12 +43,12 @@ pub(super) struct Relays {
     key: ClusterKey,
 }
 
-/// What stripes are relayed for.
+/// The purpose of a relay session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     /// The parities of a load's set.
     Parity { load: TableId, set: u32 },
-    /// The cells of the node at this place of a table's set.
+    /// The cells of the node at this position in a table's set.
     Rebuild { table: TableId, set: SetId, place: usize },
 }
 
@@ -60,7 +60,7 @@ impl Purpose {
         }
     }
 
-    /// What a node is told of a stripe of which it holds and keeps these cells.
+    /// The description of a stripe for a node that holds and keeps these cells of it.
     fn describe(
         self,
         stripes: &Stripes,
@@ -84,7 +84,7 @@ impl Purpose {
     }
 }
 
-/// Where a cell lies, neighbouring pieces as one; nothing behind the end of its stream.
+/// The extents of a cell, with neighbouring pieces merged; nothing behind the end of its stream.
 fn extents(stripes: &Stripes, stripe: u64, cell: Cell) -> Result<Vec<Extent>, String> {
     let range = CellRange { stripe, cell, from: 0, length: stripes.cell_bytes() };
     let (_, pieces) =
@@ -108,8 +108,8 @@ pub(super) fn stored_bytes(stripes: &Stripes, stripe: u64, cell: Cell) -> u64 {
 }
 
 impl Cluster {
-    /// The relays of these nodes, all over one wire: the one over which the cluster is reached, if
-    /// there is one; nothing if a node has none, or relays are not to be used.
+    /// The relays of these nodes, each over the wire by which the node is reached; `None` if a node
+    /// has no such relay, or relays are not to be used.
     pub(super) async fn relays(&self, nodes: &[NodeId]) -> Option<Relays> {
         if !self.uses_relays || !nodes.is_sorted_by(|one, other| one < other) {
             return None;
@@ -127,29 +127,30 @@ impl Cluster {
     }
 }
 
-/// A session that is open.
-pub(super) struct Relaying {
+/// An open relay session.
+pub(super) struct RelaySession {
     jobs: mpsc::Sender<u64>,
-    ended: mpsc::UnboundedReceiver<Result<Relayed, String>>,
+    results: mpsc::UnboundedReceiver<Result<RelayedStripe, String>>,
 }
 
-/// A stripe that is on all disks.
+/// A relayed stripe, which is on the disks of all nodes.
 #[derive(Debug)]
-pub(super) struct Relayed {
+pub(super) struct RelayedStripe {
     pub(super) stripe: u64,
-    /// Of each cell that was read or kept, its CRC-32C, ascending.
+    /// The CRC-32C of each cell that was read or kept, ascending by cell.
     pub(super) checksums: Vec<(Cell, u32)>,
-    /// Those that were kept, and bytes on devices that were read for them.
+    /// The cells that were kept, and the bytes read from devices for them.
     pub(super) kept: Vec<Cell>,
     pub(super) read_bytes: u64,
 }
 
 impl Relays {
-    /// The shape of a session over a set, as small as needed to fit what nodes have for relays.
+    /// The shape of a session over a set, reduced until it fits the memory of relays.
     fn shape(&self, stripes: &Stripes, purpose: Purpose) -> Result<Shape, String> {
         let (parity, cell_bytes) = (parity_of(stripes.set.protection), stripes.cell_bytes());
         let mut shape = Shape { lanes: RELAY_LANES, ..Shape::new(parity, purpose.task(), cell_bytes) };
-        shape.slice_bytes = shape.slice_bytes.min(usize::try_from(cell_bytes).unwrap_or(usize::MAX));
+        let slice_bytes_max = usize::try_from(cell_bytes).expect("the bytes of a cell: they fit 32 bits");
+        shape.slice_bytes = shape.slice_bytes.min(slice_bytes_max);
         loop {
             let bytes = shape.node_bytes(self.members.len()).map_err(|error| error.to_string())?;
             match (bytes > RELAY_SESSION_BYTES_MAX, shape.slots) {
@@ -160,24 +161,28 @@ impl Relays {
     }
 
     /// Opens a session for the stripes of a set.
-    pub(super) async fn open(&self, stripes: &Arc<Stripes>, purpose: Purpose) -> Result<Relaying, String> {
+    pub(super) async fn open(
+        &self,
+        stripes: &Arc<Stripes>,
+        purpose: Purpose,
+    ) -> Result<RelaySession, String> {
         let shape = self.shape(stripes, purpose)?;
         let (jobs, work) = mpsc::channel(RELAY_LANES);
-        let (told, ended) = mpsc::unbounded_channel();
+        let (to_results, results) = mpsc::unbounded_channel();
         let (opened, is_open) = oneshot::channel();
         let (relays, of) = (self.clone(), Arc::clone(stripes));
         let run = move || match relays.writer(shape) {
             Ok(writer) => {
-                // Whoever asked may have gone; then there is no work either.
+                // The caller may have gone; then there is no work either.
                 let _ = opened.send(Ok(()));
-                Thread { writer, stripes: of, purpose, told }.run(work);
+                RelayThread { writer, stripes: of, purpose, results: to_results }.run(work);
             }
             Err(why) => drop(opened.send(Err(why))),
         };
         let thread = std::thread::Builder::new().name("stripes".to_owned()).spawn(run);
         thread.map_err(|error| format!("no thread could be started: {error}"))?;
         is_open.await.map_err(|_| "the session's thread has ended".to_owned())??;
-        Ok(Relaying { jobs, ended })
+        Ok(RelaySession { jobs, results })
     }
 
     fn writer(&self, shape: Shape) -> Result<Writer, String> {
@@ -192,14 +197,17 @@ impl Relays {
     }
 }
 
-impl Relaying {
-    /// Relays these stripes, of each of which so many bytes are read, as fast as `pace` allows;
-    /// `done` hears of each that is on all disks. What went wrong, if not all are.
+impl RelaySession {
+    /// Relays these stripes as fast as `pace` allows. `numbers` are the stripes, each with the
+    /// bytes that are read for it. Calls `done` for each stripe that is on all disks.
+    ///
+    /// # Errors
+    /// What went wrong, if not all stripes were relayed.
     pub(super) async fn carry(
         mut self,
         numbers: impl Iterator<Item = (u64, u64)>,
         pace: Option<&Pace<'_>>,
-        mut done: impl FnMut(Relayed) -> Result<(), String>,
+        mut done: impl FnMut(RelayedStripe) -> Result<(), String>,
     ) -> Result<(), String> {
         for (number, bytes) in numbers {
             if let Some(pace) = pace {
@@ -208,32 +216,32 @@ impl Relaying {
             if self.jobs.send(number).await.is_err() {
                 break;
             }
-            while let Ok(ended) = self.ended.try_recv() {
+            while let Ok(ended) = self.results.try_recv() {
                 done(ended?)?;
             }
         }
         drop(self.jobs);
-        while let Some(ended) = self.ended.recv().await {
+        while let Some(ended) = self.results.recv().await {
             done(ended?)?;
         }
         Ok(())
     }
 }
 
-/// What drives a session.
-struct Thread {
+/// The thread that drives a session.
+struct RelayThread {
     writer: Writer,
     stripes: Arc<Stripes>,
     purpose: Purpose,
-    told: mpsc::UnboundedSender<Result<Relayed, String>>,
+    results: mpsc::UnboundedSender<Result<RelayedStripe, String>>,
 }
 
-impl Thread {
-    /// Relays what it is given until there is no more, or something goes wrong, or nobody listens.
+impl RelayThread {
+    /// Relays stripes until there are no more, something goes wrong, or the receiver is dropped.
     fn run(mut self, mut work: mpsc::Receiver<u64>) {
         if let Err(why) = self.relay(&mut work) {
-            // Nobody may listen any more.
-            let _ = self.told.send(Err(why));
+            // The receiver may be dropped.
+            let _ = self.results.send(Err(why));
         }
     }
 
@@ -264,7 +272,7 @@ impl Thread {
             if is_over && self.writer.under_way() == 0 {
                 return Ok(());
             }
-            // Whoever still has stripes to come may come with one at any moment.
+            // While more stripes may come, look for the next one often.
             let look = if !is_over && self.writer.has_room() { RELAY_LOOK } else { GREETING_TIME_MAX };
             if let Some(ended) = self.writer.wait(Instant::now() + look) {
                 self.tell(ended)?;
@@ -282,13 +290,16 @@ impl Thread {
         self.writer.write(&stripe).map_err(|error| error.to_string())
     }
 
-    /// Says that a stripe has ended; who does not listen any more has given up.
+    /// Reports that a stripe has ended.
+    ///
+    /// # Errors
+    /// If the stripe failed, or the receiver is dropped because the caller has given up.
     fn tell(&self, ended: Ended) -> Result<(), String> {
         let relayed = self.ended(ended)?;
-        self.told.send(Ok(relayed)).map_err(|_| "nobody listens".to_owned())
+        self.results.send(Ok(relayed)).map_err(|_| "nobody listens".to_owned())
     }
 
-    fn ended(&self, Ended { number, outcome, checksums }: Ended) -> Result<Relayed, String> {
+    fn ended(&self, Ended { number, outcome, checksums }: Ended) -> Result<RelayedStripe, String> {
         outcome.map_err(|end| end.to_string())?;
         let (mut kept, mut read_bytes) = (Vec::new(), 0);
         for member in 0..self.stripes.set.streams.len() {
@@ -296,6 +307,6 @@ impl Thread {
             kept.extend_from_slice(&keeps);
             read_bytes += held.iter().map(|cell| stored_bytes(&self.stripes, number, *cell)).sum::<u64>();
         }
-        Ok(Relayed { stripe: number, checksums, kept, read_bytes })
+        Ok(RelayedStripe { stripe: number, checksums, kept, read_bytes })
     }
 }

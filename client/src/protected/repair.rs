@@ -1,13 +1,12 @@
-//! How do many corrupt places of a node come back with few, large reads?
+//! Repairs many corrupt places of a node with few, large reads of survivors.
 //!
 //! ```text
 //! places -> ranges of cells, by stripe -> intervals in which the same cells are wanted (`intervals`) -> what to read of survivors for all of them (`stripe`)
-//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> repaired at the node, which checks them
+//!        -> the same range of each, once (`gather`) -> XOR -> the places' bytes -> repaired at the node, which verifies them
 //! ```
 //!
 //! Invariants
-//! - What comes out is checked by the node that has the place: nothing is written there that was
-//!   not there.
+//! - The node that has the place verifies the bytes: only what was there before is written there.
 //! - Memory is bounded: [`REPAIR_BATCHES_MAX`] batches of [`REPAIR_BATCH_BYTES`] (one stripe at
 //!   least), and for each one round of survivors ([`GATHER_BYTES`](crate::limits::GATHER_BYTES)).
 
@@ -21,8 +20,8 @@ use rackscan_format::limits::{REPAIR_PLACES_MAX, SECTOR_BYTES};
 
 use super::{
     corrupt::Corrupt,
-    gather::{Failed, Planned, Reads, rounds},
-    intervals::{Interval, Places, Wanted, copy},
+    gather::{GatherError, PlannedInterval, Reads, rounds},
+    intervals::{Interval, Places, WantedRanges, copy},
     pace::Pace,
     stripes::{Spot, Stripes},
 };
@@ -31,11 +30,11 @@ use crate::{
     limits::{REPAIR_BATCH_BYTES, REPAIR_BATCHES_MAX, REPAIR_REQUEST_BYTES},
 };
 
-/// What became of places that were to be repaired.
+/// The result of a repair.
 #[derive(Debug, Default)]
 pub(super) struct Repaired {
     pub(super) places: Vec<u64>,
-    /// Those that do not come back, and why.
+    /// Places that could not be reconstructed, and why.
     pub(super) unreadable: Vec<(u64, String)>,
 }
 
@@ -43,21 +42,21 @@ pub(super) struct Repaired {
 pub(super) struct Repair<'r> {
     cluster: &'r Cluster,
     stripes: &'r Stripes,
-    /// The node, by its place in the set.
+    /// The node, by its position in the set.
     node: usize,
     corrupt: &'r Corrupt,
     pace: &'r Pace<'r>,
-    /// The node without whose bytes the last place that needed that came back.
+    /// The node that was last left out with success because its bytes seem to be wrong.
     suspect: AtomicUsize,
 }
 
-/// Places with their bytes, as far as they came.
+/// Places with their bytes, as far as they were reconstructed.
 struct Batch {
     places: Vec<u64>,
     bytes: Vec<Vec<u8>>,
-    /// Where they lie, and which they are here.
+    /// The positions of the places, with their indexes here.
     spots: Places,
-    beyond: BTreeSet<usize>,
+    lost: BTreeSet<usize>,
 }
 
 impl<'r> Repair<'r> {
@@ -71,7 +70,7 @@ impl<'r> Repair<'r> {
         Self { cluster, stripes, node, corrupt, pace, suspect: AtomicUsize::new(0) }
     }
 
-    /// Repairs these places, as far as survivors give them.
+    /// Repairs these places, as far as they can be reconstructed.
     pub(super) async fn run(&self, places: &[u64]) -> Result<Repaired, ClientError> {
         let batches = self.batches(places);
         let mut done =
@@ -84,8 +83,8 @@ impl<'r> Repair<'r> {
         Ok(all)
     }
 
-    /// Places in the order of stripes, so that what is read for one is used for others; whole
-    /// stripes together.
+    /// Divides the places into batches in the order of stripes, so that bytes read for one place
+    /// are used for others; the places of a stripe stay together.
     fn batches(&self, places: &[u64]) -> Vec<Vec<u64>> {
         let stripe = |place: &u64| {
             let spot = self.stripes.spot(self.node, *place)?;
@@ -117,7 +116,7 @@ impl<'r> Repair<'r> {
     async fn repair(&self, places: Vec<u64>) -> Result<Repaired, ClientError> {
         let batch = self.reconstructed(places, &BTreeSet::new()).await?;
         let mut repaired = Repaired::default();
-        let whole: Vec<usize> = (0..batch.places.len()).filter(|at| !batch.beyond.contains(at)).collect();
+        let whole: Vec<usize> = (0..batch.places.len()).filter(|at| !batch.lost.contains(at)).collect();
         for group in groups(&batch, &whole) {
             if self.send(&batch, group).await? {
                 self.note(&batch, group, &mut repaired);
@@ -127,12 +126,12 @@ impl<'r> Repair<'r> {
                 if self.send(&batch, &[*at]).await? || self.repair_otherwise(batch.places[*at]).await? {
                     self.note(&batch, &[*at], &mut repaired);
                 } else {
-                    let reason = "what survivors have does not give it".to_owned();
+                    let reason = "the data of the surviving nodes does not reconstruct it".to_owned();
                     repaired.unreadable.push((batch.places[*at], reason));
                 }
             }
         }
-        for at in &batch.beyond {
+        for at in &batch.lost {
             let reason = format!("its parity {} does not bear that", self.stripes.set.protection);
             repaired.unreadable.push((batch.places[*at], reason));
         }
@@ -150,15 +149,15 @@ impl<'r> Repair<'r> {
         self.pace.done(bytes);
     }
 
-    /// Somebody else's bytes may be wrong, too, without anybody knowing whose: one more node after
-    /// the other is taken for lost.
+    /// Repairs a place whose reconstructed bytes were wrong: the bytes of some other node may be
+    /// corrupt without anybody knowing whose, so one more node after the other is treated as lost.
     async fn repair_otherwise(&self, place: u64) -> Result<bool, ClientError> {
-        // Whoever it was the last time is tried first.
+        // The node that was the culprit the last time is tried first.
         let nodes = self.stripes.set.streams.len();
         let first = self.suspect.load(Relaxed);
         for other in (0..nodes).map(|after| (first + after) % nodes).filter(|other| *other != self.node) {
             let batch = self.reconstructed(vec![place], &BTreeSet::from([other])).await?;
-            if batch.beyond.is_empty() && self.send(&batch, &[0]).await? {
+            if batch.lost.is_empty() && self.send(&batch, &[0]).await? {
                 self.suspect.store(other, Relaxed);
                 return Ok(true);
             }
@@ -166,7 +165,7 @@ impl<'r> Repair<'r> {
         Ok(false)
     }
 
-    /// Has the node take bytes; false if they are not what was there.
+    /// Sends bytes to the node. Returns false if they are not those that were there before.
     async fn send(&self, batch: &Batch, group: &[usize]) -> Result<bool, ClientError> {
         let bytes: Vec<(u64, &[u8])> =
             group.iter().map(|at| (batch.places[*at], &batch.bytes[*at][..])).collect();
@@ -178,14 +177,14 @@ impl<'r> Repair<'r> {
         }
     }
 
-    /// Reconstructs places as if those nodes were lost, too.
+    /// Reconstructs places, treating the nodes in `also` as lost, too.
     async fn reconstructed(&self, places: Vec<u64>, also: &BTreeSet<usize>) -> Result<Batch, ClientError> {
-        let (mut batch, mut wanted) = (self.batch(places), Wanted::default());
+        let (mut batch, mut wanted) = (self.batch(places), WantedRanges::default());
         for at in 0..batch.places.len() {
             let spot = self.stripes.spot(self.node, batch.places[at]);
             match spot.and_then(|spot| self.stripes.ranges_of(self.node, spot)) {
                 Some(ranges) => ranges.into_iter().for_each(|range| wanted.add(range)),
-                None => drop(batch.beyond.insert(at)),
+                None => drop(batch.lost.insert(at)),
             }
         }
         for interval in wanted.intervals() {
@@ -199,15 +198,17 @@ impl<'r> Repair<'r> {
         for (at, place) in places.iter().enumerate() {
             let spot = self.stripes.spot(self.node, *place);
             let length = spot.map_or(0, |spot| self.stripes.bytes_of(spot));
-            bytes.push(vec![0; usize::try_from(length).unwrap_or(0)]);
+            let length = usize::try_from(length).expect("the bytes of a place: they are counted in 32 bits");
+            bytes.push(vec![0; length]);
             if let Some(spot) = spot {
                 spots.add(spot, at);
             }
         }
-        Batch { places, bytes, spots, beyond: BTreeSet::new() }
+        Batch { places, bytes, spots, lost: BTreeSet::new() }
     }
 
-    /// What does not come back as a whole is tried in halves: other bytes may be corrupt elsewhere.
+    /// Reconstructs an interval. If that is impossible for the whole interval, it is tried in
+    /// halves, because other nodes may be corrupt in a part of it only.
     async fn interval(
         &self,
         Interval { stripe, cells, range }: Interval,
@@ -223,10 +224,10 @@ impl<'r> Repair<'r> {
             let interval = Interval { stripe, cells: cells.clone(), range: range.clone() };
             if self.stripes.plan(stripe, &cells, &lost).is_some() {
                 if !self.fill(&interval, lost, batch).await? {
-                    self.beyond(&interval, batch);
+                    self.give_up(&interval, batch);
                 }
             } else if length <= SECTOR_BYTES.into() {
-                self.beyond(&interval, batch);
+                self.give_up(&interval, batch);
             } else {
                 let middle = range.start + (length / 2).next_multiple_of(SECTOR_BYTES.into());
                 left.extend([middle..range.end, range.start..middle]);
@@ -235,8 +236,8 @@ impl<'r> Repair<'r> {
         Ok(())
     }
 
-    /// Fills the batch with what comes of survivors; false if nothing does. A survivor that cannot
-    /// be read is taken for lost, and all is planned anew.
+    /// Fills the batch with an interval. Returns false if it cannot be reconstructed. A survivor
+    /// that cannot be read is treated as lost, and the interval is planned anew.
     async fn fill(
         &self,
         interval: &Interval,
@@ -247,20 +248,24 @@ impl<'r> Repair<'r> {
             let Some(plan) = self.stripes.plan(interval.stripe, &interval.cells, &lost) else {
                 return Ok(false);
             };
-            let planned = Planned { interval: interval.clone(), plan };
+            let planned = PlannedInterval { interval: interval.clone(), plan };
             match self.gathered(rounds(vec![planned]), batch).await {
                 Ok(()) => return Ok(true),
-                Err(Failed::Lost(other)) if lost.insert(other) => {}
-                Err(Failed::Lost(_) | Failed::Beyond) => return Ok(false),
-                Err(Failed::Error(error)) => return Err(error),
+                Err(GatherError::Lost(other)) if lost.insert(other) => {}
+                Err(GatherError::Lost(_) | GatherError::TooManyLost) => return Ok(false),
+                Err(GatherError::Error(error)) => return Err(error),
             }
         }
     }
 
-    /// Reads what rounds need, one after the other, and fills the batch with what comes of it.
-    async fn gathered(&self, rounds: Vec<Vec<Planned>>, batch: &mut Batch) -> Result<(), Failed> {
+    /// Gathers rounds one after the other, and fills the batch with the sums.
+    async fn gathered(
+        &self,
+        rounds: Vec<Vec<PlannedInterval>>,
+        batch: &mut Batch,
+    ) -> Result<(), GatherError> {
         for round in rounds {
-            let reads = Reads::new(self.stripes, round).ok_or(Failed::Beyond)?;
+            let reads = Reads::new(self.stripes, round).ok_or(GatherError::TooManyLost)?;
             self.pace.take(reads.bytes()).await;
             self.pace.survivors(reads.bytes());
             let gathered = self.cluster.gather(self.stripes, reads).await?;
@@ -274,16 +279,16 @@ impl<'r> Repair<'r> {
         Ok(())
     }
 
-    /// An interval does not come back, and no place that has a part of it.
-    fn beyond(&self, Interval { stripe, cells, range }: &Interval, batch: &mut Batch) {
+    /// Gives up all places that overlap an interval that cannot be reconstructed.
+    fn give_up(&self, Interval { stripe, cells, range }: &Interval, batch: &mut Batch) {
         for cell in cells {
             let touched = batch.spots.touched(self.stripes, *stripe, *cell, range);
-            batch.beyond.extend(touched.iter().map(|touched| touched.at));
+            batch.lost.extend(touched.iter().map(|touched| touched.at));
         }
     }
 }
 
-/// As many of these as one request takes.
+/// Divides places into groups that fit one request each.
 fn groups<'g>(batch: &Batch, places: &'g [usize]) -> Vec<&'g [usize]> {
     let (mut groups, mut rest) = (Vec::new(), places);
     while !rest.is_empty() {

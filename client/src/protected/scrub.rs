@@ -1,16 +1,16 @@
-//! Is all of a protected table what it was, and if not, is it made so again?
+//! Scrubs a protected table: verifies all of it, and repairs what is corrupt.
 //!
 //! ```text
-//! maps       every node has the map; who has none gets it from another
-//! places     each node reads and checks its own (`Request::Verify`); only what is corrupt is said
-//! repair     corrupt places from the same ranges of others (`repair`), repaired at their node, which checks them
+//! maps       every node has the map; a node without it gets it from another one
+//! places     each node reads and verifies its own (`Request::Verify`); it reports only what is corrupt
+//! repair     corrupt places from the same ranges of others (`repair`), repaired at their node, which verifies them
 //! equations  if asked for: all cells are read here, and must XOR to nothing
 //! ```
 //!
 //! Invariants
-//! - What does not come back is named, and nothing is put in its place.
-//! - An equation that does not hold is only reported: pages say what they are, so it is the parity
-//!   that is of something else, and the map says that it should be.
+//! - A place that cannot be reconstructed is named, and nothing is put in its place.
+//! - An equation that does not hold is only reported. Pages identify themselves, so it is the
+//!   parity that belongs to other data, although the map says that it belongs here.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,12 +22,12 @@ use rackscan_format::{
 use rackscan_stripe::xor;
 
 use super::{
-    beyond::{Beyond, beyond},
     corrupt::Corrupt,
-    map::KnownMap,
+    known_maps::KnownMap,
+    lost_bytes::{LostBytes, lost_bytes},
     pace::{Pace, RepairListener},
     repair::Repair,
-    stripe_rebuild::{StripeRebuild, is_much},
+    stripe_rebuild::{StripeRebuild, is_worth_relaying},
     stripes::{CellRange, Stripes},
 };
 use crate::{
@@ -35,15 +35,14 @@ use crate::{
     limits::{CELLS_READ_MAX, FINDINGS_MAX, REPAIR_BATCHES_MAX, VERIFY_REQUEST_BYTES},
 };
 
-/// What a scrub does.
+/// Options of a scrub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Whether what is corrupt is repaired; else it is only reported.
+    /// Whether corrupt places are repaired, or only reported.
     pub repair: bool,
-    /// Whether all cells are read here and held against the equations.
+    /// Whether all cells are read here and checked against the equations.
     pub equations: bool,
-    /// How many bytes devices may read for it in a second, over all nodes; as many as they can if
-    /// absent.
+    /// Maximum bytes per second that devices read for it, over all nodes; unlimited if `None`.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -53,12 +52,12 @@ impl Default for ScrubOptions {
     }
 }
 
-/// Things that were found: how many, and the first of them.
+/// Findings: their number, and the first of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// How many there are.
+    /// Number of findings.
     pub count: u64,
-    /// The first of them in words, at most [`FINDINGS_MAX`].
+    /// Descriptions of the first ones, at most [`FINDINGS_MAX`].
     pub first: Vec<String>,
 }
 
@@ -71,28 +70,28 @@ impl Findings {
     }
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Pages and cells of parity that nodes looked at.
+    /// Pages and parity cells that nodes verified.
     pub places: u64,
-    /// Their bytes.
+    /// Bytes of these.
     pub bytes: u64,
-    /// Those of them that were corrupt.
+    /// The corrupt ones of these.
     pub corrupt: Findings,
-    /// Of these, how many are whole again.
+    /// Number of corrupt ones that were repaired.
     pub repaired: u64,
-    /// Their bytes.
+    /// Bytes of the repaired ones.
     pub repaired_bytes: u64,
-    /// Bytes that were read at other nodes for them.
+    /// Bytes that were read at other nodes for these.
     pub survivor_bytes: u64,
-    /// What does not come back: node, device, range, and why.
+    /// Places that cannot be reconstructed: node, device, range, and why.
     pub unreadable: Findings,
     /// Equations that do not hold, with the parity that is wrong.
     pub unequal: Findings,
-    /// Stripes whose equations were not looked at, because a part of them is away or corrupt.
+    /// Stripes whose equations were not checked, because a part of them is unavailable or corrupt.
     pub stripes_skipped: u64,
-    /// Nodes that have no whole map; with `repair` they have one now.
+    /// Nodes that had no whole map; with `repair` they have one now.
     pub maps_lost: Vec<NodeId>,
     /// Nodes that have nothing of the table: see [`Cluster::rebuild`].
     pub lost: Vec<NodeId>,
@@ -101,7 +100,7 @@ pub struct ScrubReport {
 }
 
 impl ScrubReport {
-    /// Whether everything is there and was what it should be, or is again.
+    /// Whether everything is available and was right or was repaired.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.unreadable.count == 0
@@ -112,25 +111,25 @@ impl ScrubReport {
             && self.stripes_skipped == 0
     }
 
-    /// Whether nothing at all was wrong.
+    /// Whether nothing was wrong at all.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.is_whole() && self.corrupt.count == 0 && self.maps_lost.is_empty()
     }
 }
 
-/// At which nodes of a set is looked?
+/// The nodes of a set that are scrubbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looking {
+pub(super) enum ScrubScope {
     All,
-    /// At one, by its place.
+    /// One node, by its position.
     One(usize),
-    /// At one that has only just taken its part again, so that all of it is corrupt.
+    /// One node that has only just adopted its part, so that all of it is corrupt.
     Adopted(usize),
 }
 
-/// What a node's places are like.
-enum Looked {
+/// The result of verifying a node's places.
+enum NodeFindings {
     Corrupt(Vec<u64>),
     /// It has nothing of the set.
     Lost,
@@ -138,12 +137,12 @@ enum Looked {
 }
 
 impl Cluster {
-    /// Checks a protected table on all of its nodes, and repairs what is corrupt if asked to.
-    /// `listener` hears how far that is.
+    /// Verifies a protected table on all of its nodes, and repairs corrupt places if the options
+    /// say so. `listener` receives the progress.
     ///
     /// # Errors
-    /// A table without stripes, or a node that refuses for another reason than what is looked for
-    /// here.
+    /// A table without stripe sets, or a node that refuses for another reason than corruption or
+    /// loss.
     pub async fn scrub(
         &self,
         table: TableId,
@@ -160,12 +159,12 @@ impl Cluster {
             pace.expect(if options.equations { 2 * bytes } else { bytes });
         }
         for stripes in &map.sets {
-            self.scrub_set((stripes, None), Looking::All, options, &pace, &mut report).await?;
+            self.scrub_set((stripes, None), ScrubScope::All, options, &pace, &mut report).await?;
         }
         Ok(report.finished(&pace))
     }
 
-    /// The map of a protected table, and of no other.
+    /// The map of exactly this table version, which must be protected.
     pub(super) async fn map_to_repair(
         &self,
         table: TableId,
@@ -177,51 +176,51 @@ impl Cluster {
         })
     }
 
-    /// Looks at one set; what one node has lost is brought back by relays, if there are any.
+    /// Scrubs one set. With `rebuilding`, the lost cells of one node are rebuilt by relays first.
     pub(super) async fn scrub_set(
         &self,
         (stripes, rebuilding): (&Arc<Stripes>, Option<&StripeRebuild>),
-        looking: Looking,
+        scope: ScrubScope,
         options: &ScrubOptions,
         pace: &Pace<'_>,
         report: &mut ScrubReport,
     ) -> Result<(), ClientError> {
-        let nodes: Vec<usize> = match looking {
-            Looking::One(node) | Looking::Adopted(node) => vec![node],
-            Looking::All => (0..stripes.set.streams.len()).collect(),
+        let nodes: Vec<usize> = match scope {
+            ScrubScope::One(node) | ScrubScope::Adopted(node) => vec![node],
+            ScrubScope::All => (0..stripes.set.streams.len()).collect(),
         };
-        let looked = match looking {
-            Looking::Adopted(node) => {
+        let looked = match scope {
+            ScrubScope::Adopted(node) => {
                 pace.corrupt(stripes.places(node));
-                vec![Ok(Looked::Corrupt((0..stripes.places(node)).collect()))]
+                vec![Ok(NodeFindings::Corrupt((0..stripes.places(node)).collect()))]
             }
-            _ => join_all(nodes.iter().map(|node| self.look_at(stripes, *node, pace))).await,
+            _ => join_all(nodes.iter().map(|node| self.verify_node(stripes, *node, pace))).await,
         };
-        let mut gone: BTreeSet<usize> = self.places_away(stripes).collect();
+        let mut missing: BTreeSet<usize> = self.places_away(stripes).collect();
         let mut found = Vec::new();
         for (node, looked) in nodes.into_iter().zip(looked) {
             let id = stripes.set.streams[node].node;
             match looked? {
-                Looked::Corrupt(places) => found.push((node, places)),
-                Looked::Lost => {
-                    gone.insert(node);
+                NodeFindings::Corrupt(places) => found.push((node, places)),
+                NodeFindings::Lost => {
+                    missing.insert(node);
                     once(&mut report.lost, id);
                 }
-                Looked::Away => {
-                    gone.insert(node);
+                NodeFindings::Away => {
+                    missing.insert(node);
                     once(&mut report.away, id);
                 }
             }
         }
-        if looking != Looking::All {
-            gone.extend(self.places_lost(stripes, &gone).await);
+        if scope != ScrubScope::All {
+            missing.extend(self.places_lost(stripes, &missing).await);
         }
-        for range in beyond(stripes, &gone) {
-            report.unreadable.add(|| name_of_range(stripes, &range, &gone));
+        for range in lost_bytes(stripes, &missing) {
+            report.unreadable.add(|| name_of_range(stripes, &range, &missing));
         }
         // Relays need all others.
-        let rebuilding = rebuilding.filter(|_| gone.is_empty() && options.repair);
-        let mut corrupt = Corrupt::without(gone);
+        let rebuilding = rebuilding.filter(|_| missing.is_empty() && options.repair);
+        let mut corrupt = Corrupt::without(missing);
         for (node, places) in &found {
             report.places += stripes.places(*node);
             report.bytes += stripes.held_bytes(*node);
@@ -232,9 +231,9 @@ impl Cluster {
         }
         if options.repair {
             for (node, places) in &mut found {
-                if let Some(rebuilding) = rebuilding.filter(|_| is_much(stripes, *node, places)) {
+                if let Some(rebuilding) = rebuilding.filter(|_| is_worth_relaying(stripes, *node, places)) {
                     let back: BTreeSet<u64> =
-                        rebuilding.back(stripes, *node, places, pace).await.into_iter().collect();
+                        rebuilding.rebuild(stripes, *node, places, pace).await.into_iter().collect();
                     back.iter().for_each(|place| corrupt.remove(stripes, *node, *place));
                     places.retain(|place| !back.contains(place));
                 }
@@ -249,14 +248,14 @@ impl Cluster {
                 }
             }
         }
-        if options.equations && looking == Looking::All {
+        if options.equations && scope == ScrubScope::All {
             self.check_equations(stripes, &corrupt, pace, report).await?;
         }
         Ok(())
     }
 
-    /// The nodes of a set that say that they have nothing of it. Who is not known as such costs
-    /// time, and nothing else: what he gives is not right.
+    /// The nodes of a set that say that they have nothing of it. Missing such a node only costs
+    /// time: the bytes that it gives are found to be wrong.
     async fn places_lost(&self, stripes: &Stripes, known: &BTreeSet<usize>) -> Vec<usize> {
         let set = stripes.set.id;
         let one = |place: usize| async move {
@@ -268,22 +267,27 @@ impl Cluster {
         join_all(others.map(one)).await.into_iter().flatten().collect()
     }
 
-    /// Which places of a node are corrupt.
-    async fn look_at(&self, stripes: &Stripes, node: usize, pace: &Pace<'_>) -> Result<Looked, ClientError> {
+    /// Lets a node verify all of its places. Returns the corrupt ones.
+    async fn verify_node(
+        &self,
+        stripes: &Stripes,
+        node: usize,
+        pace: &Pace<'_>,
+    ) -> Result<NodeFindings, ClientError> {
         let (set, id) = (stripes.set.id, stripes.set.streams[node].node);
         let (mut from, mut corrupt) = (0, Vec::new());
         if stripes.places(node) == 0 {
-            return Ok(Looked::Corrupt(corrupt));
+            return Ok(NodeFindings::Corrupt(corrupt));
         }
         loop {
-            // A slow pace is kept by small requests, not by long pauses between large ones.
+            // A slow pace is kept by small requests instead of long pauses between large ones.
             let per_request = pace.bytes_at_once(VERIFY_REQUEST_BYTES);
             let wanted = Verify { set, from, bytes_max: per_request };
             pace.take(per_request.min(stripes.held_bytes(node))).await;
             let found = match self.verify_places(id, wanted).await {
                 Ok(found) => found,
-                Err(error) if error.is_not_found() => return Ok(Looked::Lost),
-                Err(error) if error.is_node_lost() => return Ok(Looked::Away),
+                Err(error) if error.is_not_found() => return Ok(NodeFindings::Lost),
+                Err(error) if error.is_node_lost() => return Ok(NodeFindings::Away),
                 Err(error) => return Err(error),
             };
             let bytes = |place: &u64| stripes.spot(node, *place).map_or(0, |spot| stripes.bytes_of(spot));
@@ -293,12 +297,12 @@ impl Cluster {
             corrupt.extend(found.corrupt);
             match found.next {
                 Some(next) => from = next,
-                None => return Ok(Looked::Corrupt(corrupt)),
+                None => return Ok(NodeFindings::Corrupt(corrupt)),
             }
         }
     }
 
-    /// Has nodes without the map take it from others.
+    /// Checks that all nodes have the map, and gives it to those without it if `repair` is set.
     async fn check_maps(
         &self,
         map: &KnownMap,
@@ -322,7 +326,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Reads all cells of the stripes that are whole, and holds them against the equations.
+    /// Reads all cells of the stripes that are whole, and checks them against the equations.
     async fn check_equations(
         &self,
         stripes: &Stripes,
@@ -342,7 +346,8 @@ impl Cluster {
                         report.unequal.add(|| name_of_equation(stripes, stripe, equation));
                     }
                 }
-                // What could be read a moment ago cannot be now: nothing is known of it.
+                // A cell that could be read before cannot be read now, so the stripe is not
+                // checked.
                 Err(error) if error.is_unreadable() => report.stripes_skipped += 1,
                 Err(error) => return Err(error),
             }
@@ -350,7 +355,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Which equations of a stripe do not hold.
+    /// The equations of a stripe that do not hold.
     async fn unequal(
         &self,
         stripes: &Stripes,
@@ -366,15 +371,15 @@ impl Cluster {
             let Some((node, pieces)) = stripes.pieces(&range) else { return Ok((cell, vec![0; length])) };
             let bytes = pieces.iter().map(|piece| u64::from(piece.extent.length_bytes)).sum();
             pace.take(bytes).await;
-            let came = self.read_pieces(stripes.set.streams[node].node, &pieces, length).await?;
+            let cell_bytes = self.read_pieces(stripes.set.streams[node].node, &pieces, length).await?;
             pace.done(bytes);
-            Ok::<_, ClientError>((cell, came))
+            Ok::<_, ClientError>((cell, cell_bytes))
         };
         let mut cells = stream::iter(reads).map(read).buffer_unordered(CELLS_READ_MAX);
         while let Some((cell, bytes)) = cells.try_next().await? {
             for (equation, sum) in geometry.equations().iter().zip(&mut sums) {
                 if equation.cells().any(|known| known == cell) {
-                    // Both are a cell long.
+                    // Both have the length of a cell.
                     let _ = xor::xor_into(sum, &bytes);
                 }
             }
@@ -385,7 +390,7 @@ impl Cluster {
 }
 
 impl ScrubReport {
-    /// With what was counted on the way.
+    /// The report with the counters of `pace`.
     pub(super) fn finished(self, pace: &Pace<'_>) -> Self {
         let progress = pace.progress();
         Self {
@@ -403,10 +408,11 @@ fn once(nodes: &mut Vec<NodeId>, node: NodeId) {
     }
 }
 
-/// A place in words.
+/// The description of a place.
 fn name(stripes: &Stripes, node: usize, place: u64) -> String {
     let stream = &stripes.set.streams[node];
     let pages = stream.extents().count() as u64;
+    // A number beyond usize has no extent: the description names the number then.
     let at = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     let (what, extent) = match place.checked_sub(pages) {
         None => ("page", stream.extents().nth(at(place))),
@@ -419,10 +425,10 @@ fn name(stripes: &Stripes, node: usize, place: u64) -> String {
     )
 }
 
-/// Bytes that nobody has any more, in words.
-fn name_of_range(stripes: &Stripes, range: &Beyond, gone: &BTreeSet<usize>) -> String {
+/// The description of lost bytes.
+fn name_of_range(stripes: &Stripes, range: &LostBytes, missing: &BTreeSet<usize>) -> String {
     let node = |place: usize| stripes.set.streams.get(place).map_or(NodeId(0), |stream| stream.node);
-    let nodes: Vec<String> = gone.iter().map(|place| node(*place).to_string()).collect();
+    let nodes: Vec<String> = missing.iter().map(|place| node(*place).to_string()).collect();
     format!(
         "bytes {}..+{} of device {} of node {} (set {}): nodes {} are gone, and parity {} does not bear that",
         range.offset_bytes,
@@ -447,8 +453,5 @@ fn name_of_equation(stripes: &Stripes, stripe: u64, equation: usize) -> String {
         rackscan_stripe::Direction::Diagonal => "diagonal",
     };
     let parity = parity.unwrap_or_default();
-    format!(
-        "{kind} {} of stripe {stripe} does not hold: {parity} is the parity of something else",
-        found.number
-    )
+    format!("{kind} {} of stripe {stripe} does not hold: {parity} is the parity of other data", found.number)
 }

@@ -1,12 +1,11 @@
-//! How do the cells of a node that has lost its part come back from relays?
+//! Rebuilds the cells of a node that has lost its part, stripe by stripe through relays.
 //!
 //! Every stripe of which something is corrupt there is relayed whole: survivors send each other
 //! what they have, and the node writes its cells. A stripe counts if its cells have the checksums
-//! that the set says; what does not come back like that is left to whoever repairs places
-//! (`repair`).
+//! that the set records. The remainder is repaired place by place (`repair`).
 //!
 //! Invariants
-//! - A place counts as brought back when all cells that it lies in are.
+//! - A place counts as rebuilt when all cells that it lies in are.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,12 +15,12 @@ use rackscan_stripe::{Cell, Node};
 use super::{
     layout::Held,
     pace::Pace,
-    relays::{Purpose, Relayed, Relays, stored_bytes},
+    relays::{Purpose, RelayedStripe, Relays, stored_bytes},
     stripes::Stripes,
 };
 use crate::limits::RELAYED_BYTES_MIN;
 
-/// Who brings cells back, and of which table.
+/// The relays for a rebuild, and the table.
 #[derive(Debug)]
 pub(super) struct StripeRebuild {
     pub(super) table: TableId,
@@ -29,8 +28,8 @@ pub(super) struct StripeRebuild {
 }
 
 impl StripeRebuild {
-    /// Has what can be brought back of these places of a node; returns those that are.
-    pub(super) async fn back(
+    /// Rebuilds these places of a node, as far as relays can. Returns the rebuilt ones.
+    pub(super) async fn rebuild(
         &self,
         stripes: &Arc<Stripes>,
         place: usize,
@@ -49,25 +48,26 @@ impl StripeRebuild {
         };
         let reads = reads(stripes, place);
         let bytes = |number: &u64| {
-            let cells = reads.get(usize::try_from(number % reads.len().max(1) as u64).unwrap_or(0));
+            let turn = usize::try_from(number % reads.len().max(1) as u64);
+            let cells = reads.get(turn.expect("a stripe of a rotation: a remainder of a usize fits one"));
             cells.into_iter().flatten().map(|cell| stored_bytes(stripes, *number, *cell)).sum::<u64>()
         };
         let mut back = BTreeSet::new();
-        let done = |relayed: Relayed| {
+        let done = |relayed: RelayedStripe| {
             pace.survivors(relayed.read_bytes);
             let of_stripe = |cell: &Cell| stored_bytes(stripes, relayed.stripe, *cell);
             pace.done(relayed.kept.iter().map(of_stripe).sum());
             if relayed.kept.iter().all(|cell| is_right(stripes, &relayed, *cell)) {
                 back.insert(relayed.stripe);
             } else {
-                tracing::warn!(set = %stripes.set.id, stripe = relayed.stripe, "a survivor has other bytes than it had");
+                tracing::warn!(set = %stripes.set.id, stripe = relayed.stripe, "the bytes of a survivor have changed");
             }
             Ok(())
         };
         let carried =
             session.carry(numbers.iter().map(|number| (*number, bytes(number))), Some(pace), done).await;
         if let Err(why) = carried {
-            tracing::warn!(set = %stripes.set.id, why, "relays have ended early; what is left is repaired place by place");
+            tracing::warn!(set = %stripes.set.id, why, "relays have ended early; the remainder is repaired place by place");
         }
         let is_back =
             |corrupt: &&u64| of_place(stripes, place, **corrupt).all(|stripe| back.contains(&stripe));
@@ -78,9 +78,9 @@ impl StripeRebuild {
     }
 }
 
-/// Whether these places of a node are worth a session: to open one takes longer than to repair a
-/// little.
-pub(super) fn is_much(stripes: &Stripes, place: usize, corrupt: &[u64]) -> bool {
+/// Whether these places of a node are worth a relay session: opening one takes longer than
+/// repairing a few places.
+pub(super) fn is_worth_relaying(stripes: &Stripes, place: usize, corrupt: &[u64]) -> bool {
     let spots = corrupt.iter().filter_map(|corrupt| stripes.spot(place, *corrupt));
     spots.map(|spot| stripes.bytes_of(spot)).sum::<u64>() >= RELAYED_BYTES_MIN
 }
@@ -92,16 +92,17 @@ fn of_place(stripes: &Stripes, place: usize, corrupt: u64) -> impl Iterator<Item
     ranges.into_iter().map(|range| range.stripe)
 }
 
-/// The cells that survivors read for a stripe, in each rotation.
+/// The cells that survivors read for each stripe of a rotation.
 fn reads(stripes: &Stripes, place: usize) -> Vec<Vec<Cell>> {
     let geometry = stripes.layout.geometry();
-    let lost = |stripe| geometry.lost_with(stripe, &[Node(u8::try_from(place).unwrap_or(u8::MAX))]);
+    let node = Node(u8::try_from(place).expect("the position of a node: a set has at most NODES_MAX"));
+    let lost = |stripe| geometry.lost_with(stripe, &[node]);
     let of = |stripe| lost(stripe).map(|lost| geometry.rebuild(lost).reads).unwrap_or_default();
     (0..geometry.nodes() as u64).map(of).collect()
 }
 
-/// Whether a cell that came back is what it was.
-fn is_right(stripes: &Stripes, relayed: &Relayed, cell: Cell) -> bool {
+/// Whether a rebuilt cell has the checksum that the set records.
+fn is_right(stripes: &Stripes, relayed: &RelayedStripe, cell: Cell) -> bool {
     let found = relayed.checksums.binary_search_by_key(&cell, |(cell, _)| *cell);
     let found = found.ok().and_then(|at| relayed.checksums.get(at)).map(|(_, checksum)| *checksum);
     let Some(Held { node, index, is_parity }) = stripes.layout.held(relayed.stripe, cell) else {
@@ -112,7 +113,7 @@ fn is_right(stripes: &Stripes, relayed: &Relayed, cell: Cell) -> bool {
     };
     let expected = match is_parity {
         true => stream.parity.get(index).map(|cell| cell.checksum),
-        // Behind the end of its stream a cell is zeros, and written nowhere.
+        // A cell behind the end of its stream is zeros, and is not stored.
         false if index >= stream.cells.len() => return true,
         false => stream.cells.get(index).copied(),
     };

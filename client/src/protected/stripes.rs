@@ -1,8 +1,8 @@
-//! Where on which devices are the bytes of a cell?
+//! A stripe set in which places can be looked up: where on which devices the bytes of a cell lie.
 //!
 //! Invariants
-//! - What a map says of a set was held against the layout before anything is looked up: as many
-//!   stripes and parity cells as its streams need.
+//! - The map's description of a set was compared with the layout before anything is looked up: it
+//!   has as many stripes and parity cells as its streams need.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -27,7 +27,7 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) extent: Extent,
-    /// Where it belongs, from the beginning of the range that was asked for.
+    /// Its offset in the range that was asked for.
     pub(crate) at: usize,
 }
 
@@ -51,8 +51,7 @@ impl Stream {
         Self { extents, starts, bytes }
     }
 
-    /// The parts of devices that are these bytes of the stream; what lies behind its end is
-    /// missing.
+    /// The extents of these bytes of the stream; bytes behind its end have none.
     fn pieces(&self, from: u64, length: u64) -> Vec<Piece> {
         let end = from.saturating_add(length).min(self.bytes);
         let first = self.starts.partition_point(|start| *start <= from).saturating_sub(1);
@@ -68,32 +67,34 @@ impl Stream {
             let extent = Extent {
                 device: extent.device,
                 offset_bytes: extent.offset_bytes + (begin - start),
-                length_bytes: u32::try_from(stop - begin).unwrap_or(extent.length_bytes),
+                length_bytes: u32::try_from(stop - begin).expect("a part of an extent: no longer than it"),
             };
-            pieces.push(Piece { extent, at: usize::try_from(begin - from).unwrap_or(usize::MAX) });
+            let at = usize::try_from(begin - from).expect("an offset in a range of a cell: it fits 32 bits");
+            pieces.push(Piece { extent, at });
         }
         pieces
     }
 }
 
-/// A stripe set in which places can be looked up.
+/// A stripe set, with its layout and the positions of its segments.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     pub(crate) set: StripeSet,
     pub(crate) layout: Layout,
     streams: Vec<Stream>,
-    /// Whose stream each segment is in, and which of its pages are the segment's.
+    /// For each segment: the position of its node, and which pages of that node's stream are its
+    /// own.
     segments: HashMap<(TableId, SegmentId), (usize, Range<usize>)>,
     plans: Plans,
 }
 
-/// What lies at a place of a node: the pages of its stream are numbered first, then its cells of
-/// parity.
+/// The content of a place of a node. Places number the pages of its stream first, then its parity
+/// cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spot {
     /// A page: where it begins in the stream, and its bytes.
     Page { start: u64, length: u64 },
-    /// The cell of parity with this number.
+    /// The parity cell with this number.
     Parity { index: u64 },
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct CellRange {
 }
 
 impl Stripes {
-    /// The set with its places. Its parity need not be there yet.
+    /// The set, whose parity need not be stored yet.
     pub(crate) fn unproved(set: StripeSet) -> Result<Self, String> {
         let layout = layout(set.protection, set.streams.len())?;
         let streams: Vec<Stream> = set.streams.iter().map(|stream| Stream::of(stream.extents())).collect();
@@ -127,7 +128,7 @@ impl Stripes {
         Ok(Self { set, layout, streams, segments, plans: Plans::default() })
     }
 
-    /// The set with its places, and with all of its parity.
+    /// The set, with all of its parity.
     pub(crate) fn new(set: StripeSet) -> Result<Self, String> {
         let stripes = Self::unproved(set)?;
         for (node, stream) in stripes.set.streams.iter().enumerate() {
@@ -145,8 +146,8 @@ impl Stripes {
         self.set.cell_bytes.into()
     }
 
-    /// The place of a page at its node and where it begins in the stream, if it lies in the set: it
-    /// is known by its segment and its place on the device.
+    /// The place of a page at its node, and where the page begins in the stream; `None` if it does
+    /// not lie in the set. The page is identified by its segment and its extent.
     pub(crate) fn position(
         &self,
         node: usize,
@@ -160,7 +161,7 @@ impl Stripes {
         Some(((pages.start + found) as u64, *stream.starts.get(pages.start + found)?))
     }
 
-    /// How many places a node has.
+    /// Number of places of a node.
     pub(crate) fn places(&self, node: usize) -> u64 {
         let pages = self.streams.get(node).map_or(0, |stream| stream.extents.len());
         (pages + self.set.streams.get(node).map_or(0, |stream| stream.parity.len())) as u64
@@ -172,7 +173,7 @@ impl Stripes {
         self.streams.get(node).map_or(0, |stream| stream.bytes) + cells as u64 * self.cell_bytes()
     }
 
-    /// What lies at a place of a node; `None` behind the last one.
+    /// The content of a place of a node; `None` behind the last one.
     pub(crate) fn spot(&self, node: usize, place: u64) -> Option<Spot> {
         let stream = self.streams.get(node)?;
         let at = usize::try_from(place).ok()?;
@@ -190,7 +191,7 @@ impl Stripes {
         }
     }
 
-    /// The ranges of cells that are a place of a node.
+    /// The ranges of cells that make up a place of a node.
     pub(crate) fn ranges_of(&self, node: usize, spot: Spot) -> Option<Vec<CellRange>> {
         match spot {
             Spot::Page { start, length } => self.ranges(node, start, length),
@@ -201,7 +202,7 @@ impl Stripes {
         }
     }
 
-    /// Whose stream a segment is in.
+    /// The position of the node whose stream has a segment.
     pub(crate) fn place_of(&self, table: TableId, segment: SegmentId) -> Option<usize> {
         self.segments.get(&(table, segment)).map(|(place, _)| *place)
     }
@@ -211,7 +212,7 @@ impl Stripes {
         self.segments.contains_key(&(table, segment))
     }
 
-    /// The ranges of cells that are these bytes of a node's stream, in order.
+    /// The ranges of cells that make up these bytes of a node's stream, in order.
     pub(crate) fn ranges(&self, node: usize, from: u64, length: u64) -> Option<Vec<CellRange>> {
         let (cell_bytes, mut at, end) = (self.cell_bytes(), from, from.checked_add(length)?);
         let mut ranges = Vec::new();
@@ -225,13 +226,13 @@ impl Stripes {
         Some(ranges)
     }
 
-    /// How all of these cells come back without the nodes at these places; `None` if the parity
-    /// does not bear that.
+    /// The plan that recovers all of these cells without the nodes at these positions; `None` if
+    /// the parity does not allow it.
     pub(crate) fn plan(&self, stripe: u64, cells: &[Cell], lost: &BTreeSet<usize>) -> Option<Arc<Recovery>> {
         self.plans.of(self.layout.geometry(), stripe, cells, lost)
     }
 
-    /// Which node has a range of a cell, and where; bytes that no piece covers are zeros.
+    /// The node that has a range of a cell, and the pieces; bytes that no piece covers are zeros.
     pub(crate) fn pieces(&self, range: &CellRange) -> Option<(usize, Vec<Piece>)> {
         let Held { node, index, is_parity } = self.layout.held(range.stripe, range.cell)?;
         if !is_parity {

@@ -1,14 +1,14 @@
-//! How do pages of a lost node that are wanted at the same time come back with few, large reads?
+//! Reconstructs pages of a lost node that are wanted at the same time, with few, large reads.
 //!
 //! ```text
-//! pages -> ranges of cells, by stripe -> intervals in which the same cells are wanted -> plans (`stripe`) -> rounds of reads (`gather`) -> XOR -> pages, checked
+//! pages -> ranges of cells, by stripe -> intervals in which the same cells are wanted -> plans (`stripe`) -> rounds of reads (`gather`) -> XOR -> pages, verified
 //! ```
 //!
 //! Invariants
-//! - What is not a page, and whatever cannot come back like this, is left to who reconstructs pages
-//!   one by one, and says what is wrong with which.
-//! - A survivor that is lost meanwhile is taken for lost: rounds that were not over are planned and
-//!   read anew; that ends, as every time one more is.
+//! - Anything this batch path cannot rebuild falls back to `reconstruct`, one page at a time, which
+//!   reports the error.
+//! - A survivor that is lost meanwhile is treated as lost: rounds that were not over are planned
+//!   and read anew; that ends, because each time one more node is lost.
 //! - [`GATHERS_MAX`] rounds at a time, so that one is read while another is XORed; of all fetches
 //!   [`RECONSTRUCTIONS_MAX`](crate::limits::RECONSTRUCTIONS_MAX).
 
@@ -19,20 +19,20 @@ use rackscan_format::page::PageIdentity;
 use rackscan_scan::PageWanted;
 
 use super::{
-    gather::{Failed, Gathered, Planned, Reads, rounds},
-    intervals::{Interval, Places, Wanted, copy},
+    gather::{GatherError, Gathered, PlannedInterval, Reads, rounds},
+    intervals::{Interval, Places, WantedRanges, copy},
     reconstruct::LostSegment,
     stripes::Spot,
 };
 use crate::{ClientError, Cluster, PageBuffer, limits::GATHERS_MAX, page_buffer::PagePool};
 
-/// Pages on their way.
+/// The pages of one reconstruction.
 struct Batch {
-    /// Each with its place at the node; `None` if it is not one of the stripes.
+    /// Each page with its place at the node; `None` if it does not lie in the set.
     pages: Vec<Option<(u64, PageBuffer)>>,
     places: Places,
-    /// What is not there yet.
-    left: Vec<Interval>,
+    /// Intervals that were not gathered yet.
+    remaining: Vec<Interval>,
 }
 
 impl Batch {
@@ -53,16 +53,16 @@ impl Batch {
             pages.push(position.map(|(place, _)| (place, buffer())));
         }
         spots.sort_unstable_by_key(|(start, _)| *start);
-        let mut ranges = Wanted::default();
+        let mut ranges = WantedRanges::default();
         for range in spots.iter().filter_map(|(_, spot)| lost.stripes.ranges_of(lost.place, *spot)).flatten()
         {
             ranges.add(range);
         }
-        Self { pages, places, left: ranges.intervals() }
+        Self { pages, places, remaining: ranges.intervals() }
     }
 
-    /// Puts what came where it belongs.
-    fn fill(&mut self, lost: &LostSegment<'_>, gathered: &Gathered) -> Result<(), Failed> {
+    /// Copies gathered bytes into the pages.
+    fn fill(&mut self, lost: &LostSegment<'_>, gathered: &Gathered) -> Result<(), GatherError> {
         gathered.sums(|interval, cell, from, bytes| {
             let range = from..from + bytes.len() as u64;
             for touched in self.places.touched(lost.stripes, interval.stripe, cell, &range) {
@@ -76,8 +76,7 @@ impl Batch {
 }
 
 impl Cluster {
-    /// The pages, as far as they come back together, each checked, and how many bytes were read for
-    /// them.
+    /// Reconstructs pages together. Returns those that verify, and how many bytes were read.
     pub(super) async fn reconstruct_together(
         &self,
         lost: &LostSegment<'_>,
@@ -86,13 +85,17 @@ impl Cluster {
         let (mut batch, mut read) = (Batch::new(lost, wanted, &self.shared.pages), 0);
         let mut away = self.lost_places(lost);
         loop {
-            match self.gather_left(lost, &away, &mut batch, &mut read).await {
+            match self.gather_remaining(lost, &away, &mut batch, &mut read).await {
                 Ok(()) => break,
-                Err(Failed::Lost(place)) if away.insert(place) => {}
-                Err(Failed::Lost(_) | Failed::Beyond | Failed::Error(ClientError::MemoryTooSmall { .. })) => {
+                Err(GatherError::Lost(place)) if away.insert(place) => {}
+                Err(
+                    GatherError::Lost(_)
+                    | GatherError::TooManyLost
+                    | GatherError::Error(ClientError::MemoryTooSmall { .. }),
+                ) => {
                     return Ok((wanted.iter().map(|_| None).collect(), read));
                 }
-                Err(Failed::Error(error)) => return Err(error),
+                Err(GatherError::Error(error)) => return Err(error),
             }
         }
         let right = |(wanted, page): (&PageWanted, Option<(u64, PageBuffer)>)| {
@@ -108,37 +111,38 @@ impl Cluster {
         Ok((wanted.iter().zip(batch.pages).map(right).collect(), read))
     }
 
-    /// Reads and XORs what is left, without what these nodes have.
-    async fn gather_left(
+    /// Gathers the remaining intervals without the `away` nodes.
+    async fn gather_remaining(
         &self,
         lost: &LostSegment<'_>,
         away: &BTreeSet<usize>,
         batch: &mut Batch,
         read: &mut u64,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), GatherError> {
         let stripes = lost.stripes;
         let planned = |interval: &Interval| {
             let plan = stripes.plan(interval.stripe, &interval.cells, away)?;
-            Some(Planned { interval: interval.clone(), plan })
+            Some(PlannedInterval { interval: interval.clone(), plan })
         };
-        let planned: Option<Vec<Planned>> = batch.left.iter().map(planned).collect();
-        let rounds = rounds(planned.ok_or(Failed::Beyond)?);
-        let of = |round: &Vec<Planned>| round.iter().map(|part| part.interval.clone()).collect();
-        let mut left: Vec<Vec<Interval>> = rounds.iter().map(of).collect();
-        let one = |(number, round): (usize, Vec<Planned>)| async move {
-            let closed = |_| Failed::Error(ClientError::Closed);
+        let planned: Option<Vec<PlannedInterval>> = batch.remaining.iter().map(planned).collect();
+        let rounds = rounds(planned.ok_or(GatherError::TooManyLost)?);
+        let of = |round: &Vec<PlannedInterval>| round.iter().map(|part| part.interval.clone()).collect();
+        let mut remaining: Vec<Vec<Interval>> = rounds.iter().map(of).collect();
+        let one = |(number, round): (usize, Vec<PlannedInterval>)| async move {
+            let closed = |_| GatherError::Error(ClientError::Closed);
             let permit = self.shared.reconstructions.acquire().await.map_err(closed)?;
-            let reads = Reads::new(stripes, round).ok_or(Failed::Beyond)?;
-            Ok::<_, Failed>((number, self.gather(stripes, reads).await?, permit))
+            let reads = Reads::new(stripes, round).ok_or(GatherError::TooManyLost)?;
+            Ok::<_, GatherError>((number, self.gather(stripes, reads).await?, permit))
         };
-        let mut came = stream::iter(rounds.into_iter().enumerate()).map(one).buffer_unordered(GATHERS_MAX);
+        let mut gathering =
+            stream::iter(rounds.into_iter().enumerate()).map(one).buffer_unordered(GATHERS_MAX);
         let outcome = loop {
-            // Nothing else is waited for here: rounds that have memory go on while this one is
-            // waited for.
-            match came.try_next().await {
+            // Nothing else is awaited in this loop, so that rounds that hold memory make progress
+            // while others wait for memory.
+            match gathering.try_next().await {
                 Ok(Some((number, gathered, _permit))) => {
                     *read += gathered.bytes();
-                    left[number].clear();
+                    remaining[number].clear();
                     if let Err(failed) = batch.fill(lost, &gathered) {
                         break Err(failed);
                     }
@@ -147,8 +151,8 @@ impl Cluster {
                 Err(failed) => break Err(failed),
             }
         };
-        drop(came);
-        batch.left = left.into_iter().flatten().collect();
+        drop(gathering);
+        batch.remaining = remaining.into_iter().flatten().collect();
         outcome
     }
 }

@@ -1,9 +1,10 @@
-//! What does a session make of an answer?
+//! Handles the answers of participants.
 //!
 //! Invariants
-//! - Nothing a home says is believed before it has been parsed: one that talks nonsense is lost.
-//! - Every answer is noted, whoever asked: epochs, timestamps and places are true for all. The
-//!   transaction hears what was for it.
+//! - Nothing that a participant says is used before it has been parsed; a participant that breaks
+//!   the protocol is lost.
+//! - Every answer is recorded, whoever asked: epochs, timestamps and places hold for all. The
+//!   running transaction hears only the answers to its own requests.
 
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use rackscan_format::{
     message::{Answer, HomeRegion, Payload, Refusal, RefusalCode, Target},
 };
 use rackscan_ramp::{
-    algorithm::Event as Happening,
+    algorithm::Event as CoordinatorEvent,
     item::{Key, Version},
     message::{Found, Reply, Request},
     timestamp::Timestamp,
@@ -21,8 +22,8 @@ use rackscan_ramp::{
 
 use super::{
     Session, TransactionError,
-    follow::News,
-    home::{Asked, Opened, Purpose},
+    follower_event::FollowerEvent,
+    home::{OpenedHome, Purpose, SentRequest},
     send::ends_with_its_transaction,
 };
 use crate::limits::BUSY_PAUSE;
@@ -30,8 +31,8 @@ use crate::limits::BUSY_PAUSE;
 impl Session {
     pub(super) fn replied(&mut self, at: usize, tag: u64, outcome: Result<Answer, Box<Refusal>>) {
         let home = &mut self.homes[at];
-        let Some(place) = home.asked.iter().position(|asked| asked.tag == tag) else { return };
-        let asked = home.asked.swap_remove(place);
+        let Some(place) = home.sent.iter().position(|asked| asked.tag == tag) else { return };
+        let asked = home.sent.swap_remove(place);
         let answer_bytes = if home.answer_of == Some(tag) { self.parts.answers.len() } else { 0 };
         if home.source_of == Some(tag) {
             home.source_of = None;
@@ -60,7 +61,7 @@ impl Session {
         }
     }
 
-    /// A private copy of what was said.
+    /// A private copy of the answer's bytes.
     fn bytes_of(&self, at: usize, payload: Payload, answer_bytes: usize) -> Result<Vec<u8>, String> {
         let beside = match payload {
             Payload::Here(bytes) => return Ok(bytes),
@@ -68,6 +69,7 @@ impl Session {
         };
         let (region, memory) = self.lines.memory(at).ok_or("its connection has ended")?;
         let begin = self.parts.answers.start;
+        // A length beyond usize is refused below.
         let length = usize::try_from(beside.length_bytes).unwrap_or(usize::MAX);
         let is_there = beside.key == memory.key && beside.offset_bytes == memory.offset_bytes + begin as u64;
         if !is_there || length > answer_bytes {
@@ -91,7 +93,7 @@ impl Session {
             length,
         };
         let (slots, feed) = (slots.map(remote), feed.map(remote));
-        self.homes[at].opened = Some(Opened { life, slots, mapped, feed });
+        self.homes[at].opened = Some(OpenedHome { life, slots, mapped, feed });
     }
 
     fn no_home(&mut self, at: usize, reason: &str) {
@@ -105,7 +107,7 @@ impl Session {
         home.refusal.get_or_insert(refusal);
     }
 
-    fn take_replies(&mut self, at: usize, asked: &Asked, replies: Vec<Reply>) {
+    fn take_replies(&mut self, at: usize, asked: &SentRequest, replies: Vec<Reply>) {
         if let Some(Request::Unlock { owner }) = asked.request {
             self.forget_lock(at, owner);
         }
@@ -113,8 +115,8 @@ impl Session {
             self.note(at, asked.purpose, &reply);
             let from = self.homes[at].id;
             match asked.purpose {
-                Purpose::Run(number) => self.happen(number, Happening::Reply { from, reply }),
-                Purpose::Follow(attempt) => self.follows(News::Reply { at, attempt, reply }),
+                Purpose::Run(number) => self.notify(number, CoordinatorEvent::Reply { from, reply }),
+                Purpose::Follow(attempt) => self.notify_follower(FollowerEvent::Reply { at, attempt, reply }),
                 Purpose::Ending(timestamp) => {
                     let Some(ending) = self.endings.get_mut(&timestamp) else { continue };
                     let messages = ending.heard(from, &reply);
@@ -128,7 +130,8 @@ impl Session {
         }
     }
 
-    /// What is true whoever asked.
+    /// Records what a reply says independently of its request: leases, epochs, timestamps and
+    /// places.
     fn note(&mut self, at: usize, purpose: Purpose, reply: &Reply) {
         match reply {
             Reply::Leased { lease, epoch, newest } => {
@@ -149,7 +152,7 @@ impl Session {
                 (home.lease, home.is_opening) = (None, false);
             }
             Reply::Found { items, epoch } => {
-                self.homes[at].told(*epoch);
+                self.homes[at].note_epoch(*epoch);
                 self.note_found(at, items);
             }
             Reply::Locked { items } => self.note_found(at, items),
@@ -179,18 +182,18 @@ impl Session {
         }
     }
 
-    /// What is written after something was read has a higher timestamp.
+    /// Moves the clock on, so that a write after a read has a higher timestamp.
     pub(super) fn hear(&self, timestamp: Timestamp) {
         self.clock.hear(timestamp);
     }
 
-    /// The locks are released: whoever waited for them will not be answered any more.
+    /// Stops waiting for the locks of `owner`: they are released, so that request is never
+    /// answered.
     fn forget_lock(&mut self, at: usize, owner: Timestamp) {
         let home = &mut self.homes[at];
-        let of_owner =
-            |asked: &Asked| matches!(asked.request, Some(Request::Lock { owner: of, .. }) if of == owner);
-        let Some(place) = home.asked.iter().position(of_owner) else { return };
-        let Asked { tag, .. } = home.asked.swap_remove(place);
+        let of_owner = |asked: &SentRequest| matches!(asked.request, Some(Request::Lock { owner: of, .. }) if of == owner);
+        let Some(place) = home.sent.iter().position(of_owner) else { return };
+        let SentRequest { tag, .. } = home.sent.swap_remove(place);
         if home.answer_of == Some(tag) {
             home.answer_of = None;
         }
@@ -200,13 +203,13 @@ impl Session {
         self.lines.forget(at, tag);
     }
 
-    /// The node did not do what it was asked for.
-    fn refused(&mut self, at: usize, asked: Asked, refusal: &Refusal) {
-        let Asked { purpose, request, .. } = asked;
+    /// Handles a refusal of the node.
+    fn refused(&mut self, at: usize, asked: SentRequest, refusal: &Refusal) {
+        let SentRequest { purpose, request, .. } = asked;
         match (refusal.code, purpose) {
             (RefusalCode::Busy, _) => {
                 let home = &mut self.homes[at];
-                home.waiting.push_front(super::home::Waiting { purpose, request });
+                home.waiting.push_front(super::home::QueuedRequest { purpose, request });
                 (home.rests_until, home.busy) =
                     (Some(Instant::now() + BUSY_PAUSE), Some(refusal.text.clone()));
             }
@@ -215,18 +218,19 @@ impl Session {
             (RefusalCode::Full | RefusalCode::Malformed | RefusalCode::NotFound, Purpose::Run(number))
                 if request.as_ref().is_some_and(ends_with_its_transaction) =>
             {
-                // Nothing of it was done.
+                // The node did nothing of the request.
                 let (home, reason) = (self.homes[at].id, refusal.text.clone());
                 self.fail(number, TransactionError::NoHome { home, reason });
-                self.unsent(at, purpose, request);
+                self.not_sent(at, purpose, request);
             }
-            // What became of the request is not known. The home says it when it is asked again over
-            // a new connection.
+            // It is not known whether the request was carried out. The participant tells it when it
+            // is asked again over a new connection.
             _ => self.lines.hang_up(at, &format!("it refused a message of a transaction: {}", refusal.text)),
         }
     }
 
-    /// Asks for half of the keys, and the other half.
+    /// Repeats a request as two requests for half of the keys each, because the answer was too
+    /// long.
     fn ask_for_less(&mut self, at: usize, purpose: Purpose, request: Option<Request>, needed_bytes: u64) {
         let halves = |mut keys: Vec<Key>| {
             let behind = keys.split_off(keys.len() / 2);
@@ -245,7 +249,7 @@ impl Session {
             _ => {
                 let (home, bytes_max) = (self.homes[at].id, self.parts.answers.len() as u64);
                 let error = TransactionError::TooLarge { home, bytes: needed_bytes, bytes_max };
-                return self.is_impossible(purpose, error);
+                return self.fail_purpose(purpose, error);
             }
         };
         for part in parts {
@@ -253,7 +257,7 @@ impl Session {
         }
     }
 
-    /// What a slot says about a key, for a coordinator.
+    /// A version out of a slot, as a coordinator expects it.
     pub(super) fn as_found(version: Version) -> Found {
         Found { version, beside: Vec::new(), place: None }
     }

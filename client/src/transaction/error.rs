@@ -1,4 +1,4 @@
-//! How may a transaction not end as was asked for?
+//! Errors of transactions.
 //!
 //! Invariants
 //! - Each error says whether something was written: nothing was, unless it is
@@ -18,24 +18,23 @@ use rackscan_ramp::{
 /// Why a transaction has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
-    /// A node is away. Nothing was written, and nothing ever will be.
+    /// A participant is unavailable. Nothing was written, and nothing ever will be.
     #[error("nothing was done, because {home} is away: {reason}; start it, or try again later")]
     NodeDown {
-        /// The home that keeps some of the keys.
+        /// The participant, which keeps some of the keys.
         home: HomeId,
-        /// What happened to it.
+        /// Why it is unavailable.
         reason: String,
     },
-    /// A node has as many connections as it may have. Nothing was written, and nothing ever will
-    /// be.
+    /// A participant has its maximum of connections. Nothing was written, and nothing ever will be.
     #[error("nothing was done, because {home} takes no further connection: {reason}")]
     NodeFull {
-        /// The home that keeps some of the keys.
+        /// The participant, which keeps some of the keys.
         home: HomeId,
-        /// What its node said.
+        /// What the node said.
         reason: String,
     },
-    /// Nothing was written, and nothing ever will be.
+    /// The transaction was aborted. Nothing was written, and nothing ever will be.
     #[error("the transaction {timestamp} was aborted, and nothing of it is visible: {why}")]
     Aborted {
         /// The transaction.
@@ -53,7 +52,7 @@ pub enum TransactionError {
     Conflict {
         /// The participant that refused.
         home: HomeId,
-        /// The first key of which that is so.
+        /// The first such key.
         key: Key,
         /// The timestamp of the version that was expected; [`Timestamp::FIRST`] for none.
         expected: Timestamp,
@@ -98,8 +97,8 @@ pub enum TransactionError {
     /// No timestamp can be made. Nothing was done.
     #[error("nothing was done: {0}")]
     Clock(#[from] ClockError),
-    /// Homes were lost before they had voted. The transaction will be visible wholly or not at all,
-    /// and they know.
+    /// Participants were lost before they had voted. The transaction is atomic all the same, and
+    /// they know its outcome.
     #[error(
         "it is not known whether the transaction {timestamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
          read to find out",
@@ -108,10 +107,10 @@ pub enum TransactionError {
     Unknown {
         /// The transaction.
         timestamp: Timestamp,
-        /// Those that did not answer.
+        /// The participants that did not answer.
         homes: Vec<HomeId>,
     },
-    /// Nothing was read.
+    /// The read was interrupted. Nothing was read.
     #[error("nothing was read: {why}")]
     Interrupted {
         /// Why.
@@ -120,9 +119,9 @@ pub enum TransactionError {
     /// There was no time left. Nothing was read, or written.
     #[error("nothing was done within {waited:?}: ask {} again, or give more time", listed(homes))]
     TimedOut {
-        /// How long it was waited.
+        /// How long the session waited.
         waited: Duration,
-        /// Those that owe an answer.
+        /// The participants that owe an answer.
         homes: Vec<HomeId>,
     },
     /// No keys, or too many.
@@ -133,29 +132,29 @@ pub enum TransactionError {
         "{bytes} bytes in one message for {home}, expected at most {bytes_max}: divide the transaction, or give the session more memory"
     )]
     TooLarge {
-        /// The home.
+        /// The participant.
         home: HomeId,
-        /// How many there are; 0 if the home did not say.
+        /// The bytes of the message; 0 if the participant did not say.
         bytes: u64,
-        /// How many there may be.
+        /// The maximum.
         bytes_max: u64,
     },
-    /// Keys came and went whenever a range was read. Nothing was read.
+    /// Keys of a range were added or removed during every attempt to read it. Nothing was read.
     #[error(
-        "keys in the range came or went during each of {attempts} attempts: read a smaller range, or its keys one by one"
+        "keys in the range were added or removed during each of {attempts} attempts: read a smaller range, or its keys one by one"
     )]
     Changing {
         /// How often it was tried.
         attempts: u32,
     },
-    /// No node that was asked is configured to keep keys: nobody can have written keys or rows
+    /// No node that was asked is configured to keep keys, so no keys or rows can have been written
     /// there.
     #[error("{home} keeps no keys: give its node memory for them in its configuration")]
     KeepsNoKeys {
         /// The node.
         home: HomeId,
     },
-    /// The home does not take this transaction now, or has no room for another reader.
+    /// The participant does not accept this transaction now, or has no room for another reader.
     #[error("{home} takes no transactions: {reason}")]
     NoHome {
         /// The node.

@@ -1,18 +1,19 @@
-//! Where did a key lie when its home last said so?
+//! Known places of keys: where a participant last said that a key lies.
 //!
-//! Two generations: what is learned or found goes into the young one, and when that is half of what
-//! may be kept, the old one is forgotten and the young one grows old. So what is used stays, in a
-//! bounded table, without a list of uses.
+//! The table has two generations. An entry that is learned or found goes into the young one. When
+//! that holds half of what may be kept, the old one is dropped and the young one becomes the old
+//! one. So entries in use stay, in a bounded table, without a list of uses.
 //!
 //! Invariants
-//! - Places are hints: what is read there is checked, and of another life of the home never used.
+//! - Places are hints: bytes read there are verified, and places of another life of the participant
+//!   are never used.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use rackscan_ramp::{item::Key, slot::Place};
 
-/// A place, and in which life of the home.
+/// A place, and the life of the participant for which it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Known {
     life: u64,
@@ -32,7 +33,7 @@ impl Places {
         Self { young: HashMap::default(), old: HashMap::default(), most }
     }
 
-    /// Where it lay in this life of its home.
+    /// The place of a key in this life of its participant.
     pub(super) fn find(&mut self, key: &Key, life: u64) -> Option<Place> {
         if let Some(known) = self.young.get(key) {
             return (known.life == life).then_some(known.place);
@@ -45,7 +46,7 @@ impl Places {
         Some(known.place)
     }
 
-    /// Its home says that it lies there.
+    /// Records the place that the participant named.
     pub(super) fn learn(&mut self, key: &Key, life: u64, place: Place) {
         let known = Known { life, place };
         match self.young.get_mut(key) {
@@ -54,7 +55,7 @@ impl Places {
         }
     }
 
-    /// Its home says that it has no place.
+    /// Removes a key that has no place, as the participant said.
     pub(super) fn forget(&mut self, key: &Key) {
         self.young.remove(key);
         self.old.remove(key);

@@ -1,39 +1,27 @@
-//! How is one transaction driven to its end?
+//! Drives one transaction to its end.
 //!
 //! Invariants
 //! - Every transaction ends: with its coordinator's outcome, which comes at the deadline at the
 //!   latest.
-//! - A home that was away before it was sent its part has no part in the transaction and never
-//!   will: for the coordinator it refuses.
+//! - A participant that was unavailable before it was sent its part never has a part in the
+//!   transaction: for the coordinator it refuses.
 
 use std::time::Instant;
 
 use rackscan_device::Wait;
 use rackscan_ramp::{
-    algorithm::{Abortion, Algorithm, Coordinator, Event as Happening, Interruption, Message, Outcome, Step},
+    algorithm::{
+        Abortion, Algorithm, Coordinator, Event as CoordinatorEvent, Interruption, Message, Outcome, Step,
+    },
     item::Key,
     message::{HomeId, Refusal, Reply, Request},
     timestamp::Timestamp,
 };
 
-use super::{Session, TransactionError, follow::News, home::Purpose};
+use super::{
+    Session, TransactionError, follower_event::FollowerEvent, home::Purpose, running::RunningTransaction,
+};
 use crate::{LineEvent, limits::AWAITED_LOOK_PERIOD};
-
-/// A transaction on its way, and what it met.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub(super) number: u64,
-    coordinator: Coordinator,
-    outcome: Option<Outcome>,
-    /// Whether it is committed, and homes are being told.
-    commits: bool,
-    /// Keys that were found in slots.
-    pub(super) one_sided: usize,
-    /// The home that was away when it was to be asked.
-    away: Option<(HomeId, String)>,
-    /// What makes it impossible.
-    failure: Option<TransactionError>,
-}
 
 impl Session {
     /// Drives a transaction to its end.
@@ -42,9 +30,9 @@ impl Session {
         coordinator: Coordinator,
         messages: Vec<Message>,
         deadline: Instant,
-    ) -> (Outcome, Run) {
+    ) -> (Outcome, RunningTransaction) {
         self.runs += 1;
-        let run = Run {
+        let run = RunningTransaction {
             number: self.runs,
             coordinator,
             outcome: None,
@@ -53,33 +41,33 @@ impl Session {
             away: None,
             failure: None,
         };
-        self.happened.clear();
+        self.coordinator_events.clear();
         self.run = Some(run);
         self.post(messages);
         loop {
-            while let Some(event) = self.happened.pop_front() {
+            while let Some(event) = self.coordinator_events.pop_front() {
                 self.step(event);
             }
             if let Some(run) = self.run.take_if(|run| run.outcome.is_some()) {
                 return self.ended(run);
             }
             if Instant::now() >= deadline || self.run.as_ref().is_some_and(|run| run.failure.is_some()) {
-                self.happened.push_back(Happening::GiveUp);
+                self.coordinator_events.push_back(CoordinatorEvent::GiveUp);
             } else {
                 self.wait(deadline);
             }
         }
     }
 
-    fn ended(&mut self, mut run: Run) -> (Outcome, Run) {
-        self.happened.clear();
+    fn ended(&mut self, mut run: RunningTransaction) -> (Outcome, RunningTransaction) {
+        self.coordinator_events.clear();
         let given_up = || Outcome::Interrupted { why: Interruption::GivenUp };
         let outcome = run.outcome.take().unwrap_or_else(given_up);
         self.lines.release();
         (outcome, run)
     }
 
-    fn step(&mut self, event: Happening) {
+    fn step(&mut self, event: CoordinatorEvent) {
         let Some(run) = self.run.as_mut().filter(|run| run.outcome.is_none()) else { return };
         let Step { messages, outcome } = run.coordinator.step(event);
         run.outcome = outcome;
@@ -87,50 +75,50 @@ impl Session {
         self.post(messages);
     }
 
-    /// Whether this is the number of the transaction that is on its way.
+    /// Whether the transaction of this number is running.
     pub(super) fn is_running(&self, number: u64) -> bool {
         self.run.as_ref().is_some_and(|run| run.number == number && run.outcome.is_none())
     }
 
-    /// Tells the present transaction what has happened.
-    pub(super) fn happen(&mut self, number: u64, event: Happening) {
+    /// Queues an event for the coordinator, if the transaction of this number is running.
+    pub(super) fn notify(&mut self, number: u64, event: CoordinatorEvent) {
         if self.is_running(number) {
-            self.happened.push_back(event);
+            self.coordinator_events.push_back(event);
         }
     }
 
-    /// Keys of the present transaction were found in slots.
+    /// Counts keys of the present transaction that were read one-sidedly.
     pub(super) fn count_one_sided(&mut self, keys: usize) {
         if let Some(run) = &mut self.run {
             run.one_sided += keys;
         }
     }
 
-    /// The present transaction is impossible.
+    /// Fails the transaction of this number.
     pub(super) fn fail(&mut self, number: u64, error: TransactionError) {
         if let Some(run) = self.run.as_mut().filter(|run| run.number == number) {
             run.failure.get_or_insert(error);
         }
     }
 
-    /// So is what a request was for.
-    pub(super) fn is_impossible(&mut self, purpose: Purpose, error: TransactionError) {
+    /// Fails the transaction or the following attempt that a request belongs to.
+    pub(super) fn fail_purpose(&mut self, purpose: Purpose, error: TransactionError) {
         match purpose {
             Purpose::Run(number) => self.fail(number, error),
-            Purpose::Follow(attempt) => self.follows(News::Failed { attempt, error }),
+            Purpose::Follow(attempt) => self.notify_follower(FollowerEvent::Failed { attempt, error }),
             _ => {}
         }
     }
 
-    /// Something has come for who follows feeds.
-    pub(super) fn follows(&mut self, news: News) {
-        if let Some(all) = &mut self.news {
+    /// Queues an event for the follower, if there is one.
+    pub(super) fn notify_follower(&mut self, news: FollowerEvent) {
+        if let Some(all) = &mut self.follower_events {
             all.push_back(news);
         }
     }
 
-    /// A request was not sent, because the home is away.
-    pub(super) fn unsent(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
+    /// Handles a request that was not sent because the participant is unavailable.
+    pub(super) fn not_sent(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
         self.missed_an_end = true;
         let (home, Purpose::Run(number)) = (self.homes[at].id, purpose) else { return };
         let reason = self.lines.away(at).unwrap_or("the connection ended").to_owned();
@@ -139,17 +127,17 @@ impl Session {
         }
         let refused = |timestamp: Timestamp| {
             let reply = Reply::Refused { why: Refusal::Promised { timestamp } };
-            Happening::Reply { from: home, reply }
+            CoordinatorEvent::Reply { from: home, reply }
         };
         let event = match request {
             Some(Request::Prepare { part, .. } | Request::Put { part, .. }) => refused(part.timestamp),
-            _ => Happening::Lost { home },
+            _ => CoordinatorEvent::Lost { home },
         };
-        self.happen(number, event);
+        self.notify(number, event);
         self.stop_waiting_for(number);
     }
 
-    /// Waits until something has happened, or the deadline, and deals with it.
+    /// Waits for events until the deadline, handles them, and sends waiting requests.
     pub(super) fn wait(&mut self, deadline: Instant) {
         let rests = self.homes.iter().filter_map(|home| home.rests_until).min();
         self.take_events(Wait::Until(rests.map_or(deadline, |rests| rests.min(deadline))));
@@ -170,8 +158,8 @@ impl Session {
     fn heard(&mut self, event: LineEvent) {
         match event {
             LineEvent::Reply { node, tag, outcome } => self.replied(node, tag, outcome),
-            LineEvent::Read { node: at, is_done, .. } if self.news.is_some() => {
-                self.follows(News::Read { at, is_done });
+            LineEvent::Read { node: at, is_done, .. } if self.follower_events.is_some() => {
+                self.notify_follower(FollowerEvent::Read { at, is_done });
             }
             LineEvent::Read { node, tag, is_done } => self.slot_read(node, tag, is_done),
             LineEvent::Lost { node, .. } => self.lost(node),
@@ -183,27 +171,27 @@ impl Session {
         let Some(home) = self.homes.get_mut(at) else { return };
         let (id, unsent) = (home.id, home.lost());
         for waiting in unsent {
-            self.unsent(at, waiting.purpose, waiting.request);
+            self.not_sent(at, waiting.purpose, waiting.request);
         }
         let Some(run) = &mut self.run else { return };
         let reason = self.lines.away(at).unwrap_or("the connection ended").to_owned();
         run.away.get_or_insert((id, reason));
         let number = run.number;
-        self.happen(number, Happening::Lost { home: id });
+        self.notify(number, CoordinatorEvent::Lost { home: id });
         self.stop_waiting_for(number);
     }
 
-    /// A home is away. Nobody waits for it who knows how the transaction ends, or would never be
-    /// told.
+    /// Stops waiting for an unavailable participant if the transaction is committed, or if the
+    /// algorithm has no way to learn its outcome later.
     fn stop_waiting_for(&mut self, number: u64) {
         if self.algorithm == Algorithm::None || self.run.as_ref().is_some_and(|run| run.commits) {
-            self.happen(number, Happening::GiveUp);
+            self.notify(number, CoordinatorEvent::GiveUp);
         }
     }
 
     fn back(&mut self, at: usize) {
         let Some(home) = self.homes.get(at).map(|home| home.id) else { return };
-        // First, so that it knows what is committed before it is asked for anything.
+        // First, so that the participant knows what is committed before it is asked for anything.
         let endings: Vec<(Timestamp, Vec<Message>)> =
             self.endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();
         for (timestamp, mut messages) in endings {
@@ -211,11 +199,11 @@ impl Session {
             self.tell_ending(timestamp, messages);
         }
         if let Some(number) = self.run.as_ref().map(|run| run.number) {
-            self.happen(number, Happening::Back { home });
+            self.notify(number, CoordinatorEvent::Back { home });
         }
     }
 
-    /// Takes leases at the homes of these keys, where there are none.
+    /// Obtains leases at the participants of these keys, where the session has none.
     pub(super) fn make_ready<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k Key> + Clone,
@@ -232,20 +220,20 @@ impl Session {
         self.make_homes_ready(&homes, deadline)
     }
 
-    /// Whether a home can be asked for what this session does.
+    /// Whether the session can send its operations to a participant.
     fn is_ready(&self, at: usize) -> bool {
         let home = &self.homes[at];
         home.lease.is_some() || (home.is_known && !self.reads)
     }
 
-    /// Takes leases at these homes, where there are none.
+    /// Obtains leases at these participants, where the session has none.
     pub(super) fn make_homes_ready(
         &mut self,
         homes: &[HomeId],
         deadline: Instant,
     ) -> Result<(), TransactionError> {
         self.take_events(Wait::Now);
-        // What an earlier transaction was told may be true no more.
+        // A refusal of an earlier transaction may not hold any more.
         self.homes.iter_mut().for_each(|home| home.refusal = None);
         loop {
             let (mut missing, mut without_keys) = (Vec::new(), Vec::new());
@@ -284,14 +272,14 @@ impl Session {
                 let timed_out = TransactionError::TimedOut { waited: self.timeout, homes: missing.clone() };
                 return Err(missing.iter().find_map(busy).unwrap_or(timed_out));
             }
-            // Nobody tells when a first attempt to connect has gone on for too long.
+            // No event reports that a first dial has lasted too long.
             let is_awaited = self.awaits_first && (0..self.homes.len()).any(|at| self.lines.is_awaited(at));
             let soon = Instant::now() + AWAITED_LOOK_PERIOD;
             self.wait(if is_awaited { deadline.min(soon) } else { deadline });
         }
     }
 
-    /// The error of a home that cannot be asked, for this reason.
+    /// The error of an unavailable participant.
     fn unavailable(&self, home: HomeId, reason: String) -> TransactionError {
         if self.position(home).is_some_and(|at| self.lines.is_full(at)) {
             return TransactionError::NodeFull { home, reason };
@@ -299,8 +287,8 @@ impl Session {
         TransactionError::NodeDown { home, reason }
     }
 
-    /// The error of a transaction that nothing came of.
-    pub(super) fn interrupted(&self, why: Interruption, run: Run) -> TransactionError {
+    /// The error of a transaction that was interrupted.
+    pub(super) fn interrupted(&self, why: Interruption, run: RunningTransaction) -> TransactionError {
         if let Some(error) = run.failure {
             return error;
         }
@@ -311,7 +299,7 @@ impl Session {
                 self.unavailable(home, reason)
             }
             (Interruption::GivenUp, _) => {
-                let homes = self.homes.iter().filter(|home| !home.asked.is_empty()).map(|home| home.id);
+                let homes = self.homes.iter().filter(|home| !home.sent.is_empty()).map(|home| home.id);
                 TransactionError::TimedOut { waited: self.timeout, homes: homes.collect() }
             }
             (why, _) => TransactionError::Interrupted { why },
@@ -319,12 +307,19 @@ impl Session {
     }
 
     /// The error of a transaction that was aborted.
-    pub(super) fn aborted(&self, timestamp: Timestamp, why: Abortion, run: Run) -> TransactionError {
+    pub(super) fn aborted(
+        &self,
+        timestamp: Timestamp,
+        why: Abortion,
+        run: RunningTransaction,
+    ) -> TransactionError {
         if let Some(error) = run.failure {
             return error;
         }
         match (why, run) {
-            (Abortion::Refused { home, .. }, Run { away: Some((of, reason)), .. }) if home == of => {
+            (Abortion::Refused { home, .. }, RunningTransaction { away: Some((of, reason)), .. })
+                if home == of =>
+            {
                 self.unavailable(home, reason)
             }
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
@@ -335,8 +330,8 @@ impl Session {
     }
 }
 
-/// The error of a home that keeps no keys. It says that nobody keeps any only if no other home that
-/// was asked does.
+/// The error of a participant that keeps no keys. [`TransactionError::KeepsNoKeys`] only if none of
+/// the asked participants keeps any.
 fn keeps_no_keys(home: HomeId, without_keys: &[HomeId], asked: &[HomeId]) -> TransactionError {
     match asked.iter().find(|home| !without_keys.contains(home)) {
         None => TransactionError::KeepsNoKeys { home },

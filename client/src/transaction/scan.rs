@@ -1,16 +1,16 @@
-//! How is everything read that begins alike?
+//! Scans: read all keys with a prefix.
 //!
 //! ```text
-//! list the keys at all homes -> read them, atomically -> list them again: the same? done : with the new ones, again
+//! list the keys at all participants -> read them, atomically -> list them again: the same? done : read again, with the new ones
 //! ```
 //!
-//! Reading alone would be atomic for the keys that were listed, and might miss one that a
-//! transaction which was seen has inserted beside them. Whatever the read has seen was prepared at
-//! all of its homes before, so the second listing has it.
+//! Reading alone would be atomic for the listed keys, but might miss a key that a transaction which
+//! the read has seen inserted beside them. Whatever the read has seen was prepared at all of its
+//! participants before, so the second listing has it.
 //!
 //! Invariants
-//! - What a scan returns is one read-atomic picture of its range; a range that changes all the time
-//!   ends with an error, not with a picture that is none.
+//! - A scan returns one read-atomic picture of its range; a range that changes all the time ends
+//!   with an error, not with a wrong picture.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -24,27 +24,27 @@ use rackscan_ramp::{
 use super::{ReadOutcome, Session, TransactionError};
 use crate::limits::{SESSION_ATTEMPTS_MAX, SESSION_SCANS_MAX};
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOutcome {
-    /// By key, in order; what is deleted is left out.
+    /// The keys in order, with their versions; deleted keys are left out.
     pub items: Vec<(Key, Version)>,
-    /// Behind which key there may be more. Fewer keys than were asked for may be there all the
-    /// same.
+    /// The key behind which there may be more keys; the result may still have fewer keys than were
+    /// asked for.
     pub goes_on: Option<Key>,
-    /// Rounds of messages or reads that it took.
+    /// Number of rounds of messages or one-sided reads.
     pub rounds: u32,
 }
 
 impl Session {
-    /// Reads the first keys of a range, in order, of all homes, as of moments that no transaction
-    /// lies between: as many as a transaction may read, at most.
+    /// Reads the first keys of a range at all participants, atomically and in order: at most as
+    /// many as a transaction may read.
     ///
     /// # Errors
-    /// [`TransactionError`]; then nothing was read.
+    /// [`TransactionError`]; nothing was read then.
     pub fn scan(&mut self, range: &KeyRange) -> Result<ScanOutcome, TransactionError> {
         let deadline = Instant::now() + self.timeout;
-        let most = u32::try_from(READ_KEYS_MAX).unwrap_or(u32::MAX);
+        let most = u32::try_from(READ_KEYS_MAX).expect("READ_KEYS_MAX: it fits 32 bits");
         let listing = KeyRange { most: range.most.clamp(1, most), ..range.clone() };
         let (mut keys, mut goes_on) = self.list(&listing, deadline)?;
         let mut rounds = 1;
@@ -82,7 +82,7 @@ impl Session {
                 Outcome::Interrupted { why: Interruption::Unleased { .. } }
                     if attempt < SESSION_ATTEMPTS_MAX && Instant::now() < deadline => {}
                 Outcome::Interrupted { why } => return Err(self.interrupted(why, run)),
-                // Listings end in no other way.
+                // Listings have no other outcome.
                 _ => return Err(self.interrupted(Interruption::GivenUp, run)),
             }
         }

@@ -1,12 +1,11 @@
-//! How do messages get to a home?
-//!
-//! This is the only place where they leave a session: other ways of sending belong here.
+//! Sends messages to participants. This is the only place where messages leave a session.
 //!
 //! Invariants
-//! - A payload carries at most one message that is answered, and in front of it what is not.
-//! - Requests to one home leave in order. One that needs a part of the memory which is in use
-//!   waits, and those behind it, too.
-//! - What is longer than a message lies in our memory until the reply has come.
+//! - A payload carries at most one message that is answered, and in front of it messages that are
+//!   not.
+//! - Requests to one participant leave in order. A request that needs a part of the memory which is
+//!   in use waits, and so do those behind it.
+//! - A payload that is too long for a message lies in our memory until the reply has come.
 
 use std::time::Instant;
 
@@ -24,21 +23,21 @@ use rackscan_ramp::{
 
 use super::{
     Operations, Session, TransactionError,
-    home::{Asked, Purpose, Waiting},
+    home::{Purpose, QueuedRequest, SentRequest},
 };
 use crate::{
     LineError,
     limits::{LEASE_REFRESH_PERIOD, PAYLOAD_KEY_BYTES, SETTLED_TOLD},
 };
 
-/// About what a key and its value take beside their bytes, and a part beside its items.
+/// Approximate overhead of a key and its value beside their bytes, and of a part beside its items.
 const ITEM_OVERHEAD_BYTES: usize = 32;
 const PART_OVERHEAD_BYTES: usize = 1024;
-/// At most what the condition of an item takes: its position, and a timestamp.
+/// Maximum bytes of the condition of an item: its position, and a timestamp.
 const CONDITION_BYTES: usize = 20;
 
-/// What became of an attempt to send.
-enum Sent {
+/// The outcome of an attempt to send.
+enum SendOutcome {
     Yes,
     /// It waits for memory or room.
     NotYet,
@@ -51,8 +50,8 @@ impl Session {
         home_of(key.placement(), &self.ids)
     }
 
-    /// Sends what a coordinator wants to say; what it wants to get is read out of slots where they
-    /// are known.
+    /// Sends the messages of a coordinator. Keys that it reads come out of slots where their places
+    /// are known and the operations are one-sided.
     pub(super) fn post(&mut self, messages: Vec<Message>) {
         if messages.is_empty() {
             return;
@@ -65,19 +64,20 @@ impl Session {
             match request {
                 Request::Get { keys, .. } if self.operations == Operations::OneSided => {
                     looked = true;
-                    self.look(at, number, keys);
+                    self.begin_slot_reads(at, number, keys);
                 }
                 request => self.ask(at, Purpose::Run(number), request),
             }
         }
-        // Before the copies are made, so that others answer meanwhile.
+        // Before slots are copied, so that other participants answer meanwhile.
         self.lines.release();
         if looked {
             self.take_slots(number);
         }
     }
 
-    /// Asks a home, now or when it is its turn. Long lists of keys are divided.
+    /// Queues a request to a participant and sends what can be sent. Long lists of keys are
+    /// divided.
     pub(super) fn ask(&mut self, at: usize, purpose: Purpose, request: Request) {
         match request {
             Request::Get { lease, keys } => {
@@ -119,17 +119,17 @@ impl Session {
     }
 
     pub(super) fn enqueue(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
-        self.homes[at].waiting.push_back(Waiting { purpose, request });
+        self.homes[at].waiting.push_back(QueuedRequest { purpose, request });
     }
 
-    /// Sends what waits for a home, as far as that can be now.
+    /// Sends the requests that wait for a participant, as far as possible now.
     pub(super) fn pump(&mut self, at: usize) {
         if self.homes[at].rests_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
         self.homes[at].rests_until = None;
         while let Some(waiting) = self.homes[at].waiting.pop_front() {
-            let Waiting { purpose, request } = waiting;
+            let QueuedRequest { purpose, request } = waiting;
             if let Purpose::Run(number) = purpose
                 && !self.is_running(number)
                 && request.as_ref().is_some_and(ends_with_its_transaction)
@@ -138,30 +138,35 @@ impl Session {
             }
             let (sent, request) = self.send(at, purpose, request);
             match sent {
-                Sent::Yes => {}
-                Sent::NotYet => {
-                    self.homes[at].waiting.push_front(Waiting { purpose, request });
+                SendOutcome::Yes => {}
+                SendOutcome::NotYet => {
+                    self.homes[at].waiting.push_front(QueuedRequest { purpose, request });
                     return;
                 }
-                Sent::Never(error) => self.is_impossible(purpose, error),
-                Sent::Away => self.unsent(at, purpose, request),
+                SendOutcome::Never(error) => self.fail_purpose(purpose, error),
+                SendOutcome::Away => self.not_sent(at, purpose, request),
             }
         }
     }
 
-    /// Sends a request, with what goes in front of it. Gives it back if it was not sent.
-    fn send(&mut self, at: usize, purpose: Purpose, request: Option<Request>) -> (Sent, Option<Request>) {
+    /// Sends a request, with the messages that go in front of it. Returns it if it was not sent.
+    fn send(
+        &mut self,
+        at: usize,
+        purpose: Purpose,
+        request: Option<Request>,
+    ) -> (SendOutcome, Option<Request>) {
         self.tags += 1;
         let tag = self.tags;
         if purpose == Purpose::Open {
             let sent = self.lines.send(at, tag, LineRequest::OpenHome);
-            return self.was_sent(at, Asked { tag, purpose, request }, sent);
+            return self.was_sent(at, SentRequest { tag, purpose, request }, sent);
         }
         let has_long_answer = request.as_ref().is_some_and(is_answered_at_length);
         if has_long_answer && self.homes[at].answer_of.is_some() {
-            return (Sent::NotYet, request);
+            return (SendOutcome::NotYet, request);
         }
-        let Some((_, memory)) = self.lines.memory(at) else { return (Sent::Away, request) };
+        let Some((_, memory)) = self.lines.memory(at) else { return (SendOutcome::Away, request) };
         let mut messages = Vec::with_capacity(3);
         self.homes[at].piggy_back(&mut messages);
         messages.extend(request);
@@ -173,7 +178,7 @@ impl Session {
                 Ok(payload) => payload,
                 Err(sent) => return (sent, request),
             },
-            Err(_) => return (Sent::Never(self.too_large(at, 0)), request),
+            Err(_) => return (SendOutcome::Never(self.too_large(at, 0)), request),
         };
         let answers = &self.parts.answers;
         let length_bytes = if has_long_answer { answers.len() as u64 } else { 0 };
@@ -183,38 +188,44 @@ impl Session {
         if has_long_answer && sent.is_ok() {
             self.homes[at].answer_of = Some(tag);
         }
-        self.was_sent(at, Asked { tag, purpose, request }, sent)
+        self.was_sent(at, SentRequest { tag, purpose, request }, sent)
     }
 
-    fn was_sent(&mut self, at: usize, asked: Asked, sent: Result<(), LineError>) -> (Sent, Option<Request>) {
+    fn was_sent(
+        &mut self,
+        at: usize,
+        asked: SentRequest,
+        sent: Result<(), LineError>,
+    ) -> (SendOutcome, Option<Request>) {
         let home = &mut self.homes[at];
         let Err(error) = sent else {
-            home.asked.push(asked);
-            return (Sent::Yes, None);
+            home.sent.push(asked);
+            return (SendOutcome::Yes, None);
         };
         if home.source_of == Some(asked.tag) {
             home.source_of = None;
         }
         let sent = match error {
-            LineError::Full { .. } => Sent::NotYet,
-            LineError::Away { .. } => Sent::Away,
-            _ => Sent::Never(self.too_large(at, 0)),
+            LineError::Full { .. } => SendOutcome::NotYet,
+            LineError::Away { .. } => SendOutcome::Away,
+            _ => SendOutcome::Never(self.too_large(at, 0)),
         };
         (sent, asked.request)
     }
 
-    /// Lays bytes where the home takes them from.
-    fn beside(&mut self, at: usize, tag: u64, memory: Target, bytes: &[u8]) -> Result<Payload, Sent> {
+    /// Copies a payload that is too long for a message into our memory, where the participant reads
+    /// it.
+    fn beside(&mut self, at: usize, tag: u64, memory: Target, bytes: &[u8]) -> Result<Payload, SendOutcome> {
         let area = self.parts.requests.clone();
         if bytes.len() > area.len() {
-            return Err(Sent::Never(self.too_large(at, bytes.len() as u64)));
+            return Err(SendOutcome::Never(self.too_large(at, bytes.len() as u64)));
         }
         if self.homes[at].source_of.is_some() {
-            return Err(Sent::NotYet);
+            return Err(SendOutcome::NotYet);
         }
-        let (region, _) = self.lines.memory(at).ok_or(Sent::Away)?;
+        let (region, _) = self.lines.memory(at).ok_or(SendOutcome::Away)?;
         if region.copy_in(area.start, bytes).is_err() {
-            return Err(Sent::Never(self.too_large(at, bytes.len() as u64)));
+            return Err(SendOutcome::Never(self.too_large(at, bytes.len() as u64)));
         }
         self.homes[at].source_of = Some(tag);
         let offset_bytes = memory.offset_bytes + area.start as u64;
@@ -226,7 +237,7 @@ impl Session {
         TransactionError::TooLarge { home: self.homes[at].id, bytes, bytes_max }
     }
 
-    /// Whether all parts of a write fit the memory that homes take them from.
+    /// Checks that all parts of a write fit the memory that participants read them from.
     pub(super) fn check_sizes(&self, items: &[Write]) -> Result<(), TransactionError> {
         let bytes = |item: &Write| {
             // Its fingerprint may be in the write set of each part.
@@ -248,7 +259,7 @@ impl Session {
         too_large.map_or(Ok(()), |at| Err(self.too_large(at, of_homes[at] as u64)))
     }
 
-    /// Asks for a home's memory and for a lease.
+    /// Requests a participant's memory and a lease.
     pub(super) fn open_home(&mut self, at: usize) {
         let home = &mut self.homes[at];
         if std::mem::replace(&mut home.is_opening, true) {
@@ -261,21 +272,21 @@ impl Session {
         self.ask(at, Purpose::Lease, Request::Lease { client });
     }
 
-    /// Moves leases on that were not for a while, so that homes do not keep old versions for
-    /// nobody.
+    /// Moves leases on that have not been moved for a while, so that participants do not keep old
+    /// versions that nobody reads.
     pub(super) fn refresh(&mut self, now: Instant) {
         for at in 0..self.homes.len() {
             let home = &mut self.homes[at];
-            let is_due = home.told_at.is_some_and(|told_at| now >= told_at + LEASE_REFRESH_PERIOD);
+            let is_due = home.epoch_at.is_some_and(|epoch_at| now >= epoch_at + LEASE_REFRESH_PERIOD);
             if let Some(lease) = home.lease.filter(|_| is_due) {
-                // Not again before it has answered, or is late again.
-                home.told_at = Some(now);
+                // Not again before the participant has answered, or the period has passed again.
+                home.epoch_at = Some(now);
                 self.ask(at, Purpose::Refresh, Request::Get { lease, keys: Vec::new() });
             }
         }
     }
 
-    /// Tells a home what has settled, if that is much.
+    /// Tells a participant which transactions have settled, if they are many.
     pub(super) fn tell_if_many(&mut self, at: usize) {
         if self.homes[at].settled.len() >= SETTLED_TOLD && self.lines.away(at).is_none() {
             self.enqueue(at, Purpose::Tell, None);
@@ -283,12 +294,12 @@ impl Session {
         }
         let home = &mut self.homes[at];
         if home.settled.len() > 2 * SETTLED_TOLD {
-            // It is away for long, and will find out itself.
+            // It has been unavailable for long, and will find out itself.
             home.settled.clear();
         }
     }
 
-    /// Tells a home that nothing will be read for a while.
+    /// Returns the lease to a participant, because nothing will be read for a while.
     pub(super) fn give_lease_back(&mut self, at: usize) {
         let lease = self.homes[at].lease.take();
         if let Some(lease) = lease {
@@ -299,21 +310,21 @@ impl Session {
         self.pump(at);
     }
 
-    /// Messages of a transaction that is committed, to homes that do not know it yet. Those that
-    /// are away are told when they are back.
+    /// Sends messages of a committed transaction to participants that do not know of it yet.
+    /// Unavailable ones are told when they are back.
     pub(super) fn tell_ending(&mut self, timestamp: Timestamp, messages: Vec<Message>) {
         for Message { to, request } in messages {
             let Some(at) = self.position(to).filter(|at| self.lines.away(*at).is_none()) else { continue };
-            let is_asked = |asked: &Asked| asked.purpose == Purpose::Ending(timestamp);
+            let is_asked = |asked: &SentRequest| asked.purpose == Purpose::Ending(timestamp);
             let is_last = matches!(request, Request::Ended { .. });
-            if is_last || !self.homes[at].asked.iter().any(is_asked) {
+            if is_last || !self.homes[at].sent.iter().any(is_asked) {
                 self.ask(at, Purpose::Ending(timestamp), request);
             }
         }
     }
 }
 
-/// Whether the home answers it at all.
+/// Whether the participant answers the request at all.
 fn is_answered(request: &Request) -> bool {
     !matches!(
         request,
@@ -321,7 +332,7 @@ fn is_answered(request: &Request) -> bool {
     )
 }
 
-/// Whether its answer may be longer than a message.
+/// Whether the answer may be longer than a message.
 fn is_answered_at_length(request: &Request) -> bool {
     match request {
         Request::Get { keys, .. } => !keys.is_empty(),
@@ -332,8 +343,8 @@ fn is_answered_at_length(request: &Request) -> bool {
     }
 }
 
-/// Whether nobody needs it when its transaction is over. A part that was not sent is then never
-/// prepared.
+/// Whether the request is useless once its transaction is over. A part that was not sent by then is
+/// never prepared.
 pub(super) fn ends_with_its_transaction(request: &Request) -> bool {
     is_answered_at_length(request) || matches!(request, Request::Prepare { .. } | Request::Put { .. })
 }

@@ -1,21 +1,22 @@
-//! How are keys read without asking their homes?
+//! Reads keys out of slots, without requests to their participants.
 //!
 //! ```text
-//! mapped here (shm)   copy the slot, check the copy, next key ... and at last, for all homes together: do they live?    (one system call)
-//! elsewhere           post all reads, check what they brought                             a read that ended says that its node lived
+//! mapped here (shm)   copy the slot, verify the copy, next key ... and last, for all participants together: are they there?  (one system call)
+//! elsewhere           post all reads, verify the bytes                                    a read that succeeded shows that its node was there
 //! ```
 //!
-//! What may not be used is asked for, and the coordinator is answered as if all had been.
+//! A key whose slot must not be used is requested, and the coordinator is answered as if all had
+//! been.
 //!
 //! Invariants
 //! - A slot counts when a private copy of it has passed every check of
 //!   `rackscan_ramp::slot::decode`.
 //! - Over shared memory the memory of a dead node stays mapped, and its slots stay valid for ever.
-//!   Its node's end is known to the kernel, and to nobody else: what was copied counts if the
-//!   kernel says *after* the copy that the node's connection is open.
+//!   Only the kernel knows that the node has ended: a copy counts if the kernel says *after* the
+//!   copy that the node's connection is open.
 
 use rackscan_ramp::{
-    algorithm::Event as Happening,
+    algorithm::Event as CoordinatorEvent,
     item::Key,
     limits::SLOT_ALIGNMENT_BYTES,
     message::{Found, Reply, Request},
@@ -24,39 +25,39 @@ use rackscan_ramp::{
 
 use super::{
     Session,
-    home::{Purpose, Reading, Readings},
+    home::{Purpose, SlotRead, SlotReads},
 };
 use crate::{OneRead, limits::LINES_READS_MAX};
 
 impl Session {
-    /// Begins to look for keys; those of which no place is known are asked for.
-    pub(super) fn look(&mut self, at: usize, number: u64, keys: Vec<Key>) {
+    /// Begins to read keys out of slots, and requests those whose places are not known.
+    pub(super) fn begin_slot_reads(&mut self, at: usize, number: u64, keys: Vec<Key>) {
         let home = &self.homes[at];
-        let Some(opened) = home.opened.as_ref().filter(|_| home.readings.left.is_empty()) else {
+        let Some(opened) = home.opened.as_ref().filter(|_| home.slot_reads.pending.is_empty()) else {
             return self.ask_for(at, number, keys);
         };
         let (life, is_mapped) = (opened.life, opened.mapped.is_some());
-        let mut readings = Readings { run: number, ..Readings::default() };
+        let mut slot_reads = SlotReads { run: number, ..SlotReads::default() };
         let mut end = self.parts.slots.start;
         for key in keys {
             let place = self.places.find(&key, life);
             let bounds = place.and_then(|place| self.homes[at].opened.as_ref()?.bounds(place));
             let (Some(place), Some((offset, length))) = (place, bounds) else {
-                readings.unknown.push(key);
+                slot_reads.unknown.push(key);
                 continue;
             };
             if is_mapped {
-                readings.left.push(Reading { tag: 0, key, offset, length });
-            } else if let Some(tag) = self.read_slot(at, readings.left.len(), place, end) {
-                readings.left.push(Reading { tag, key, offset: end, length });
+                slot_reads.pending.push(SlotRead { tag: 0, key, offset, length });
+            } else if let Some(tag) = self.read_slot(at, slot_reads.pending.len(), place, end) {
+                slot_reads.pending.push(SlotRead { tag, key, offset: end, length });
                 end += length.next_multiple_of(SLOT_ALIGNMENT_BYTES);
             } else {
-                readings.unknown.push(key);
+                slot_reads.unknown.push(key);
             }
         }
-        // Asked for now, so that the answer comes while others are read.
-        let unknown = std::mem::take(&mut readings.unknown);
-        self.homes[at].readings = readings;
+        // Requested now, so that the answer comes while slots are read.
+        let unknown = std::mem::take(&mut slot_reads.unknown);
+        self.homes[at].slot_reads = slot_reads;
         self.ask_for(at, number, unknown);
     }
 
@@ -84,40 +85,40 @@ impl Session {
         self.lines.read(at, self.tags, &read).is_ok().then_some(self.tags)
     }
 
-    /// Takes what is mapped here, of all homes.
+    /// Reads the slots of all participants whose memory is mapped here.
     pub(super) fn take_slots(&mut self, number: u64) {
-        let mut looked = Vec::with_capacity(self.homes.len());
+        let mut copied = Vec::with_capacity(self.homes.len());
         for at in 0..self.homes.len() {
             let home = &self.homes[at];
             let is_mapped = home.opened.as_ref().is_some_and(|opened| opened.mapped.is_some());
-            if is_mapped && home.readings.run == number && !home.readings.left.is_empty() {
+            if is_mapped && home.slot_reads.run == number && !home.slot_reads.pending.is_empty() {
                 self.copy_mapped(at);
-                looked.push(at);
+                copied.push(at);
             }
         }
-        if looked.is_empty() {
+        if copied.is_empty() {
             return;
         }
-        let all = self.lines.are_there(&looked);
-        for at in looked {
+        let all = self.lines.are_there(&copied);
+        for at in copied {
             if all || self.lines.away(at).is_none() {
                 self.deliver(at);
             } else {
-                // That it is lost is heard with the next event; nothing of its memory counts.
-                self.homes[at].readings = Readings::default();
+                // The next event reports that it is lost; bytes of its memory do not count.
+                self.homes[at].slot_reads = SlotReads::default();
             }
         }
     }
 
     fn copy_mapped(&mut self, at: usize) {
-        let left = std::mem::take(&mut self.homes[at].readings.left);
-        for Reading { key, offset, length, .. } in left {
+        let pending = std::mem::take(&mut self.homes[at].slot_reads.pending);
+        for SlotRead { key, offset, length, .. } in pending {
             let is_copied = self.slot_into(at, offset, length);
             self.judge(at, key, is_copied, length);
         }
     }
 
-    /// Copies a slot that is mapped here to where it is judged.
+    /// Copies a slot that is mapped here into private memory.
     fn slot_into(&mut self, at: usize, offset: usize, length: usize) -> bool {
         if self.slot.len() < length {
             self.slot.resize(length, 0);
@@ -126,41 +127,41 @@ impl Session {
         mapped.is_some_and(|mapped| mapped.copy_out(offset, &mut self.slot[..length]).is_ok())
     }
 
-    /// Is what was copied what is wanted?
+    /// Verifies the copy of a slot, and records the version or that the key must be requested.
     fn judge(&mut self, at: usize, key: Key, is_copied: bool, length: usize) {
         let Some(life) = self.homes[at].opened.as_ref().map(|opened| opened.life) else { return };
         let version = is_copied.then(|| decode(&self.slot[..length], &key, life));
-        let readings = &mut self.homes[at].readings;
+        let slot_reads = &mut self.homes[at].slot_reads;
         match version {
-            Some(Ok(version)) => readings.found.push((key, Self::as_found(version))),
-            // It may be valid again at once: the place is forgotten only when somebody else is
-            // there.
-            _ => readings.unknown.push(key),
+            Some(Ok(version)) => slot_reads.found.push((key, Self::as_found(version))),
+            // The slot may be valid again at once: the place is kept until the participant names
+            // another one.
+            _ => slot_reads.unknown.push(key),
         }
     }
 
-    /// Tells the transaction what was found, and asks for the rest.
+    /// Passes the found versions to the transaction, and requests the other keys.
     fn deliver(&mut self, at: usize) {
         let home = &mut self.homes[at];
-        let Readings { run, found, unknown, .. } = std::mem::take(&mut home.readings);
+        let SlotReads { run, found, unknown, .. } = std::mem::take(&mut home.slot_reads);
         if !self.is_running(run) {
             return;
         }
-        let (from, epoch) = (self.homes[at].id, self.homes[at].told);
+        let (from, epoch) = (self.homes[at].id, self.homes[at].epoch);
         if !found.is_empty() {
             self.count_one_sided(found.len());
             found.iter().for_each(|(_, Found { version, .. })| self.hear(version.timestamp));
-            self.happen(run, Happening::Reply { from, reply: Reply::Found { items: found, epoch } });
+            self.notify(run, CoordinatorEvent::Reply { from, reply: Reply::Found { items: found, epoch } });
         }
         self.ask_for(at, run, unknown);
     }
 
-    /// A slot that is not mapped here was read.
+    /// Handles the end of a one-sided read of a slot.
     pub(super) fn slot_read(&mut self, at: usize, tag: u64, is_done: bool) {
-        let readings = &mut self.homes[at].readings;
-        let Some(place) = readings.left.iter().position(|reading| reading.tag == tag) else { return };
-        let Reading { key, offset, length, .. } = readings.left.swap_remove(place);
-        let is_last = readings.left.is_empty();
+        let slot_reads = &mut self.homes[at].slot_reads;
+        let Some(place) = slot_reads.pending.iter().position(|reading| reading.tag == tag) else { return };
+        let SlotRead { key, offset, length, .. } = slot_reads.pending.swap_remove(place);
+        let is_last = slot_reads.pending.is_empty();
         if self.slot.len() < length {
             self.slot.resize(length, 0);
         }

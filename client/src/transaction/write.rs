@@ -1,4 +1,4 @@
-//! How is a transaction written whose timestamp may be too old?
+//! Writes a transaction, and repeats it with a newer timestamp if its timestamp was too old.
 //!
 //! ```text
 //! timestamp -> PREPARE at all participants -> committed
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Invariants
-//! - What is acknowledged is newer than every version that it supersedes: participants refuse
-//!   anything else, and the next attempt is above all that this one met. How far that is ahead of
-//!   this host's clock does not count.
-//! - Attempts are bounded in number and by the session's time. An attempt of which it is not known
-//!   how it ended is the last one.
+//! - An acknowledged version is newer than every version that it supersedes: participants refuse
+//!   anything else, and the next attempt is above every timestamp that this one met. How far that
+//!   is ahead of this host's clock does not count.
+//! - Attempts are bounded in number and by the session's time. An attempt whose outcome is unknown
+//!   is the last one.
 //! - The condition of an item is the same in all attempts.
 
 use std::time::{Duration, Instant};
@@ -24,18 +24,18 @@ use rackscan_ramp::{
     timestamp::Timestamp,
 };
 
-use super::{Participants, Session, TransactionError, Written};
+use super::{Session, TransactionError, Written, running::RunningTransaction, session::Participants};
 use crate::limits::WRITE_ATTEMPTS_MAX;
 
-/// How an attempt ended that is not known to be committed.
-enum Failed {
-    /// The same may be committed with a timestamp that is newer than this one.
+/// Why an attempt is not known to be committed.
+enum WriteFailure {
+    /// A retry with a timestamp newer than this one may succeed.
     Outdated(Timestamp),
     Final(TransactionError),
 }
 
 impl Session {
-    /// Writes values under keys, all or none; of what is written twice under a key the last counts.
+    /// Writes values under keys atomically. If a key occurs twice, the last value counts.
     /// [`Value::DELETED`] deletes.
     ///
     /// # Errors
@@ -44,11 +44,11 @@ impl Session {
         self.write_if(items.into_iter().map(Write::from).collect())
     }
 
-    /// As [`Session::write`], if the keys that have a condition still have the versions that are
-    /// expected ([`Write::expected`]).
+    /// Like [`Session::write`], if the keys with a condition still have the expected versions
+    /// ([`Write::expected`]).
     ///
     /// # Errors
-    /// As [`Session::write`], and [`TransactionError::Conflict`].
+    /// Those of [`Session::write`], and [`TransactionError::Conflict`].
     pub fn write_if(&mut self, items: Vec<Write>) -> Result<Written, TransactionError> {
         let begun = Instant::now();
         self.check_sizes(&items)?;
@@ -56,12 +56,12 @@ impl Session {
         self.write_with(begun, |_| Ok(items.clone()))
     }
 
-    /// As [`Session::write_if`], for keys or values that the transaction's own timestamp is a part
-    /// of: nobody else can write under such keys. `make` is called for each attempt, with its
-    /// timestamp. All homes must be there, since none is known before.
+    /// Like [`Session::write_if`], for keys or values that contain the transaction's own timestamp:
+    /// no other transaction can write under such keys. `make` is called for each attempt, with its
+    /// timestamp. All participants must be available, since the keys are not known before.
     ///
     /// # Errors
-    /// As [`Session::write_if`], and why there are no items to write.
+    /// Those of [`Session::write_if`], and those of `make`.
     pub fn write_with_timestamp<W: Into<Write>, E: From<TransactionError>>(
         &mut self,
         mut make: impl FnMut(Timestamp) -> Result<Vec<W>, E>,
@@ -72,7 +72,8 @@ impl Session {
         self.write_with(begun, |timestamp| Ok(make(timestamp)?.into_iter().map(W::into).collect()))
     }
 
-    /// Writes at homes that are ready, under the first timestamp that is new enough.
+    /// Writes at participants that are ready, repeating with newer timestamps until one is new
+    /// enough.
     fn write_with<E: From<TransactionError>>(
         &mut self,
         begun: Instant,
@@ -86,13 +87,13 @@ impl Session {
             self.check_sizes(&items)?;
             match self.attempt(timestamp, wall_ms, items, begun) {
                 Ok(written) => return Ok(written),
-                Err(Failed::Final(error)) => return Err(error.into()),
-                Err(Failed::Outdated(newest))
+                Err(WriteFailure::Final(error)) => return Err(error.into()),
+                Err(WriteFailure::Outdated(newest))
                     if attempt < WRITE_ATTEMPTS_MAX && Instant::now() < deadline =>
                 {
                     self.clock.hear(ahead(newest, begun.elapsed()));
                 }
-                Err(Failed::Outdated(newest)) => {
+                Err(WriteFailure::Outdated(newest)) => {
                     let attempts = attempt;
                     return Err(TransactionError::Contended { timestamp, newest, attempts }.into());
                 }
@@ -101,19 +102,19 @@ impl Session {
         Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() }.into())
     }
 
-    /// Writes under this timestamp, at homes that are ready.
+    /// Writes once under this timestamp, at participants that are ready.
     fn attempt(
         &mut self,
         timestamp: Timestamp,
         wall_ms: u64,
         items: Vec<Write>,
         begun: Instant,
-    ) -> Result<Written, Failed> {
+    ) -> Result<Written, WriteFailure> {
         let homes = self.homes_of(items.iter().map(|item| &item.key));
         self.begin(begun);
         let cluster = Participants { homes: &self.homes, ids: &self.ids };
         let began = self.algorithm.begin_write(Begun { timestamp, wall_ms, settled: &[] }, items, &cluster);
-        let (coordinator, messages) = began.map_err(|error| Failed::Final(error.into()))?;
+        let (coordinator, messages) = began.map_err(|error| WriteFailure::Final(error.into()))?;
         let (outcome, run) = self.drive(coordinator, messages, begun + self.timeout);
         match outcome {
             Outcome::Committed { timestamp } => {
@@ -126,23 +127,23 @@ impl Session {
                 self.go_on_telling(timestamp, &homes);
                 Ok(Written { timestamp, untold: missing })
             }
-            Outcome::Unknown { timestamp, missing } => Err(Failed::Final(unknown(timestamp, missing))),
-            Outcome::Torn { timestamp, missing, why } => {
-                Err(why.newest().map_or_else(|| Failed::Final(unknown(timestamp, missing)), Failed::Outdated))
-            }
+            Outcome::Unknown { timestamp, missing } => Err(WriteFailure::Final(unknown(timestamp, missing))),
+            Outcome::Torn { timestamp, missing, why } => Err(why
+                .newest()
+                .map_or_else(|| WriteFailure::Final(unknown(timestamp, missing)), WriteFailure::Outdated)),
             Outcome::Aborted { timestamp, why } => match why.newest() {
-                Some(newest) => Err(Failed::Outdated(newest)),
-                None => Err(Failed::Final(self.refused_for(timestamp, why, run))),
+                Some(newest) => Err(WriteFailure::Outdated(newest)),
+                None => Err(WriteFailure::Final(self.refused_for(timestamp, why, run))),
             },
-            Outcome::Interrupted { why } => Err(Failed::Final(self.interrupted(why, run))),
+            Outcome::Interrupted { why } => Err(WriteFailure::Final(self.interrupted(why, run))),
             Outcome::Read { .. } | Outcome::Listed { .. } => {
-                Err(Failed::Final(self.interrupted(Interruption::GivenUp, run)))
+                Err(WriteFailure::Final(self.interrupted(Interruption::GivenUp, run)))
             }
         }
     }
 
-    /// The error of a transaction that was aborted and would be again.
-    fn refused_for(&self, timestamp: Timestamp, why: Abortion, run: super::run::Run) -> TransactionError {
+    /// The error of an aborted transaction for which a newer timestamp would not help.
+    fn refused_for(&self, timestamp: Timestamp, why: Abortion, run: RunningTransaction) -> TransactionError {
         match why {
             Abortion::Refused { home, why: Refusal::Conflict { key, expected, found, committed } } => {
                 TransactionError::Conflict { home, key, expected, found, committed }
@@ -160,10 +161,11 @@ fn unknown(timestamp: Timestamp, homes: Vec<HomeId>) -> TransactionError {
     TransactionError::Unknown { timestamp, homes }
 }
 
-/// The timestamp that the next attempt must be newer than: as far ahead of what this one met as all
-/// attempts have taken. Else a client that is far away would always come behind those that write
-/// the same key from nearby.
+/// The timestamp that the next attempt must exceed: ahead of the newest one that this attempt met
+/// by the time that all attempts have taken. Otherwise a client that is far away would always lose
+/// to clients that write the same key from nearby.
 fn ahead(newest: Timestamp, taken: Duration) -> Timestamp {
+    // Participants refuse timestamps that are further ahead of their clocks.
     let ms = u64::try_from(taken.as_millis()).unwrap_or(u64::MAX).min(CLOCK_SKEW_MS_MAX);
     Timestamp { time: newest.time.saturating_add(ms << LOGICAL_BITS), ..newest }
 }

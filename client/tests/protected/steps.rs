@@ -184,7 +184,7 @@ async fn nothing_is_invented_where_survivors_have_other_bytes_than_they_had() {
                     right += 1;
                 }
                 Err(error) => {
-                    assert!(error.to_string().contains("does not give it"), "{error}");
+                    assert!(error.to_string().contains("does not reconstruct it"), "{error}");
                     refused += 1;
                 }
             }

@@ -189,6 +189,19 @@ async fn a_lost_node_is_connected_to_again_and_named_if_it_is_down() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_refused_here_is_not_said_to_be_perhaps_carried_out() {
+    let folder = folder();
+    let node = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(|_| Act::HangUp));
+    let down = NodeEndpoint { id: NodeId(2), addresses: vec![addresses(&folder, 2)[0].clone()] };
+    let mut options = ClusterOptions::new(vec![node.endpoint.clone(), down], key());
+    (options.memory_bytes, options.away_max) = (16 << 20, 1);
+    let cluster = Cluster::connect(options).await.unwrap();
+    let error = cluster.status(NodeId(2)).await.unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { node: NodeId(2), .. }), "{error}");
+    assert!(error.is_node_lost() && error.to_string().contains("2.sock"), "{error}");
+}
+
+#[tokio::test]
 async fn a_silent_node_is_given_up_after_the_timeout_and_its_memory_is_not_used_again() {
     let folder = folder();
     let node = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(|_| Act::Ignore));

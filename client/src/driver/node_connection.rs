@@ -1,19 +1,19 @@
-//! What is going on with one node?
+//! The driver's state for one node: its connection, and the requests and reads outstanding there.
 //!
 //! Invariants
 //! - A request in `outstanding` was posted on the present connection; when that ends, they all
 //!   fail.
-//! - A node that was lost is connected to again when the next request comes, once; if that fails,
-//!   the requests that waited for it fail with the reason.
+//! - A lost node is connected to again when the next request comes, once; if that fails, the
+//!   requests that waited for it fail with the reason.
 //! - A request that nobody waits for (the abort of a load) is posted when everything posted before
 //!   it has been answered: an append that its caller gave up must not arrive after the abort.
 //! - A connection over which a request timed out is closed: its memory must not be used for another
 //!   request while the answer might still be written.
-//! - The connection to a node that is unresponsive stays: callers are told, and what they have
-//!   asked for stays outstanding with its memory, which the node may write when it wakes. It has
-//!   that back when it answers, or when the connection ends.
-//! - Of requests that nobody waits for any more no more are outstanding than of others; else the
-//!   connection is closed.
+//! - The connection to an unresponsive node stays: callers are told, and their requests stay
+//!   outstanding with their memory, which the node may write when it wakes. The memory is free
+//!   again when the node answers or the connection ends.
+//! - At most as many abandoned requests are outstanding as others may be; else the connection is
+//!   closed.
 
 mod silence;
 
@@ -35,44 +35,44 @@ use rackscan_format::{
 };
 
 use super::{
-    Job, ReadJob, Reply,
-    reads::{READ, Reads},
+    job::{Job, Reply},
+    reads::{READ, ReadJob, Reads},
 };
 use crate::{
     ClientError,
-    away::Away,
-    dial::{Dial, Line},
+    dial::{Dial, VerifiedConnection},
+    hedge::AnswerTime,
     limits::CONNECT_GRACE,
+    node_state::NodeState,
     pulse::Pulse,
-    race::Answered,
 };
 
-/// The name of a keep-alive, of which one is on its way at a time.
+/// The id of a keep-alive request; at most one is outstanding at a time.
 const KEEPALIVE: u64 = READ - 1;
 
-/// The conversation with one node.
-pub(super) struct Link {
+/// The connection to one node, and everything outstanding there.
+pub(super) struct NodeConnection {
     dial: Dial,
     state: State,
     outstanding: HashMap<u64, Outstanding>,
-    /// Not posted yet: the node is being connected to, or the connection's queue was full.
+    /// Jobs not posted yet: the node is being connected to, or the connection's queue was full.
     waiting: VecDeque<Job>,
-    /// Detached requests, each with the number below which everything must have been answered
-    /// first.
+    /// Requests that nobody waits for, each with the id below which everything must have been
+    /// answered first.
     deferred: VecDeque<(u64, Job)>,
     /// Reads of the node's cache.
     reads: Reads,
     next_id: u64,
     request_timeout: Duration,
-    /// What everybody knows of it.
-    away: Arc<Away>,
+    /// The state of the node, shared with its callers.
+    node_state: Arc<NodeState>,
     pulse: Pulse,
-    /// Whether it is connected to again when nobody asks for it, because it does not answer.
+    /// Whether an unresponsive node is dialled again without a request for it.
     keeps_trying: bool,
 }
 
 enum State {
-    Up {
+    Open {
         connection: Box<Connection>,
         target: RemoteRegion,
     },
@@ -81,10 +81,10 @@ enum State {
     Down,
 }
 
-/// How a link begins.
-pub(super) enum Begin {
-    Connected(Box<Line>),
-    /// It has been dialled since then, and has not answered.
+/// The state in which a connection to a node begins.
+pub(super) enum InitialState {
+    Connected(Box<VerifiedConnection>),
+    /// Dialled at that time, and not answered yet.
     Dialled(Instant),
     Down,
 }
@@ -93,37 +93,37 @@ struct Outstanding {
     job: Job,
     asked: Instant,
     request_bytes: u64,
-    /// The caller was told that the node is unresponsive.
+    /// Whether the caller was told that the node is unresponsive.
     is_given_up: bool,
 }
 
-/// What may still happen to memory named in requests over a connection that has ended.
+/// Whether the peer may still access memory that was named in requests over an ended connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// It hung up or its process is gone.
+    /// It hung up or its process has ended.
     Gone,
     /// It may go on writing.
     MayWrite,
 }
 
-impl Link {
+impl NodeConnection {
     pub(super) fn new(
         dial: Dial,
-        begin: Begin,
-        (away, keeps_trying): (Arc<Away>, bool),
+        begin: InitialState,
+        (node_state, keeps_trying): (Arc<NodeState>, bool),
         request_timeout: Duration,
     ) -> Self {
         let state = match begin {
-            Begin::Connected(line) => {
-                let Line { connection, target, cache, .. } = *line;
+            InitialState::Connected(connected) => {
+                let VerifiedConnection { connection, target, cache, .. } = *connected;
                 dial.cache.connected(cache);
-                State::Up { connection: Box::new(connection), target }
+                State::Open { connection: Box::new(connection), target }
             }
-            Begin::Dialled(since) => State::Dialling(since),
-            Begin::Down => State::Down,
+            InitialState::Dialled(since) => State::Dialling(since),
+            InitialState::Down => State::Down,
         };
         Self {
-            away,
+            node_state,
             pulse: Pulse::new(Instant::now()),
             keeps_trying,
             dial,
@@ -137,40 +137,40 @@ impl Link {
         }
     }
 
-    /// Takes a job. The answer says whom to connect to first.
+    /// Accepts a job. Returns whom to dial first, if the node is not connected.
     pub(super) fn begin(&mut self, job: Job) -> Option<Dial> {
         if job.answer.is_none() && !self.outstanding.is_empty() {
             self.deferred.push_back((self.next_id, job));
             return None;
         }
-        if let Some(silent) = self.away.silent().filter(|_| job.goes_without) {
-            // It has fallen silent since the caller looked.
-            let error = silence::unresponsive(&self.dial, job.during, silent);
+        if let Some(silent) = self.node_state.unresponsive_for().filter(|_| job.can_go_without) {
+            // It has become unresponsive since the caller checked.
+            let error = self.dial.unresponsive(job.during, silent);
             answer(job, Err(error));
             return None;
         }
         self.waiting.push_back(job);
         match self.state {
-            State::Up { .. } => self.post_waiting(),
+            State::Open { .. } => self.post_waiting(),
             State::Dialling(_) => {}
             State::Down => return Some(self.redial()),
         }
         None
     }
 
-    /// Somebody else has found that the node does not answer: nobody is to wait for it before it
-    /// says something. The answer says whom to connect to first.
-    pub(super) fn is_suspect(&mut self) -> Option<Dial> {
+    /// The node did not answer over another connection: it counts as unresponsive until a message
+    /// from it arrives. Returns whom to dial, if the node is not connected.
+    pub(super) fn suspect(&mut self) -> Option<Dial> {
         let now = Instant::now();
         match self.state {
-            State::Up { .. } if self.pulse.due().is_some() => self.keep_alive(now),
-            State::Up { .. } | State::Dialling(_) => {}
+            State::Open { .. } if self.pulse.keepalive_due().is_some() => self.keep_alive(now),
+            State::Open { .. } | State::Dialling(_) => {}
             State::Down => {
-                self.is_silent(now);
+                self.mark_unresponsive(now);
                 return Some(self.redial());
             }
         }
-        self.is_silent(now);
+        self.mark_unresponsive(now);
         None
     }
 
@@ -179,16 +179,16 @@ impl Link {
         self.dial.clone()
     }
 
-    /// The end of an attempt to connect. The answer says whom to connect to again: a node that let
-    /// us wait, and that nobody is to wait for.
-    pub(super) fn dialled(&mut self, line: Result<Line, ClientError>) -> Option<Dial> {
-        // Which cluster it must belong to was not known when it was dialled first.
-        let line = line.and_then(|line| self.dial.check(&line.status).map(|()| line));
-        match line {
-            Ok(Line { connection, target, cache, .. }) => {
+    /// Handles the end of a dial. Returns whom to dial again: a node that took long to fail, if it
+    /// is to be tried again without a request.
+    pub(super) fn dialled(&mut self, result: Result<VerifiedConnection, ClientError>) -> Option<Dial> {
+        // The cluster that it must belong to was not known at the first dial.
+        let result = result.and_then(|connected| self.dial.check(&connected.status).map(|()| connected));
+        match result {
+            Ok(VerifiedConnection { connection, target, cache, .. }) => {
                 tracing::info!(node = %self.dial.node, "connected again");
-                self.state = State::Up { connection: Box::new(connection), target };
-                self.away.speaks();
+                self.state = State::Open { connection: Box::new(connection), target };
+                self.node_state.mark_responsive();
                 self.pulse = Pulse::new(Instant::now());
                 self.dial.cache.connected(cache);
                 self.post_waiting();
@@ -204,22 +204,22 @@ impl Link {
                 if self.keeps_trying && took >= CONNECT_GRACE {
                     return Some(self.redial());
                 }
-                self.away.is_gone();
+                self.node_state.mark_disconnected();
                 None
             }
         }
     }
 
-    /// Takes pages out of the node's cache. Without the connection that they were heard of over, or
-    /// if the node does not answer, the job is dropped.
+    /// Begins one-sided reads of pages in the node's cache. The job is dropped if the connection
+    /// over which the places were learned has ended, or if the node does not answer.
     pub(super) fn read(&mut self, job: ReadJob) {
         let is_owed = self.is_owed();
-        if let State::Up { connection, .. } = &mut self.state
+        if let State::Open { connection, .. } = &mut self.state
             && self.dial.cache.is_still(&job.opened)
-            && self.away.silent().is_none()
+            && self.node_state.unresponsive_for().is_none()
         {
             if !is_owed {
-                self.pulse.owes(Instant::now());
+                self.pulse.begin_owing(Instant::now());
             }
             self.reads.begin(job);
             self.reads.post(connection);
@@ -232,7 +232,7 @@ impl Link {
             self.waiting.push_back(job);
         }
         while let Some(job) = self.waiting.pop_front() {
-            let State::Up { connection, target } = &mut self.state else {
+            let State::Open { connection, target } = &mut self.state else {
                 self.waiting.push_front(job);
                 return;
             };
@@ -248,7 +248,7 @@ impl Link {
             match connection.post(id, Operation::Send { bytes: &bytes }) {
                 Ok(()) => {
                     if !self.is_owed() {
-                        self.pulse.owes(Instant::now());
+                        self.pulse.begin_owing(Instant::now());
                     }
                     self.next_id += 1;
                     let request_bytes = bytes.len() as u64;
@@ -274,13 +274,13 @@ impl Link {
         }
     }
 
-    /// Handles what has happened on the connection; says whether anything had.
+    /// Handles the events of the connection. Returns whether there were any.
     pub(super) fn poll(
         &mut self,
         events: &mut Vec<Event>,
-        mut on_reply: impl FnMut(LoadReport, Option<Answered>),
+        mut on_reply: impl FnMut(LoadReport, Option<AnswerTime>),
     ) -> bool {
-        let State::Up { connection, .. } = &mut self.state else { return false };
+        let State::Open { connection, .. } = &mut self.state else { return false };
         if connection.poll(events) == 0 {
             return false;
         }
@@ -295,14 +295,14 @@ impl Link {
                 Event::Completed { id, outcome } if id & READ != 0 => {
                     self.reads.completed(id, outcome.is_ok())
                 }
-                // A message that was not delivered shows in the connection's end, which follows.
+                // If a message was not delivered, the end of the connection follows.
                 Event::Completed { .. } => {}
                 Event::Immediate { immediate, .. } => {
-                    tracing::debug!(node = %self.dial.node, immediate, "a word that means nothing to a client");
+                    tracing::debug!(node = %self.dial.node, immediate, "an immediate that has no meaning for a client");
                 }
             }
         }
-        if let State::Up { connection, .. } = &mut self.state {
+        if let State::Open { connection, .. } = &mut self.state {
             self.reads.post(connection);
         }
         self.post_waiting();
@@ -312,24 +312,24 @@ impl Link {
     fn replied(
         &mut self,
         bytes: &[u8],
-        on_reply: &mut impl FnMut(LoadReport, Option<Answered>),
+        on_reply: &mut impl FnMut(LoadReport, Option<AnswerTime>),
     ) -> Result<(), String> {
         let message =
-            ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
+            ReplyMessage::decode(bytes).map_err(|error| format!("it sent an invalid reply: {error}"))?;
         let id = message.id.0;
         self.pulse.heard(Instant::now());
-        if self.away.speaks() {
+        if self.node_state.mark_responsive() {
             tracing::info!(node = %self.dial.node, "a node that was unresponsive answers again");
         }
         if id == KEEPALIVE {
-            self.pulse.answered();
+            self.pulse.keepalive_answered();
             return Ok(());
         }
         let outstanding = self
             .outstanding
             .remove(&id)
             .ok_or_else(|| format!("it replied to request {id}, which is not outstanding"))?;
-        // Before the waiter wakes: whoever has the answer may ask how busy the node was with it.
+        // Before the caller wakes: it may ask for the load that came with the answer.
         on_reply(message.load, outstanding.answered().filter(|_| message.outcome.is_ok()));
         let mut job = outstanding.job;
         let message_bytes = outstanding.request_bytes + bytes.len() as u64;
@@ -338,21 +338,22 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is over: nobody waits for its answers any longer.
+    /// The connection has ended: fails everything that waits for answers on it.
     fn end(&mut self, reason: &str, peer: Peer) {
-        if !matches!(self.state, State::Up { .. }) {
+        if !matches!(self.state, State::Open { .. }) {
             return;
         }
-        // Nobody is hurt if nobody waits: a node that was told to stop hangs up too.
+        // No warning if nothing is outstanding: a node that was told to stop hangs up, too.
         let (node, address) = (self.dial.node, &self.dial.address);
         if self.outstanding.is_empty() && self.waiting.is_empty() && self.deferred.is_empty() {
             tracing::info!(%node, %address, reason, "a storage node hung up");
         } else {
             tracing::warn!(%node, %address, reason, "lost a storage node");
         }
-        // Dropping the connection first ends the access of a peer that is still there.
+        // The connection is dropped first: that ends the memory access of a peer that is still
+        // alive.
         self.state = State::Down;
-        self.away.is_gone();
+        self.node_state.mark_disconnected();
         self.pulse = Pulse::new(Instant::now());
         self.dial.cache.disconnected();
         self.reads.abandon();
@@ -370,7 +371,7 @@ impl Link {
         }
     }
 
-    /// Fails what is overdue.
+    /// Fails jobs whose deadline has passed.
     pub(super) fn expire(&mut self, now: Instant) {
         if self.reads.deadline().is_some_and(|deadline| deadline <= now) {
             let reason = format!("it did not let its cache be read within {:?}", self.request_timeout);
@@ -403,23 +404,23 @@ impl Link {
         ClientError::TimedOut { node, address, during, waited }
     }
 
-    /// Announces that the driver is about to sleep; false means that there is something to poll.
+    /// Announces that the driver is about to sleep. Returns false if there is something to poll.
     pub(super) fn arm(&mut self) -> bool {
         match &mut self.state {
-            State::Up { connection, .. } => connection.arm(),
+            State::Open { connection, .. } => connection.arm(),
             State::Dialling(_) | State::Down => true,
         }
     }
 
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
-            State::Up { connection, .. } => Some(connection.wait_fd()),
+            State::Open { connection, .. } => Some(connection.wait_fd()),
             State::Dialling(_) | State::Down => None,
         }
     }
 }
 
-/// The job's message, naming our target memory as the present connection knows it.
+/// The message of a job, with our target memory as the present connection names it.
 fn encode(id: u64, job: &Job, region: &RemoteRegion) -> Result<Vec<u8>, CodecError> {
     let mut request = job.request.clone();
     for target in targets_of(&mut request) {
@@ -477,7 +478,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
     one.into_iter().chain(beside).chain(more)
 }
 
-/// Tells the caller. One who has left does not mind; its memory and permit are freed here.
+/// Answers the caller, and frees the job's memory and permit. The caller may have gone.
 fn answer(job: Job, result: Result<Reply, ClientError>) {
     let Job { span, permit, answer, during, .. } = job;
     drop((span, permit));

@@ -1,8 +1,9 @@
-//! Which bytes does nobody have any more, neither as they are nor as parity?
+//! Finds the bytes that are lost for good: no node has them, and the parity does not give them
+//! back.
 //!
-//! Invariant: what cannot be had is named, neighbouring bytes of a device together. That streams
-//! end, and are zeros from there on, is not reckoned with: with it a few of the bytes named could
-//! be had.
+//! Invariant: every lost byte is named, and neighbouring bytes of a device are named together. The
+//! end of streams, behind which cells are zeros, is not taken into account; with it a few of the
+//! named bytes could be reconstructed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,24 +12,24 @@ use rackscan_stripe::{Cell, Node};
 
 use super::stripes::{CellRange, Stripes};
 
-/// Bytes of a node's device.
+/// Lost bytes of a node's device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Beyond {
-    /// The node, by its place in the set.
+pub(super) struct LostBytes {
+    /// The node, by its position in the set.
     pub(super) node: usize,
     pub(super) device: DeviceId,
     pub(super) offset_bytes: u64,
     pub(super) length_bytes: u64,
 }
 
-/// The pages of nodes that are gone which do not come back from the others.
-pub(super) fn beyond(stripes: &Stripes, gone: &BTreeSet<usize>) -> Vec<Beyond> {
-    if gone.len() <= stripes.set.protection.lost_max() {
+/// The pages of lost nodes that cannot be reconstructed from the others.
+pub(super) fn lost_bytes(stripes: &Stripes, missing: &BTreeSet<usize>) -> Vec<LostBytes> {
+    if missing.len() <= stripes.set.protection.lost_max() {
         return Vec::new();
     }
     let geometry = stripes.layout.geometry();
-    let nodes: Vec<Node> = gone.iter().filter_map(|node| u8::try_from(*node).ok()).map(Node).collect();
-    // As columns move on from stripe to stripe, the same are lost again and again.
+    let nodes: Vec<Node> = missing.iter().filter_map(|node| u8::try_from(*node).ok()).map(Node).collect();
+    // Columns rotate from stripe to stripe, so the same columns are lost again and again.
     let mut known: HashMap<Vec<u8>, Vec<Cell>> = HashMap::new();
     let mut runs: BTreeMap<(usize, DeviceId, u64), u64> = BTreeMap::new();
     for stripe in 0..stripes.set.stripes {
@@ -44,7 +45,7 @@ pub(super) fn beyond(stripes: &Stripes, gone: &BTreeSet<usize>) -> Vec<Beyond> {
             }
         }
     }
-    let mut found: Vec<Beyond> = Vec::new();
+    let mut found: Vec<LostBytes> = Vec::new();
     for ((node, device, offset_bytes), length_bytes) in runs {
         match found.last_mut() {
             Some(last)
@@ -53,7 +54,7 @@ pub(super) fn beyond(stripes: &Stripes, gone: &BTreeSet<usize>) -> Vec<Beyond> {
             {
                 last.length_bytes += length_bytes;
             }
-            _ => found.push(Beyond { node, device, offset_bytes, length_bytes }),
+            _ => found.push(LostBytes { node, device, offset_bytes, length_bytes }),
         }
     }
     found

@@ -1,7 +1,7 @@
-//! Which keys were seen lately, without their pages?
+//! Ghosts: the keys of pages that were evicted lately, without the pages.
 //!
 //! Invariants
-//! - The keys remembered stand for at most a given number of units; the oldest is forgotten first.
+//! - The keys stand for at most a given number of units; the oldest is forgotten first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,19 +10,19 @@ use std::{
 
 use foldhash::fast::FixedState;
 
-/// Keys in the order in which they came.
+/// Keys in the order in which they were inserted.
 #[derive(Debug)]
-pub(crate) struct Remembered<K> {
-    /// The turn at which a key came, and the units that it stands for.
+pub(crate) struct Ghosts<K> {
+    /// The turn at which a key was inserted, and the units that it stands for.
     keys: HashMap<K, (u64, u64), FixedState>,
-    /// Turns ascend; one whose key came again, or was taken out, is skipped.
+    /// Turns ascend. An entry whose key was inserted again or removed since is skipped.
     order: VecDeque<(K, u64)>,
     turn: u64,
     units: u64,
     units_max: u64,
 }
 
-impl<K: Copy + Eq + Hash> Remembered<K> {
+impl<K: Copy + Eq + Hash> Ghosts<K> {
     pub(crate) fn new(units_max: u64) -> Self {
         Self { keys: HashMap::default(), order: VecDeque::new(), turn: 0, units: 0, units_max }
     }
@@ -31,7 +31,7 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
         self.keys.contains_key(key)
     }
 
-    /// Remembers a key as the newest.
+    /// Inserts a key as the newest.
     pub(crate) fn insert(&mut self, key: K, units: u64) {
         self.remove(&key);
         self.turn += 1;
@@ -50,7 +50,7 @@ impl<K: Copy + Eq + Hash> Remembered<K> {
         }
     }
 
-    /// Forgets a key. Whether it was there.
+    /// Removes a key. Returns whether it was there.
     pub(crate) fn remove(&mut self, key: &K) -> bool {
         let removed = self.keys.remove(key);
         self.units -= removed.map_or(0, |(_, units)| units);
@@ -64,23 +64,23 @@ mod tests {
 
     #[test]
     fn the_oldest_keys_are_forgotten_and_a_key_that_comes_again_is_new() {
-        let mut remembered = Remembered::new(3);
+        let mut ghosts = Ghosts::new(3);
         for key in [1, 2, 3, 1, 4] {
-            remembered.insert(key, 1);
+            ghosts.insert(key, 1);
         }
-        assert_eq!([1, 2, 3, 4].map(|key| remembered.contains(&key)), [true, false, true, true]);
-        assert!(remembered.remove(&3) && !remembered.remove(&3));
-        remembered.insert(5, 2);
-        assert_eq!([1, 4, 5].map(|key| remembered.contains(&key)), [false, true, true]);
+        assert_eq!([1, 2, 3, 4].map(|key| ghosts.contains(&key)), [true, false, true, true]);
+        assert!(ghosts.remove(&3) && !ghosts.remove(&3));
+        ghosts.insert(5, 2);
+        assert_eq!([1, 4, 5].map(|key| ghosts.contains(&key)), [false, true, true]);
     }
 
     #[test]
     fn keys_that_come_and_go_leave_nothing_behind() {
-        let mut remembered = Remembered::new(8);
+        let mut ghosts = Ghosts::new(8);
         for key in 0..10_000 {
-            remembered.insert(key, 1);
-            remembered.remove(&key);
+            ghosts.insert(key, 1);
+            ghosts.remove(&key);
         }
-        assert!(remembered.order.len() <= 64, "{}", remembered.order.len());
+        assert!(ghosts.order.len() <= 64, "{}", ghosts.order.len());
     }
 }

@@ -1,7 +1,7 @@
-//! When is a node lost because it says nothing?
+//! Decides when a silent node of `Lines` is lost.
 //!
 //! Invariants
-//! - A node that owes nothing is asked nothing, and is not lost for its silence.
+//! - A node that owes nothing gets no keep-alive, and is not lost for its silence.
 
 use std::time::Instant;
 
@@ -11,39 +11,38 @@ use rackscan_format::{
     message::{Request, RequestMessage},
 };
 
-use super::{KEEPALIVE, Link, MESSAGE, Owed, State};
+use super::{KEEPALIVE, MESSAGE, NodeLine, Owed, State};
 use crate::{
     LineEvent,
     limits::{CONNECT_GRACE, CONNECT_TIME_MAX},
     pulse::Lateness,
 };
 
-impl Link {
-    /// Whether the first attempt to connect has not ended.
+impl NodeLine {
+    /// Whether the first dial has not ended.
     pub(in crate::lines) fn first_dial_goes_on(&self) -> bool {
         self.first_dialled.is_some()
     }
 
-    /// Whether it is being connected to for the first time, and not for too long: then nobody knows
-    /// yet whether it is away.
+    /// Whether the first dial has not ended, and has not lasted too long: then it is not known yet
+    /// whether the node is unavailable.
     pub(in crate::lines) fn is_awaited(&self, now: Instant) -> bool {
-        // The attempt ends first, and says why.
+        // The dial should end before that, and say why.
         self.first_dialled.is_some_and(|since| now < since + CONNECT_TIME_MAX + CONNECT_GRACE)
     }
 
-    /// Nobody waits any longer for the end of the first attempt to connect.
-    pub(in crate::lines) fn is_late(&mut self) {
+    /// Stops waiting for the first dial: the node counts as unresponsive until the dial ends.
+    pub(in crate::lines) fn give_up_first_dial(&mut self) {
         if let Some(since) = self.first_dialled {
             let seconds = since.elapsed().as_secs_f64();
             self.was_silent = true;
             self.reason = format!(
-                "it has been unresponsive for {seconds:.1} s: it does not answer who connects to it, and is still being connected to"
+                "it has been unresponsive for {seconds:.1} s: it does not answer the connection attempt, which goes on"
             );
         }
     }
 
-    /// Loses the node if it has been silent for too long, and asks one that says nothing whether it
-    /// is there.
+    /// Loses the node if it has been silent for too long, and sends a keep-alive to a silent node.
     pub(in crate::lines) fn expire(
         &mut self,
         node: usize,
@@ -55,15 +54,15 @@ impl Link {
             let reason = format!("it owes {owes} replies and was silent for {:?}", self.patience);
             return self.lose_as(node, &reason, events);
         }
-        if owes == 0 || self.up().is_none() {
+        if owes == 0 || self.open().is_none() {
             return;
         }
-        if self.pulse.due().is_some_and(|due| due <= now) {
+        if self.pulse.keepalive_due().is_some_and(|due| due <= now) {
             self.keep_alive(now);
         }
         let time = lateness.lengthen(self.keepalive_time, now);
-        if self.pulse.silent_at(time).is_some_and(|at| at <= now) {
-            let seconds = self.pulse.silent(now).as_secs_f64();
+        if self.pulse.unresponsive_at(time).is_some_and(|at| at <= now) {
+            let seconds = self.pulse.silence(now).as_secs_f64();
             let reason = format!(
                 "it has been unresponsive for {seconds:.1} s: it owes {owes} replies and does not answer a keep-alive"
             );
@@ -72,35 +71,35 @@ impl Link {
         }
     }
 
-    /// Whether it is away because it says nothing.
+    /// Whether the node is unavailable because it does not answer.
     pub(in crate::lines) fn is_unresponsive(&self) -> bool {
-        self.was_silent && self.up().is_none()
+        self.was_silent && self.open().is_none()
     }
 
     /// Sends a status request, which the node's reactor answers itself; nobody waits for the reply.
     fn keep_alive(&mut self, now: Instant) {
         let message = RequestMessage { id: RequestId(KEEPALIVE), request: Request::Status };
-        // A full queue has room again later, and an end is reported by the connection.
+        // A full queue has room again later, and the connection reports its end.
         if let Ok(bytes) = message.encode()
             && self.post(MESSAGE, Operation::Send { bytes: &bytes }, false).is_ok()
         {
             self.owed.push(Owed { tag: KEEPALIVE, post: None, forgotten: true });
-            self.pulse.asked(now);
+            self.pulse.keepalive_sent(now);
         }
     }
 
-    /// Until when it may be silent, if it owes something.
+    /// Until when the node may be silent, if it owes something.
     pub(in crate::lines) fn silent_until(&self) -> Option<Instant> {
         (self.outstanding() > 0).then(|| self.heard + self.patience)
     }
 
-    /// When something is to be done about it even if nothing comes.
+    /// The next time at which something must be done for this node even without an event.
     pub(in crate::lines) fn next_deadline(&self, now: Instant, lateness: &Lateness) -> Option<Instant> {
         match self.state {
-            State::Up(_) => {
+            State::Open(_) => {
                 let until = self.silent_until()?;
-                let silent_at = self.pulse.silent_at(lateness.lengthen(self.keepalive_time, now));
-                self.pulse.due().or(silent_at).map(|at| at.min(until))
+                let silent_at = self.pulse.unresponsive_at(lateness.lengthen(self.keepalive_time, now));
+                self.pulse.keepalive_due().or(silent_at).map(|at| at.min(until))
             }
             State::Dialling => None,
             State::Down(at) => Some(at),

@@ -1,11 +1,11 @@
-//! What is going on with one of several nodes?
+//! The state of one node of `Lines`: its connection, and what it owes.
 //!
 //! Invariants
-//! - Every request that was taken ends once: with its reply, or with [`LineEvent::Lost`].
+//! - Every accepted request ends once: with its reply, or with [`LineEvent::Lost`].
 //! - Each connection has memory of its own. A node that was lost while it might still write can
-//!   only write into memory that nobody looks at any more.
+//!   only write into memory that is not read any more.
 //! - A node that owes replies and is silent for longer than the patience is lost; so is one that
-//!   does not answer a keep-alive, or talks nonsense.
+//!   does not answer a keep-alive, or that breaks the protocol.
 
 mod silence;
 
@@ -27,21 +27,21 @@ use super::{
 };
 use crate::{
     ClientError,
-    dial::{Dial, Line},
+    dial::{Dial, VerifiedConnection},
     limits::{
         DIRECT_DEPTH_MAX, LINES_BACKOFF_MAX, LINES_BACKOFF_MIN, LINES_KEEPALIVE_TIME_MAX, LINES_READS_MAX,
     },
-    members::Expected,
+    members::ExpectedIdentity,
     pulse::Pulse,
 };
 
-/// The number of messages among a connection's operations; reads are named by their callers, and
-/// never this.
+/// The id of sends among a connection's operations. Reads have their callers' tags, which are never
+/// this.
 const MESSAGE: u64 = 0;
 /// The tag of a keep-alive, which no caller uses.
 const KEEPALIVE: u64 = u64::MAX;
 
-/// Who the node is.
+/// The identity of the node, and what to ask it for.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     pub(super) node: NodeId,
@@ -49,14 +49,14 @@ pub(super) struct Peer {
     pub(super) key: ClusterKey,
     /// The cluster that it must belong to, once known.
     pub(super) cluster: Option<u64>,
-    /// Whether it is asked for boxes.
+    /// Whether it is asked for post boxes.
     pub(super) posts: bool,
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedIdentity,
 }
 
 impl Peer {
-    /// Connects to it, with memory that only this connection has.
-    pub(super) fn dial(&self, memory_bytes: usize) -> Result<(Line, Region), ClientError> {
+    /// Connects to the node, with memory that only this connection has.
+    pub(super) fn dial(&self, memory_bytes: usize) -> Result<(VerifiedConnection, Region), ClientError> {
         let memory = Region::allocate(memory_bytes)
             .map_err(|source| ClientError::Memory { bytes: memory_bytes, source: Arc::new(source) })?;
         let dial = Dial {
@@ -70,16 +70,16 @@ impl Peer {
             posts: self.posts,
             expected: self.expected.clone(),
         };
-        dial.dial().map(|line| (line, memory))
+        dial.dial().map(|connection| (connection, memory))
     }
 }
 
 /// A connection to the node, with memory that only this node writes.
 #[derive(Debug)]
-pub(super) struct Up {
+pub(super) struct OpenConnection {
     pub(super) connection: Connection,
     pub(super) region: Region,
-    /// The memory as the node names it.
+    /// The memory, as requests name it to the node.
     pub(super) target: RemoteRegion,
     pub(super) status: NodeStatus,
     pub(super) posts: Option<Posts>,
@@ -87,10 +87,10 @@ pub(super) struct Up {
 
 #[derive(Debug)]
 enum State {
-    Up(Box<Up>),
+    Open(Box<OpenConnection>),
     /// A thread is connecting.
     Dialling,
-    /// It is connected to again at this moment.
+    /// It is dialled again at this time.
     Down(Instant),
 }
 
@@ -98,44 +98,44 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Owed {
     tag: u64,
-    /// The box in which the request went; `None` if it was sent as a message.
+    /// The post box of the request; `None` if it was sent as a message.
     post: Option<usize>,
-    /// Nobody waits for it any more.
+    /// Whether nobody waits for it any more.
     forgotten: bool,
 }
 
-/// The conversation with one node.
+/// The connection to one node, and what the node owes.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct NodeLine {
     pub(super) peer: Peer,
     patience: Duration,
     /// How long it may take to answer a keep-alive.
     pub(super) keepalive_time: Duration,
     pulse: Pulse,
     state: State,
-    /// Since when it is dialled for the first time; `None` once that has ended.
+    /// When the first dial began; `None` once that has ended.
     first_dialled: Option<Instant>,
-    /// Whether it is away because it says nothing.
+    /// Whether it is unavailable because it does not answer.
     was_silent: bool,
-    /// Why the node is away, while it is.
+    /// Why the node is unavailable, while it is.
     reason: String,
-    /// Whether it said that it takes no further connection.
+    /// Whether it said that it accepts no further connection.
     is_full: bool,
     backoff: Duration,
     owed: Vec<Owed>,
     /// One-sided reads that have not ended.
     reads: usize,
-    /// The last moment at which the node owed nothing or said something.
+    /// The last time at which the node owed nothing or said something.
     heard: Instant,
-    /// Memory for the next message.
+    /// Reused memory for the next message.
     bytes: Vec<u8>,
     held: bool,
-    /// Whether its connection was readable, and was not polled since.
+    /// Whether its connection was found readable and was not polled since.
     is_woken: bool,
 }
 
-impl Link {
-    /// A node that has not been connected to, because of this.
+impl NodeLine {
+    /// A node whose first dial is beginning.
     pub(super) fn new(peer: Peer, patience: Duration) -> Self {
         let now = Instant::now();
         Self {
@@ -158,30 +158,30 @@ impl Link {
         }
     }
 
-    pub(super) fn up(&self) -> Option<&Up> {
-        if let State::Up(up) = &self.state { Some(up) } else { None }
+    pub(super) fn open(&self) -> Option<&OpenConnection> {
+        if let State::Open(open) = &self.state { Some(open) } else { None }
     }
 
-    pub(super) fn up_mut(&mut self) -> Option<&mut Up> {
-        if let State::Up(up) = &mut self.state { Some(up) } else { None }
+    pub(super) fn open_mut(&mut self) -> Option<&mut OpenConnection> {
+        if let State::Open(open) = &mut self.state { Some(open) } else { None }
     }
 
-    /// Why it is away, if it is.
+    /// Why the node is unavailable, if it is.
     pub(super) fn away(&self) -> Option<&str> {
-        if self.up().is_some() { None } else { Some(&self.reason) }
+        if self.open().is_some() { None } else { Some(&self.reason) }
     }
 
-    /// Whether it is away only because it takes no further connection.
+    /// Whether the node is unavailable only because it accepts no further connection.
     pub(super) fn is_full(&self) -> bool {
-        self.up().is_none() && self.is_full
+        self.open().is_none() && self.is_full
     }
 
-    /// Replies that somebody waits for, and reads that have not ended.
+    /// Number of replies that a caller waits for, and of reads that have not ended.
     pub(super) fn outstanding(&self) -> usize {
         self.owed.iter().filter(|owed| !owed.forgotten).count() + self.reads
     }
 
-    fn is_away(&self) -> LineError {
+    fn away_error(&self) -> LineError {
         LineError::Away {
             node: self.peer.node,
             address: Box::new(self.peer.address.clone()),
@@ -189,15 +189,19 @@ impl Link {
         }
     }
 
-    /// The end of an attempt to connect, the first one or a later one.
-    pub(super) fn dialled(&mut self, line: Result<(Line, Region), ClientError>) -> Result<(), &str> {
+    /// Handles the end of a dial, the first one or a later one.
+    pub(super) fn dialled(
+        &mut self,
+        result: Result<(VerifiedConnection, Region), ClientError>,
+    ) -> Result<(), &str> {
         self.first_dialled = None;
         self.pulse = Pulse::new(Instant::now());
-        match line {
-            Ok((Line { connection, target, status, posts, .. }, region)) => {
+        match result {
+            Ok((VerifiedConnection { connection, target, status, posts, .. }, region)) => {
                 tracing::debug!(node = %self.peer.node, "connected");
                 self.peer.cluster = Some(status.cluster);
-                self.state = State::Up(Box::new(Up { connection, region, target, status, posts }));
+                self.state =
+                    State::Open(Box::new(OpenConnection { connection, region, target, status, posts }));
                 self.backoff = LINES_BACKOFF_MIN;
                 self.was_silent = false;
                 Ok(())
@@ -214,7 +218,7 @@ impl Link {
 
     /// Loses the node if its data folder lacks what others have seen.
     pub(super) fn leave_if_outdated(&mut self) {
-        let Some(history) = self.up().map(|up| &up.status.identity.history) else { return };
+        let Some(history) = self.open().map(|open| &open.status.identity.history) else { return };
         if self.peer.expected.seen.iter().any(|seen| history.lacks(seen)) {
             let node = self.peer.node;
             self.lose(&format!(
@@ -228,7 +232,7 @@ impl Link {
         self.backoff = (2 * self.backoff).min(LINES_BACKOFF_MAX);
     }
 
-    /// Whether it is to be connected to now; then that is being done.
+    /// Returns whether the node is to be dialled now; if so, it counts as being dialled.
     pub(super) fn begin_to_dial(&mut self, now: Instant) -> bool {
         let is_due = matches!(self.state, State::Down(at) if at <= now);
         if is_due {
@@ -237,9 +241,9 @@ impl Link {
         is_due
     }
 
-    /// The connection is over. False if there was none.
+    /// Handles the end of the connection. Returns false if there was none.
     fn lose(&mut self, reason: &str) -> bool {
-        if self.up().is_none() {
+        if self.open().is_none() {
             return false;
         }
         let (node, address) = (self.peer.node, &self.peer.address);
@@ -255,8 +259,8 @@ impl Link {
 
     /// Sends a request.
     pub(super) fn send(&mut self, tag: u64, request: Request, hold: bool) -> Result<(), LineError> {
-        if self.up().is_none() {
-            return Err(self.is_away());
+        if self.open().is_none() {
+            return Err(self.away_error());
         }
         let (outstanding, depth_max) = (self.owed.len(), DIRECT_DEPTH_MAX);
         if outstanding >= depth_max {
@@ -280,8 +284,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a request in a box, if it may and there is one for it, or as a message. Says in which
-    /// box.
+    /// Sends a request in a post box, if it may go there and the next box is free, else as a
+    /// message. Returns the box.
     fn send_bytes(
         &mut self,
         bytes: &[u8],
@@ -295,8 +299,8 @@ impl Link {
     }
 
     fn send_by_post(&mut self, bytes: &[u8], hold: bool) -> Option<usize> {
-        let State::Up(up) = &mut self.state else { return None };
-        let Up { connection, posts: Some(posts), .. } = &mut **up else { return None };
+        let State::Open(open) = &mut self.state else { return None };
+        let OpenConnection { connection, posts: Some(posts), .. } = &mut **open else { return None };
         let turn = posts.turn();
         let must_wait = |owed: &Owed| owed.post.is_none_or(|post| post == turn);
         if !posts.takes(bytes) || self.owed.iter().any(must_wait) {
@@ -306,13 +310,13 @@ impl Link {
             connection.hold();
             self.held = true;
         }
-        // What is wrong with the connection is said of the message that is tried next.
+        // An error of the connection shows when the message is sent instead.
         posts.send(connection, MESSAGE, bytes).ok()
     }
 
-    /// Reads the node's memory into that of the connection.
+    /// Reads the node's memory one-sidedly into the memory of the connection.
     pub(super) fn read(&mut self, tag: u64, read: &OneRead, hold: bool) -> Result<(), LineError> {
-        let Some(up) = self.up() else { return Err(self.is_away()) };
+        let Some(open) = self.open() else { return Err(self.away_error()) };
         if self.reads >= LINES_READS_MAX {
             let (outstanding, depth_max) = (self.reads, LINES_READS_MAX);
             return Err(LineError::Full { node: self.peer.node, outstanding, depth_max });
@@ -321,7 +325,7 @@ impl Link {
             return Err(LineError::InUse { tag });
         }
         let outside = |source| LineError::Outside { node: self.peer.node, source };
-        let target = up.region.slice(read.target_offset_bytes, read.length_bytes).map_err(outside)?;
+        let target = open.region.slice(read.target_offset_bytes, read.length_bytes).map_err(outside)?;
         let operation =
             Operation::Read { source: read.source, source_offset: read.source_offset_bytes, target };
         self.post(tag, operation, hold)?;
@@ -330,24 +334,24 @@ impl Link {
         Ok(())
     }
 
-    /// The node owes one thing more.
+    /// The node owes one more reply or read.
     fn expect(&mut self) {
         if self.outstanding() == 0 {
             self.heard = Instant::now();
-            self.pulse.owes(self.heard);
+            self.pulse.begin_owing(self.heard);
         }
     }
 
     fn post(&mut self, id: u64, operation: Operation<'_>, hold: bool) -> Result<(), LineError> {
         let must_hold = hold && !self.held;
-        let State::Up(up) = &mut self.state else { return Err(self.is_away()) };
+        let State::Open(open) = &mut self.state else { return Err(self.away_error()) };
         if must_hold {
-            up.connection.hold();
+            open.connection.hold();
             self.held = true;
         }
-        match up.connection.post(id, operation) {
+        match open.connection.post(id, operation) {
             Ok(()) => Ok(()),
-            // The end is reported by the next poll, too; nothing of this request was done.
+            // The next poll reports the end, too; nothing of this request was done.
             Err(PostError::Closed(ending)) => Err(LineError::Away {
                 node: self.peer.node,
                 address: Box::new(self.peer.address.clone()),
@@ -360,32 +364,32 @@ impl Link {
         }
     }
 
-    /// Announces what was held back.
+    /// Announces sends that were held back.
     pub(super) fn release(&mut self) {
         if std::mem::take(&mut self.held)
-            && let State::Up(up) = &mut self.state
+            && let State::Open(open) = &mut self.state
         {
-            up.connection.release();
+            open.connection.release();
         }
     }
 
-    /// Nobody waits for this reply any more. Whether it was owed.
+    /// Stops waiting for a reply. Returns whether it was owed.
     pub(super) fn forget(&mut self, tag: u64) -> bool {
         let owed = self.owed.iter_mut().find(|owed| owed.tag == tag);
         owed.map(|owed| owed.forgotten = true).is_some()
     }
 
-    /// Takes what has come; `scratch` is empty before and after.
+    /// Takes the connection's events; `scratch` is empty before and after.
     pub(super) fn poll(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
-        let State::Up(up) = &mut self.state else { return };
-        // Without a system call for each node that has not woken us. A reply in a box has rung,
-        // too, and nobody else would take note of that.
-        let has_reply = up.posts.as_mut().is_some_and(|posts| posts.replies.look());
+        let State::Open(open) = &mut self.state else { return };
+        // Without a system call for a node that has not woken us. A reply in a box has rung, too,
+        // and nothing else would take that wake-up.
+        let has_reply = open.posts.as_mut().is_some_and(|posts| posts.replies.look());
         let happened = match std::mem::take(&mut self.is_woken) || has_reply {
-            true => up.connection.poll(scratch),
-            false => up.connection.glance(scratch),
+            true => open.connection.poll(scratch),
+            false => open.connection.glance(scratch),
         } > 0;
-        // Before an end that was polled with them is believed.
+        // Replies in boxes count before an end that was polled with them.
         self.take_posts(node, events);
         if !happened {
             return;
@@ -396,13 +400,13 @@ impl Link {
             }
             let ended = match event {
                 Event::Message { bytes } => self.replied(node, &bytes, events).err(),
-                Event::Completed { id, outcome } if id != MESSAGE && self.up().is_some() => {
+                Event::Completed { id, outcome } if id != MESSAGE && self.open().is_some() => {
                     self.reads = self.reads.saturating_sub(1);
                     events.push(LineEvent::Read { node, tag: id, is_done: outcome.is_ok() });
                     None
                 }
                 Event::Closed(ending) => Some(ending.to_string()),
-                // A message that was not delivered shows in the connection's end, which follows.
+                // If a message was not delivered, the end of the connection follows.
                 Event::Completed { .. } | Event::Immediate { .. } => None,
             };
             if let Some(reason) = ended {
@@ -413,8 +417,8 @@ impl Link {
 
     /// Takes replies out of boxes.
     fn take_posts(&mut self, node: usize, events: &mut Vec<LineEvent>) {
-        while let State::Up(up) = &mut self.state
-            && let Some((_, body)) = up.posts.as_mut().and_then(|posts| posts.replies.next())
+        while let State::Open(open) = &mut self.state
+            && let Some((_, body)) = open.posts.as_mut().and_then(|posts| posts.replies.next())
         {
             let mut bytes = std::mem::take(&mut self.bytes);
             bytes.clear();
@@ -427,7 +431,7 @@ impl Link {
         }
     }
 
-    /// As [`Link::lose`], and says so.
+    /// Like [`NodeLine::lose`], and reports the event.
     pub(super) fn lose_as(&mut self, node: usize, reason: &str, events: &mut Vec<LineEvent>) {
         if self.lose(reason) {
             events.push(LineEvent::Lost { node, reason: reason.to_owned() });
@@ -435,15 +439,16 @@ impl Link {
     }
 
     fn replied(&mut self, node: usize, bytes: &[u8], events: &mut Vec<LineEvent>) -> Result<(), String> {
-        if self.up().is_none() {
+        if self.open().is_none() {
             return Ok(());
         }
         let ReplyMessage { id: RequestId(tag), outcome, .. } =
-            ReplyMessage::decode(bytes).map_err(|error| format!("it sent what is no reply: {error}"))?;
+            ReplyMessage::decode(bytes).map_err(|error| format!("it sent an invalid reply: {error}"))?;
         self.pulse.heard(Instant::now());
         match tag {
-            // A node that lives, and does not do what it owes, has the patience for that.
-            KEEPALIVE => self.pulse.answered(),
+            // A keep-alive does not count as progress: a live node that does not do what it owes is
+            // lost after the patience.
+            KEEPALIVE => self.pulse.keepalive_answered(),
             _ => self.heard = Instant::now(),
         }
         let place = self.owed.iter().position(|owed| owed.tag == tag);
@@ -455,12 +460,12 @@ impl Link {
         Ok(())
     }
 
-    /// Looks whether the node still lives, which on some wires no poll says that finds something
-    /// else.
-    pub(super) fn look(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
-        // Something is there to be polled, until the connection can be armed; a poll after that
-        // looks at everything.
-        for _ in 0..LOOKS_MAX {
+    /// Checks whether the node is still alive. On some wires a poll that finds other events does
+    /// not report its end.
+    pub(super) fn check_alive(&mut self, node: usize, scratch: &mut Vec<Event>, events: &mut Vec<LineEvent>) {
+        // There are events to poll until the connection can be armed; the poll after that sees
+        // everything.
+        for _ in 0..ALIVE_CHECKS_MAX {
             self.is_woken = true;
             self.poll(node, scratch, events);
             if self.arm() {
@@ -468,27 +473,27 @@ impl Link {
                 return self.poll(node, scratch, events);
             }
         }
-        // A node that has always something to say lives.
+        // A node that always has another event is alive.
     }
 
-    /// Announces that the owner is about to sleep; false means that there is something to poll.
+    /// Announces that the owner is about to sleep. Returns false if there is something to poll.
     pub(super) fn arm(&mut self) -> bool {
-        let is_armed = |up: &mut Up| {
-            // What was written before it was armed has woken nobody.
-            up.connection.arm() && !up.posts.as_mut().is_some_and(|posts| posts.replies.look())
+        let is_armed = |open: &mut OpenConnection| {
+            // A reply written before the connection was armed has woken nobody.
+            open.connection.arm() && !open.posts.as_mut().is_some_and(|posts| posts.replies.look())
         };
-        self.up_mut().is_none_or(is_armed)
+        self.open_mut().is_none_or(is_armed)
     }
 
-    /// Its connection was found to be readable.
+    /// The connection was found readable.
     pub(super) fn woken(&mut self) {
         self.is_woken = true;
     }
 
     pub(super) fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.up().map(|up| up.connection.wait_fd())
+        self.open().map(|open| open.connection.wait_fd())
     }
 }
 
-/// How often a look finds something to poll before it counts as a sign of life.
-const LOOKS_MAX: usize = 8;
+/// How many polls with events count as a sign of life.
+const ALIVE_CHECKS_MAX: usize = 8;

@@ -1,0 +1,106 @@
+//! The result of catching up, and the reasons why it can fail.
+
+use std::time::Duration;
+
+use rackscan_ramp::{feed::Behind, message::HomeId};
+
+use crate::TransactionError;
+
+/// The cost of catching up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CaughtUp {
+    /// Number of rounds, in each of which all feeds were read to their ends.
+    pub rounds: u32,
+    /// Number of records that were told.
+    pub records: u64,
+    /// Whether everything that was told before is void.
+    pub began_anew: bool,
+}
+
+/// Why the state that was told is not read-atomic. The next call begins anew.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FollowError<F> {
+    /// A participant is unavailable, or refuses.
+    #[error("not all homes could be followed: {0}")]
+    Home(#[from] TransactionError),
+    /// The participant has no feed.
+    #[error("{home} has no feed to follow: give its node more memory for transactions")]
+    NoFeed {
+        /// The home.
+        home: HomeId,
+    },
+    /// A feed was overwritten before it was read, in every attempt.
+    #[error(
+        "the feed of {home} could not be followed in {attempts} attempts: {why}; give its node more memory for transactions"
+    )]
+    Behind {
+        /// The home.
+        home: HomeId,
+        /// How often everything began anew.
+        attempts: u32,
+        /// Why the last attempt failed.
+        why: Behind,
+    },
+    /// After the time limit, some transaction was still not read to its end, because others were
+    /// committed all the time.
+    #[error(
+        "after {rounds} rounds in {waited:?} there was still a transaction that was not read to its end: give more time"
+    )]
+    Unsettled {
+        /// How often all feeds were read.
+        rounds: u32,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The `follow` value rejected what it was told.
+    #[error("the records of homes cannot be interpreted: {0}")]
+    Fault(F),
+}
+
+/// Why an attempt to catch up has ended.
+#[derive(Debug)]
+pub(super) enum StopReason {
+    /// The participant was lost; everything is to begin anew.
+    Lost(HomeId),
+    /// The feed was overwritten; everything is to begin anew.
+    Behind(HomeId, Behind),
+    Home(TransactionError),
+    NoFeed(HomeId),
+    Unsettled {
+        rounds: u32,
+        waited: Duration,
+    },
+}
+
+impl StopReason {
+    pub(super) fn into_error<F>(self, attempts: u32) -> FollowError<F> {
+        match self {
+            Self::Lost(home) => {
+                let reason = format!("it was lost in each of {attempts} attempts");
+                FollowError::Home(TransactionError::NodeDown { home, reason })
+            }
+            Self::Behind(home, why) => FollowError::Behind { home, attempts, why },
+            Self::Home(error) => FollowError::Home(error),
+            Self::NoFeed(home) => FollowError::NoFeed { home },
+            Self::Unsettled { rounds, waited } => FollowError::Unsettled { rounds, waited },
+        }
+    }
+}
+
+impl From<TransactionError> for StopReason {
+    fn from(error: TransactionError) -> Self {
+        Self::Home(error)
+    }
+}
+
+/// Why an attempt has ended: a reason of the follower, or a fault of the `follow` value.
+pub(super) enum AttemptError<F> {
+    Stop(StopReason),
+    Fault(F),
+}
+
+impl<F> From<StopReason> for AttemptError<F> {
+    fn from(stop: StopReason) -> Self {
+        Self::Stop(stop)
+    }
+}
