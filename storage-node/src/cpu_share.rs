@@ -1,12 +1,12 @@
-//! How much of the processors may this process use?
+//! Measures how much processor time this process may use.
 //!
-//! All that it may run on, less where a quota of its control group, or of one around that, holds it
-//! back. Whoever chooses between this node and another must know: a container's quota shows in no
-//! count of processors.
+//! The answer is the number of processors that it may run on, reduced by the quotas of its control
+//! group and of the groups around that. Whoever chooses between this node and another needs it: a
+//! container's quota shows in no count of processors.
 //!
 //! Invariants
-//! - Quotas may change while the process runs: they are looked at again, at most once in
-//!   [`LOOK_EVERY_MS`], and by one thread.
+//! - Quotas may change while the process runs. One thread reads them again, at most once in
+//!   [`LOOK_EVERY_MS`].
 
 use rackscan_fabric::allow_spinning;
 use std::{
@@ -19,7 +19,7 @@ use std::{
 /// How old an answer may be, in milliseconds.
 const LOOK_EVERY_MS: u64 = 500;
 
-/// Which files say what a control group may use.
+/// The version of control groups: it decides in which files a quota lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     /// `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
@@ -28,11 +28,11 @@ pub enum CgroupVersion {
     Two,
 }
 
-/// The control group of a process that a controller counts it to; that of processor time, where
-/// nothing else is said.
+/// The control group that a controller counts a process to. The controller is that of processor
+/// time, unless the function says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// Whose files.
+    /// The version of its files.
     pub version: CgroupVersion,
     /// Where the tree of groups is mounted.
     pub root: PathBuf,
@@ -57,8 +57,8 @@ impl ControlGroup {
         Self::of_controller("cpu", mounts, groups)
     }
 
-    /// The same of a controller of version 1 of this name (`cpu`, `blkio`); of version 2 where that
-    /// is not mounted by itself.
+    /// The same for the version 1 controller of this name (`cpu`, `blkio`); where that is not
+    /// mounted by itself, the group of version 2.
     #[must_use]
     pub fn of_controller(controller: &str, mounts: &str, groups: &str) -> Option<Self> {
         let own = |wanted: &dyn Fn(&str) -> bool| {
@@ -88,7 +88,8 @@ impl ControlGroup {
         Some(Self { version, root, folder })
     }
 
-    /// Thousandths of a processor that its quota and those around it leave; `None` without any.
+    /// Thousandths of a processor that its quota and those of the groups around it allow; `None` if
+    /// there is no quota.
     #[must_use]
     pub fn quota_milli(&self) -> Option<u32> {
         let inside = self.folder.ancestors().take_while(|folder| folder.starts_with(&self.root));
@@ -111,11 +112,11 @@ fn quota_of(version: CgroupVersion, folder: &Path) -> Option<u32> {
     u32::try_from(quota.saturating_mul(1000).checked_div(period)?).ok()
 }
 
-/// What a node says of itself.
+/// The share of this process, cached for [`LOOK_EVERY_MS`].
 #[derive(Debug)]
 pub(crate) struct CpuShare {
     started: Instant,
-    /// Milliseconds since the start until which the answer is good.
+    /// Milliseconds since the start until which the cached share is valid.
     good_until: AtomicU64,
     milli: AtomicU32,
 }
@@ -131,7 +132,7 @@ impl CpuShare {
         let good_until = self.good_until.load(Ordering::Relaxed);
         if now >= good_until {
             let next = now.saturating_add(LOOK_EVERY_MS);
-            // Whoever sets the time looks; others take the old answer meanwhile.
+            // The thread that sets the time reads the quotas; others take the old answer meanwhile.
             let is_ours =
                 self.good_until.compare_exchange(good_until, next, Ordering::Relaxed, Ordering::Relaxed);
             if is_ours.is_ok() {
@@ -142,8 +143,8 @@ impl CpuShare {
     }
 }
 
-/// What may be used now; with less than a processor threads sleep instead of asking for work again
-/// and again.
+/// Reads the present share. With less than one processor, threads sleep instead of polling for
+/// work.
 fn look() -> u32 {
     let milli = milli_now();
     allow_spinning(milli >= 1000);

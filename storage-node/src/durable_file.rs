@@ -1,8 +1,9 @@
-//! How is a small file replaced, so that a crash leaves the earlier or the new one, and a full disk
-//! does not matter?
+//! Replaces a small file, so that a crash leaves the earlier or the new one, and a full disk does
+//! not matter.
 //!
-//! Invariant: the earlier file stays under the name of the new one, and is written over the next
-//! time. Its space is there then, also on a disk that is full by now: a node starts on it.
+//! Invariant: the earlier file stays under the name of the new one, and the next replacement
+//! overwrites it. So its space is available even if the disk is full by then, and a node can still
+//! start.
 
 use std::{
     fs::{self, File},
@@ -29,7 +30,7 @@ pub(crate) fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io:
     }
     File::open(folder)?.sync_all()?;
     if !is_exchanged {
-        // Only for its space, which the next one needs.
+        // This file only reserves space, which the next replacement needs.
         let _ = fs::write(&new, bytes);
     }
     Ok(())

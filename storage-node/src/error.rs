@@ -1,4 +1,4 @@
-//! Why does a node not start, and why did it stop?
+//! The errors of a node: why it does not start, and why it stopped.
 
 use std::path::PathBuf;
 
@@ -15,12 +15,12 @@ use crate::{
     store::{CatalogFault, CatalogFileError, LabelFault},
 };
 
-/// Why a node does not start. Nothing is left behind but device files and a catalog that are
-/// complete.
+/// Why a node does not start. A failed start leaves behind nothing but complete device files and a
+/// complete catalog.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration.
+    /// The configuration is not valid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The cluster's key could not be read.
@@ -31,7 +31,7 @@ pub enum StartError {
         /// The system's answer.
         source: std::io::Error,
     },
-    /// The cluster's key makes no sense.
+    /// The cluster's key is not valid.
     #[error("key file {file}: {source}", file = file.display())]
     Key {
         /// The file.
@@ -42,25 +42,25 @@ pub enum StartError {
     /// The data folder is in use.
     #[error(transparent)]
     Lock(#[from] FolderLockError),
-    /// The data folder is not this node's, or not the newest one.
+    /// The data folder belongs to another node, or is not the newest one.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A device.
+    /// A device could not be opened.
     #[error("device: {0}")]
     Device(#[from] OpenError),
-    /// A device file must be made and the configuration does not say how large.
+    /// A device file must be made, and the configuration does not give its size.
     #[error("device {path}: does not exist, and the configuration gives no size; add size = \"64GiB\"", path = path.display())]
     NoSize {
         /// The file.
         path: PathBuf,
     },
-    /// A device's label.
+    /// A device's label is not the expected one.
     #[error(transparent)]
     Label(#[from] LabelFault),
-    /// The catalog's file.
+    /// The catalog's file could not be read or written.
     #[error("catalog {0}")]
     CatalogFile(#[from] CatalogFileError),
-    /// What the catalog says.
+    /// The content of the catalog is not valid.
     #[error("catalog {file}: {fault}; restore it from a copy", file = file.display())]
     Catalog {
         /// The file.
@@ -68,10 +68,10 @@ pub enum StartError {
         /// What is wrong.
         fault: CatalogFault,
     },
-    /// The home of transactions.
+    /// The files of transactions could not be used.
     #[error("transactions: {0}")]
     Home(#[from] HomeFileError),
-    /// The scratch area.
+    /// The scratch area could not be made.
     #[error("scratch on device {path}: {reason}", path = path.display())]
     Scratch {
         /// The device.
@@ -82,28 +82,28 @@ pub enum StartError {
     /// The catalog could not be encoded for readers.
     #[error("encoding the catalog: {0}")]
     Encode(#[from] CodecError),
-    /// The memory budget.
+    /// The memory budget is too small, or larger than this process may use.
     #[error("memory_budget: {reason}")]
     Memory {
         /// What is needed.
         reason: String,
     },
-    /// Memory for buffers.
+    /// Memory for buffers could not be allocated.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Memory for transfers.
+    /// Memory for transfers could not be allocated.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// An io_uring.
+    /// An io_uring could not be set up.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A core to pin to.
+    /// A thread could not be pinned to its core.
     #[error("pin_cores: {0}")]
     Pin(#[from] PinError),
-    /// An address to listen at.
+    /// The node cannot listen at an address.
     #[error("listen: {0}")]
     Listen(#[from] ListenError),
-    /// A thread.
+    /// The system refused something else, such as a thread.
     #[error("could not {action}: {source}")]
     Os {
         /// What was attempted.

@@ -1,10 +1,10 @@
-//! Who uses a data folder now?
+//! Locks a data folder for one node, and says which process holds it.
 //!
-//! The file `lock` in the folder is locked (`flock`) by the node that runs over it, and says which
-//! process that is.
+//! The node that runs over a folder locks (`flock`) the file `lock` in it and writes its process id
+//! there.
 //!
 //! Invariants
-//! - At most one node runs over a folder. The kernel gives the lock back when its process ends,
+//! - At most one node runs over a folder. The kernel releases the lock when its process ends,
 //!   however it ends.
 
 use std::{
@@ -20,7 +20,7 @@ use rackscan_format::ids::NodeId;
 const NAME: &str = "lock";
 const READY: &str = "ready";
 const STARTING: &str = "starting";
-/// A node that has just been told to stop, or whose folder somebody looks at, gives the lock back
+/// A node that was just told to stop, or a process that only inspects the folder, releases the lock
 /// within this time.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_millis(10);
@@ -57,13 +57,13 @@ pub enum FolderLockError {
 /// The node that runs over a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FolderOwner {
-    /// Its process; `None` while it has not said so yet.
+    /// Its process id; `None` until it has written it.
     pub process_id: Option<u32>,
     /// Whether it listens.
     pub is_ready: bool,
 }
 
-/// A locked folder; free again when this is dropped.
+/// A locked folder. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     file: File,
@@ -71,7 +71,7 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks a folder that is there.
+    /// Locks an existing folder. Waits up to [`WAIT_MAX`] for its present owner.
     pub(crate) fn take(folder: &Path, node: NodeId) -> Result<Self, FolderLockError> {
         let path = folder.join(NAME);
         let os = |action| {
@@ -95,18 +95,18 @@ impl FolderLock {
             }
         }
         let lock = Self { file, path };
-        lock.say(STARTING)?;
+        lock.write_state(STARTING)?;
         Ok(lock)
     }
 
     /// The node listens.
     pub(crate) fn ready(&self) -> Result<(), FolderLockError> {
-        self.say(READY)
+        self.write_state(READY)
     }
 
-    fn say(&self, state: &str) -> Result<(), FolderLockError> {
-        // Of one length and written over what is there, so that whoever reads it meanwhile finds a
-        // process, and a full disk is no obstacle.
+    fn write_state(&self, state: &str) -> Result<(), FolderLockError> {
+        // The text has one length and overwrites what is there, so that a concurrent reader always
+        // finds a process id, and a full disk is no obstacle.
         let text = format!("{:10} {state:8}\n", std::process::id());
         let mut file = &self.file;
         let said = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(text.as_bytes()));
@@ -126,7 +126,7 @@ fn read(mut file: &File) -> FolderOwner {
 /// The node that runs over a folder of this host; `None` if there is none.
 ///
 /// # Errors
-/// A lock that cannot be looked at.
+/// The lock's file cannot be opened or queried.
 pub fn folder_owner(folder: &Path) -> Result<Option<FolderOwner>, FolderLockError> {
     let path = folder.join(NAME);
     let os = |action| {

@@ -1,4 +1,4 @@
-//! How much memory does this host have for this process?
+//! Measures how much memory this process may use.
 
 use std::{
     fs, io,
@@ -9,8 +9,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::cpu_share::{CgroupVersion, ControlGroup};
 
-/// The bytes of this host's memory, of the control group that this process is in, or of the
-/// addresses that it may use (`ulimit -v`): the least of them.
+/// The minimum, in bytes, of: the host's memory, the limit of this process's control group, and the
+/// limit of its address space (`ulimit -v`).
 ///
 /// # Errors
 /// Files of `/proc` that cannot be read; the error names the file.
@@ -31,7 +31,7 @@ fn total_of(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// The least limit of a group and those that it is in.
+/// The minimum of the limits of a group and of those that it is in.
 fn limit_of(group: &ControlGroup) -> Option<u64> {
     let file = match group.version {
         CgroupVersion::One => "memory.limit_in_bytes",

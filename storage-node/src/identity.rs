@@ -1,20 +1,21 @@
-//! Whose data folder is this, which nodes does its cluster have, and is it the newest one that
-//! others know?
+//! Identifies a data folder: its node, the nodes of its cluster, and whether it is the newest state
+//! that other nodes know.
 //!
-//! `identity.toml` in the data folder says so. The first start of a node writes it; every start
-//! adds its number to it.
+//! `identity.toml` in the data folder records this. The first start of a node writes it; every
+//! start increments its number.
 //!
 //! ```text
-//! check   before anything is opened: cluster, node, member list, place, and whether a peer has found it outdated
-//! begin   when the store has been opened: one start more, durable before the node listens
-//! saw     when a peer was connected to, and before a part of its log is kept: its start, durable
+//! check          before anything is opened: compare cluster, node, member list and place, and
+//!                refuse a folder that a peer has found outdated
+//! begin          when the store is open: count one more start, durable before the node listens
+//! record_start   on a connection to a peer, and before a part of its log is kept, durably
 //! ```
 //!
 //! Invariants
 //! - The member list of a folder never changes. Addresses, devices and the folder's place may.
-//! - A folder of an earlier version gets its list once, and only if its tables do not contradict
-//!   it.
-//! - A copy of a folder whose original is still there is refused, and not written.
+//! - A folder of an earlier version gets its member list once, and only if its tables do not
+//!   contradict the list.
+//! - A copy of a folder is refused while its original exists, and nothing is written to it.
 
 mod error;
 
@@ -80,7 +81,7 @@ struct SeenText {
     id: Hex,
 }
 
-/// The file's own form.
+/// The file's content as TOML.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -102,7 +103,7 @@ struct Text {
     seen: Vec<SeenText>,
 }
 
-/// What a data folder says of itself.
+/// The content of a data folder's `identity.toml`.
 #[derive(Clone, Debug)]
 pub struct IdentityFile {
     folder: PathBuf,
@@ -124,7 +125,7 @@ fn random(file: &Path) -> Result<u64, IdentityError> {
     getrandom::u64().map(|number| number.max(1)).map_err(failed).map_err(os(file, "drawing a number"))
 }
 
-/// The folder's place: its path without links, its inode and its device.
+/// The location of the folder: its path without links, its inode and its device.
 fn place(folder: &Path) -> Result<(PathBuf, u64, u64), IdentityError> {
     let path = fs::canonicalize(folder).map_err(os(folder, "looking for it"))?;
     let found = fs::metadata(&path).map_err(os(folder, "looking at it"))?;
@@ -132,8 +133,7 @@ fn place(folder: &Path) -> Result<(PathBuf, u64, u64), IdentityError> {
 }
 
 impl IdentityFile {
-    /// What is there; `None` in a folder that no node of this version has used, or that is not
-    /// there.
+    /// Reads the file; `None` if the folder does not exist or no node of this version has used it.
     ///
     /// # Errors
     /// A file that cannot be read or does not parse.
@@ -152,19 +152,19 @@ impl IdentityFile {
         Ok(Some(Self { folder: folder.to_owned(), text }))
     }
 
-    /// The nodes of its cluster; empty if it was never told.
+    /// The nodes of its cluster; empty if no configuration has named them yet.
     #[must_use]
     pub fn members(&self) -> &[NodeId] {
         &self.text.members
     }
 
-    /// The random number of this folder, which a copy of it does not share once it is used.
+    /// The random number of this folder. A copy of the folder gets another one when it is used.
     #[must_use]
     pub fn folder_id(&self) -> u64 {
         self.text.folder.0
     }
 
-    /// Why the folder is outdated, if a peer has found it so.
+    /// Why the folder is outdated, if a peer has found that it is.
     #[must_use]
     pub fn outdated(&self) -> Option<&str> {
         self.text.outdated.as_deref()
@@ -173,7 +173,7 @@ impl IdentityFile {
     /// Whether a node with this configuration may use the folder, whether or not it is outdated.
     ///
     /// # Errors
-    /// What contradicts it.
+    /// Names what contradicts the configuration.
     pub fn check(&self, config: &Config) -> Result<(), IdentityError> {
         let file = self.folder.join(NAME);
         let (cluster, node) = (config.cluster, config.node);
@@ -196,7 +196,8 @@ impl IdentityFile {
         if original == path {
             return Ok(());
         }
-        // The same folder under another name is no copy; one that cannot be read is no original.
+        // The same folder under another name is no copy, and one that cannot be read is no
+        // original.
         let is_itself = place(&original).is_ok_and(|(_, other, on)| (other, on) == (inode, device));
         let there = Self::read(&original).ok().flatten();
         let is_original = there.is_some_and(|there| there.text.folder == self.text.folder);
@@ -216,7 +217,7 @@ impl IdentityFile {
             .map_err(os(&file, "replacing it"))
     }
 
-    /// What is told to clients and peers.
+    /// What clients and peers are told of the folder.
     pub(crate) fn told(&self) -> FolderIdentity {
         let Text { members, folder, lineage, starts, recent, seen, .. } = &self.text;
         let recent = recent.iter().map(|id| id.0).collect();
@@ -232,8 +233,8 @@ impl IdentityFile {
         }
     }
 
-    /// A peer was seen. Whether that is news; then it is durable.
-    pub(crate) fn saw(&mut self, node: NodeId, start: Start) -> Result<bool, IdentityError> {
+    /// Records the start over which a peer runs. Returns whether that is new; if so, it is durable.
+    pub(crate) fn record_start(&mut self, node: NodeId, start: Start) -> Result<bool, IdentityError> {
         let Start { lineage, number, id } = start;
         let seen = SeenText { node, lineage: Hex(lineage), number, id: Hex(id) };
         let known = self.text.seen.iter_mut().find(|known| known.node == node);
@@ -247,8 +248,8 @@ impl IdentityFile {
         self.write().map(|()| true)
     }
 
-    /// A peer knows a newer state: the next start is refused.
-    pub(crate) fn is_outdated(&mut self, reason: &str) -> Result<(), IdentityError> {
+    /// Records that a peer knows a newer state: the next start is refused.
+    pub(crate) fn mark_outdated(&mut self, reason: &str) -> Result<(), IdentityError> {
         self.text.outdated = Some(reason.to_owned());
         self.write()
     }
@@ -265,9 +266,9 @@ fn members_of(config: &Config) -> Vec<NodeId> {
 /// The identity of a running node's folder, which it holds.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// Held while it is written, by whoever has met a peer.
+    /// Locked while a thread that has met a peer writes it.
     file: Mutex<IdentityFile>,
-    /// What it says that is durable: reactors answer with it, and do not wait for a disk.
+    /// The durable content of the file: reactors answer with it without waiting for a disk.
     told: Mutex<FolderIdentity>,
     lock: FolderLock,
 }
@@ -277,19 +278,23 @@ impl Identity {
         Self { told: Mutex::new(file.told()), file: Mutex::new(file), lock }
     }
 
-    /// The node listens.
+    /// Records that the node listens.
     pub(crate) fn ready(&self) -> Result<(), FolderLockError> {
         self.lock.ready()
     }
 
-    /// What is told to clients and peers.
+    /// What clients and peers are told of the folder.
     pub(crate) fn told(&self) -> FolderIdentity {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Compares what this node and a peer have seen of each other, and remembers what is new of the
-    /// peer.
-    pub(crate) fn met(&self, peer: NodeId, told: &FolderIdentity) -> Result<Met, IdentityError> {
+    /// Compares the starts that this node and a peer have recorded of each other, and records the
+    /// peer's newest start.
+    pub(crate) fn compare(
+        &self,
+        peer: NodeId,
+        told: &FolderIdentity,
+    ) -> Result<FolderComparison, IdentityError> {
         let mut file = self.file();
         let here = file.told();
         if let Some(seen) = told.seen_of(file.text.node).filter(|seen| here.history.lacks(seen)) {
@@ -297,28 +302,30 @@ impl Identity {
             let reason = format!(
                 "this is start {starts} of the folder, and node {peer} has seen another start {number} that the folder does not record"
             );
-            file.is_outdated(&reason)?;
+            file.mark_outdated(&reason)?;
             let (folder, node) = (file.folder.clone(), file.text.node);
-            return Ok(Met::OutdatedHere(IdentityError::Outdated { folder, reason, node }.to_string()));
+            return Ok(FolderComparison::OutdatedHere(
+                IdentityError::Outdated { folder, reason, node }.to_string(),
+            ));
         }
         if here.seen_of(peer).is_some_and(|seen| told.history.lacks(&seen)) {
-            return Ok(Met::Outdated(format!(
+            return Ok(FolderComparison::Outdated(format!(
                 "its data folder is outdated: `rackscan rebuild {peer}` brings it up to date"
             )));
         }
         if let Some(start) = told.history.last() {
-            file.saw(peer, start)?;
+            file.record_start(peer, start)?;
             self.tell(&file);
         }
-        Ok(Met::Current)
+        Ok(FolderComparison::Current)
     }
 
-    /// A peer writes to this node over this start of its folder, which is durable here when this
-    /// returns: a folder that is restored afterwards lacks it, however soon that is.
+    /// Records, durably, over which start of its folder a peer writes to this node. If the peer's
+    /// folder is restored to an older state later, this node notices.
     ///
     /// # Errors
-    /// The peer's folder is older than the one that this node has seen, or the disk has failed.
-    pub(crate) fn serves(&self, peer: NodeId, start: Start) -> Result<(), Refusal> {
+    /// The peer's folder is older than the one that this node has seen, or the disk failed.
+    pub(crate) fn record_served(&self, peer: NodeId, start: Start) -> Result<(), Refusal> {
         if start.lineage == 0 {
             return Ok(());
         }
@@ -334,7 +341,7 @@ impl Identity {
             );
             return Err(Refusal::new(RefusalCode::Replaced, text));
         }
-        let saw = file.saw(peer, start);
+        let saw = file.record_start(peer, start);
         saw.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?;
         self.tell(&file);
         Ok(())
@@ -345,15 +352,16 @@ impl Identity {
     }
 
     fn file(&self) -> MutexGuard<'_, IdentityFile> {
-        // What panicked in between has changed a number at most, or stopped the node.
+        // A thread that panicked while it held the lock has changed a number at most, or stopped
+        // the node.
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What comes of a look at a peer.
+/// The outcome of comparing this node's folder with a peer's.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Met {
-    /// Nothing speaks against either.
+pub(crate) enum FolderComparison {
+    /// Neither is outdated.
     Current,
     /// The peer's folder is outdated.
     Outdated(String),
@@ -361,12 +369,12 @@ pub(crate) enum Met {
     OutdatedHere(String),
 }
 
-/// Makes an outdated data folder begin anew: what it has of tables stays, its log of transactions
-/// is put aside, so that the node gets the newer one from the copies on its peers. False if the
-/// folder is not outdated.
+/// Makes an outdated data folder usable again: its tables stay, and its log of transactions is put
+/// aside, so that the node fetches the newer one from its replicas. False if the folder is not
+/// outdated.
 ///
 /// # Errors
-/// A folder that is in use or another node's, and what the system refuses.
+/// A folder that is in use or belongs to another node, and errors of the system.
 pub fn renew_outdated(config: &Config) -> Result<bool, StartError> {
     let folder = &config.data_dir;
     let is_outdated = |found: &IdentityFile| found.outdated().is_some();
@@ -388,12 +396,12 @@ pub fn renew_outdated(config: &Config) -> Result<bool, StartError> {
     Ok(true)
 }
 
-/// A start over a data folder that nothing speaks against.
-pub(crate) struct Begin {
+/// A start over a data folder whose identity matches the configuration.
+pub(crate) struct FolderStart {
     found: Option<IdentityFile>,
 }
 
-impl Begin {
+impl FolderStart {
     /// Reads the folder's identity and compares it with the configuration. Nothing is written.
     pub(crate) fn check(config: &Config) -> Result<Self, IdentityError> {
         let found = IdentityFile::read(&config.data_dir)?;
@@ -407,7 +415,7 @@ impl Begin {
         Ok(Self { found })
     }
 
-    /// Counts this start, and makes what is new durable. `tables` are the nodes of each table in
+    /// Counts this start and makes the new content durable. `tables` are the nodes of each table in
     /// the folder.
     pub(crate) fn begin(
         self,
@@ -470,8 +478,8 @@ fn adopted(config: &Config, tables: &[Vec<NodeId>]) -> Result<Vec<NodeId>, Ident
         nodes
     };
     let tables: Vec<Vec<NodeId>> = tables.iter().map(sorted).collect();
-    // Tables that were loaded before a cluster grew have fewer nodes; one has all of them, and none
-    // has others.
+    // Tables that were loaded before the cluster grew have fewer nodes. The largest must have all
+    // members, and no table may have others.
     let Some(largest) = tables.iter().max_by_key(|nodes| nodes.len()) else { return Ok(members) };
     let is_within = tables.iter().flatten().all(|node| members.contains(node));
     if members.is_empty() || (is_within && *largest == members) {

@@ -1,4 +1,4 @@
-//! How are pages kept, versioned, protected and served?
+//! Storage nodes: keep pages on devices, version and protect tables, and serve pages and scans.
 //!
 //! ```text
 //!  listeners --> reactor threads (one ring, some connections each)        scan workers (one ring each)
@@ -7,35 +7,35 @@
 //!                    process  ---------------------- job ------------------->              |
 //!                    append   source --> checked --> device                 requester's memory, or staging
 //!                    publish  --> publishing thread --> catalog file
-//!                    transact --> home (first reactor) --> its log's thread --> log; slots --> read by peers
-//!                                                      \--> peers' thread (lines to the other nodes) --> their homes
+//!                    transact --> home (first reactor) --> log thread --> log; slots --> read by peers
+//!                                                      \--> peers' thread (connections to other nodes) --> their homes
 //!                  reply  <---------------------- message queue --------------------
 //!  relays: a listener, a thread and a ring each (`relay`) --> other nodes' relays, device
 //! ```
 //!
-//! Paths, each in the order of its files
+//! The path of each kind of work, file by file
 //! - remote-fetch: `bridge/reactor` -> `serve` -> `request/fetch` -> the device's ring -> one-sided
 //!   write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` ->
 //!   one-sided write -> reply.
 //! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail ->
 //!   reply.
-//! - copy of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` ->
+//! - replication of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` ->
 //!   `copies` -> `peers` -> mail -> `home/copying`.
-//! - end of a transaction without its client: `home/endings` -> `peers` -> another node's
+//! - end of a transaction whose client is gone: `home/endings` -> `peers` -> another node's
 //!   `request/transact` -> `peers` -> mail -> `home/endings`.
 //! - stripe: `relay` (`rackscan_relay::Node`) -> other nodes' relays, and the device.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` ->
 //!   `store/publish` -> `store/catalog_file`.
 //!
 //! Invariants
-//! - Nodes talk to each other only if they are told of each other (`peers`), and only about
-//!   transactions, their logs, and stripes that pass.
-//! - Requests are stateless, but for transactions: what a client leaves behind when it dies is at
-//!   most a load, leases and locks, which die with it, and what it has prepared, which its homes
-//!   end.
-//! - All memory is divided at start (`memory_plan`); every queue has its bound in [`limits`].
-//! - Nothing that a peer or a file says can panic the node.
+//! - A node talks only to the nodes that its configuration names (`peers`), and only about
+//!   transactions, their logs, and stripes that it relays.
+//! - Requests are stateless, except for transactions. A client that dies leaves at most a load,
+//!   leases and locks, which end with its connection, and prepared transactions, which their
+//!   participants end.
+//! - All memory is divided at start (`memory_plan`). Every queue has its bound in [`limits`].
+//! - No bytes of a peer or a file can make the node panic.
 //! - The node knows pages, programs and catalogs; it knows nothing of SQL.
 
 #![forbid(unsafe_code)]
@@ -51,6 +51,7 @@ mod folder_lock;
 mod home;
 mod host_memory;
 mod identity;
+mod ids;
 mod lifecycle;
 pub mod limits;
 mod link;
@@ -60,6 +61,7 @@ mod metrics;
 mod node;
 mod peers;
 mod private;
+mod refusals;
 mod relay;
 mod request;
 mod scan_pool;

@@ -1,8 +1,8 @@
-//! Is the node to go on?
+//! Stops the node: on request, or because it cannot continue.
 //!
 //! Invariants
-//! - Stopping is final, and its first reason is the one that is told.
-//! - Whoever sleeps is woken.
+//! - Stopping is final. The first reason is the one that is reported.
+//! - Stopping wakes every reactor that sleeps.
 
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError,
@@ -11,7 +11,7 @@ use std::sync::{
 
 use crate::{error::Stopped, message_queue::MessageQueue};
 
-/// What all threads of a node share about its end.
+/// The state that all threads of a node share about its end.
 #[derive(Debug, Default)]
 pub(crate) struct Lifecycle {
     stopping: AtomicBool,
@@ -20,29 +20,29 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Names the threads to wake; called once, before any of them runs.
+    /// Sets the reactors to wake. Called once, before any of them runs.
     pub(crate) fn watch_over(&self, reactors: Vec<Arc<MessageQueue>>) {
         // A second call would be ignored; there is none.
         let _ = self.reactors.set(reactors);
     }
 
-    /// Whether requests are still taken.
+    /// Whether the node is stopping, and takes no more requests.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// The node is told to stop.
+    /// Stops the node.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Wakes all reactors, so that each looks at what waits.
+    /// Wakes all reactors, so that each checks what is waiting.
     pub(crate) fn wake(&self) {
         self.reactors.get().into_iter().flatten().for_each(|message_queue| message_queue.ring());
     }
 
-    /// The node cannot go on.
+    /// Stops the node because it cannot continue.
     pub(crate) fn fail(&self, reason: &str) {
         tracing::error!(reason, "the node stops");
         self.failure
@@ -79,7 +79,8 @@ impl Drop for Guard {
     }
 }
 
-/// Makes the calling thread so nice; one that may not be goes on as it is.
+/// Lowers the priority of the calling thread to this nice value. If the system refuses, the thread
+/// keeps its priority.
 pub(crate) fn be_nice(nice: u8) {
     if let Err(error) = rackscan_fabric::be_nice(nice) {
         tracing::warn!(nice, %error, "a thread keeps its priority");

@@ -1,12 +1,13 @@
-//! What does a reactor know of one connection?
+//! A reactor's state of one connection.
 //!
 //! Invariants
-//! - Operations go out in the order they were asked for; what the connection's queue has no room
-//!   for waits here.
-//! - What is posted in one turn of the reactor goes out together, at the latest before the
+//! - Operations go out in the order in which they were requested; those for which the connection's
+//!   queue has no room wait here.
+//! - All that is posted in one turn of the reactor goes out together, at the latest before the
 //!   connection is polled, armed or closed.
-//! - What waits is bounded: transfers by the connection's requests, each of which has a bounded
-//!   number under way, replies by `REPLIES_WAITING_MAX`, beyond which the connection ends.
+//! - The waiting operations are bounded: transfers by the connection's requests, each of which has
+//!   a bounded number in flight, replies by `REPLIES_WAITING_MAX`, beyond which the connection is
+//!   closed.
 
 mod posts;
 
@@ -27,11 +28,11 @@ use rackscan_format::message::Target;
 
 pub(crate) use self::posts::Posts;
 use crate::{
+    ids::ConnectionId,
     limits::{HELD_BYTES_MAX, TURNS_UNTIL_WATCHED},
-    store::ConnectionId,
 };
 
-/// The name of a reply's send operation, whose completion nobody waits for.
+/// The id of a reply's send operation, whose completion nothing waits for.
 pub(crate) const REPLY: u64 = u64::MAX;
 
 /// Tokens of watches have this bit; those of transfers do not.
@@ -49,32 +50,32 @@ enum Waiting {
 pub(crate) struct Link {
     connection: Connection,
     id: ConnectionId,
-    /// The watch that wakes the reactor for this connection, unless it has fired.
+    /// The watch that wakes the reactor for this connection; `None` once it has fired.
     watch: Option<WatchId>,
     waiting: VecDeque<Waiting>,
-    /// Transfers that the connection has taken and not reported yet.
+    /// Transfers that were posted and not completed yet.
     under_way: Vec<u64>,
-    /// Bytes posted and held back, since the reactor last let them go; `None` if nothing is.
+    /// Bytes that were posted and held back since the last release; `None` if nothing is held back.
     held_bytes: Option<usize>,
-    /// The page cache, if the peer may read it.
+    /// The page cache, if the peer was granted access.
     cache: Option<Target>,
-    /// The memory of the home of transactions, as far as the peer may read it.
+    /// The home's slots and feed, if the peer was granted access.
     slots: Option<Target>,
     feed: Option<Target>,
-    /// Boxes of either end, if the peer has asked for them.
+    /// The post boxes of both ends, if the peer has asked for them.
     posts: Option<Box<Posts>>,
-    /// Whether the home was asked over this connection.
+    /// Whether the home got requests over this connection.
     pub(crate) transacts: bool,
-    /// Set when nobody waits for answers any more.
+    /// Set when the connection is closed, and nobody waits for answers.
     gone: Arc<AtomicBool>,
     /// Requests in progress.
     pub(crate) requests: usize,
     /// Staging memory in use by them.
     pub(crate) staged_bytes: usize,
-    /// Whether it is in its reactor's lists of those that were used, and that are looked at.
+    /// Whether it is in its reactor's list of used connections, and in the list of those to poll.
     pub(crate) is_used: bool,
     pub(crate) is_awake: bool,
-    /// Turns in which it was looked at in vain, since there was something.
+    /// Turns in which it was polled and nothing happened, since the last event.
     idle_turns: u32,
 }
 
@@ -83,14 +84,14 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
     RemoteRegion { key: target.key, address: target.offset_bytes, length: target.length_bytes }
 }
 
-/// The names of what a peer may read of the home.
+/// The memory of the home that a peer may read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GrantedHome {
     pub(crate) slots: Target,
     pub(crate) feed: Target,
 }
 
-/// Lets the peer read a region, if it may not yet.
+/// Grants the peer read access to a region, unless it has it already.
 fn grant(
     connection: &mut Connection,
     granted: &mut Option<Target>,
@@ -136,12 +137,12 @@ impl Link {
         self.watch
     }
 
-    /// Its watch has fired and is gone.
+    /// Records that its watch has fired.
     pub(crate) fn unwatched(&mut self) {
         self.watch = None;
     }
 
-    /// Its name in the reactor's inbox.
+    /// Its sender id in the reactor's receive queue.
     pub(crate) fn sender(&self) -> Option<SenderId> {
         self.connection.inbox().map(|(_, sender)| sender)
     }
@@ -150,27 +151,28 @@ impl Link {
         self.connection.peer()
     }
 
-    /// Whether the connection has gone, for work on other threads that may then be left undone.
+    /// A flag that is set when the connection is closed, so that work on other threads can be
+    /// skipped.
     pub(crate) fn gone(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.gone)
     }
 
-    /// Nobody waits for answers any more.
+    /// Sets that flag.
     pub(crate) fn forget(&self) {
         self.gone.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something was posted and not handed over.
+    /// Whether posted operations are held back.
     pub(crate) fn holds_back(&self) -> bool {
         self.held_bytes.is_some()
     }
 
-    /// Counts a turn in which there was something, or nothing.
+    /// Counts a turn in which something happened on the connection, or nothing.
     pub(crate) fn count_turn(&mut self, happened: bool) {
         self.idle_turns = if happened { 0 } else { self.idle_turns.saturating_add(1) };
     }
 
-    /// Whether nothing has happened on it for a while, and nothing is in progress.
+    /// Whether nothing has happened for [`TURNS_UNTIL_WATCHED`] turns, and nothing is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.idle_turns >= TURNS_UNTIL_WATCHED
             && self.requests == 0
@@ -188,12 +190,12 @@ impl Link {
         self.connection.map_remote(&remote(target), 0, target.length_bytes, access)
     }
 
-    /// Lets the peer read the page cache, and says by which name.
+    /// Grants the peer read access to the page cache; returns the name of that memory.
     pub(crate) fn grant_cache(&mut self, region: &Region) -> Result<Target, RegisterError> {
         grant(&mut self.connection, &mut self.cache, region)
     }
 
-    /// Lets the peer read the slots and the feed of the home, and says by which names.
+    /// Grants the peer read access to the slots and the feed of the home; returns their names.
     pub(crate) fn grant_home(&mut self, slots: &Region, feed: &Region) -> Result<GrantedHome, RegisterError> {
         let slots = grant(&mut self.connection, &mut self.slots, slots)?;
         let feed = grant(&mut self.connection, &mut self.feed, feed)?;
@@ -222,7 +224,7 @@ impl Link {
         self.transfer(id, Operation::Read { source: remote(source), source_offset, target })
     }
 
-    /// Posts, to go out with what else the reactor posts in this turn.
+    /// Posts an operation, held back so that it goes out with the others of this turn.
     fn post(&mut self, id: u64, operation: Operation<'_>) -> Result<(), PostError> {
         let held_bytes = self.hold(operation.transfer_bytes());
         let posted = self.connection.post(id, operation);
@@ -232,7 +234,7 @@ impl Link {
         posted
     }
 
-    /// So many bytes more are about to be posted. How many there are then that were not let go.
+    /// Counts bytes that are about to be posted. Returns all bytes that are held back.
     fn hold(&mut self, bytes: usize) -> usize {
         if self.held_bytes.is_none() {
             self.connection.hold();
@@ -242,7 +244,7 @@ impl Link {
         held_bytes
     }
 
-    /// Hands over what was held back, if there is anything.
+    /// Hands what was held back to the wire.
     pub(crate) fn release(&mut self) {
         if self.held_bytes.take().is_some() {
             self.connection.release();
@@ -264,7 +266,7 @@ impl Link {
         Ok(())
     }
 
-    /// Replies that wait because the peer does not read.
+    /// Replies that wait because the peer does not read them.
     pub(crate) fn replies_waiting(&self) -> usize {
         self.waiting.iter().filter(|waiting| matches!(waiting, Waiting::Reply(_))).count()
     }
@@ -284,11 +286,11 @@ impl Link {
         self.waiting.push_back(Waiting::Reply(bytes));
     }
 
-    /// Takes what has happened, and lets what waits go out where there is room now. Returns whether
-    /// anything happened.
+    /// Collects events, and posts waiting operations as far as there is room. Returns whether any
+    /// event was found.
     pub(crate) fn poll(&mut self, events: &mut Vec<Event>) -> bool {
         self.release();
-        // Without a system call as long as its watch has not fired.
+        // No system call is needed while its watch has not fired.
         let happened = match self.watch {
             Some(_) => self.connection.glance(events),
             None => self.connection.poll(events),
@@ -308,15 +310,15 @@ impl Link {
         happened
     }
 
-    /// A transfer has been reported.
+    /// Records the completion of a transfer.
     pub(crate) fn reported(&mut self, id: u64) {
         if let Some(place) = self.under_way.iter().position(|under_way| *under_way == id) {
             self.under_way.swap_remove(place);
         }
     }
 
-    /// Ends the connection, and returns the transfers that will not be reported any more: memory
-    /// that they use is free when this returns. It may take as long as the fabric takes to hang up.
+    /// Closes the connection, and returns the transfers that will not be completed: their memory is
+    /// free when this returns. It may take as long as the fabric takes to hang up.
     pub(crate) fn close(mut self) -> Vec<u64> {
         self.release();
         let Self { connection, waiting, mut under_way, .. } = self;
@@ -328,11 +330,11 @@ impl Link {
         under_way
     }
 
-    /// Announces that the reactor is about to sleep and makes sure that the connection will wake
-    /// it; false means that there is something to do first.
+    /// Announces that the reactor is about to sleep, and makes sure that the connection will wake
+    /// it. Returns false if there is something to do first.
     ///
-    /// The watch is for one report and looks at the descriptor as it is: an event between the last
-    /// poll and this moment would not be reported again by a watch that reports changes only.
+    /// The watch reports once, and considers the present state of the descriptor: a watch for
+    /// changes would miss an event between the last poll and this call.
     pub(crate) fn arm(&mut self, io: &mut impl DeviceIo) -> bool {
         self.release();
         if !self.connection.arm() {
@@ -344,7 +346,7 @@ impl Link {
             let watch = Watch { fd, interest: Interest::Readable, repeat: Repeat::Once, token };
             self.watch = io.watch(watch).ok();
         }
-        // What was written before that has woken nobody.
+        // A request that was written into a box before this point has woken nobody.
         self.watch.is_some() && !self.has_post()
     }
 }

@@ -1,32 +1,36 @@
-//! Who gets which part of the memory budget?
+//! Divides the memory budget of a node among its parts.
 //!
 //! ```text
-//! cache      as configured, or an eighth of the budget (without what relays have) if the rest can spare it; of what is left:
-//! staging    6/16   pages and results on their way to a requester or from one      (a fabric region per reactor or poller; two
-//!                   buffers are enough where every wire lets the requester's memory be mapped here)
-//! scans      6/16   half of it pages being scanned, half the scan's own memory     (a pool per worker)
-//! appends    1/16   pages being checked and written                                (a pool per reactor or poller)
-//! metadata   2/16   directories of the tables, twice: parsed and as the catalog
-//! wires      1/16   the inboxes of the reactors, and boxes of connections that ask for some
+//! relays        as configured; none without relays. Rings, sums, checksums and links of sessions that
+//!               relay stripes, and the links that belong to no session yet, up to the maximum of each
+//!               address. The node divides the rest of the budget as if that were all:
 //!
-//! relays     as configured, for stripes that pass: rings, sums, checksums and links of their sessions; beside it links that belong to no session
-//!            yet, as many for each address as there may be; nothing without relays
+//! cache         as configured, or an eighth of the budget if the rest can spare it
+//! transactions  as configured, or a sixteenth of the budget if the cache and the rest can spare it:
+//!   copies      1/8 where nodes know each other, at most 4 MiB: pieces of logs on their way to log
+//!               replicas here, and from this home to others. Of the remainder:
+//!   transit     1/8: requests being served, and their records in batches of the log (more where that
+//!               is less than the largest request)
+//!   feed        1/8, bounded either way: recent writes, for followers (one fabric region)
+//!   slots       half of the remainder: newest versions, where peers read them (one fabric region)
+//!   versions    the other half: all versions, and the state of their transactions
 //!
-//! connections       as many as configured, each with what it may come to have of its own: beside the budget, because it is only taken
-//!                   by connections that are used
+//! the remainder, in sixteenths:
+//! staging       6: pages and results on their way to or from a requester (a fabric region per reactor
+//!               or poller; two buffers suffice where every wire maps the requester's memory here)
+//! scans         6: half of it pages being scanned, half the scan's own memory (a pool per worker)
+//! appends       1: pages being checked and written (a pool per reactor or poller)
+//! metadata      2: directories of the tables, twice: parsed, and encoded as the catalog
+//! wires         1: the receive queues of the reactors, and post boxes of connections that use them
 //!
-//! transactions      as configured, or a sixteenth of the budget (likewise) if cache and rest can spare it, taken before the rest is divided:
-//!   copies   1/8    where nodes know each other: pieces of logs on their way to copies and from homes, at most 4 MiB; of what is left:
-//!   transit  1/8    requests being served, their records in batches of the log    (more where that is less than the largest request)
-//!   feed     1/8    what was written lately, for those who follow it            (a fabric region; bounded either way)
-//!   slots    half of what is left    newest versions where peers read them        (one fabric region)
-//!   versions the other half          all versions, with what is known of their transactions
+//! connections   as configured, each with its maximum of own memory. That is beside the budget,
+//!               because only connections that are used take it.
 //! ```
 //!
 //! Invariants
-//! - The parts never exceed the budget and what connections have beside it; each is taken at start
-//!   or admitted against its bound.
-//! - Every part is large enough that any single request can make progress alone.
+//! - The parts never exceed the budget plus the memory of connections. Each part is allocated at
+//!   start, or admitted against its bound.
+//! - Every part is large enough for any single request to make progress alone.
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::{
@@ -45,9 +49,9 @@ use crate::{
     },
 };
 
-/// Which share of the budget the cache has, unless the configuration says otherwise.
+/// The divisor of the budget that gives the cache, unless the configuration says otherwise.
 const CACHE_SHARE: u64 = 8;
-/// Likewise the home of transactions.
+/// The same for the home of transactions.
 const TRANSACTIONS_SHARE: u64 = 16;
 const PARTS: u64 = 16;
 const STAGING_PARTS: u64 = 6;
@@ -60,11 +64,12 @@ const _: () = assert!(STAGING_PARTS + SCAN_PARTS + APPEND_PARTS + METADATA_PARTS
 /// Bytes for each use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryPlan {
-    /// Everything, connections included.
+    /// The whole budget, connections included.
     pub(crate) budget_bytes: u64,
     /// The page cache of the node, its book-keeping included; 0 if there is none.
     pub(crate) cache_bytes: u64,
-    /// Stripes that pass, and links that have not said what they are for; 0 if there are no relays.
+    /// Stripes that are relayed, and links that have not identified themselves yet; 0 without
+    /// relays.
     pub(crate) relay_bytes: u64,
     /// The home of transactions, if the node keeps keys.
     pub(crate) home: Option<HomePlan>,
@@ -74,26 +79,26 @@ pub(crate) struct MemoryPlan {
     pub(crate) append_bytes: usize,
     /// Pages of one scan worker.
     pub(crate) scan_page_bytes: usize,
-    /// What else a scan worker may hold: decoded blocks, groups, the batch being built.
+    /// The other memory of a scan worker: decoded blocks, groups, the batch being built.
     pub(crate) scan_work_bytes: usize,
     /// Directories of all tables and loads.
     pub(crate) metadata_bytes: u64,
     /// Connections of the whole node.
     pub(crate) connections: u64,
-    /// What each of them may take.
+    /// The most that each of them may take.
     pub(crate) connection_bytes: u64,
-    /// Those of them that may have boxes.
+    /// The number of them that may have post boxes.
     pub(crate) boxes: u64,
 }
 
 /// A budget that is too small for its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "at least {least_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
+    "at least {min_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
      {cache_bytes} bytes, {home_bytes} bytes of transactions and {relay_bytes} bytes of relays"
 )]
 pub(crate) struct TooSmall {
-    least_bytes: u64,
+    min_bytes: u64,
     cache_bytes: u64,
     home_bytes: u64,
     relay_bytes: u64,
@@ -104,9 +109,9 @@ pub(crate) struct TooSmall {
 /// Bytes for each use of a home of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HomePlan {
-    /// Pieces of logs on their way, half of them to copies here.
+    /// Pieces of logs in flight, half of them to replicas here.
     pub(crate) copies_bytes: u64,
-    /// Requests being served, and their records on their way to the log.
+    /// Requests being served, and their records that are not in the log yet.
     pub(crate) transit_bytes: u64,
     /// The region of the feed.
     pub(crate) feed_bytes: usize,
@@ -117,7 +122,7 @@ pub(crate) struct HomePlan {
 }
 
 impl HomePlan {
-    /// Divides the memory of a home; whether logs are copied.
+    /// Divides the memory of a home. `copies`: whether logs are replicated.
     fn of(bytes: u64, copies: bool) -> Self {
         let copies_bytes = if copies { COPIES_BYTES_MAX.min(bytes / COPIES_SHARE) } else { 0 };
         let bytes = bytes - copies_bytes;
@@ -126,12 +131,12 @@ impl HomePlan {
         let feed_bytes = whole((bytes / FEED_SHARE).clamp(FEED_BYTES_MIN, FEED_BYTES_MAX));
         let half = bytes.saturating_sub(transit_bytes + feed_bytes) / 2;
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        // A value lies in a slot and among the versions, so they fill alike.
+        // A value is in a slot and among the versions, so both fill equally.
         let (slots_bytes, versions_bytes) = (size(whole(half)), size(half));
         Self { copies_bytes, transit_bytes, feed_bytes: size(feed_bytes), slots_bytes, versions_bytes }
     }
 
-    /// All of it.
+    /// The sum of all parts.
     pub(crate) fn bytes(&self) -> u64 {
         let regions = self.feed_bytes as u64 + self.slots_bytes as u64;
         self.copies_bytes + self.transit_bytes + regions + self.versions_bytes as u64
@@ -146,28 +151,28 @@ impl MemoryPlan {
         let budget_bytes = config.memory_budget.0;
         let (connections, connection_bytes) = (connections(config), connection_bytes(config));
         let inbox_bytes = inbox_config(config).memory_bytes() * reactors;
-        // Two of the largest buffers are the least that lets one be filled while another is sent.
+        // Two of the largest buffers are the minimum: one is filled while the other is sent.
         let least = [
             (2 * buffer + ECHO_BYTES as u64) * reactors * PARTS / STAGING_PARTS,
             2 * 2 * buffer * workers * PARTS / SCAN_PARTS,
             buffer * reactors * PARTS / APPEND_PARTS,
             (inbox_bytes + 4 * POSTS_BYTES) * PARTS / WIRE_PARTS,
         ];
-        // Rounding down to whole buffers below must not fall under the least.
-        let least_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
-        // What is asked for comes before what is taken where there is some to spare.
+        // Rounding down to whole buffers below must not fall below the minimum.
+        let min_bytes = least.into_iter().max().unwrap_or(0).next_multiple_of(1 << 20);
+        // Configured parts come before the default ones, which take only spare memory.
         let asked_bytes = config.transactions.map_or(0, |asked| asked.0);
         let relay_bytes = config.relay_bytes() + relay_links_bytes(config);
-        // A node with relays is otherwise like one with so much less memory.
+        // Without its relays, the node divides the remaining memory as any other node does.
         let others_bytes = budget_bytes.saturating_sub(relay_bytes);
-        let cache_bytes = cache_bytes(config, others_bytes, least_bytes + asked_bytes);
-        let home_bytes = home_bytes(config, others_bytes, least_bytes + cache_bytes);
+        let cache_bytes = cache_bytes(config, others_bytes, min_bytes + asked_bytes);
+        let home_bytes = home_bytes(config, others_bytes, min_bytes + cache_bytes);
         let taken_bytes = cache_bytes + home_bytes + relay_bytes;
         let shared_bytes = budget_bytes.saturating_sub(taken_bytes);
         let part = |parts: u64| shared_bytes / PARTS * parts;
-        if shared_bytes < least_bytes {
+        if shared_bytes < min_bytes {
             return Err(TooSmall {
-                least_bytes: least_bytes + taken_bytes,
+                min_bytes: min_bytes + taken_bytes,
                 cache_bytes,
                 home_bytes,
                 relay_bytes,
@@ -194,7 +199,7 @@ impl MemoryPlan {
         })
     }
 
-    /// The same with no more connections than so many descriptors are enough for.
+    /// The same plan, with no more connections than this number of file descriptors allows.
     pub(crate) fn within(self, descriptors: u64) -> Self {
         let most =
             descriptors.saturating_sub(DESCRIPTORS_RESERVED + descriptors / 4) / CONNECTION_DESCRIPTORS;
@@ -204,26 +209,26 @@ impl MemoryPlan {
     }
 }
 
-/// As many connections as are asked for, where reactors can tell them apart.
+/// The configured number of connections, at most as many as the reactors can tell apart.
 fn connections(config: &Config) -> u64 {
     let most = u64::from(config.pollers().max(1)) * CONNECTIONS_PER_REACTOR_MAX as u64;
     u64::from(config.connections).min(most)
 }
 
-/// What a connection takes over the wires that the node listens on.
+/// The memory of one connection, over the wires that the node listens on.
 fn connection_bytes(config: &Config) -> u64 {
     let has_adapter = config.listen.iter().any(|address| address.wire() == Wire::Verbs);
     if has_adapter { ADAPTER_CONNECTION_BYTES } else { CONNECTION_BYTES }
 }
 
-/// Links to relays that belong to no session.
+/// The memory of relay links that belong to no session.
 fn relay_links_bytes(config: &Config) -> u64 {
     (config.relay.len() * config.relay_links()) as u64 * ADAPTER_CONNECTION_BYTES
 }
 
-/// What the page cache takes.
-fn cache_bytes(config: &Config, budget_bytes: u64, least_bytes: u64) -> u64 {
-    let spare_bytes = budget_bytes.saturating_sub(least_bytes);
+/// The memory of the page cache.
+fn cache_bytes(config: &Config, budget_bytes: u64, min_bytes: u64) -> u64 {
+    let spare_bytes = budget_bytes.saturating_sub(min_bytes);
     match config.cache {
         Some(asked) => asked.0,
         None if spare_bytes < CACHE_BYTES_MIN => 0,
@@ -231,7 +236,8 @@ fn cache_bytes(config: &Config, budget_bytes: u64, least_bytes: u64) -> u64 {
     }
 }
 
-/// What the home of transactions takes, beside what the rest needs at least and the cache.
+/// The memory of the home of transactions. `others_bytes`: the cache and the minimum of the other
+/// parts.
 fn home_bytes(config: &Config, budget_bytes: u64, others_bytes: u64) -> u64 {
     let spare_bytes = budget_bytes.saturating_sub(others_bytes);
     match config.transactions {
@@ -241,22 +247,22 @@ fn home_bytes(config: &Config, budget_bytes: u64, others_bytes: u64) -> u64 {
     }
 }
 
-/// The inbox of each reactor.
+/// The shape of each reactor's receive queue.
 pub(crate) fn inbox_config(config: &Config) -> InboxConfig {
     InboxConfig {
         ring_bytes: INBOX_RING_BYTES,
         private_rings: config.private_rings,
         shared_rings: 1,
         senders_max: SENDERS_PER_REACTOR_MAX,
-        // Requests are sent from plain memory, so no honest one is longer. None is cut, so none has
-        // to be put together in memory that grows with the number of clients.
+        // Requests are sent from plain memory, so no honest one is longer. None is split into
+        // packets, so reassembly needs no memory that grows with the number of clients.
         message_bytes_max: SEND_BYTES_MAX,
         packet_bytes: SEND_BYTES_MAX,
         when_full: WhenFull::Stall,
     }
 }
 
-/// Whether pages never need staging memory on their way to a requester.
+/// Whether every wire maps the requester's memory, so that pages need no staging.
 fn maps_all_memory(config: &Config) -> bool {
     config.listen.iter().all(|address| address.wire() == Wire::Shm)
 }
@@ -287,7 +293,7 @@ mod tests {
         assert_eq!((cache(64 << 20, None), cache(68 << 20, None)), (Ok(0), Ok(4 << 20)));
         assert_eq!((cache(512 << 20, Some(0)), cache(80 << 20, Some(16 << 20))), (Ok(0), Ok(16 << 20)));
         let refused = cache(72 << 20, Some(16 << 20)).unwrap_err();
-        assert_eq!(refused.least_bytes, 80 << 20);
+        assert_eq!(refused.min_bytes, 80 << 20);
     }
 
     #[test]
@@ -300,7 +306,7 @@ mod tests {
         assert_eq!((home(64 << 20, None), home(73 << 20, None)), (Ok(0), Ok(0)), "the cache comes first");
         assert_eq!((home(512 << 20, Some(0)), home(80 << 20, Some(8 << 20))), (Ok(0), Ok(8 << 20)));
         let refused = home(64 << 20, Some(8 << 20)).unwrap_err();
-        assert_eq!((refused.least_bytes, refused.home_bytes), (72 << 20, 8 << 20));
+        assert_eq!((refused.min_bytes, refused.home_bytes), (72 << 20, 8 << 20));
     }
 
     #[test]
@@ -324,7 +330,7 @@ mod tests {
     #[test]
     fn the_parts_of_every_plan_stay_within_its_budget_and_can_hold_a_largest_buffer() {
         for (reactors, workers) in [(1, 1), (1, 2), (4, 16), (64, 256)] {
-            let least = MemoryPlan::of(&config(0, reactors, workers)).unwrap_err().least_bytes;
+            let least = MemoryPlan::of(&config(0, reactors, workers)).unwrap_err().min_bytes;
             assert!(MemoryPlan::of(&config(least - 1, reactors, workers)).is_err());
             for budget in [least, least + 4095, 3 * least, 1 << 36] {
                 let plan = MemoryPlan::of(&config(budget, reactors, workers)).unwrap();

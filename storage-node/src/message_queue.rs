@@ -1,11 +1,11 @@
-//! How does another thread hand something to a reactor?
+//! Queues of messages from other threads to reactors.
 //!
 //! Invariants
-//! - Senders never wait; what is sent is bounded: outcomes by the reactor's own requests, messages
-//!   for the home by those of all reactors, replies of other nodes by what may be outstanding
+//! - Senders never wait. The queue is bounded: outcomes by the reactor's own requests, messages for
+//!   the home by the requests of all reactors, replies of other nodes by the requests outstanding
 //!   there, new connections by `MESSAGE_QUEUE_MAX`.
-//! - Ringing after sending wakes a reactor that sleeps, however the two interleave: the bell stays
-//!   rung until drained.
+//! - Ringing the bell after sending wakes a reactor that sleeps, however the two interleave: the
+//!   bell stays rung until it is drained.
 
 use std::{
     collections::VecDeque,
@@ -20,45 +20,41 @@ use rustix::event::EventfdFlags;
 
 use crate::{
     copies::Kept,
-    home::{Asked, Caller, Report},
+    home::{Caller, HomeRequest, Report},
+    ids::{ConnectionId, TaskIndex},
     limits::MESSAGE_QUEUE_MAX,
     peers::PeerReport,
     scan_pool::ScanResult,
-    store::ConnectionId,
 };
 
-/// A request in progress: its place in the reactor's table, its own until it has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TaskIndex(pub(crate) u32);
-
-/// What arrives.
+/// A message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Mail {
-    /// A peer that has proved itself.
+    /// An authenticated peer has connected.
     Connected(Box<Connection>),
     /// A catalog change has ended.
     Published(TaskIndex, Result<(), Refusal>),
-    /// A connection that the node hung up on is closed; these transfers will not be reported.
+    /// A connection that the node hung up on is closed; these transfers will not complete.
     HungUp(Vec<u64>),
     /// A scan has ended.
     Scanned(TaskIndex, Box<ScanResult>),
-    /// The thread of copies of logs has done something for one of this reactor's requests.
+    /// The thread of log replicas has served a request of this reactor.
     Kept(TaskIndex, Result<Kept, Refusal>),
     /// To the first reactor: messages for the home.
-    Transact(Asked),
+    Transact(HomeRequest),
     /// The home has answered one of this reactor's requests.
     Answered(Caller, Vec<Reply>),
-    /// To the first reactor: a connection over which the home was asked has gone.
-    Left(ConnectionId),
-    /// To the first reactor: the thread of the log.
+    /// To the first reactor: a connection over which the home got requests is closed.
+    ConnectionClosed(ConnectionId),
+    /// To the first reactor: a report of the log's thread.
     Log(Report),
-    /// To the first reactor: the thread that talks to other nodes.
+    /// To the first reactor: a report of the thread that talks to other nodes.
     Peers(PeerReport),
-    /// To the first reactor: the home, which was fetched from other nodes, is there.
-    Arrived,
+    /// To the first reactor: the home was recovered from other nodes, and can be taken.
+    HomeRecovered,
 }
 
-/// The mail of one reactor, and the bell by which it wakes.
+/// The messages of one reactor, and the eventfd that wakes it.
 #[derive(Debug)]
 pub(crate) struct MessageQueue {
     mail: Mutex<VecDeque<Mail>>,
@@ -71,14 +67,13 @@ impl MessageQueue {
         Ok(Self { mail: Mutex::default(), bell })
     }
 
-    /// Leaves something and wakes the reactor.
+    /// Queues a message and wakes the reactor.
     pub(crate) fn send(&self, mail: Mail) {
         self.mail.lock().unwrap_or_else(PoisonError::into_inner).push_back(mail);
         self.ring();
     }
 
-    /// Hands a new connection over and wakes the reactor; gives it back if the reactor has not
-    /// taken in earlier mail.
+    /// Queues a new connection and wakes the reactor. Returns the connection if the queue is full.
     pub(crate) fn hand_over(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
         {
             let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,18 +88,18 @@ impl MessageQueue {
 
     /// Wakes the reactor.
     pub(crate) fn ring(&self) {
-        // The only failure is a counter that is full, and then the bell is rung already.
+        // The only failure is a full counter, and then the bell is rung already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_le_bytes());
     }
 
-    /// Takes everything. The bell is silenced first, so that what comes meanwhile rings it again.
+    /// Takes all messages. Drains the bell first, so that later messages ring it again.
     pub(crate) fn take(&self) -> VecDeque<Mail> {
-        // Nothing to read means nothing to silence.
+        // Nothing to read: the bell was not rung.
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         std::mem::take(&mut *self.mail.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there is something.
+    /// Whether there are messages.
     pub(crate) fn has_mail(&self) -> bool {
         !self.mail.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -116,7 +111,7 @@ impl AsFd for MessageQueue {
     }
 }
 
-/// Where the outcome of work on another thread goes.
+/// The request to which another thread sends the outcome of its work.
 #[derive(Debug)]
 pub(crate) struct ReplyTo<T> {
     message_queue: Arc<MessageQueue>,

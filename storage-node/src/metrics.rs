@@ -1,8 +1,8 @@
-//! What has the node done since it started?
+//! The counters of a node since it started.
 //!
 //! Invariants
 //! - One structure of plain counters, always compiled; every thread of the node adds to it.
-//! - Counters never go back; the gauges are `connections_open`, `connections_with_boxes` and
+//! - Counters never decrease. The gauges are `connections_open`, `connections_with_boxes` and
 //!   `memory_used_bytes`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +18,8 @@ macro_rules! metrics {
         }
 
         impl Metrics {
-            /// The counters now. Each is exact; together they may be of slightly different moments.
+            /// The present counters. Each is exact; the values may be from slightly different
+            /// points in time.
             pub(crate) fn counters(&self) -> NodeCounters {
                 NodeCounters { $($name: self.$name.load(Relaxed),)* }
             }
@@ -60,13 +61,13 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl Metrics {
-    /// Memory of the budget was taken.
+    /// Counts memory of the budget as used.
     pub(crate) fn memory_taken(&self, bytes: u64) {
         let used = self.memory_used_bytes.fetch_add(bytes, Relaxed) + bytes;
         self.memory_peak_bytes.fetch_max(used, Relaxed);
     }
 
-    /// Memory of the budget was returned.
+    /// Counts memory of the budget as free.
     pub(crate) fn memory_returned(&self, bytes: u64) {
         self.memory_used_bytes.fetch_sub(bytes, Relaxed);
     }

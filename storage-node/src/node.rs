@@ -1,13 +1,15 @@
-//! What does a node consist of, and in which order does it start and stop?
+//! Assembles a node from its parts, and starts and stops them in order.
 //!
 //! ```text
-//! start: configuration, key, lock and identity of the data folder, catalog and devices, memory, scan workers, publisher, reactors, listeners
-//! stop:  reactors refuse and finish, their connections close, workers and publisher end, devices close
+//! start: configuration, key, lock and identity of the data folder, catalog and devices, memory,
+//!        scan workers, publisher, log replicas, home, listeners, relays, reactors
+//! stop:  reactors refuse and finish requests, their connections close, workers and publisher end,
+//!        devices close
 //! ```
 //!
 //! Invariants
-//! - A node that has started has taken all its memory and made all its threads; a start that fails
-//!   leaves no thread behind.
+//! - A started node has allocated all its memory and started all its threads. A failed start leaves
+//!   no thread behind.
 
 use std::{
     sync::{Arc, OnceLock, atomic::AtomicUsize, mpsc},
@@ -44,7 +46,7 @@ use crate::{
     peers,
     private::make_private,
     relay,
-    scan_pool::{self, Programs, ScanQueue, WorkerParts},
+    scan_pool::{self, Programs, ScanQueue, ScanQuota, WorkerParts},
     staging::Staging,
     store::{Publisher, Reclaim, Store, make_durably},
 };
@@ -61,18 +63,18 @@ pub struct NodeHandle {
     scans: Arc<ScanQueue>,
     reactors: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
-    /// Ends after the reactors, and before the store is dropped.
+    /// Dropped after the reactors have ended, and before the store.
     reclaim: Option<Reclaim>,
     /// Holds the data folder until all threads have ended.
     identity: Arc<Identity>,
 }
 
 impl Node {
-    /// Starts a node: takes its memory, opens (or makes) its devices, recovers its catalog,
+    /// Starts a node: allocates its memory, opens or makes its devices, recovers its catalog, and
     /// listens.
     ///
     /// # Errors
-    /// [`StartError`] names what is in the way.
+    /// [`StartError`] names what prevents the start.
     pub fn start(config: Config) -> Result<NodeHandle, StartError> {
         config.check()?;
         let key = read_key(&config)?;
@@ -80,7 +82,7 @@ impl Node {
         let metrics = Arc::new(Metrics::default());
         let lifecycle = Arc::new(Lifecycle::default());
         let lock = lock_folder(&config)?;
-        let begin = identity::Begin::check(&config)?;
+        let begin = identity::FolderStart::check(&config)?;
         let (store, files) = Store::open(&config, plan.metadata_bytes, Arc::clone(&metrics))?;
         let store = Arc::new(store);
         let identity = Arc::new(Identity::new(begin.begin(&config, &store.nodes_of_tables())?, lock));
@@ -149,7 +151,7 @@ impl Node {
 }
 
 impl NodeHandle {
-    /// Without threads.
+    /// A handle without threads.
     fn new(lifecycle: &Arc<Lifecycle>, scans: &Arc<ScanQueue>, identity: &Arc<Identity>) -> Self {
         Self {
             addresses: Vec::new(),
@@ -162,7 +164,8 @@ impl NodeHandle {
         }
     }
 
-    /// Where it listens, in the order of the configuration, with the ports that were chosen.
+    /// The addresses at which it listens, in the order of the configuration, with the ports that
+    /// the system chose.
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
@@ -174,13 +177,13 @@ impl NodeHandle {
         self.lifecycle.stop();
     }
 
-    /// A way to stop the node from another thread, while this handle waits.
+    /// A function that stops the node from another thread, while this handle waits.
     pub fn stopper(&self) -> impl Fn() + Send + Sync + Clone + 'static {
         let lifecycle = Arc::clone(&self.lifecycle);
         move || lifecycle.stop()
     }
 
-    /// Waits until the node has stopped, because it was told to or because it cannot go on.
+    /// Waits until the node has stopped, on request or because it cannot continue.
     ///
     /// # Errors
     /// [`Stopped`] when it stopped by itself.
@@ -195,7 +198,7 @@ impl NodeHandle {
     }
 
     fn join(&mut self) {
-        // A thread that panicked has said so and has stopped the node (`Lifecycle::guard`).
+        // A thread that panicked has logged it and stopped the node (`Lifecycle::guard`).
         for reactor in self.reactors.drain(..) {
             let _ = reactor.join();
         }
@@ -214,10 +217,10 @@ impl Drop for NodeHandle {
     }
 }
 
-/// How the memory of a node is divided, with as many connections as its descriptors are enough for.
+/// Divides the memory of a node, with as many connections as its file descriptors allow.
 fn plan_of(config: &Config) -> Result<MemoryPlan, StartError> {
     let budget = config.memory_budget;
-    // What is known to be too much would end other processes of the host.
+    // A budget above the available memory would end other processes of the host.
     if let Some(available) = available_memory().ok().filter(|available| budget.0 > *available) {
         let available = ByteSize(available);
         let reason = format!("it is {budget}, expected at most the {available} that this process may use");
@@ -236,7 +239,7 @@ fn plan_of(config: &Config) -> Result<MemoryPlan, StartError> {
     Ok(plan)
 }
 
-/// Makes the data folder, if it is not there, and keeps other nodes out of it.
+/// Makes the data folder if it does not exist, and locks it.
 fn lock_folder(config: &Config) -> Result<FolderLock, StartError> {
     let made = make_durably(&config.data_dir);
     made.map_err(|source| StartError::Os { action: "make the data folder", source })?;
@@ -264,13 +267,13 @@ fn listen(address: &Address, key: &ClusterKey, inboxes: &[InboxHandle]) -> Resul
     Ok(Listener::bind_inboxes(address, key, inboxes.to_vec())?)
 }
 
-/// The kernel's boot id: the same for all processes of a host, another one after it restarts.
+/// The kernel's boot id: equal for all processes of a host, different after a restart.
 fn boot_id() -> Result<String, StartError> {
     let read = |source| StartError::Os { action: "read /proc/sys/kernel/random/boot_id", source };
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(read)?.trim().to_owned())
 }
 
-/// A message queue for each reactor, which the lifecycle wakes.
+/// Makes a message queue for each reactor, which the lifecycle wakes.
 fn make_message_queues(config: &Config, lifecycle: &Lifecycle) -> Result<Vec<Arc<MessageQueue>>, StartError> {
     let make = |_| MessageQueue::new().map(Arc::new);
     let made = (0..config.pollers()).map(make).collect::<Result<Vec<_>, _>>();
@@ -279,7 +282,7 @@ fn make_message_queues(config: &Config, lifecycle: &Lifecycle) -> Result<Vec<Arc
     Ok(made)
 }
 
-/// The threads that relay stripes.
+/// Starts the threads that relay stripes.
 fn start_relays(
     handle: &mut NodeHandle,
     (config, plan): (&Config, &MemoryPlan),
@@ -314,7 +317,7 @@ fn make_cache(
     Ok(cache)
 }
 
-/// The thread that returns disk space, if a device is sparse.
+/// Starts the thread that returns disk space, if a device is sparse.
 fn start_reclaim(handle: &mut NodeHandle, config: &Config, store: &Arc<Store>) -> Result<(), StartError> {
     let (reclaim, thread) = Reclaim::start(config, store, &handle.lifecycle)?.unzip();
     handle.reclaim = reclaim;
@@ -322,7 +325,7 @@ fn start_reclaim(handle: &mut NodeHandle, config: &Config, store: &Arc<Store>) -
     Ok(())
 }
 
-/// The thread that keeps copies of other nodes' logs, if there are any.
+/// Starts the thread that keeps replicas of other nodes' logs, if there are any.
 fn start_keeping(
     handle: &mut NodeHandle,
     config: &Config,
@@ -336,7 +339,7 @@ fn start_keeping(
     Ok(keeping)
 }
 
-/// The thread of the home's log and the one that talks to other homes, if there is a home.
+/// Starts the thread of the home's log and the one that talks to other nodes, if there is a home.
 fn start_home(
     handle: &mut NodeHandle,
     config: &Config,
@@ -365,7 +368,7 @@ fn start_workers(
     let mut reports = Vec::new();
     for worker in 0..config.scan_workers {
         let parts = WorkerParts {
-            quota: config.scan_quota(),
+            quota: ScanQuota::of(config),
             queue: Arc::clone(&handle.scans),
             devices: store.devices().to_vec(),
             cache: cache.map(Arc::clone),
@@ -383,7 +386,7 @@ fn start_workers(
     Ok(reports)
 }
 
-/// Whether every ring could register its buffers, and what to do if not.
+/// Whether every ring could register its buffers; if not, the reason and the advice.
 fn registration(reports: &[BufferRegistration]) -> Result<(), String> {
     let refused = reports.iter().find_map(|report| match *report {
         BufferRegistration::Refused { needed_bytes, limit_bytes, source } => {
@@ -401,7 +404,7 @@ fn registration(reports: &[BufferRegistration]) -> Result<(), String> {
     })
 }
 
-/// What a reactor thread needs to begin.
+/// The parameters of a reactor thread.
 struct ReactorStart {
     number: u16,
     node: Arc<NodeParts>,

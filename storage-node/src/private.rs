@@ -1,24 +1,24 @@
-//! Who may read what a node keeps? Its owner.
+//! Makes a node's files and folders readable by their owner only.
 //!
-//! Earlier versions made files and folders as the system does if it is not told otherwise: readable
-//! by everybody. They are made private when the node starts. (What this version makes is private
-//! from the beginning: `rackscan node` sets the mask of its process.)
+//! Earlier versions used the default mode of the system, which is readable by everybody. The node
+//! makes such files private when it starts. (This version creates private files: `rackscan node`
+//! sets the mask of its process.)
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::config::Config;
 
-/// A data folder has folders, and those have files.
+/// A data folder has folders with files.
 const DEPTH_MAX: usize = 2;
-/// What others may do.
+/// The permission bits of others.
 const OTHERS: u32 = 0o077;
 
-/// Takes all rights of others away from the data folder, what is in it, and device files. What
-/// cannot be changed is said.
+/// Removes all permissions of others from the data folder, its content, and device files. Logs what
+/// could not be changed.
 pub(crate) fn make_private(config: &Config) {
     tighten_all(&config.data_dir, DEPTH_MAX);
     for device in &config.devices {
-        // Rights of block devices are the system's business.
+        // The system manages the permissions of block devices.
         if fs::metadata(&device.path).is_ok_and(|found| found.is_file()) {
             tighten(&device.path);
         }
@@ -34,7 +34,7 @@ fn tighten_all(path: &Path, depth: usize) {
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => tighten_all(&entry.path(), depth - 1),
             Ok(kind) if kind.is_file() => tighten(&entry.path()),
-            // Links lead elsewhere, and sockets are private already.
+            // Links point elsewhere, and sockets are private already.
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Which file serves a request?
+//! Dispatches a request to the file that serves it.
 //!
-//! The only match on a request's kind. Each arm checks what can be checked at once and makes the
-//! [`Work`] that the reactor then drives.
+//! This is the only match on a request's kind. Each arm checks what can be checked at once, and
+//! makes the [`Work`] that the reactor then drives.
 
 use std::sync::atomic::AtomicU64;
 
@@ -22,7 +22,7 @@ use crate::{
     task::{Place, Work},
 };
 
-/// What is said of a request in spans, and where it is counted.
+/// The labels of a request in spans, and its counter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -100,7 +100,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
     }
 }
 
-/// What a request is called.
+/// The labels and the counter of a request.
 pub(crate) fn kind(request: &Request) -> Kind {
     let (name, table, segment) = match request {
         Request::Status => ("status", None, None),

@@ -1,13 +1,14 @@
-//! Where are bytes between a device and a wire that cannot reach the requester's memory directly?
+//! Staging memory for bytes between a device and a wire that cannot reach the requester's memory
+//! directly.
 //!
-//! One fabric region per reactor, taken at start: pages and results are put into parts of it and
-//! sent from where they lie.
+//! Each reactor has one fabric region, allocated at start. Pages and results are placed in it and
+//! sent from there.
 //!
 //! Invariants
-//! - A [`Slot`] belongs to one request, which gives it back when neither a device nor the wire uses
-//!   it any more.
-//! - One connection has at most half of the staging memory in use (or one slot), so a peer that
-//!   does not read cannot take all of it.
+//! - A [`Slot`] belongs to one request, which returns it when neither a device nor the wire uses it
+//!   any more.
+//! - One connection uses at most half of the staging memory (or one slot), so that a peer that does
+//!   not read cannot exhaust it.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(crate) struct Staging {
     metrics: Arc<Metrics>,
 }
 
-/// A part of it, in whole sectors.
+/// A part of the staging memory, in whole sectors.
 #[derive(Debug)]
 pub(crate) struct Slot {
     offset: usize,
@@ -42,7 +43,7 @@ impl Slot {
 }
 
 impl Staging {
-    /// Takes the memory.
+    /// Allocates the memory.
     pub(crate) fn new(bytes: usize, metrics: Arc<Metrics>) -> Result<Self, RegionError> {
         let region = Region::allocate(bytes)?;
         let shared = region.as_raw_slice(0, bytes)?.into_shared_bytes();
@@ -54,12 +55,12 @@ impl Staging {
         Ok(Self { region, memory, free: FreeSpace::new(0, bytes as u64), metrics })
     }
 
-    /// All of it, in bytes.
+    /// The size of the staging memory.
     pub(crate) fn total_bytes(&self) -> usize {
         self.region.bytes()
     }
 
-    /// Takes a slot of at least `bytes`; `None` if none is free in one piece.
+    /// Allocates a slot of at least `bytes`; `None` if no free range is long enough.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<Slot> {
         let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES as usize);
         let offset = usize::try_from(self.free.take(bytes as u64)?).ok()?;
@@ -67,7 +68,7 @@ impl Staging {
         Some(Slot { offset, bytes })
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub(crate) fn give_back(&mut self, slot: &Slot) {
         self.free.give_back(slot.offset as u64, slot.bytes as u64);
         self.metrics.memory_returned(slot.bytes as u64);

@@ -1,9 +1,9 @@
-//! What is a request in progress, whatever its kind?
+//! A request in progress of any kind, and the table of them.
 //!
 //! Invariants
-//! - A task leaves the table only when nothing that it started is under way, so its place names
+//! - A task leaves the table only when none of its operations is in flight, so its index names
 //!   nothing else meanwhile.
-//! - Every task ends with exactly one reply, or with its connection.
+//! - Every task ends with exactly one reply, or when its connection ends.
 
 use std::time::Instant;
 
@@ -11,48 +11,30 @@ use rackscan_device::{IoFault, IoMemory};
 use rackscan_fabric::OperationError;
 use rackscan_format::{
     ids::RequestId,
-    message::{Answer, Refusal, RefusalCode},
+    message::{Answer, Refusal},
 };
 use rackscan_ramp::message::Reply;
 
-use crate::{bridge::Core, copies::Kept, message_queue::TaskIndex, scan_pool::ScanResult};
+use crate::{bridge::Core, copies::Kept, ids::TaskIndex, scan_pool::ScanResult};
+pub(crate) use crate::{
+    ids::Place,
+    refusals::{bad_memory, malformed},
+};
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// Something it started will report.
+    /// An operation is in flight, and its completion will be reported.
     Working,
-    /// It waits for memory or for room in a queue; to be asked again when there may be some.
+    /// It waits for memory or for room in a queue, and is advanced again when there may be some.
     Starved,
-    /// It is done, and nothing it started is under way.
+    /// It is done, and no operation is in flight.
     Finished(Result<Answer, Refusal>),
 }
 
-/// Where a task stands: whose it is and how its operations are named.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    /// Its own place in the task table.
-    pub(crate) task: TaskIndex,
-    /// The place of its connection.
-    pub(crate) link: usize,
-}
-
-impl Place {
-    /// The name of one of its operations, at a device or at the wire.
-    pub(crate) fn operation(self, part: u32) -> u64 {
-        u64::from(self.task.0) << 32 | u64::from(part)
-    }
-
-    /// The task and the part that an operation's name means.
-    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves apart")]
-    pub(crate) fn of_operation(name: u64) -> (TaskIndex, u32) {
-        (TaskIndex((name >> 32) as u32), name as u32)
-    }
-}
-
-/// One kind of request being served. Each event is followed by a call of `advance`.
+/// A request of one kind that is being served. A call of `advance` follows each event.
 pub(crate) trait Work {
-    /// Starts what can be started.
+    /// Starts all operations that can be started.
     fn advance(&mut self, core: &mut Core, place: Place) -> Progress;
 
     /// A read or write of a device has ended.
@@ -67,7 +49,7 @@ pub(crate) trait Work {
         let _ = (core, place, part, memory, outcome);
     }
 
-    /// A device has made durable what was written before, or has not.
+    /// A device has flushed earlier writes, or failed to.
     fn flushed(&mut self, core: &mut Core, outcome: Result<(), Box<IoFault>>) {
         let _ = (core, outcome);
     }
@@ -82,12 +64,12 @@ pub(crate) trait Work {
         let _ = (core, result);
     }
 
-    /// The home of transactions has answered, all at once.
+    /// The home has sent all its answers to the request.
     fn answered(&mut self, replies: Vec<Reply>) {
         let _ = replies;
     }
 
-    /// A copy of a log is kept, or read.
+    /// A part of a log replica was kept or read.
     fn kept(&mut self, outcome: Result<Kept, Refusal>) {
         let _ = outcome;
     }
@@ -100,12 +82,12 @@ pub(crate) trait Work {
 
 /// A request in progress.
 pub(crate) struct Task {
-    /// The client's number for it.
+    /// The client's id of the request.
     pub(crate) request: RequestId,
     pub(crate) place: Place,
-    /// The box in which it came, if it did.
+    /// The index of the post box in which it arrived, if any.
     pub(crate) post: Option<usize>,
-    /// Whether it is in the queue of those that wait for memory.
+    /// Whether it is in the queue of tasks that wait for memory.
     pub(crate) queued: bool,
     pub(crate) began: Instant,
     pub(crate) span: tracing::Span,
@@ -125,7 +107,7 @@ impl Tasks {
         self.tasks.len() - self.free.len()
     }
 
-    /// Finds a place for a task.
+    /// Adds a task, and returns its index.
     pub(crate) fn insert(&mut self, make: impl FnOnce(TaskIndex) -> Task) -> TaskIndex {
         let index = self.free.pop().unwrap_or_else(|| {
             self.tasks.push(None);
@@ -148,14 +130,4 @@ impl Tasks {
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Task> {
         self.tasks.iter_mut().flatten()
     }
-}
-
-/// The refusal of a request that breaks a rule.
-pub(crate) fn malformed(text: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalCode::Malformed, text)
-}
-
-/// The refusal of a request whose memory cannot be used.
-pub(crate) fn bad_memory(text: impl Into<String>) -> Refusal {
-    Refusal::new(RefusalCode::Memory, text)
 }

@@ -9,11 +9,7 @@
 //!   completion is reported.
 //! - Nothing here blocks.
 
-use std::{
-    os::fd::BorrowedFd,
-    sync::{Arc, atomic::AtomicUsize},
-    time::Instant,
-};
+use std::{os::fd::BorrowedFd, sync::Arc};
 
 use rackscan_device::{
     Buffer, BufferPool, DeviceIndex, DeviceIo, Fsync, Interest, IoFault, IoMemory, Read, Repeat, SubmitError,
@@ -27,55 +23,17 @@ use rackscan_format::{
 };
 use rustix::io::Errno;
 
-use super::{io::BridgeIo, links::Links};
+use super::{io::BridgeIo, links::Links, node_parts::NodeParts};
 use crate::{
-    cache::NodeCache,
-    config::Config,
-    copies::Keeping,
-    cpu_share::CpuShare,
-    home::{HomeAccess, HomeShared},
-    identity::Identity,
-    lifecycle::Lifecycle,
+    home::HomeAccess,
+    ids::Place,
     link::{Link, WATCH},
-    memory_plan::MemoryPlan,
     message_queue::MessageQueue,
-    metrics::{Metrics, add},
-    relay::Relay,
-    scan_pool::{Programs, ScanQueue},
+    metrics::add,
+    refusals::bad_memory,
     staging::{Slot, Staging},
-    store::{Publisher, Store},
-    task::{Place, bad_memory},
+    store::Publisher,
 };
-
-/// The parts that all reactors of a node share.
-#[derive(Debug)]
-pub(crate) struct NodeParts {
-    pub(crate) config: Config,
-    pub(crate) plan: MemoryPlan,
-    pub(crate) started: Instant,
-    /// The kernel's boot id.
-    pub(crate) host: String,
-    /// The identity recorded in the data folder.
-    pub(crate) identity: Arc<Identity>,
-    pub(crate) store: Arc<Store>,
-    /// The page cache, if there is one.
-    pub(crate) cache: Option<NodeCache>,
-    /// The shared state of the home of transactions, if the node keeps keys.
-    pub(crate) home: Option<Arc<HomeShared>>,
-    /// Access to the copies of other nodes' logs, if this node keeps any.
-    pub(crate) keeping: Option<Keeping>,
-    /// The relays of stripes of this node.
-    pub(crate) relays: Vec<Relay>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) scans: Arc<ScanQueue>,
-    pub(crate) cpu_share: CpuShare,
-    pub(crate) programs: Programs,
-    /// Connections that are being refused.
-    pub(crate) refusals_under_way: AtomicUsize,
-    pub(crate) lifecycle: Arc<Lifecycle>,
-    /// Whether every ring could register its buffers; set when all threads have started.
-    pub(crate) registered_buffers: std::sync::OnceLock<Result<(), String>>,
-}
 
 /// The result of submitting a device operation.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use rackscan_device::{
 };
 use rackscan_format::message::{BridgeKind, IoKind};
 
-use super::core::NodeParts;
+use super::node_parts::NodeParts;
 
 /// The device operations of one thread. An enum rather than a trait object, so that calls to the
 /// ring stay direct.

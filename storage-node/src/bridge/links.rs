@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use super::io::BridgeIo;
-use crate::{link::Link, store::ConnectionId};
+use crate::{ids::ConnectionId, link::Link};
 
 /// The connections of a reactor, by index.
 #[derive(Debug, Default)]

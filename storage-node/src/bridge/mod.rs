@@ -24,11 +24,13 @@ mod core;
 mod intake;
 mod io;
 mod links;
+mod node_parts;
 mod outcome;
 mod reactor;
 
-pub(crate) use self::core::{Core, NodeParts, Submitted};
+pub(crate) use self::core::{Core, Submitted};
 pub(crate) use intake::Intake;
 pub(crate) use io::BridgeIo;
 pub(crate) use links::Links;
+pub(crate) use node_parts::NodeParts;
 pub(crate) use reactor::{Reactor, ReactorParts};

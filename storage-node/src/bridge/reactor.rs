@@ -32,12 +32,13 @@ use super::{
     outcome::{Refused, encoded, fits_a_box, timestamp},
 };
 use crate::{
+    ids::TaskIndex,
     limits::{
         ARRIVALS_PER_TURN_MAX, COMPLETIONS_PER_TURN_MAX, POSTS_BYTES, REACTOR_SPIN, REPLIES_WAITING_MAX,
         STOP_TIME_MAX, TURNS_UNTIL_WATCHED,
     },
     link::{Link, REPLY},
-    message_queue::{Mail, MessageQueue, TaskIndex},
+    message_queue::{Mail, MessageQueue},
     metrics::add,
     serve,
     task::{Place, Progress, Task, Tasks},
@@ -321,7 +322,7 @@ impl Reactor {
         }
         self.core.node.store.connection_closed(link.id());
         if link.transacts {
-            self.core.home.left(link.id());
+            self.core.home.connection_closed(link.id());
         }
         let mut orphans = Vec::new();
         for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {

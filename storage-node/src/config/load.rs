@@ -4,7 +4,7 @@
 //! - Every error names the file, the key, what was found and what was expected.
 //! - Relative paths in a file are relative to the folder of the file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rackscan_cache::limits::{CACHE_BYTES_MAX, CACHE_BYTES_MIN};
 use rackscan_fabric::Address;
@@ -13,41 +13,8 @@ use rackscan_format::{
     message::BridgeKind,
 };
 
-use super::Config;
+use super::{Config, ConfigError};
 use crate::limits;
-
-/// Why a configuration is invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("configuration {file}: could not be read: {source}", file = file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-    /// Not TOML, or a key that is missing, unknown or of another type.
-    #[error("configuration {file}: {source}", file = file.display())]
-    Parse {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong, and where.
-        source: Box<toml::de::Error>,
-    },
-    /// A value is out of its bounds.
-    #[error("configuration {file}: {key} is {found}, expected {expected}", file = file.display())]
-    Value {
-        /// The file.
-        file: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        found: String,
-        /// What was expected.
-        expected: String,
-    },
-}
 
 impl Config {
     /// Reads and checks a file.

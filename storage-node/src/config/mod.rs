@@ -38,11 +38,12 @@
 
 mod bytes;
 mod cluster;
+mod error;
 mod load;
 
 pub use bytes::ByteSize;
 pub use cluster::ClusterId;
-pub use load::ConfigError;
+pub use error::ConfigError;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -53,7 +54,7 @@ use rackscan_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{limits, scan_pool::ScanQuota};
+use crate::limits;
 
 /// One device of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -368,14 +369,6 @@ impl Config {
             }
         };
         BridgeStatus { kind: self.bridge, io, io_threads }
-    }
-
-    /// The quota of one scan of a segment.
-    pub(crate) fn scan_quota(&self) -> ScanQuota {
-        ScanQuota {
-            cpu: Duration::from_millis(self.scan_cpu_ms.into()),
-            memory_bytes: usize::try_from(self.scan_memory.0).unwrap_or(usize::MAX),
-        }
     }
 
     /// The core of the thread with this number, in the order of [`Config::pin_cores`].

@@ -28,11 +28,13 @@
 
 mod copy;
 mod generation;
+mod kept;
 mod shelf;
 mod thread;
 
 pub(crate) use generation::GenerationFile;
-pub(crate) use thread::{Keeping, Kept, RoomTaken};
+pub(crate) use kept::Kept;
+pub(crate) use thread::{Keeping, RoomTaken};
 
 use rackscan_format::{ids::NodeId, message::LogPoint};
 use rackscan_ramp::log::Tail;

@@ -22,7 +22,7 @@ use super::{
     generation::GenerationFile,
     is_new_version, point, tail,
 };
-use crate::{limits::LOG_COPIES, task::malformed};
+use crate::{limits::LOG_COPIES, refusals::malformed};
 
 /// A part of a log that is to be appended.
 #[derive(Debug)]

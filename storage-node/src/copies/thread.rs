@@ -19,10 +19,11 @@ use std::{
 
 use rackscan_format::{
     ids::NodeId,
-    message::{CopyHeld, LogGeneration, LogKept, LogPoint, Refusal, RefusalCode, Start},
+    message::{LogGeneration, LogKept, LogPoint, Refusal, RefusalCode, Start},
 };
 
 use super::{
+    kept::Kept,
     replica_nodes,
     shelf::{Part, Shelves, Trouble},
 };
@@ -37,15 +38,6 @@ use crate::{
 
 /// The folder of all copies, in the node's data folder.
 const FOLDER: &str = "copies";
-
-/// The result of a request.
-#[derive(Debug)]
-pub(crate) enum Kept {
-    /// The state of the copy of the log.
-    Log(LogKept),
-    /// The state of a node's copy, some of its bytes, and the newest known generation of its log.
-    Copy(Option<CopyHeld>, Vec<u8>, Option<LogGeneration>),
-}
 
 type Outcome = Result<Kept, Refusal>;
 
@@ -273,7 +265,7 @@ impl Starts {
     /// Records the start of an origin, before anything of its log is kept.
     fn remember(&mut self, origin: NodeId, start: Start) -> Result<(), Trouble> {
         if self.known.get(&origin) != Some(&start) {
-            self.identity.serves(origin, start).map_err(Trouble::Refused)?;
+            self.identity.record_served(origin, start).map_err(Trouble::Refused)?;
             self.known.insert(origin, start);
         }
         Ok(())

@@ -1,9 +1,9 @@
-//! How does a request of any reactor reach the home, and its replies the request?
+//! Passes requests of any reactor to the home, and its replies back to the requests.
 //!
 //! Invariants
-//! - A caller's name is never used again: replies to a request that has ended go nowhere.
+//! - A caller's name is never reused: replies to a request that has ended are dropped.
 //! - All replies to a request arrive together.
-//! - What waits is bounded by the requests that reactors have in progress.
+//! - Waiting requests are bounded by the requests that reactors have in progress.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,87 +12,57 @@ use std::{
 
 use rackscan_ramp::message::{Reply, Request};
 
-use super::{arrival::Arrival, service::HomeService, writer::Report};
+use super::{
+    arrival::Arrival,
+    caller::{Caller, HomeRequest, is_answered},
+    report::Report,
+    service::HomeService,
+};
 use crate::{
-    message_queue::{Mail, MessageQueue, TaskIndex},
+    ids::{ConnectionId, TaskIndex},
+    message_queue::{Mail, MessageQueue},
     peers::PeerReport,
-    store::ConnectionId,
 };
 
-/// Who asks: a reactor, and which of all the requests that it ever had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Caller(pub(super) u64);
-
-const REACTOR_SHIFT: u32 = 48;
-/// The home itself, which ends a transaction. There are not that many reactors.
-const ENDING: u64 = 0xffff << REACTOR_SHIFT;
-const _: () = assert!((crate::limits::REACTORS_MAX as u64) << REACTOR_SHIFT < ENDING);
-
-impl Caller {
-    /// The ending with this number asks.
-    pub(super) fn of_ending(number: u64) -> Self {
-        Self(ENDING | number)
-    }
-
-    /// Which ending asks, if it is one.
-    pub(super) fn ending(self) -> Option<u64> {
-        (self.0 >= ENDING).then_some(self.0 & !ENDING)
-    }
-
-    fn reactor(self) -> usize {
-        usize::try_from(self.0 >> REACTOR_SHIFT).unwrap_or(usize::MAX)
-    }
-}
-
-/// Messages for the home.
+/// The location of the home, seen from a reactor.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) caller: Caller,
-    /// Over which connection they came.
-    pub(crate) connection: ConnectionId,
-    /// In order; at most one of them is answered.
-    pub(crate) messages: Vec<Request>,
-}
-
-/// Where the home is, seen from a reactor.
-#[derive(Debug)]
-enum Way {
-    /// There is none.
-    None,
-    /// Here.
+enum HomeLocation {
+    /// The node keeps no keys.
+    Absent,
+    /// This reactor has the home.
     Here(Box<HomeService>),
-    /// It comes here.
+    /// This reactor will get the home when it is recovered.
     Awaited(Arc<Arrival>),
-    /// With the first reactor.
-    There(Arc<MessageQueue>),
+    /// The first reactor has the home.
+    FirstReactor(Arc<MessageQueue>),
 }
 
-/// What the first reactor is given.
+/// What the first reactor gets at start.
 #[derive(Debug)]
 pub(crate) enum FirstHome {
     /// The home.
     Here(Box<HomeService>),
-    /// The place where it will be left.
+    /// The place where the recovered home will be left.
     Awaited(Arc<Arrival>),
 }
 
-/// A reactor's way to the home.
+/// A reactor's access to the home.
 #[derive(Debug)]
 pub(crate) struct HomeAccess {
-    way: Way,
-    /// All of the node, this one included.
+    location: HomeLocation,
+    /// The message queues of all reactors, this one included.
     reactors: Vec<Arc<MessageQueue>>,
     number: u16,
     next: u64,
-    /// Requests of this reactor that the home has not answered.
+    /// Requests of this reactor that the home has not answered yet.
     callers: HashMap<Caller, TaskIndex>,
-    /// What it has answered and their requests do not know yet. By callers: a request may end
-    /// before it hears, and its place is given to another.
+    /// Answers that were not handed to their requests yet. They are kept by caller: a request may
+    /// end before that, and its index may be reused.
     arrived: VecDeque<(Caller, Vec<Reply>)>,
 }
 
 impl HomeAccess {
-    /// The way of the reactor with this number. The first one is given the home, if the node keeps
+    /// The access of the reactor with this number. The first one gets the home, if the node keeps
     /// keys.
     pub(crate) fn new(
         number: u16,
@@ -100,17 +70,17 @@ impl HomeAccess {
         keeps_keys: bool,
         reactors: Vec<Arc<MessageQueue>>,
     ) -> Self {
-        let way = match (home, reactors.first()) {
-            (Some(FirstHome::Here(home)), _) => Way::Here(home),
-            (Some(FirstHome::Awaited(arrival)), _) => Way::Awaited(arrival),
-            (None, Some(first)) if keeps_keys => Way::There(Arc::clone(first)),
-            (None, _) => Way::None,
+        let location = match (home, reactors.first()) {
+            (Some(FirstHome::Here(home)), _) => HomeLocation::Here(home),
+            (Some(FirstHome::Awaited(arrival)), _) => HomeLocation::Awaited(arrival),
+            (None, Some(first)) if keeps_keys => HomeLocation::FirstReactor(Arc::clone(first)),
+            (None, _) => HomeLocation::Absent,
         };
-        Self { way, reactors, number, next: 0, callers: HashMap::new(), arrived: VecDeque::new() }
+        Self { location, reactors, number, next: 0, callers: HashMap::new(), arrived: VecDeque::new() }
     }
 
-    /// Asks the home on behalf of a request, to which the replies go; of messages that are not
-    /// answered there are none.
+    /// Sends messages to the home on behalf of a request, which gets the replies. Messages that are
+    /// not answered have none.
     pub(crate) fn ask(
         &mut self,
         task: TaskIndex,
@@ -118,59 +88,61 @@ impl HomeAccess {
         messages: Vec<Request>,
     ) -> Caller {
         self.next += 1;
-        let caller = Caller(u64::from(self.number) << REACTOR_SHIFT | self.next);
+        let caller = Caller::of_request(self.number, self.next);
         if messages.iter().any(is_answered) {
             self.callers.insert(caller, task);
         }
-        let asked = Asked { caller, connection, messages };
-        match &mut self.way {
-            // Nobody is let in before the home is there.
-            Way::None | Way::Awaited(_) => {}
-            Way::Here(_) => self.asked(asked),
-            Way::There(first) => first.send(Mail::Transact(asked)),
+        let asked = HomeRequest { caller, connection, messages };
+        match &mut self.location {
+            // Transactions are refused until the home is there.
+            HomeLocation::Absent | HomeLocation::Awaited(_) => {}
+            HomeLocation::Here(_) => self.asked(asked),
+            HomeLocation::FirstReactor(first) => first.send(Mail::Transact(asked)),
         }
         caller
     }
 
-    /// Nobody waits for the replies to this request any more.
+    /// Drops the replies to this request.
     pub(crate) fn forget(&mut self, caller: Caller) {
         self.callers.remove(&caller);
     }
 
-    /// The home that was awaited is there.
+    /// Takes the recovered home.
     pub(crate) fn arrived(&mut self) {
-        if let Way::Awaited(arrival) = &self.way
+        if let HomeLocation::Awaited(arrival) = &self.location
             && let Some(home) = arrival.take()
         {
-            home.shared.came();
-            self.way = Way::Here(home);
+            home.shared.set_present();
+            self.location = HomeLocation::Here(home);
         }
     }
 
-    /// A reactor asks.
-    pub(crate) fn asked(&mut self, asked: Asked) {
+    /// Passes on what a reactor asks.
+    pub(crate) fn asked(&mut self, asked: HomeRequest) {
         self.with_home(|home| home.ask(asked));
     }
 
-    /// The thread of the log reports.
+    /// Passes on a report of the log's thread.
     pub(crate) fn reported(&mut self, report: Report) {
-        self.with_home(|home| home.report(report));
+        self.with_home(|home| home.on_log_report(report));
     }
 
-    /// The thread that talks to other nodes reports.
+    /// Passes on a report of the thread that talks to other nodes.
     pub(crate) fn heard(&mut self, report: PeerReport) {
-        self.with_home(|home| home.heard(report));
+        self.with_home(|home| home.on_peer_report(report));
     }
 
-    /// A connection over which the home was asked is gone.
-    pub(crate) fn left(&mut self, connection: ConnectionId) {
-        match &self.way {
-            Way::There(first) => first.send(Mail::Left(connection)),
-            Way::Here(_) | Way::None | Way::Awaited(_) => self.with_home(|home| home.left(connection)),
+    /// Tells the home that a connection over which it got requests is closed.
+    pub(crate) fn connection_closed(&mut self, connection: ConnectionId) {
+        match &self.location {
+            HomeLocation::FirstReactor(first) => first.send(Mail::ConnectionClosed(connection)),
+            HomeLocation::Here(_) | HomeLocation::Absent | HomeLocation::Awaited(_) => {
+                self.with_home(|home| home.connection_closed(connection))
+            }
         }
     }
 
-    /// The home has answered a request of this reactor.
+    /// Queues the answer to a request of this reactor.
     pub(crate) fn answered(&mut self, caller: Caller, replies: Vec<Reply>) {
         self.arrived.push_back((caller, replies));
     }
@@ -185,20 +157,20 @@ impl HomeAccess {
         None
     }
 
-    /// Lets the home do what it does once in a turn. Whether there is more to do at once.
+    /// Runs the home's work of one turn. Returns whether there is more to do at once.
     pub(crate) fn turn(&mut self) -> bool {
         let mut more = false;
         self.with_home(|home| more = home.turn());
         more
     }
 
-    /// Whether this reactor has something to do for the home before it may sleep.
+    /// Whether this reactor has work for the home before it may sleep.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.arrived.is_empty() || matches!(&self.way, Way::Here(home) if home.is_touched())
+        !self.arrived.is_empty() || matches!(&self.location, HomeLocation::Here(home) if home.is_touched())
     }
 
     fn with_home(&mut self, act: impl FnOnce(&mut HomeService)) {
-        let Way::Here(home) = &mut self.way else { return };
+        let HomeLocation::Here(home) = &mut self.location else { return };
         act(home);
         for (caller, replies) in home.take_answers() {
             if caller.reactor() == usize::from(self.number) {
@@ -211,20 +183,12 @@ impl HomeAccess {
 }
 
 impl Drop for HomeAccess {
-    /// A home that comes now comes too late.
+    /// A home that is recovered now comes too late.
     fn drop(&mut self) {
-        if let Way::Awaited(arrival) = &self.way {
+        if let HomeLocation::Awaited(arrival) = &self.location {
             arrival.close();
         }
     }
-}
-
-/// Whether a message is answered.
-pub(crate) fn is_answered(message: &Request) -> bool {
-    !matches!(
-        message,
-        Request::Advance { .. } | Request::Close { .. } | Request::Settled { .. } | Request::Ended { .. }
-    )
 }
 
 #[cfg(test)]

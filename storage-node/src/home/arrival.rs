@@ -1,8 +1,8 @@
-//! How does a home reach the first reactor that comes only when the node serves already?
+//! Hands a home that is recovered while the node serves to the first reactor.
 //!
 //! Invariants
-//! - A home that nobody takes ends with the node: what arrives when the reactor has gone is not
-//!   kept.
+//! - A home that no reactor takes ends with the node: one that arrives after the reactor has ended
+//!   is dropped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,13 +12,13 @@ use crate::message_queue::{Mail, MessageQueue};
 #[derive(Debug)]
 enum State {
     Awaited,
-    /// With the number of its log.
+    /// The home and the number of its log.
     Here(Box<HomeService>, u32),
-    /// Nobody awaits it any more.
+    /// The home was taken, or the reactor has ended.
     Over,
 }
 
-/// The place where it is left.
+/// The place where the recovered home is left.
 #[derive(Debug)]
 pub(crate) struct Arrival(Mutex<State>);
 
@@ -31,7 +31,7 @@ impl Arrival {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the home and tells the reactor.
+    /// Leaves the home here and tells the reactor.
     pub(super) fn leave(&self, home: HomeService, log: u32, first: &MessageQueue) {
         {
             let mut state = self.lock();
@@ -40,10 +40,11 @@ impl Arrival {
             }
             *state = State::Here(Box::new(home), log);
         }
-        first.send(Mail::Arrived);
+        first.send(Mail::HomeRecovered);
     }
 
-    /// Takes the home, if it is there. It comes once. From now on it hears of copies of its log.
+    /// Takes the home, if it is there. It can be taken once. From now on it is told of its log's
+    /// replicas.
     pub(super) fn take(&self) -> Option<Box<HomeService>> {
         let mut state = self.lock();
         match std::mem::replace(&mut *state, State::Awaited) {
@@ -59,10 +60,10 @@ impl Arrival {
         }
     }
 
-    /// Nobody takes it any more.
+    /// Drops the home, now or when it arrives: no reactor will take it.
     pub(super) fn close(&self) {
         let left = std::mem::replace(&mut *self.lock(), State::Over);
-        // Ends its threads, which is no business of the lock.
+        // Dropping it ends its threads; that must not happen under the lock.
         drop(left);
     }
 }

@@ -1,8 +1,8 @@
-//! How does the home ask other homes, and itself, how transactions end?
+//! Asks other participants, and this one, for the outcome of transactions.
 //!
 //! Invariants
-//! - The home asks itself as it is asked by others: its own vote counts when it is durable.
-//! - A home that knows no other nodes ends nothing.
+//! - The home asks itself in the same way as others ask it: its own vote counts when it is durable.
+//! - A home that knows no other nodes ends no transactions.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Instant};
 
@@ -15,57 +15,58 @@ use rackscan_ramp::{
 };
 
 use super::{
-    access::{Asked, Caller},
-    endings::{Saying, Standing},
+    caller::{Caller, HomeRequest},
+    endings::{OutgoingMessage, TransactionState},
     service::HomeService,
 };
 use crate::{
+    ids::ConnectionId,
     metrics::add,
     peers::{Errand, PeerReport},
-    store::ConnectionId,
 };
 
-/// That of no client.
+/// The connection of the home itself, which no client has.
 const OWN: ConnectionId = ConnectionId(u64::MAX);
 
-fn standing<M: SlotMemory>(store: &Store<M>) -> impl Fn(Timestamp) -> Standing + Copy {
+fn standing<M: SlotMemory>(store: &Store<M>) -> impl Fn(Timestamp) -> TransactionState + Copy {
     move |timestamp| match store.transaction(timestamp) {
-        Some(transaction) if transaction.committed => Standing::Committed,
-        Some(_) => Standing::InDoubt,
-        None => Standing::Over,
+        Some(transaction) if transaction.committed => TransactionState::Committed,
+        Some(_) => TransactionState::InDoubt,
+        None => TransactionState::Over,
     }
 }
 
 impl HomeService {
-    /// What this client has not brought to its end is ended without it.
+    /// Ends the unsettled transactions of a client that is gone.
     pub(super) fn end_those_of(&mut self, client: ClientId) {
         let store = self.home.store();
         let standing = standing(store);
         for (timestamp, transaction) in store.unsettled().filter(|(timestamp, _)| timestamp.client == client)
         {
-            self.endings
-                .add(timestamp, transaction.homes.clone(), |timestamp| standing(timestamp) != Standing::Over);
+            self.endings.add(timestamp, transaction.homes.clone(), |timestamp| {
+                standing(timestamp) != TransactionState::Over
+            });
         }
     }
 
-    /// Begins to end what is to be ended, some at a time.
+    /// Begins to end waiting transactions, a bounded number at a time.
     pub(super) fn begin_endings(&mut self) {
         if self.peers.is_some() {
-            let sayings = self.endings.begin(standing(self.home.store()));
-            self.say(sayings);
+            let outgoing = self.endings.begin(standing(self.home.store()));
+            self.send(outgoing);
         }
     }
 
-    /// The thread that talks to other nodes reports.
-    pub(super) fn heard(&mut self, report: PeerReport) {
+    /// Handles a report of the thread that talks to other nodes.
+    pub(super) fn on_peer_report(&mut self, report: PeerReport) {
         self.touched = true;
-        let sayings = match report {
+        let outgoing = match report {
             PeerReport::Heard { about, from, replies } => {
-                replies.iter().for_each(|reply| self.heard_of(about, from, reply));
+                replies.iter().for_each(|reply| self.on_answer(about, from, reply));
                 return;
             }
             PeerReport::Copied(copied) => return self.copied(copied),
-            PeerReport::Back(home) => self.endings.back(home),
+            PeerReport::Back(home) => self.endings.on_available(home),
             PeerReport::Tick => {
                 self.look_at_copies();
                 let store = self.home.store();
@@ -74,41 +75,41 @@ impl HomeService {
                 self.endings.tick(standing(store))
             }
         };
-        self.say(sayings);
+        self.send(outgoing);
     }
 
-    /// The home has answered the ending with this number.
-    pub(super) fn heard_here(&mut self, ending: u64, reply: &Reply) {
+    /// Handles this home's own answer to the ending with this number.
+    pub(super) fn on_own_answer(&mut self, ending: u64, reply: &Reply) {
         if let Some(timestamp) = self.endings.timestamp_of(ending) {
-            self.heard_of(timestamp, self.id, reply);
+            self.on_answer(timestamp, self.id, reply);
         }
     }
 
-    fn heard_of(&mut self, timestamp: Timestamp, from: HomeId, reply: &Reply) {
-        let (sayings, decided) = self.endings.heard(timestamp, from, reply);
-        if decided && standing(self.home.store())(timestamp) == Standing::InDoubt {
+    fn on_answer(&mut self, timestamp: Timestamp, from: HomeId, reply: &Reply) {
+        let (outgoing, decided) = self.endings.on_answer(timestamp, from, reply);
+        if decided && standing(self.home.store())(timestamp) == TransactionState::InDoubt {
             add(&self.shared.gauges.ended_by_asking, 1);
         }
-        self.say(sayings);
+        self.send(outgoing);
     }
 
-    fn say(&mut self, sayings: Vec<Saying>) {
-        for Saying { ending, timestamp, message: Message { to, request } } in sayings {
+    fn send(&mut self, outgoing: Vec<OutgoingMessage>) {
+        for OutgoingMessage { ending, timestamp, message: Message { to, request } } in outgoing {
             if to == self.id {
                 if matches!(request, Request::Commit { .. })
-                    && standing(self.home.store())(timestamp) == Standing::InDoubt
+                    && standing(self.home.store())(timestamp) == TransactionState::InDoubt
                 {
                     add(&self.shared.gauges.committed, 1);
                 }
                 let (caller, messages) = (Caller::of_ending(ending), vec![request]);
-                self.ask(Asked { caller, connection: OWN, messages });
+                self.ask(HomeRequest { caller, connection: OWN, messages });
             } else if let Some(peers) = &self.peers {
                 peers.send(Errand { about: timestamp, to, request });
             }
         }
     }
 
-    /// Asks to be told when time has gone by, if that may bring anything further.
+    /// Requests a tick if the passing of time may bring anything further.
     pub(super) fn ask_for_tick(&self) {
         let waits = !self.endings.is_empty()
             || self.durability.waits()

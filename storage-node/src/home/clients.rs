@@ -1,8 +1,8 @@
-//! Which clients of transactions are reached over which connection?
+//! Maps clients of transactions to their connections.
 //!
-//! A client that vanishes leaves leases, locks and transactions in doubt. It has vanished when the
-//! connection has over which it took its last lease. Who takes none but locks or prepares counts
-//! from the connection over which it did that first.
+//! A client that vanishes leaves leases, locks and transactions in doubt. It counts as gone when
+//! the connection is closed over which it took its last lease, or, if it has taken none, over which
+//! it first locked or prepared something.
 //!
 //! Invariants
 //! - A client belongs to one connection at a time; a connection has at most
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 use rackscan_ramp::timestamp::ClientId;
 
-use crate::{limits::CLIENTS_PER_CONNECTION_MAX, store::ConnectionId};
+use crate::{ids::ConnectionId, limits::CLIENTS_PER_CONNECTION_MAX};
 
 /// Clients and their connections.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// A client takes a lease over this connection, to which it belongs from now on. False if it
-    /// has too many clients.
+    /// Records that a client takes a lease over this connection, to which it belongs from now on.
+    /// False if the connection has too many clients.
     pub(crate) fn leases(&mut self, client: ClientId, connection: ConnectionId) -> bool {
         if self.over.get(&client) == Some(&connection) {
             return true;
@@ -41,15 +41,15 @@ impl Clients {
         true
     }
 
-    /// A client locks or prepares something over this connection; it belongs to it if it belongs to
-    /// none.
+    /// Records that a client locks or prepares something over this connection. The client belongs
+    /// to it if it belongs to none.
     pub(crate) fn acts(&mut self, client: ClientId, connection: ConnectionId) {
         if !self.over.contains_key(&client) {
             self.leases(client, connection);
         }
     }
 
-    /// The connection is gone; whose it was.
+    /// Forgets a closed connection. Returns its clients.
     pub(crate) fn ended(&mut self, connection: ConnectionId) -> Vec<ClientId> {
         let clients = self.of.remove(&connection).unwrap_or_default();
         for client in &clients {

@@ -1,17 +1,17 @@
-//! How is a log replaced by a shorter one while the home goes on?
+//! Replaces a log by a shorter one while the home serves.
 //!
 //! ```text
-//! snapshot of the store, and where the log ended then
-//!   -> a file beside the log, piece by piece, between batches of the log
-//!   -> what the log has got meanwhile, read from it and put behind: ready
-//! nothing is written to the log any more, all of it is durable
-//!   -> the rest of it put behind, synced, put in the log's place: the log is the new file
+//! take a snapshot of the store, and note the end of the log
+//!   -> write it to a file beside the log, piece by piece, between batches of the log
+//!   -> append what the log has gained meanwhile: ready
+//! stop adding to the log, and wait until all of it is durable
+//!   -> append the remainder, sync, put the file in the log's place: it is the log now
 //! ```
 //!
 //! Invariants
-//! - The log stays what it is until the new file is durable and in its place; giving up at any step
-//!   before changes nothing.
-//! - The store that the new file makes is the one that the log makes.
+//! - The log does not change until the new file is durable and in its place; giving up at any step
+//!   before that changes nothing.
+//! - Recovering from the new file gives the same store as recovering from the old log.
 
 use std::io;
 
@@ -33,14 +33,14 @@ pub(super) struct Compaction<F> {
     number: u32,
     log: LogWriter,
     records: std::vec::IntoIter<Record>,
-    /// Up to where the old log is in the new one.
+    /// The position up to which the old log is in the new one.
     followed: Tail,
     ready: bool,
 }
 
 impl<F: LogFile> Compaction<F> {
-    /// Begins a new log with a snapshot of what the old one makes up to `tail`. `salt` tells it
-    /// from other logs.
+    /// Begins a new log with a snapshot of the store at the old log's position `tail`. `salt` is
+    /// the new log's number.
     pub(super) fn begin(
         folder: &impl LogFolder<File = F>,
         snapshot: Snapshot,
@@ -54,22 +54,22 @@ impl<F: LogFile> Compaction<F> {
         Ok(Self { file, number: salt, log: LogWriter::after(start), records, followed: tail, ready: false })
     }
 
-    /// Its number.
+    /// The new log's number.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
 
-    /// Up to where it is written.
+    /// The end of what is written.
     pub(super) fn tail(&self) -> Tail {
         self.log.tail()
     }
 
-    /// Whether it has all that the old log had when it was last looked at.
+    /// Whether it has all that the old log had at the last step.
     pub(super) fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Writes some more. `end_bytes` is where the old log ends.
+    /// Writes the next piece. `end_bytes` is the end of the old log.
     pub(super) fn step(&mut self, old: &F, end_bytes: u64) -> io::Result<()> {
         while self.log.waiting_bytes() < LOG_STEP_BYTES {
             let Some(record) = self.records.next() else {
@@ -83,8 +83,8 @@ impl<F: LogFile> Compaction<F> {
         self.flush()
     }
 
-    /// Puts the rest of the old log behind it, to which nothing is added any more, and makes it
-    /// durable.
+    /// Appends the remainder of the old log, to which nothing is added any more, and makes the new
+    /// log durable.
     pub(super) fn complete(mut self, old: &F, end_bytes: u64) -> io::Result<(F, LogWriter)> {
         self.follow(old, end_bytes)?;
         self.file.sync()?;

@@ -1,7 +1,7 @@
-//! What does the home do so that other nodes have copies of its log?
+//! Keeps replicas of the home's log in other nodes.
 //!
-//! It hands them what it hands to its own disk, and waits for both; for a copy not longer than is
-//! bearable.
+//! The home sends them each batch that it gives to its own disk, and waits for both, for a slow
+//! replica not longer than [`COPY_PATIENCE`](crate::limits::COPY_PATIENCE).
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -17,11 +17,11 @@ use rackscan_ramp::{
 use super::{durability::Shortage, service::HomeService, writer::Command};
 use crate::{
     limits::{COPY_AHEAD_TIME, LOG_AHEAD_BYTES},
-    peers::{Copied, CopyRoom},
+    peers::{Copied, ReplicaSpace},
 };
 
 impl HomeService {
-    /// The log ends with this batch now.
+    /// Sends a batch, with which the log now ends, to the replicas.
     pub(super) fn copy(&mut self, batch: &Arc<Batch>) {
         let end = self.home.log_mut().tail();
         if let Some(peers) = &self.peers {
@@ -29,16 +29,16 @@ impl HomeService {
         }
     }
 
-    /// All records up to this one are on this node's disk.
+    /// Records that all records up to this one are on this node's disk.
     pub(super) fn filed(&mut self, sequence: u64) {
         if let Some(peers) = &self.peers {
             peers.filed(sequence);
         }
-        self.durability.here(sequence);
+        self.durability.record_local(sequence);
         self.look_at_copies();
     }
 
-    /// The log is another one now.
+    /// Records that the log was replaced by the one with this number.
     pub(super) fn log_replaced(&mut self, number: u32) {
         let end = self.home.log_mut().tail();
         if let Some(peers) = &self.peers {
@@ -49,19 +49,19 @@ impl HomeService {
         self.acknowledge();
     }
 
-    /// A copy has come further.
+    /// Handles a report on a replica.
     pub(super) fn copied(&mut self, copied: Copied) {
         self.touched = true;
         match copied {
             Copied::Through { copy, sequence, room } => {
                 self.replica_faults.remove(&copy);
                 self.rooms.insert(copy, room);
-                if self.durability.copied(copy, sequence) {
+                if self.durability.record_copied(copy, sequence) {
                     tracing::info!(node = %self.replica_node(copy), "a copy of the log of transactions has caught up");
                 }
                 self.acknowledge();
             }
-            Copied::Ahead { copy, log } if log == self.new_version => self.durability.ahead(copy),
+            Copied::Ahead { copy, log } if log == self.new_version => self.durability.record_ahead(copy),
             Copied::Ahead { .. } => {}
             Copied::NoRoomAhead { copy, log } => {
                 if log == self.new_version {
@@ -71,7 +71,7 @@ impl HomeService {
                 }
             }
             Copied::Knows { other, generation } => {
-                self.durability.knows(other, generation);
+                self.durability.record_known(other, generation);
                 self.acknowledge();
             }
             Copied::Newer { other, generation } => {
@@ -83,7 +83,7 @@ impl HomeService {
                 ));
             }
             Copied::Full { other, reason } => {
-                self.durability.lost(other);
+                self.durability.record_lost(other);
                 self.rooms.remove(&other);
                 self.replica_faults.insert(other, reason);
                 self.acknowledge();
@@ -91,7 +91,7 @@ impl HomeService {
             Copied::Lost { other } => {
                 self.replica_faults.remove(&other);
                 self.rooms.remove(&other);
-                if self.durability.lost(other) {
+                if self.durability.record_lost(other) {
                     tracing::warn!(node = %self.other(other), "a node that has a replica of the log of transactions is away");
                 }
                 self.acknowledge();
@@ -99,8 +99,8 @@ impl HomeService {
         }
     }
 
-    /// A shorter log is ready: the copies are to have it before it takes the place of this one, so
-    /// that they do not have to be waited for then.
+    /// A shorter log is ready. The replicas get it before it replaces the present one, so that the
+    /// switch need not wait for them.
     pub(super) fn copy_ahead(&mut self, number: u32, end: Tail) {
         self.new_version = number;
         self.durability.begin_ahead();
@@ -109,21 +109,22 @@ impl HomeService {
         }
     }
 
-    /// There is no shorter log.
+    /// Tells the replicas that there is no shorter log.
     pub(super) fn log_stays(&self) {
         if let Some(peers) = &self.peers {
             peers.log_succeeds(None);
         }
     }
 
-    /// Whether the copies have what was ready at that time, or have had time enough.
+    /// Whether the replicas have the shorter log that was ready at `since`, or have had enough
+    /// time.
     pub(super) fn is_copied_ahead(&self, since: Instant) -> bool {
         self.durability.all_ahead() || since.elapsed() >= COPY_AHEAD_TIME
     }
 
-    /// Leaves out copies that lack something for too long, and tells what is durable.
+    /// Leaves out replicas that have lagged for too long, and acknowledges what is durable.
     pub(super) fn look_at_copies(&mut self) {
-        // What waits for room may be refused by now.
+        // Requests that wait for space may be refused by now.
         self.touched |= !self.stalled.is_empty();
         for copy in self.durability.look(Instant::now()) {
             tracing::warn!(
@@ -134,18 +135,19 @@ impl HomeService {
         self.acknowledge();
     }
 
-    /// The log's generation that was handed to the log's thread is durable.
+    /// Records that the log's generation that was given to the log's thread is durable.
     pub(super) fn generation_written(&mut self, generation: LogGeneration) {
-        self.durability.written(generation.number);
+        self.durability.record_written(generation.number);
         if let Some(peers) = &self.peers {
             peers.tell_generation(generation);
         }
         self.acknowledge();
     }
 
-    /// Tells what is durable, and sees to it that everybody knows which replicas that depends on.
+    /// Acknowledges what is durable, and proposes a new generation where the set of replicas has
+    /// changed.
     pub(super) fn acknowledge(&mut self) {
-        // What is acknowledged first, so that a replica which has all of it may join.
+        // Acknowledge first, so that a replica that has all of it may join.
         let acknowledged = self.durability.acknowledged();
         if let Some(generation) = self.durability.propose(Instant::now()) {
             let generation = generation.to_log(self.replica_nodes());
@@ -164,14 +166,14 @@ impl HomeService {
         gauges.log_generation_unaware.store(self.durability.unaware() as u64, Relaxed);
     }
 
-    /// Whether as many replicas as are needed have disk space for the log up to there.
+    /// Whether enough replicas have disk space for the log up to `end_bytes`.
     pub(super) fn replicas_have_room(&self, end_bytes: u64) -> bool {
-        let has_room = |room: &CopyRoom| room.log == self.log_number && end_bytes <= room.end_bytes;
+        let has_room = |room: &ReplicaSpace| room.log == self.log_number && end_bytes <= room.end_bytes;
         let counting = self.rooms.iter().filter(|(copy, _)| self.durability.counts(**copy));
         counting.filter(|(_, room)| has_room(room)).count() >= self.log_replicas_min
     }
 
-    /// Replicas that are not there, and those whose disks are full, if too few others are left.
+    /// The replicas that are unavailable or whose disks are full, if too few others are left.
     fn full_replicas(&self) -> Option<Shortage> {
         let is_tight = |copy: &usize| {
             self.rooms.get(copy).is_some_and(|room| room.log == self.log_number && room.is_tight)
@@ -182,7 +184,7 @@ impl HomeService {
         (is_short && unavailable.iter().any(is_tight)).then_some(Shortage::Replicas { unavailable })
     }
 
-    /// What is said of the disk below a replica that has no room.
+    /// The message about the disk of a replica that has no space.
     fn full_disk(&self, copy: usize) -> Option<String> {
         let is_tight = self.rooms.get(&copy).is_some_and(|room| room.is_tight);
         let tight = || {
@@ -192,7 +194,7 @@ impl HomeService {
         self.replica_faults.get(&copy).cloned().or_else(|| is_tight.then(tight))
     }
 
-    /// Why nothing new may be recorded, because it would not be acknowledged in time.
+    /// Why nothing new may be recorded: it would not be acknowledged in time.
     pub(super) fn shortage(&self) -> Option<Refusal> {
         let shortage = self.durability.shortage(Instant::now()).or_else(|| self.full_replicas())?;
         let named =

@@ -1,14 +1,14 @@
-//! What becomes of bytes that are cut off a log because they are no whole records, or off a copy
-//! because its origin's log goes on differently?
+//! Keeps the bytes that are cut off a log because they are no whole records, or off a replica
+//! because its origin's log continues differently.
 //!
-//! They are kept in a file beside it: behind a damaged record may lie whole ones, which were
-//! acknowledged.
+//! They go to a file beside the log: whole records, which were acknowledged, may follow a damaged
+//! one.
 //!
 //! Invariants
-//! - A cut is durable here before it is cut off the log, and whole, however long it is.
-//! - The file is no longer than its bound, or than the newest cut if that is longer: earlier ones
-//!   are left out then, which is warned of.
-//! - What was kept before is gone only when what takes its place is durable.
+//! - A cut is durable here before it is cut off the log, and complete, however long it is.
+//! - The file is no longer than its bound, or than the newest cut if that is longer. Earlier cuts
+//!   are dropped then, with a warning.
+//! - Earlier content is removed only when its replacement is durable.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,13 +17,13 @@ use std::{
     path::Path,
 };
 
-use super::files::{HomeFileError, os};
+use super::error::{HomeFileError, os};
 
 /// The file's name, in the folder of the log.
 pub(super) const LOG_CUT: &str = "transactions.log.cut";
 
-/// Keeps `bytes` bytes of a log, from `offset_bytes` on, in the file for it: behind what was cut
-/// off before if both take at most `most_bytes`, else in its place.
+/// Copies `bytes` bytes of a log, from `offset_bytes` on, to its cut file: behind the earlier cuts
+/// if both take at most `most_bytes`, else in their place.
 pub(super) fn keep(
     folder: &Path,
     log: &File,
@@ -35,7 +35,7 @@ pub(super) fn keep(
     keep_in(&path, log, offset_bytes, bytes, most_bytes).map_err(os(&path, "keeping what is cut off the log"))
 }
 
-/// The same in any file.
+/// The same for any file.
 pub(crate) fn keep_in(
     path: &Path,
     log: &File,

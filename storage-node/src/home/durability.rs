@@ -1,21 +1,23 @@
-//! When is a record durable enough to tell of it?
+//! Decides when a record is durable enough to be acknowledged.
 //!
 //! ```text
-//! replicas that are waited for --change--> a generation is proposed -> written here -> known to its members and enough others -> it counts
+//! set of replicas to wait for changes -> generation proposed -> durable here -> known to its members and enough other nodes -> it counts
 //! ```
 //!
-//! When it is on this node's disk and in every replica of the generation that counts, and of each
-//! one that was proposed since. A replica that lacks a record for too long is left out by a new
-//! generation, and comes back by another one when it has caught up. Below the least number of
-//! replicas none is left out: nothing is acknowledged then, and nothing new is taken.
+//! A record is acknowledged when it is on this node's disk, in every replica of the generation that
+//! counts, and in every replica of each generation proposed since. A replica that lacks a record
+//! for too long is left out by a new generation, and joins a later one when it has caught up. With
+//! the minimum number of replicas none is left out: then nothing is acknowledged, and no new
+//! records are accepted.
 //!
 //! Invariants
-//! - What is acknowledged never goes back.
-//! - A replica is in a generation only if it has all that was acknowledged before the generation
-//!   was proposed.
-//! - A record is acknowledged only under a generation that counts; so whoever has lost this node's
-//!   disk finds a member of the highest generation, or no proof.
-//! - A generation is told to others when it is durable here: no number ever means two sets.
+//! - The acknowledged position never decreases.
+//! - A replica is in a generation only if it has all records that were acknowledged before the
+//!   generation was proposed.
+//! - A record is acknowledged only under a generation that counts. So a node that has lost its disk
+//!   finds a member of the highest generation, or no proof.
+//! - A generation is told to other nodes only when it is durable here: a number never means two
+//!   sets.
 
 use std::time::Instant;
 
@@ -23,31 +25,33 @@ use rackscan_format::{ids::NodeId, message::LogGeneration};
 
 use crate::limits::{COPY_PATIENCE, FIRST_COPY_PATIENCE, GENERATION_PATIENCE};
 
-/// How many replicas there have to be.
+/// The required numbers of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// Beside this node's disk, that a record is in before it is acknowledged.
-    pub(crate) least: usize,
-    /// Other nodes that know a generation before it counts.
+    /// The minimum number of replicas, beside this node's disk, that a record is in before it is
+    /// acknowledged.
+    pub(crate) replicas_min: usize,
+    /// The number of other nodes that know a generation before it counts.
     pub(crate) quorum: usize,
 }
 
 impl Rule {
-    /// Of a node with so many others, of which so many replicas must have everything.
+    /// The rule for a node with `others` other nodes, of which `replicas_min` replicas must have
+    /// every record.
     ///
-    /// Two know of each generation where there are three others or more: then one lost or silent
-    /// node beside this one leaves no doubt. Where this node may go on alone there is always doubt,
-    /// and nobody else has to know.
-    pub(crate) fn new(least: usize, others: usize) -> Self {
-        let quorum = if least == 0 { 0 } else { least.max(others.saturating_sub(1).min(2)) };
-        Self { least, quorum }
+    /// Where there are three other nodes or more, two know each generation: then the loss or
+    /// silence of one node beside this one leaves no doubt. Where this node may go on alone
+    /// (`replicas_min` is 0) there is always doubt, and no other node has to know.
+    pub(crate) fn new(replicas_min: usize, others: usize) -> Self {
+        let quorum = if replicas_min == 0 { 0 } else { replicas_min.max(others.saturating_sub(1).min(2)) };
+        Self { replicas_min, quorum }
     }
 }
 
-/// Which replicas are waited for: bit by bit, in the order in which they are numbered.
+/// A set of replicas: one bit each, in the order in which they are numbered.
 pub(crate) type Members = u32;
 
-/// A set of replicas with a number.
+/// A numbered set of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
     pub(crate) number: u64,
@@ -56,12 +60,12 @@ pub(crate) struct Generation {
     pub(crate) began_after: u64,
 }
 
-/// That of a member which is no replica node any more, because the configuration has changed: so
-/// the next proposal differs.
+/// The bit of a member that the configuration no longer lists as a replica node. It makes the next
+/// proposal differ.
 const FORMER: Members = 1 << 31;
 
 impl Generation {
-    /// One that nodes know, for the replica nodes in their order.
+    /// Converts a generation of the wire, for the replica nodes in their order.
     pub(crate) fn of(known: &LogGeneration, replica_nodes: &[NodeId]) -> Self {
         let place = |member: &NodeId| replica_nodes.iter().position(|replica_node| replica_node == member);
         let members = known.members.iter().map(|member| place(member).map_or(FORMER, bit));
@@ -73,7 +77,7 @@ impl Generation {
         }
     }
 
-    /// As nodes know it.
+    /// Converts it to the form of the wire.
     pub(crate) fn to_log(self, replica_nodes: &[NodeId]) -> LogGeneration {
         let members = replica_nodes.iter().enumerate().filter(|(number, _)| has(self.members, *number));
         let mut members: Vec<NodeId> = members.map(|(_, replica_node)| *replica_node).collect();
@@ -87,57 +91,58 @@ impl Generation {
     }
 }
 
-/// How far the log is durable, here and elsewhere. All are numbers of records.
+/// How far the log is durable, here and in replicas. All positions are numbers of records.
 #[derive(Debug)]
 pub(crate) struct Durability {
     rule: Rule,
     local: u64,
-    /// What this node's disk had when it began.
+    /// The last record on this node's disk when it started.
     recovered: u64,
     acknowledged: u64,
-    copies: Vec<Copied>,
-    /// The highest generation that each other node knows; the first ones have the copies.
+    copies: Vec<ReplicaState>,
+    /// The highest generation that each other node knows; the replica nodes come first.
     known: Vec<u64>,
     /// The last generation that was proposed, and whether it is durable here.
     last: Option<Generation>,
     is_written: bool,
-    /// Whether it counts.
+    /// Whether the last generation counts.
     counts: bool,
-    /// Whether any has counted in this life.
+    /// Whether any generation has counted since this node started.
     has_counted: bool,
-    /// How many others must know the last one.
+    /// How many other nodes must know the last generation.
     needed: usize,
-    /// Members of the generation that counted last, and of all that were proposed since.
+    /// Members of the generation that counted last, and of all proposed since.
     waited_for: Members,
-    /// Since when the last generation does not count.
+    /// Since when the last generation has not counted.
     open_since: Instant,
 }
 
-/// What another node has.
+/// The state of one replica.
 #[derive(Clone, Copy, Debug)]
-struct Copied {
+struct ReplicaState {
     through: u64,
     standing: Standing,
-    /// Whether it has the log's new version.
+    /// Whether it has all of the log's new version.
     ahead: bool,
 }
 
-/// Whether an acknowledgement waits for it.
+/// Whether acknowledgements wait for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It does, and it has everything.
+    /// They do, and it has everything.
     Counts,
-    /// It does; since then it lacks this record, or one before, or does not know this generation.
+    /// They do; since this time it has lacked this record, or an earlier one, or does not know this
+    /// generation.
     Lacks(Instant, u64, u64),
-    /// It does not, until it has this one: what was here when it last said what it has.
+    /// They do not, until it has this record: the last one here when it last reported.
     Left(u64),
 }
 
 impl Durability {
-    /// All up to `sequence` is on this node's disk. There are so many copies, of which nothing is
-    /// known yet, with so many others: the end of what was recovered may be nowhere else, and who
-    /// asks for it again must not be told that it is safe. `last` is the generation that this disk
-    /// knows.
+    /// The state at start. All records up to `sequence` are on this node's disk; nothing is known
+    /// yet of the `copies` replicas. Nothing counts as acknowledged where there are replicas: the
+    /// last recovered records may be on no other disk, and a client that asks again must not be
+    /// told that they are safe. `last` is the generation that this disk knows.
     pub(crate) fn new(
         sequence: u64,
         (copies, others): (usize, usize),
@@ -145,7 +150,7 @@ impl Durability {
         last: Option<Generation>,
         now: Instant,
     ) -> Self {
-        let copy = Copied { through: 0, standing: Standing::Counts, ahead: false };
+        let copy = ReplicaState { through: 0, standing: Standing::Counts, ahead: false };
         let is_alone = copies == 0;
         Self {
             rule,
@@ -164,41 +169,41 @@ impl Durability {
         }
     }
 
-    /// All up to `sequence` is on this node's disk.
-    pub(crate) fn here(&mut self, sequence: u64) {
+    /// Records that all up to `sequence` is on this node's disk.
+    pub(crate) fn record_local(&mut self, sequence: u64) {
         self.local = self.local.max(sequence);
     }
 
-    /// All up to `sequence` is in the copy with this number. Whether it is waited for from now on,
-    /// and was not before.
-    pub(crate) fn copied(&mut self, copy: usize, sequence: u64) -> bool {
+    /// Records that all up to `sequence` is in the replica with this number. Returns whether
+    /// acknowledgements wait for it again from now on.
+    pub(crate) fn record_copied(&mut self, copy: usize, sequence: u64) -> bool {
         let local = self.local;
         let Some(copy) = self.copies.get_mut(copy) else { return false };
         copy.through = copy.through.max(sequence);
         let Standing::Left(goal) = copy.standing else { return false };
-        // What came while its answer was on its way is on its way to it.
+        // Records that were added while its answer was in flight are already on their way to it.
         let is_back = copy.through >= goal.min(local);
         copy.standing = if is_back { Standing::Counts } else { Standing::Left(local) };
         is_back
     }
 
-    /// The connection to the node with this number has ended: its copy is not waited for, until it
-    /// has caught up. Whether that is new. What it had and knew is asked for again: it may come
-    /// back without.
-    pub(crate) fn lost(&mut self, other: usize) -> bool {
+    /// Records that the connection to this node has ended. Acknowledgements do not wait for its
+    /// replica until it has caught up. Returns whether they did so far. Its state is asked for
+    /// again: it may come back without what it had.
+    pub(crate) fn record_lost(&mut self, other: usize) -> bool {
         let local = self.local;
         if let Some(known) = self.known.get_mut(other) {
             *known = 0;
         }
         let Some(copy) = self.copies.get_mut(other) else { return false };
         let was_there = copy.counts();
-        // What it says next is looked at anew.
+        // Its next report is evaluated afresh.
         (copy.standing, copy.through) = (Standing::Left(local), 0);
         was_there
     }
 
-    /// The node with this number knows this generation.
-    pub(crate) fn knows(&mut self, other: usize, number: u64) {
+    /// Records that the node with this number knows this generation.
+    pub(crate) fn record_known(&mut self, other: usize, number: u64) {
         if let Some(known) = self.known.get_mut(other) {
             *known = (*known).max(number);
         }
@@ -209,35 +214,35 @@ impl Durability {
         self.last.map_or(0, |last| last.number)
     }
 
-    /// The last proposal is durable here, if this is its number: others may be told.
-    pub(crate) fn written(&mut self, number: u64) {
+    /// Records that the generation with this number is durable here: other nodes may be told.
+    pub(crate) fn record_written(&mut self, number: u64) {
         self.is_written |= self.proposed() == number;
     }
 
-    /// A generation that is to be made durable here, and known to others after that, if the
-    /// replicas that are waited for have changed.
+    /// Returns a new generation if the set of replicas to wait for has changed. It must be made
+    /// durable here, and then known to other nodes.
     pub(crate) fn propose(&mut self, now: Instant) -> Option<Generation> {
-        // One at a time is being written.
+        // Only one generation is being written at a time.
         if self.copies.is_empty() || self.last.is_some() && !self.is_written {
             return None;
         }
         let before = self.last.map_or(0, |last| last.members);
-        let has_all = |copy: &Copied| copy.through >= self.acknowledged.max(self.recovered);
+        let has_all = |copy: &ReplicaState| copy.through >= self.acknowledged.max(self.recovered);
         let is_first = self.last.is_none();
-        let joins = |number: usize, copy: &Copied| is_first || has(before, number) || has_all(copy);
+        let joins = |number: usize, copy: &ReplicaState| is_first || has(before, number) || has_all(copy);
         let wanted =
             self.copies.iter().enumerate().filter(|(number, copy)| copy.counts() && joins(*number, copy));
         let members = wanted.fold(0, |members, (number, _)| members | bit(number));
         let quorum_differs = self.counts && self.last.is_some_and(|last| last.quorum != self.rule.quorum);
-        let is_enough = members.count_ones() as usize >= self.rule.least;
+        let is_enough = members.count_ones() as usize >= self.rule.replicas_min;
         if !is_first && (members == before || !is_enough) && !quorum_differs {
             return None;
         }
         let members = if is_enough || is_first { members } else { before };
         let earlier = self.last.map_or(0, |last| last.quorum);
         let quorum = if self.counts { self.rule.quorum } else { self.rule.quorum.max(earlier) };
-        // Whatever generation is the highest that somebody knows, the next one that counts is known
-        // to as many as that one says.
+        // Whichever generation is the highest that some node knows, the next one that counts is
+        // known to at least the quorum of that one.
         self.needed = quorum.max(earlier).min(self.known.len());
         let generation = Generation {
             number: self.proposed() + 1,
@@ -253,26 +258,28 @@ impl Durability {
         Some(generation)
     }
 
-    /// Whether the last generation counts by now.
+    /// Marks the last generation as counting if enough nodes know it.
     fn look_at_generation(&mut self) {
         let Some(last) = self.last.filter(|_| self.is_written && !self.counts) else { return };
         let knows = |known: &&u64| **known >= last.number;
         let members = (0..self.copies.len()).filter(|number| has(last.members, *number));
         let all_know =
             members.clone().all(|number| self.known.get(number).is_some_and(|known| knows(&known)));
-        // One that has just started tells nobody that all is safe before it is.
+        // A node that has just started acknowledges nothing before all recovered records are in the
+        // replicas.
         let all_have = members.clone().all(|number| self.copies[number].through >= self.recovered);
         let is_known = self.known.iter().filter(knows).count() >= self.needed;
-        if all_know && all_have && is_known && members.count() >= self.rule.least {
+        if all_know && all_have && is_known && members.count() >= self.rule.replicas_min {
             (self.counts, self.has_counted, self.waited_for) = (true, true, last.members);
         }
     }
 
-    /// All up to here may be told.
+    /// The position up to which records may be acknowledged.
     pub(crate) fn acknowledged(&mut self) -> u64 {
         self.look_at_generation();
         if self.has_counted {
-            let is_waited_for = |number: usize, copy: &Copied| has(self.waited_for, number) || copy.counts();
+            let is_waited_for =
+                |number: usize, copy: &ReplicaState| has(self.waited_for, number) || copy.counts();
             let counted =
                 self.copies.iter().enumerate().filter(|(number, copy)| is_waited_for(*number, copy));
             let through = counted.map(|(_, copy)| copy.through).min().unwrap_or(u64::MAX);
@@ -281,8 +288,7 @@ impl Durability {
         self.acknowledged
     }
 
-    /// Looks at the time. Copies that are not waited for from now on, because they lacked something
-    /// for too long.
+    /// Leaves out replicas that have lacked something for too long. Returns their numbers.
     pub(crate) fn look(&mut self, now: Instant) -> Vec<usize> {
         let mut left = Vec::new();
         let (local, proposed) = (self.local, if self.is_written { self.proposed() } else { 0 });
@@ -305,34 +311,35 @@ impl Durability {
         left
     }
 
-    /// Whether time, or an answer of another node, brings anything further.
+    /// Whether the passing of time, or an answer of another node, may change anything.
     pub(crate) fn waits(&self) -> bool {
         !self.counts || self.copies.iter().any(|copy| copy.counts() && copy.through < self.local)
     }
 
-    /// The log gets a new version, of which no copy has anything yet.
+    /// Begins a new version of the log, of which no replica has anything yet.
     pub(crate) fn begin_ahead(&mut self) {
         self.copies.iter_mut().for_each(|copy| copy.ahead = false);
     }
 
-    /// The copy with this number has the log's new version.
-    pub(crate) fn ahead(&mut self, copy: usize) {
+    /// Records that the replica with this number has the log's new version.
+    pub(crate) fn record_ahead(&mut self, copy: usize) {
         if let Some(copy) = self.copies.get_mut(copy) {
             copy.ahead = true;
         }
     }
 
-    /// Whether the copy with this number is waited for.
+    /// Whether acknowledgements wait for the replica with this number.
     pub(crate) fn counts(&self, copy: usize) -> bool {
-        self.copies.get(copy).is_some_and(Copied::counts)
+        self.copies.get(copy).is_some_and(ReplicaState::counts)
     }
 
-    /// Whether every copy that counts has it.
+    /// Whether every replica that counts has the new version.
     pub(crate) fn all_ahead(&self) -> bool {
         self.copies.iter().all(|copy| copy.ahead || !copy.counts())
     }
 
-    /// How many copies have everything that was acknowledged, now or before this node began.
+    /// The number of replicas that have everything that was acknowledged, in this life of the node
+    /// or before.
     pub(crate) fn whole_copies(&self) -> usize {
         let whole = self.acknowledged.max(self.recovered);
         self.copies.iter().filter(|copy| copy.counts() && copy.through >= whole).count()
@@ -343,7 +350,8 @@ impl Durability {
         self.last.filter(|_| self.counts).map_or(0, |last| last.number)
     }
 
-    /// How many other nodes do not know the last generation, as far as this one has heard.
+    /// The number of other nodes that do not know the last generation, as far as this node has
+    /// heard.
     pub(crate) fn unaware(&self) -> usize {
         self.known.iter().filter(|known| **known < self.proposed()).count()
     }
@@ -352,7 +360,7 @@ impl Durability {
     pub(crate) fn shortage(&self, now: Instant) -> Option<Shortage> {
         let unavailable: Vec<usize> =
             (0..self.copies.len()).filter(|number| !self.copies[*number].counts()).collect();
-        if self.copies.len() - unavailable.len() < self.rule.least {
+        if self.copies.len() - unavailable.len() < self.rule.replicas_min {
             return Some(Shortage::Replicas { unavailable });
         }
         let is_late = now.saturating_duration_since(self.open_since) >= GENERATION_PATIENCE;
@@ -363,12 +371,12 @@ impl Durability {
     }
 }
 
-/// What there is too little of.
+/// The shortage that keeps new records out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
-    /// These copies are not there, and too few are left.
+    /// These replicas are unavailable, and too few are left.
     Replicas { unavailable: Vec<usize> },
-    /// Too few other nodes know which replicas count: these do not.
+    /// Too few other nodes know the generation: these do not.
     Generation { number: u64, unaware: Vec<usize>, needed: usize },
 }
 
@@ -380,7 +388,7 @@ fn has(members: Members, number: usize) -> bool {
     members & bit(number) != 0
 }
 
-impl Copied {
+impl ReplicaState {
     fn counts(&self) -> bool {
         !matches!(self.standing, Standing::Left(_))
     }

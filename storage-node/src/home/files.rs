@@ -1,21 +1,20 @@
-//! Which files does a home have, and what does a start make of them?
+//! The files of a home, and what a start makes of them.
 //!
 //! | file, in the node's folder | |
 //! |---|---|
-//! | `transactions.log` | the log, `rackscan_ramp::log`; behind it zeroes where disk space was taken ahead |
+//! | `transactions.log` | the log, `rackscan_ramp::log`; zeroes follow where disk space was reserved ahead |
 //! | `transactions.log.new` | a new version being written; never read |
-//! | `transactions.log.fetched` | a copy that is being fetched from another node, `recovery`; never read before it is whole |
+//! | `transactions.log.fetched` | a replica that is being fetched from another node, `recovery`; never read before it is complete |
 //! | `transactions.log.cut` | bytes that were cut off the log because they are no whole records, `cut_file` |
 //! | `transactions.generation` | which replicas of the log count, `copies/generation` |
 //! | `transactions.life` | the number of the home's life, sealed |
 //!
 //! Invariants
-//! - A file that is not what it should be stops the start; it is never overwritten or taken for an
-//!   empty one.
-//! - A life's number is durable before the life begins, and is never that of another one: the next
-//!   one counts on, and where the file is lost the count begins at a random number.
-//! - What is cut off the log is durable beside it before it is cut off, and not cut off before the
-//!   nodes that may have the rest were asked.
+//! - A file that is not valid stops the start; it is never overwritten or taken for an empty one.
+//! - A life's number is durable before the life begins, and never reused: the next life increments
+//!   it, and where the file is lost the count begins at a random number.
+//! - The damaged end of the log is cut off only after it is durable in the cut file, and after the
+//!   nodes that may have the remainder were asked.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -36,14 +35,15 @@ use rackscan_ramp::{
     home::Home,
     item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
-    log::{Cut, HeaderFault, LogWriter, RecoverError, Tail, recover},
+    log::{Cut, LogWriter, Tail, recover},
     store::{Store, StoreOptions},
 };
 
 use super::{
     cut_file::{self, LOG_CUT},
+    error::{HomeFileError, os},
     log_file::{Folder, LogFile},
-    lost_end::Left,
+    lost_end::DamagedLog,
     reader::LogReader,
     shared::HomeShared,
     slots::RegionSlots,
@@ -61,93 +61,21 @@ const GENERATION: &str = "transactions.generation";
 const LIFE: &str = "transactions.life";
 const LIFE_NEW: &str = "transactions.life.new";
 
-/// Why a home's files are not used.
-#[derive(Debug, thiserror::Error)]
-pub enum HomeFileError {
-    /// The system refused.
-    #[error("{file}: {action} failed: {source}", file = file.display())]
-    Os {
-        /// The file or folder.
-        file: PathBuf,
-        /// What was attempted.
-        action: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// Not a log.
-    #[error("{file}: {source}; restore it from a copy, or move it away to begin without what it holds", file = file.display())]
-    Header {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: HeaderFault,
-    },
-    /// A log that makes no store, or none that fits the memory.
-    #[error(
-        "{file}: {source}; it was written with a budget of more memory than {budget_bytes} bytes for versions (raise `transactions`), or by something else",
-        file = file.display()
-    )]
-    Recover {
-        /// The file.
-        file: PathBuf,
-        /// The first record at fault.
-        source: RecoverError,
-        /// What versions may take.
-        budget_bytes: usize,
-    },
-    /// Other nodes keep copies, and none is what it should be.
-    #[error(
-        "{file}: the log is lost, and no copy in other nodes is what it should be: {reason}; put the best one in its place by hand",
-        file = file.display()
-    )]
-    Copies {
-        /// The log's file.
-        file: PathBuf,
-        /// What was found.
-        reason: String,
-    },
-    /// Keys were written, and the node is configured to keep none: whoever reads would not see
-    /// them.
-    #[error(
-        "{file}: a file of {bytes} bytes with written keys and rows, and the configuration gives no memory for them: \
-         set `transactions` above 0, or move the file away to begin without what it holds",
-        file = file.display()
-    )]
-    NoMemory {
-        /// The log's file.
-        file: PathBuf,
-        /// Its length.
-        bytes: u64,
-    },
-    /// Not the number of a life.
-    #[error("{file}: {source}; remove it: the count then begins at a random number", file = file.display())]
-    Life {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: CodecError,
-    },
-}
-
-pub(super) fn os(file: &Path, action: &'static str) -> impl Fn(io::Error) -> HomeFileError {
-    move |source| HomeFileError::Os { file: file.to_owned(), action, source }
-}
-
-/// What a home is made with.
+/// The folder and memory that a home is made with.
 #[derive(Debug)]
-pub(super) struct Setting {
+pub(super) struct HomeSetup {
     pub(super) folder: PathBuf,
     options: StoreOptions,
     slots: Region,
     feed: Region,
 }
 
-/// A home that was read from its files.
+/// A home that was recovered from its files.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct RecoveredHome {
     pub(super) home: Home<RegionSlots>,
     pub(super) file: File,
-    /// Where its log ends.
+    /// The end of its log.
     pub(super) end: Tail,
     /// The log's number.
     pub(super) number: u32,
@@ -155,29 +83,29 @@ pub(super) struct Found {
     pub(super) cut_bytes: u64,
 }
 
-/// What there is of a log.
+/// The state of a log at start.
 #[derive(Debug)]
-pub(super) enum Begun {
-    /// All that there was.
-    Whole(Box<Found>),
-    /// Nothing, and other nodes may have a copy.
+pub(super) enum LogState {
+    /// It was read completely.
+    Whole(Box<RecoveredHome>),
+    /// It does not exist, and other nodes may have a replica.
     Lost,
-    /// It has a damaged end, of which other nodes may have a copy. Nothing was cut off yet:
-    /// whatever happens until then, the next start finds it damaged again.
-    Damaged(Left),
+    /// Its end is damaged, and other nodes may have a replica of it. Nothing was cut off yet, so
+    /// that the next start finds the same damage.
+    Damaged(DamagedLog),
 }
 
-/// What is ready before any thread is: the home, or, where its log is lost or damaged and other
-/// nodes may have a copy, all but that.
+/// What is ready before any thread starts: the home, or everything but the home where its log is
+/// lost or damaged and other nodes may have a replica.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(super) shared: Arc<HomeShared>,
-    pub(super) setting: Setting,
-    pub(super) begun: Begun,
+    pub(super) setting: HomeSetup,
+    pub(super) begun: LogState,
     pub(super) copies_bytes: u64,
 }
 
-/// Where the log of a configuration's node is, and its new version.
+/// The paths of a node's log and of its new version.
 pub(crate) fn log_files(config: &Config) -> [PathBuf; 2] {
     [LOG, LOG_NEW].map(|file| config.data_dir.join(file))
 }
@@ -207,30 +135,30 @@ pub(crate) fn open(
     let shared = Arc::new(HomeShared::new(regions, life, plan.transit_bytes, Arc::clone(lifecycle)));
     shared.gauges.budget_bytes.store(plan.versions_bytes as u64, std::sync::atomic::Ordering::Relaxed);
     let options = StoreOptions { budget_bytes: plan.versions_bytes, life };
-    let setting = Setting { folder: folder.clone(), options, slots, feed };
-    // Whether it is a new node or one that has lost its log, others know.
+    let setting = HomeSetup { folder: folder.clone(), options, slots, feed };
+    // Other nodes know whether this is a new node or one that has lost its log.
     let has_replica_nodes = config.peers.iter().any(|peer| peer.node != config.node);
     let is_there = path.try_exists().map_err(os(&path, "looking for it"))?;
     let begun = match (has_replica_nodes, is_there) {
-        (false, _) => Begun::Whole(Box::new(setting.recover()?)),
-        (true, false) => Begun::Lost,
+        (false, _) => LogState::Whole(Box::new(setting.recover()?)),
+        (true, false) => LogState::Lost,
         (true, true) => setting.begin()?,
     };
     Ok(Some(Opened { shared, setting, begun, copies_bytes: plan.copies_bytes }))
 }
 
-impl Setting {
+impl HomeSetup {
     fn file(&self) -> Result<File, HomeFileError> {
         let path = self.log();
         let opening = OpenOptions::new().read(true).write(true).open(&path);
         opening.map_err(os(&path, "opening it"))
     }
 
-    /// The home that the log makes, if all of it can be read.
-    fn begin(&self) -> Result<Begun, HomeFileError> {
+    /// Recovers the home from the log, if all of the log can be read.
+    fn begin(&self) -> Result<LogState, HomeFileError> {
         let (path, file) = (self.log(), self.file()?);
         let (store, tail, cut) = read(&path, &file, self.options, RegionSlots(self.slots.clone()))?;
-        let Some(cut) = cut else { return Ok(Begun::Whole(Box::new(self.found(file, store, tail, 0)?))) };
+        let Some(cut) = cut else { return Ok(LogState::Whole(Box::new(self.found(file, store, tail, 0)?))) };
         drop(store);
         clear(&self.slots).map_err(os(&path, "forgetting what it holds"))?;
         let number = number_of(&file).map_err(os(&path, "reading it"))?;
@@ -238,12 +166,11 @@ impl Setting {
             file = %path.display(), offset = cut.offset_bytes, bytes = cut.bytes, damage = %cut.damage,
             "the end of the log of transactions is damaged: the nodes that keep copies are asked for it"
         );
-        Ok(Begun::Damaged(Left { number, tail, cut_bytes: cut.bytes }))
+        Ok(LogState::Damaged(DamagedLog { number, tail, cut_bytes: cut.bytes }))
     }
 
-    /// The home that the log makes, which is an empty one if there is none. A damaged end is cut
-    /// off.
-    pub(super) fn recover(&self) -> Result<Found, HomeFileError> {
+    /// Recovers the home from the log; without a log, makes an empty one. Cuts off a damaged end.
+    pub(super) fn recover(&self) -> Result<RecoveredHome, HomeFileError> {
         let Self { folder, options, slots, .. } = self;
         let path = folder.join(LOG);
         make(folder, &path)?;
@@ -267,9 +194,9 @@ impl Setting {
         store: Store<RegionSlots>,
         end: Tail,
         cut_bytes: u64,
-    ) -> Result<Found, HomeFileError> {
+    ) -> Result<RecoveredHome, HomeFileError> {
         let Self { options, feed, .. } = self;
-        // What was fetched and is not the log now is of no use any more.
+        // A fetched file that did not become the log is useless now.
         let _ = fs::remove_file(self.fetched());
         let number = number_of(&file).map_err(os(&self.log(), "reading it"))?;
         let home = feeding(Home::new(store, LogWriter::after(end)), feed, options.life);
@@ -281,7 +208,7 @@ impl Setting {
             log_bytes = end.offset_bytes,
             "the home of transactions is ready"
         );
-        Ok(Found { home, file, end, number, cut_bytes })
+        Ok(RecoveredHome { home, file, end, number, cut_bytes })
     }
 
     /// The generation of the log that this node knows.
@@ -296,21 +223,21 @@ impl Setting {
         written.map_err(os(&self.folder.join(GENERATION), "writing it"))
     }
 
-    /// Where the log is.
+    /// The path of the log.
     pub(super) fn log(&self) -> PathBuf {
         self.folder.join(LOG)
     }
 
-    /// The file that a log is fetched into.
+    /// The path of the file that a log is fetched into.
     pub(super) fn fetched(&self) -> PathBuf {
         self.folder.join(LOG_FETCHED)
     }
 
-    /// Makes what was fetched, and is durable, the log. The damaged end of the one that there was
-    /// is kept beside.
-    pub(super) fn adopt(&self, left: Option<&Left>) -> Result<(), HomeFileError> {
+    /// Makes the fetched file, which is durable, the log. Keeps the damaged end of the previous log
+    /// in the cut file.
+    pub(super) fn adopt(&self, damaged: Option<&DamagedLog>) -> Result<(), HomeFileError> {
         let path = self.folder.join(LOG);
-        if let Some(Left { tail, cut_bytes, .. }) = left {
+        if let Some(DamagedLog { tail, cut_bytes, .. }) = damaged {
             cut_file::keep(&self.folder, &self.file()?, tail.offset_bytes, *cut_bytes, LOG_CUT_BYTES)?;
         }
         let adopted = fs::rename(self.fetched(), &path).and_then(|()| File::open(&self.folder)?.sync_all());
@@ -318,7 +245,7 @@ impl Setting {
     }
 }
 
-/// A store begins in zeroes. Nobody has read these slots yet.
+/// Clears the slots, because a store begins in zeroes. No peer has read them yet.
 fn clear(slots: &Region) -> io::Result<()> {
     let zeroes = vec![0; 1 << 16];
     let mut at = 0;
@@ -330,32 +257,33 @@ fn clear(slots: &Region) -> io::Result<()> {
     Ok(())
 }
 
-/// The home with an empty feed: who followed an earlier life is told so, and asks what there is.
+/// Gives the home an empty feed. A follower of an earlier life is told so, and scans the present
+/// keys.
 fn feeding(home: Home<RegionSlots>, feed: &Region, life: u64) -> Home<RegionSlots> {
     match Feed::new(RegionSlots(feed.clone()), life) {
         Some(feed) => home.feeding(feed, SYSTEM_PREFIX),
-        // There is no home with so little memory.
+        // No home has so little memory.
         None => home,
     }
 }
 
 impl Opened {
-    /// What all reactors know of it.
+    /// The state of the home that all reactors see.
     pub(crate) fn shared(&self) -> Arc<HomeShared> {
         Arc::clone(&self.shared)
     }
 
-    /// Bytes of memory for pieces of logs: on their way to copies kept here, and of its own on
-    /// their way to others.
+    /// Bytes of memory for pieces of logs: of other logs on their way to replicas kept here, and of
+    /// the own log on its way to others.
     pub(crate) fn copies_bytes(&self) -> u64 {
         self.copies_bytes
     }
 }
 
-/// The thread of a log.
+/// Starts the thread of a log.
 pub(super) fn start_log(
-    setting: &Setting,
-    found: &Found,
+    setting: &HomeSetup,
+    found: &RecoveredHome,
     config: &Config,
     first: Arc<MessageQueue>,
     lifecycle: &Arc<Lifecycle>,
@@ -369,7 +297,7 @@ pub(super) fn start_log(
     LogThread::start(thread, place, (file, found.end.offset_bytes), first, Arc::clone(lifecycle))
 }
 
-/// Counts on.
+/// Makes the number of the next life durable.
 fn next_life(folder: &Path) -> Result<u64, HomeFileError> {
     let file = folder.join(LIFE);
     let life = match fs::read(&file) {
@@ -383,7 +311,7 @@ fn next_life(folder: &Path) -> Result<u64, HomeFileError> {
         }
         Err(error) => return Err(os(&file, "reading it")(error)),
     };
-    // Readers take 0 for no life.
+    // Readers take 0 to mean no life.
     let life = life.max(1);
     let sealed = codec::seal(Envelope::HomeLife, &life);
     let sealed = sealed.map_err(|source| HomeFileError::Life { file: file.clone(), source })?;
@@ -391,14 +319,14 @@ fn next_life(folder: &Path) -> Result<u64, HomeFileError> {
     Ok(life)
 }
 
-/// Far from the end, so that counting on does not come back.
+/// A random number far from the maximum, so that incrementing it does not wrap around.
 fn first_life() -> io::Result<u64> {
     let mut bytes = [0; 8];
     random(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes) >> 1)
 }
 
-/// Makes an empty log, if there is none. It is whole as soon as it has its name.
+/// Makes an empty log, if there is none. The file is complete as soon as it has its name.
 fn make(folder: &Path, path: &Path) -> Result<(), HomeFileError> {
     if path.try_exists().map_err(os(path, "looking for it"))? {
         return Ok(());
@@ -416,7 +344,8 @@ fn make(folder: &Path, path: &Path) -> Result<(), HomeFileError> {
 
 type Read = (Store<RegionSlots>, Tail, Option<Cut>);
 
-/// The store that a log makes, where the log goes on, and what of it does not count.
+/// Recovers the store from a log. Returns the store, the end of the log, and the damaged end if
+/// there is one.
 fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> Result<Read, HomeFileError> {
     let end_bytes = file.metadata().map_err(os(path, "looking at it"))?.len();
     let mut header = vec![0; LOG_HEADER_BYTES.min(usize::try_from(end_bytes).unwrap_or(usize::MAX))];
@@ -428,7 +357,7 @@ fn read(path: &Path, file: &File, options: StoreOptions, slots: RegionSlots) -> 
     let store = recover(options, slots, reader.by_ref());
     let store =
         store.map_err(|source| HomeFileError::Recover { file: path.to_owned(), source, budget_bytes })?;
-    // Records end as well where the file could not be read: only then it counts.
+    // Records also end where the file could not be read: an error counts only then.
     let (tail, cut) = reader.finish().map_err(os(path, "reading it"))?;
     Ok((store, tail, cut))
 }
@@ -466,19 +395,19 @@ mod tests {
         let allocate = || Region::allocate(1 << 20).unwrap();
         let (slots, feed) = (allocate(), allocate());
         let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
-        let setting = Setting { folder: folder.path().to_owned(), options, slots: slots.clone(), feed };
+        let setting = HomeSetup { folder: folder.path().to_owned(), options, slots: slots.clone(), feed };
         let zeroes = vec![0; slots.bytes()];
         let (mut bytes, tail) = log();
         let last = bytes.len() - 1;
         fs::write(setting.log(), &bytes).unwrap();
-        assert!(matches!(setting.begin().unwrap(), Begun::Whole(found) if found.number == 7));
+        assert!(matches!(setting.begin().unwrap(), LogState::Whole(found) if found.number == 7));
         assert!(slots.to_vec(0, slots.bytes()).unwrap() != zeroes, "it has a key");
         bytes[last] ^= 1;
         fs::write(setting.log(), &bytes).unwrap();
         let begun = setting.begin().unwrap();
         let cut_bytes = bytes.len() as u64 - tail.offset_bytes;
         assert!(
-            matches!(begun, Begun::Damaged(left) if left == Left { number: 7, tail, cut_bytes }),
+            matches!(begun, LogState::Damaged(damaged) if damaged == DamagedLog { number: 7, tail, cut_bytes }),
             "{begun:?}"
         );
         assert!(slots.to_vec(0, slots.bytes()).unwrap() == zeroes, "a store begins in zeroes");

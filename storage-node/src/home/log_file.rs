@@ -1,11 +1,11 @@
-//! What does the log's thread need of a file?
+//! The files of a log, as the log's thread uses them.
 //!
-//! The seam between what is decided about a log (`writer`, `compaction`) and the disk: the tests'
-//! disks are full, torn or broken when it matters.
+//! This is the interface between the logic of the log (`writer`, `compaction`) and the disk. The
+//! tests implement it with disks that are full, torn or broken at chosen points.
 //!
 //! Invariants
-//! - A full disk is told apart from one that has failed: after the former, what was written before
-//!   is known to be there.
+//! - A full disk is told apart from a failed one: after a full disk, earlier writes are known to be
+//!   intact.
 
 use std::{
     fs::{self, File},
@@ -20,33 +20,33 @@ use rustix::fs::FallocateFlags;
 pub(crate) trait LogFile {
     /// Reads exactly these bytes.
     fn read_at(&self, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()>;
-    /// Writes all of them, or fails having written some.
+    /// Writes all bytes; on failure some of them may be written.
     fn write_at(&mut self, bytes: &[u8], offset_bytes: u64) -> io::Result<()>;
-    /// Takes disk space up to `end_bytes`, filled with zeroes.
+    /// Reserves disk space up to `end_bytes`, filled with zeroes.
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()>;
-    /// Takes disk space up to `end_bytes` without making the file longer.
+    /// Reserves disk space up to `end_bytes` without making the file longer.
     fn reserve_ahead(&mut self, end_bytes: u64) -> io::Result<()>;
-    /// Makes durable what was written.
+    /// Makes earlier writes durable.
     fn sync(&mut self) -> io::Result<()>;
-    /// Gives back everything behind `end_bytes`.
+    /// Truncates the file at `end_bytes`.
     fn cut(&mut self, end_bytes: u64) -> io::Result<()>;
 }
 
-/// Where a log and its new version lie.
+/// The folder of a log and its new version.
 pub(super) trait LogFolder {
-    /// What their files are.
+    /// The type of their files.
     type File: LogFile;
-    /// Begins a new version, over whatever is left of an earlier one.
+    /// Creates the new version, replacing any earlier one.
     fn create(&self) -> io::Result<Self::File>;
     /// Puts the new version, which is durable, in the place of the log, durably.
     fn put_in_place(&self) -> io::Result<()>;
-    /// Gives the new version up.
+    /// Removes the new version.
     fn discard(&self);
-    /// What the log is called.
+    /// The name of the log, for messages.
     fn name(&self) -> String;
 }
 
-/// Whether this means that there is no more space, and not that the disk is broken.
+/// Whether an error means that the disk is full, and not that it is broken.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -65,7 +65,7 @@ impl LogFile for File {
 
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
         match rustix::fs::fallocate(&*self, FallocateFlags::empty(), 0, end_bytes) {
-            // A filesystem that cannot do it takes the space when it is written.
+            // A filesystem without support allocates the space when it is written.
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -96,7 +96,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// With the names of the log and its new version in it.
+    /// The folder with these names of the log and its new version.
     pub(super) fn new(folder: &Path, log: &str, new_version: &str) -> Self {
         Self { folder: folder.to_owned(), log: folder.join(log), new_version: folder.join(new_version) }
     }
@@ -115,7 +115,7 @@ impl LogFolder for Folder {
     }
 
     fn discard(&self) {
-        // What is left of it is overwritten by the next one.
+        // If the file stays, the next new version overwrites it.
         let _ = fs::remove_file(&self.new_version);
     }
 

@@ -1,11 +1,12 @@
-//! Which copies of a log whose end is damaged have more of it than is left, and how long are they
-//! waited for?
+//! Chooses the replicas that have more of a log whose end is damaged, and limits how long they are
+//! waited for.
 //!
 //! Invariants
-//! - A copy is worth fetching only if it has records that are not left, of the same log or of one
-//!   of its row: those it may replace, or that may replace it.
-//! - Where what is left is whole in some copy, only copies of that very log go on with it.
-//! - Waiting ends: there is a log.
+//! - A replica is worth fetching only if it has records that the log lacks, and is of the same log
+//!   or of one of its row: those it may replace, or that may replace it.
+//! - If some replica shows that the remaining log is complete, only replicas of that very log can
+//!   continue it.
+//! - Waiting always ends, because there is a log to go on with.
 
 use std::{cmp::Reverse, time::Instant};
 
@@ -17,25 +18,26 @@ use crate::{
     copies::{is_new_version, tail},
 };
 
-/// A copy, and who of those that were asked has it.
+/// A replica, and the number of the node that has it.
 pub(super) type Offer = (usize, CopyHeld);
 
-/// What is left of a log whose end is damaged.
+/// A log whose end is damaged: what is intact of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct DamagedLog {
     /// The log's number.
     pub(super) number: u32,
-    /// Behind its last whole record.
+    /// The position behind its last whole record.
     pub(super) tail: Tail,
-    /// Bytes from there to the last one that is not zero.
+    /// The number of bytes from there to the last one that is not zero.
     pub(super) cut_bytes: u64,
 }
 
-impl Left {
-    /// The copies that have more, the best one first.
+impl DamagedLog {
+    /// The replicas that have more records, the best one first.
     pub(super) fn more(&self, offers: &[Offer]) -> Vec<Offer> {
         let is_own = |held: &CopyHeld| held.log == self.number;
-        // Then records of an earlier log, whose numbers may be higher, are in it as a snapshot.
+        // In that case records of an earlier log, whose numbers may be higher, are in this log as a
+        // snapshot.
         let is_known = offers.iter().any(|(_, held)| is_own(held) && tail(held.end) == self.tail);
         let has_more = |held: &CopyHeld| {
             let of_row = if is_own(held) {
@@ -50,14 +52,14 @@ impl Left {
         more
     }
 
-    /// Where a copy must have what is left: behind the last whole record. `None` for one of another
-    /// log, whose bytes are others.
+    /// The position up to which a replica must have the same records: behind the last whole one.
+    /// `None` for a replica of another log, whose bytes differ.
     pub(super) fn joint(&self, held: &CopyHeld) -> Option<Tail> {
         (held.log == self.number).then_some(self.tail)
     }
 
-    /// Bytes of the damaged end that this copy does not bring back: all of them if its bytes are
-    /// those of another log.
+    /// The number of bytes of the damaged end that this replica does not restore: all of them if it
+    /// is of another log.
     pub(super) fn missing_bytes(&self, held: &CopyHeld) -> u64 {
         match self.joint(held) {
             Some(tail) => {
@@ -68,12 +70,12 @@ impl Left {
     }
 }
 
-/// How long it is waited.
+/// Measures how long silent nodes are waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     patience: LogPatience,
     began: Instant,
-    /// When the first one had said what it has.
+    /// When the first node had answered.
     heard: Option<Instant>,
 }
 
@@ -82,8 +84,7 @@ impl Waiting {
         Self { patience, began: now, heard: None }
     }
 
-    /// Whether those that are silent are waited for no longer. `has_heard`: whether another one has
-    /// said something.
+    /// Whether the wait for silent nodes is over. `has_heard`: whether any node has answered.
     pub(super) fn is_over(&mut self, has_heard: bool, now: Instant) -> bool {
         if has_heard {
             let heard = *self.heard.get_or_insert(now);
@@ -103,7 +104,7 @@ mod tests {
 
     const NUMBER: u32 = 0x0007_0001;
     const TAIL: Tail = Tail { offset_bytes: 1000, sequence: 50, checksum: 7 };
-    const LEFT: Left = Left { number: NUMBER, tail: TAIL, cut_bytes: 300 };
+    const LEFT: DamagedLog = DamagedLog { number: NUMBER, tail: TAIL, cut_bytes: 300 };
 
     fn held(log: u32, offset_bytes: u64, sequence: u64) -> CopyHeld {
         let checksum = if sequence == TAIL.sequence { TAIL.checksum } else { 9 };

@@ -1,4 +1,4 @@
-//! What disk do the tests of the log have? One that is full, or breaks, when it is told.
+//! A disk in memory for tests of the log. It is full, or breaks, when told so.
 
 use std::{
     io,
@@ -10,12 +10,12 @@ use std::{
 
 use super::log_file::{LogFile, LogFolder};
 
-/// What may happen to a disk.
+/// The faults and limits of a disk.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// Bytes that a file may have.
+    /// The maximum length of a file.
     pub(super) room_bytes: AtomicUsize,
-    /// Whether space can be taken before it is written.
+    /// Whether space can be reserved before it is written.
     pub(super) reserves: AtomicBool,
     /// Whether flushes fail.
     pub(super) broken: AtomicBool,
@@ -109,7 +109,7 @@ impl MemoryFolder {
         Self { log: Arc::new(Mutex::new(log.clone())), new_version: Arc::default() }
     }
 
-    /// What a crash would leave as the log.
+    /// The log that a crash would leave.
     pub(super) fn log(&self) -> Vec<u8> {
         self.log.lock().unwrap().bytes().clone()
     }

@@ -1,8 +1,8 @@
-//! Which transactions wait to be ended by asking?
+//! The queue of transactions that wait to be ended.
 //!
 //! Invariants
-//! - Each is named once; there are never more than may be unsettled.
-//! - They are taken in turn: one that cannot be ended keeps no other one waiting.
+//! - Each transaction is in the queue once; there are never more than may be unsettled.
+//! - They are taken in turn, so one that cannot be ended does not block the others.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -10,7 +10,7 @@ use rackscan_ramp::{message::HomeId, timestamp::Timestamp};
 
 use crate::limits::ORPHANS_MAX;
 
-/// Transactions with all of their homes.
+/// Transactions with all of their participants.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     waiting: BTreeMap<Timestamp, Vec<HomeId>>,
@@ -19,8 +19,8 @@ pub(crate) struct Orphans {
 }
 
 impl Orphans {
-    /// Adds one. `is_open` tells whether one still is: where there are too many, those that have
-    /// ended meanwhile go.
+    /// Adds a transaction. `is_open` tells whether one is still open: if the queue is full, those
+    /// that have ended meanwhile are removed.
     pub(crate) fn add(
         &mut self,
         timestamp: Timestamp,

@@ -1,10 +1,10 @@
-//! How is a log read that is larger than memory?
+//! Reads a log that is larger than memory.
 //!
-//! Through a window that moves on by whole records.
+//! It reads through a window that advances by whole records.
 //!
 //! Invariants
-//! - What is read, and where it ends, is what `rackscan_ramp::log::read` makes of the whole file at
-//!   once.
+//! - The records and the end position are those that `rackscan_ramp::log::read` returns for the
+//!   whole file at once.
 
 use std::io;
 
@@ -13,11 +13,11 @@ use rackscan_ramp::log::{Cut, Damage, Record, Tail, read};
 use super::log_file::LogFile;
 use crate::limits::LOG_WINDOW_BYTES;
 
-/// The records of a log, one after the other. When it has ended, [`LogReader::finish`] says why.
+/// Iterates over the records of a log. After the last one, [`LogReader::finish`] says why it ended.
 #[derive(Debug)]
 pub(super) struct LogReader<'f, F> {
     file: &'f F,
-    /// Bytes of the file.
+    /// The number of bytes to read of the file.
     end_bytes: u64,
     window_bytes: u64,
     tail: Tail,
@@ -34,7 +34,7 @@ impl<'f, F: LogFile> LogReader<'f, F> {
         Self { file, end_bytes, window_bytes, tail: start, window, records, outcome: None }
     }
 
-    /// Where the log goes on, and what of it does not count.
+    /// The end of the log, and the damaged part behind it, if any.
     ///
     /// # Errors
     /// The file could not be read.
@@ -60,7 +60,7 @@ impl<'f, F: LogFile> LogReader<'f, F> {
         self.records = records.into_iter();
         self.tail = tail;
         self.outcome = match cut {
-            // The next record, or what looks like zeroes, goes on behind the window.
+            // The next record, or the run of zeroes, continues behind the window.
             Some(Cut { damage: Damage::Short { .. }, .. }) | None if moved && !is_last => None,
             None if is_last => Some(Ok(None)),
             None => Some(self.behind(length_bytes)),
@@ -69,24 +69,24 @@ impl<'f, F: LogFile> LogReader<'f, F> {
         };
     }
 
-    /// What a window of nothing but zeroes means: the end, unless something lies behind it.
+    /// Decides what a window of zeroes means: the end of the log, unless other bytes follow.
     fn behind(&self, zeroes_bytes: u64) -> io::Result<Option<Cut>> {
         let from = self.tail.offset_bytes + zeroes_bytes;
         if self.last_written(from)? == from {
             return Ok(None);
         }
-        // Zeroes are no record; which fault they are is said by whoever reads records.
+        // Zeroes are no record. The record reader supplies the name of the damage.
         let no_record = [&[0; rackscan_ramp::limits::RECORD_HEADER_BYTES][..], &[1]].concat();
         read(self.tail, &no_record).2.map(|cut| self.whole(cut)).transpose().map(Option::flatten)
     }
 
-    /// A cut with all bytes to the last one of the file that is not zero.
+    /// Extends a cut to the last byte of the file that is not zero.
     fn whole(&self, cut: Cut) -> io::Result<Option<Cut>> {
         let bytes = self.last_written(cut.offset_bytes)?.saturating_sub(cut.offset_bytes);
         Ok(Some(Cut { bytes, ..cut }))
     }
 
-    /// Behind the last byte from here on that is not zero; `from` if all are.
+    /// The position behind the last byte from `from` on that is not zero; `from` if all are.
     fn last_written(&self, from: u64) -> io::Result<u64> {
         let (mut at, mut last) = (from, from);
         let mut piece = vec![0; 1 << 16];

@@ -1,12 +1,15 @@
-//! How does a node recover a transaction log that is missing, or whose end is damaged?
+//! Recovers a transaction log that is missing, or whose end is damaged, from its replicas.
 //!
 //! ```text
-//! ask all other nodes -> a replica is proved to have every acknowledged record: fetch it, check it, put it in place -> recover as from any log
-//!   ^ again while      -> none ever was:     this is a new node, with an empty home
-//!   \-- none is proved: refuse, and say what may be missing -> a person accepts the loss -> the best replica there is, likewise
+//! lost log: ask all other nodes
+//!   a replica provably has every acknowledged record -> fetch, check, put in place, recover as from any log
+//!   no node ever had one                             -> this is a new node: begin with an empty home
+//!   no proof                                         -> refuse, and say what may be missing; ask again, until
+//!                                                       a person accepts the loss: then use the best replica
 //!
-//! the end is damaged: ask likewise -> all have, or were waited for long enough -> one has more: likewise; the damaged end is kept beside
-//!                                                                              -> none has:     cut the end off, recover from what is left
+//! damaged end: ask the replica nodes, until all have answered or were waited for long enough
+//!   a replica has more  -> fetch, check, put in place; keep the damaged end in the cut file
+//!   no replica has more -> cut the end off, and recover from the intact part
 //! ```
 //!
 //! Invariants
@@ -15,9 +18,11 @@
 //! - The new generation is above every known one, and durable before the log is in place.
 //! - The node checks each record of a replica before it uses it, and takes the longest one offered.
 //! - The node cuts nothing off its own log before it has asked for the replicas.
-//! - A node with a damaged log does not wait for silent nodes for ever, and says who was silent.
+//! - A node with a damaged log does not wait for silent nodes for ever, and reports which were
+//!   silent.
 //! - Meanwhile the node serves everything else, and answers others that recover.
 
+mod answers;
 mod fetch;
 
 use std::{
@@ -31,16 +36,18 @@ use rackscan_device::Wait;
 use rackscan_fabric::ClusterKey;
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, CopyHeld, CopyOfLog, LogGeneration, Refusal, RefusalCode, Request, Target},
+    message::{CopyHeld, CopyOfLog, LogGeneration, Request, Target},
 };
 use rackscan_ramp::message::HomeId;
 
+use self::answers::{Answers, NodeAnswer, answered};
 use super::{
     access::FirstHome,
     arrival::Arrival,
     durability::Rule,
-    files::{Begun, Found, HomeFileError, Opened, Setting, start_log},
-    lost_end::{Left, Offer, Waiting},
+    error::HomeFileError,
+    files::{HomeSetup, LogState, Opened, RecoveredHome, start_log},
+    lost_end::{DamagedLog, Offer, Waiting},
     service::HomeService,
     shared::HomeShared,
 };
@@ -51,49 +58,49 @@ use crate::{
     lifecycle::Lifecycle,
     limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
     message_queue::MessageQueue,
-    peers::{PeerWay, lines_options, others},
+    peers::{PeersHandle, lines_options, others},
 };
 
-/// What a home needs beside its log.
-struct Making {
+/// What a home needs besides its log.
+struct HomeBuilder {
     config: Config,
-    setting: Setting,
+    setting: HomeSetup,
     shared: Arc<HomeShared>,
     lifecycle: Arc<Lifecycle>,
     first: Arc<MessageQueue>,
-    peers: Option<PeerWay>,
+    peers: Option<PeersHandle>,
 }
 
 impl Opened {
-    /// Starts what the home needs: the thread of its log, or one that looks for the log first. The
-    /// home reports to the first reactor.
+    /// Starts the thread of the home's log, or one that looks for the log first. The home reports
+    /// to the first reactor.
     pub(crate) fn start(
         self,
         config: &Config,
         key: &ClusterKey,
         first: Arc<MessageQueue>,
         lifecycle: &Arc<Lifecycle>,
-        peers: Option<PeerWay>,
+        peers: Option<PeersHandle>,
     ) -> Result<(FirstHome, JoinHandle<()>), StartError> {
         let Self { shared, setting, begun, .. } = self;
         let (config, lifecycle) = (config.clone(), Arc::clone(lifecycle));
-        let making = Making { config, setting, shared, lifecycle, first, peers };
+        let making = HomeBuilder { config, setting, shared, lifecycle, first, peers };
         let found = match begun {
-            Begun::Whole(found) => found,
-            Begun::Lost => return making.seek(key, None),
-            Begun::Damaged(left) => return making.seek(key, Some(left)),
+            LogState::Whole(found) => found,
+            LogState::Lost => return making.seek(key, None),
+            LogState::Damaged(damaged) => return making.seek(key, Some(damaged)),
         };
         let (shared, number) = (Arc::clone(&making.shared), found.number);
         let (mut home, thread) = making.make(*found)?;
         home.log_replaced(number);
-        shared.came();
+        shared.set_present();
         Ok((FirstHome::Here(Box::new(home)), thread))
     }
 }
 
-impl Making {
-    /// The home, and the thread of its log.
-    fn make(self, found: Found) -> Result<(HomeService, JoinHandle<()>), StartError> {
+impl HomeBuilder {
+    /// Makes the home and starts the thread of its log.
+    fn make(self, found: RecoveredHome) -> Result<(HomeService, JoinHandle<()>), StartError> {
         let Self { config, setting, shared, lifecycle, first, peers } = self;
         shared.gauges.log_cut_bytes.store(found.cut_bytes, Relaxed);
         let (log, thread) = start_log(&setting, &found, &config, first, &lifecycle)?;
@@ -109,24 +116,30 @@ impl Making {
         Ok((service.with_clock(config.wall), thread))
     }
 
-    /// Looks for the log, or for the rest of it, on a thread of its own, which then waits for that
-    /// of the log.
-    fn seek(self, key: &ClusterKey, left: Option<Left>) -> Result<(FirstHome, JoinHandle<()>), StartError> {
+    /// Starts a thread that looks for the log, or for the remainder of it. When it has made the
+    /// home, it waits for the end of the log's thread.
+    fn seek(
+        self,
+        key: &ClusterKey,
+        damaged: Option<DamagedLog>,
+    ) -> Result<(FirstHome, JoinHandle<()>), StartError> {
         let arrival = Arrival::new();
         let place = Arc::clone(&arrival);
         let nodes = others(&self.config);
         let replica_nodes = replica_nodes(self.config.node, nodes.iter().map(|node| node.id));
-        // A node that keeps no replica may know which ones count.
-        let is_asked = |node: &NodeId| left.is_none() || replica_nodes.contains(node);
+        // If the log is lost, all other nodes are asked: one without a replica may know which
+        // replicas count.
+        let is_asked = |node: &NodeId| damaged.is_none() || replica_nodes.contains(node);
         let nodes = nodes.into_iter().filter(|node| is_asked(&node.id)).collect();
         let options = lines_options(nodes, key);
-        self.shared.is_awaited(waits_for(&replica_nodes, left));
+        self.shared.set_awaited(waits_for(&replica_nodes, damaged));
         let name = format!("n{}-recover", self.config.node);
         let run = move || {
             let lifecycle = Arc::clone(&self.lifecycle);
             let _guard = lifecycle.guard("the thread that looks for the log of transactions");
             let first = Arc::clone(&self.first);
-            let found = Seeking { making: &self, options, left, replica_nodes: replica_nodes.clone() }.run();
+            let found =
+                LogSearch { making: &self, options, damaged, replica_nodes: replica_nodes.clone() }.run();
             let made = match found {
                 Ok(Some(found)) => {
                     let number = found.number;
@@ -139,7 +152,7 @@ impl Making {
             match made {
                 Ok((home, number, thread)) => {
                     place.leave(home, number, &first);
-                    // It panics on its own account, and has stopped the node then.
+                    // If that thread panics, it has stopped the node itself.
                     let _ = thread.join();
                 }
                 Err(why) => lifecycle.fail(&format!("transactions: {why}")),
@@ -156,59 +169,43 @@ fn named(nodes: &[NodeId]) -> String {
     nodes.iter().map(|node| format!("node {node}")).collect::<Vec<_>>().join(" and ")
 }
 
-fn waits_for(nodes: &[NodeId], left: Option<Left>) -> String {
-    let what = if left.is_some() { "the damaged end of its log" } else { "its log" };
+fn waits_for(nodes: &[NodeId], damaged: Option<DamagedLog>) -> String {
+    let what = if damaged.is_some() { "the damaged end of its log" } else { "its log" };
     format!("waits for {} to say whether they keep {what}", named(nodes))
 }
 
-/// What a node that may keep a copy has said: what it has, and the newest generation that it knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Said {
-    Nothing,
-    Asked,
-    Has(Option<CopyHeld>, Option<LogGeneration>),
-}
-
-struct Seeking<'m> {
-    making: &'m Making,
+struct LogSearch<'m> {
+    making: &'m HomeBuilder,
     options: LinesOptions,
-    /// What is left of the log, if it is not lost but damaged.
-    left: Option<Left>,
-    /// Those that have replicas.
+    /// The intact part of the log, if the log is not lost but damaged.
+    damaged: Option<DamagedLog>,
+    /// The nodes that have replicas of this node's log.
     replica_nodes: Vec<NodeId>,
 }
 
-/// What was heard.
-struct Heard {
-    offers: Vec<Offer>,
-    /// Who has said nothing. If the log is lost, nobody.
-    silent: Vec<NodeId>,
-    /// The next generation's number and quorum, if the log is lost and others know a generation.
-    generation: Option<(u64, u16)>,
-}
-
-/// The generation after a decision of a person: above all earlier ones, known or not.
+/// The number of the generation that follows a person's decision: above all earlier ones, including
+/// those that no reachable node knows.
 fn after_decision(highest: u64) -> u64 {
     ((highest >> u32::BITS) + 1) << u32::BITS
 }
 
-/// Why a copy was not fetched.
+/// Why a replica was not fetched.
 #[derive(Debug)]
 enum Fault {
-    /// All are asked again.
-    Away,
-    /// Its replica node has no room for the answer now.
+    /// The node became unavailable, or its replica has changed: all nodes are asked again.
+    Unavailable,
+    /// The replica node has no memory for the answer now.
     Busy,
     Stopping,
-    /// It is not what its replica node said.
+    /// The replica is not what its node had announced.
     Broken(String),
     Disk(HomeFileError),
 }
 
-/// Whether something was found, or the node is to stop.
-type Sought = Result<Option<Found>, HomeFileError>;
+/// The recovered home, or `None` if the node is to stop.
+type SearchOutcome = Result<Option<RecoveredHome>, HomeFileError>;
 
-impl Seeking<'_> {
+impl LogSearch<'_> {
     fn is_over(&self) -> bool {
         self.making.lifecycle.is_stopping()
     }
@@ -217,45 +214,47 @@ impl Seeking<'_> {
         Waiting::new(self.making.config.log_patience, Instant::now())
     }
 
-    fn run(&self) -> Sought {
+    fn run(&self) -> SearchOutcome {
         let mut waiting = self.waiting();
         while !self.is_over() {
             match Lines::begin(self.options.clone()) {
                 Ok(mut lines) => return self.ask(&mut lines),
                 Err(error) => {
                     tracing::warn!(%error, "the nodes that may keep a copy of the log of transactions cannot be asked");
-                    if self.left.is_some() && waiting.is_over(false, Instant::now()) {
+                    if self.damaged.is_some() && waiting.is_over(false, Instant::now()) {
                         let all: Vec<NodeId> = self.options.nodes.iter().map(|node| node.id).collect();
                         return self.recovered(None, &all);
                     }
-                    self.rest();
+                    self.pause();
                 }
             }
         }
         Ok(None)
     }
 
-    fn rest(&self) {
+    fn pause(&self) {
         let until = Instant::now() + Duration::from_secs(1);
         while Instant::now() < until && !self.is_over() {
             std::thread::sleep(SEEK_PERIOD);
         }
     }
 
-    fn ask(&self, lines: &mut Lines) -> Sought {
+    fn ask(&self, lines: &mut Lines) -> SearchOutcome {
         let mut tries = 0;
-        while let Some(Heard { offers, silent, generation }) = self.answers(lines) {
+        while let Some(Answers { offers, silent, generation }) = self.answers(lines) {
             let offering: Vec<NodeId> = offers.iter().filter_map(|(node, _)| lines.id(*node)).collect();
-            match self.choose(lines, offers, generation) {
+            match self.fetch_best(lines, offers, generation) {
                 Ok(held) => return self.recovered(held, &silent),
                 Err(Fault::Stopping) => break,
-                Err(Fault::Away | Fault::Busy) if self.left.is_none() => {}
-                Err(Fault::Away | Fault::Busy) if tries < LOST_END_TRIES_MAX => {
+                Err(Fault::Unavailable | Fault::Busy) if self.damaged.is_none() => {}
+                Err(Fault::Unavailable | Fault::Busy) if tries < LOST_END_TRIES_MAX => {
                     tries += 1;
-                    self.rest();
+                    self.pause();
                 }
-                Err(Fault::Away | Fault::Busy) => return self.recovered(None, &[silent, offering].concat()),
-                Err(Fault::Broken(_)) if self.left.is_some() => {
+                Err(Fault::Unavailable | Fault::Busy) => {
+                    return self.recovered(None, &[silent, offering].concat());
+                }
+                Err(Fault::Broken(_)) if self.damaged.is_some() => {
                     return self.recovered(None, &[silent, offering].concat());
                 }
                 Err(Fault::Broken(reason)) => {
@@ -268,16 +267,16 @@ impl Seeking<'_> {
         Ok(None)
     }
 
-    /// The home from the log that there is now: this copy of it, if one was put in place. What
-    /// these nodes may have more it goes without.
-    fn recovered(&self, held: Option<CopyHeld>, without: &[NodeId]) -> Sought {
+    /// Recovers the home from the present log, into which the replica `held` was put, if any.
+    /// `without`: nodes that may have more of the log, which the home goes on without.
+    fn recovered(&self, held: Option<CopyHeld>, without: &[NodeId]) -> SearchOutcome {
         let mut found = self.making.setting.recover()?;
-        let Some(left) = self.left else { return Ok(Some(found)) };
+        let Some(damaged) = self.damaged else { return Ok(Some(found)) };
         if let Some(held) = held {
-            let missing_bytes = left.missing_bytes(&held);
+            let missing_bytes = damaged.missing_bytes(&held);
             found.cut_bytes += missing_bytes;
             tracing::warn!(
-                records = held.end.sequence - left.tail.sequence,
+                records = held.end.sequence - damaged.tail.sequence,
                 missing_bytes,
                 "the damaged end of the log of transactions has come back from a copy"
             );
@@ -292,40 +291,41 @@ impl Seeking<'_> {
         Ok(Some(found))
     }
 
-    /// What each of them has, when enough have said so or were waited for long enough; `None` if
+    /// Collects the answers until they suffice, or the nodes were waited for long enough. `None` if
     /// the node is to stop.
-    fn answers(&self, lines: &mut Lines) -> Option<Heard> {
+    fn answers(&self, lines: &mut Lines) -> Option<Answers> {
         let mut waiting = self.waiting();
-        let mut said = vec![Said::Nothing; lines.nodes()];
+        let mut said = vec![NodeAnswer::Nothing; lines.nodes()];
         let mut events = Vec::new();
         while !self.is_over() {
-            for (node, said) in said.iter_mut().enumerate().filter(|(_, said)| **said == Said::Nothing) {
+            for (node, said) in said.iter_mut().enumerate().filter(|(_, said)| **said == NodeAnswer::Nothing)
+            {
                 if self.may_ask(lines, node) && lines.send(node, tag(node), self.question(0, None)).is_ok() {
-                    *said = Said::Asked;
+                    *said = NodeAnswer::Asked;
                 }
             }
-            let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, Said::Has(..)));
+            let silent = said.iter().enumerate().filter(|(_, said)| !matches!(said, NodeAnswer::Has(..)));
             let silent: Vec<NodeId> = silent.filter_map(|(node, _)| lines.id(node)).collect();
             let has_heard = silent.len() < said.len();
-            if self.left.is_none() {
+            if self.damaged.is_none() {
                 if let Some(heard) = self.proved(lines, &said, silent) {
                     return Some(heard);
                 }
             } else if silent.is_empty() || waiting.is_over(has_heard, Instant::now()) {
                 let offers = said.iter().enumerate().filter_map(|(node, said)| match said {
-                    Said::Has(held, _) => held.map(|held| (node, held)),
-                    Said::Nothing | Said::Asked => None,
+                    NodeAnswer::Has(held, _) => held.map(|held| (node, held)),
+                    NodeAnswer::Nothing | NodeAnswer::Asked => None,
                 });
-                return Some(Heard { offers: offers.collect(), silent, generation: None });
+                return Some(Answers { offers: offers.collect(), silent, generation: None });
             } else {
-                self.making.shared.is_awaited(waits_for(&silent, self.left));
+                self.making.shared.set_awaited(waits_for(&silent, self.damaged));
             }
             lines.poll(Wait::Until(Instant::now() + SEEK_PERIOD), &mut events);
             for event in events.drain(..) {
                 match event {
                     LineEvent::Reply { node, outcome, .. } => said[node] = answered(lines, node, outcome),
-                    // It may come back with something else.
-                    LineEvent::Lost { node, .. } => said[node] = Said::Nothing,
+                    // It may come back with another replica.
+                    LineEvent::Lost { node, .. } => said[node] = NodeAnswer::Nothing,
                     _ => {}
                 }
             }
@@ -333,14 +333,14 @@ impl Seeking<'_> {
         None
     }
 
-    /// The replicas of the lost log that have all that was acknowledged, if that is proved or a
-    /// person takes what there is.
-    fn proved(&self, lines: &Lines, said: &[Said], silent: Vec<NodeId>) -> Option<Heard> {
-        let report = |(node, said): (usize, &Said)| match said {
-            Said::Has(held, generation) => {
+    /// Returns the replicas of the lost log that provably have all acknowledged records, or the
+    /// best replica if a person has accepted the loss.
+    fn proved(&self, lines: &Lines, said: &[NodeAnswer], silent: Vec<NodeId>) -> Option<Answers> {
+        let report = |(node, said): (usize, &NodeAnswer)| match said {
+            NodeAnswer::Has(held, generation) => {
                 Some(ReplicaReport { node: lines.id(node)?, held: *held, generation: generation.clone() })
             }
-            Said::Nothing | Said::Asked => None,
+            NodeAnswer::Nothing | NodeAnswer::Asked => None,
         };
         let own = self.making.setting.generation().ok().and_then(|file| file.newest().cloned());
         let origin = self.making.config.node;
@@ -358,44 +358,44 @@ impl Seeking<'_> {
         let doubt = match newest_replicas(origin, &self.replica_nodes, &reports, &silent) {
             Ok(found) => {
                 let generation = highest.map(|(number, quorum)| (number + 1, quorum));
-                return Some(Heard { offers: offers(found), silent: Vec::new(), generation });
+                return Some(Answers { offers: offers(found), silent: Vec::new(), generation });
             }
             Err(doubt) => doubt,
         };
         let may_decide = doubt.best.is_some() || silent.is_empty();
-        shared.awaits_decision(may_decide);
+        shared.set_awaits_decision(may_decide);
         if may_decide && shared.has_accepted_loss() {
             tracing::warn!(%doubt, "a person has decided: the log of transactions goes on with the best replica that was found");
             let best = doubt.best.map(|(node, held, _)| (node, held));
             let (number, quorum) = highest.unwrap_or((0, 0));
             let generation = Some((after_decision(number), quorum));
-            return Some(Heard {
+            return Some(Answers {
                 offers: offers(best.into_iter().collect()),
                 silent: Vec::new(),
                 generation,
             });
         }
-        self.say(&doubt, may_decide);
+        self.publish_doubt(&doubt, may_decide);
         None
     }
 
-    /// Says for what it waits, and what a person can do.
-    fn say(&self, doubt: &ReplicaDoubt, may_decide: bool) {
+    /// Publishes what the node waits for, and what a person can do.
+    fn publish_doubt(&self, doubt: &ReplicaDoubt, may_decide: bool) {
         let (shared, node) = (&self.making.shared, self.making.config.node);
         let way =
             format!("`rackscan recover --node {node} --accept-loss` goes on without what may be missing");
         match (doubt.silent.is_empty(), may_decide && doubt.highest.is_some()) {
-            (false, false) => shared.is_awaited(waits_for(&doubt.silent, None)),
+            (false, false) => shared.set_awaited(waits_for(&doubt.silent, None)),
             (false, true) => {
-                shared.is_awaited(format!("{}: {doubt}; {way}", waits_for(&doubt.silent, None)));
+                shared.set_awaited(format!("{}: {doubt}; {way}", waits_for(&doubt.silent, None)));
             }
-            (true, _) => shared.is_refused(format!(
+            (true, _) => shared.set_refused(format!(
                 "has lost its log, and {doubt}; start nodes with the folders that they had, or {way}"
             )),
         }
     }
 
-    /// Whether the node is there and belongs to this cluster.
+    /// Whether the node is connected and belongs to this cluster.
     fn may_ask(&self, lines: &mut Lines, node: usize) -> bool {
         let Some(found) = lines.status(node).map(|status| status.cluster) else { return false };
         let expected = self.making.config.cluster.0;
@@ -411,10 +411,10 @@ impl Seeking<'_> {
         Request::CopyOfLog(CopyOfLog { origin: self.making.config.node, from_bytes, target })
     }
 
-    /// Which of the copies may take the log's place, the best one first.
-    fn worth(&self, offers: Vec<Offer>) -> Vec<Offer> {
-        if let Some(left) = self.left {
-            return left.more(&offers);
+    /// The replicas that may replace the log, the best one first.
+    fn candidates(&self, offers: Vec<Offer>) -> Vec<Offer> {
+        if let Some(damaged) = self.damaged {
+            return damaged.more(&offers);
         }
         if offers.is_empty() {
             tracing::info!("no other node keeps a log of transactions of this one: it begins with no keys");
@@ -422,18 +422,18 @@ impl Seeking<'_> {
         offers
     }
 
-    /// Fetches the best copy and puts it in place, if there is any.
-    fn choose(
+    /// Fetches the best replica, if there is any, and puts it in place.
+    fn fetch_best(
         &self,
         lines: &mut Lines,
         offers: Vec<Offer>,
         generation: Option<(u64, u16)>,
     ) -> Result<Option<CopyHeld>, Fault> {
         let mut reasons = Vec::new();
-        for (node, held) in self.worth(offers) {
+        for (node, held) in self.candidates(offers) {
             let holder = lines.id(node).unwrap_or(NodeId(u16::MAX));
             tracing::warn!(node = %holder, records = held.end.sequence, bytes = held.end.offset_bytes, "the log of transactions is fetched: it is lost here, or its end damaged");
-            self.making.shared.is_awaited(format!("waits for its log, which is fetched from node {holder}"));
+            self.making.shared.set_awaited(format!("waits for its log, which is fetched from node {holder}"));
             match self.fetch(lines, node, held) {
                 Err(Fault::Broken(reason)) => {
                     tracing::warn!(node = %holder, reason, "a copy of the log of transactions is of no use");
@@ -442,7 +442,7 @@ impl Seeking<'_> {
                 fetched => {
                     fetched?;
                     self.begin_generation(generation, Some((holder, held)))?;
-                    self.making.setting.adopt(self.left.as_ref()).map_err(Fault::Disk)?;
+                    self.making.setting.adopt(self.damaged.as_ref()).map_err(Fault::Disk)?;
                     return Ok(Some(held));
                 }
             }
@@ -454,7 +454,8 @@ impl Seeking<'_> {
         Ok(None)
     }
 
-    /// The log begins anew with this replica: only that one has all of it yet.
+    /// Begins a new generation whose only member is the node of this replica: no other node has all
+    /// of the log yet.
     fn begin_generation(
         &self,
         generation: Option<(u64, u16)>,
@@ -475,26 +476,7 @@ impl Seeking<'_> {
     }
 }
 
-/// The name of the only request to a node.
+/// The tag of the only request to a node.
 fn tag(node: usize) -> u64 {
     node as u64 + 1
-}
-
-fn answered(lines: &mut Lines, node: usize, outcome: Result<Answer, Box<Refusal>>) -> Said {
-    match outcome {
-        Ok(Answer::CopyOfLog { held, generation, .. }) => Said::Has(held, generation),
-        Ok(other) => {
-            lines.hang_up(node, &format!("it answered what it keeps of a log with {other:?}"));
-            Said::Nothing
-        }
-        Err(refusal) if refusal.code == RefusalCode::NotFound => {
-            tracing::warn!(node, reason = refusal.text, "a node keeps no copies");
-            Said::Has(None, None)
-        }
-        Err(refusal) => {
-            tracing::debug!(node, reason = refusal.text, "a node does not say yet what it keeps of a log");
-            std::thread::sleep(SEEK_PERIOD);
-            Said::Nothing
-        }
-    }
 }

@@ -1,11 +1,13 @@
-//! What does the home do in a turn of its reactor?
+//! The home in the first reactor: serves requests, hands batches to the log, and decides when the
+//! log is replaced.
 //!
 //! Invariants
-//! - A batch is under way at most once: what is asked for meanwhile gathers in the next one.
-//! - While the log is exchanged nothing is added to it: what would add waits, reads go on.
-//! - Whoever follows the feed can see what a reply tells of before the reply leaves.
-//! - Nothing new is prepared while the disk, or what the configuration allows the log, is full;
-//!   what is prepared still ends.
+//! - At most one batch is in flight; records that are added meanwhile form the next one.
+//! - While the log is being replaced nothing is added to it: requests that would add a record wait,
+//!   reads go on.
+//! - A follower of the feed can see what a reply tells of before the reply is sent.
+//! - No transaction is prepared while the disk, or the configured length of the log, is full.
+//!   Prepared transactions still end.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,41 +24,43 @@ use rackscan_ramp::{
 };
 
 use super::{
-    access::{Asked, Caller},
+    caller::{Caller, HomeRequest},
     clients::Clients,
     durability::{Durability, Generation, Rule},
     endings::Endings,
+    report::Report,
     shared::{Gauges, HomeShared},
     slots::RegionSlots,
-    writer::{Command, LogThread, Report},
+    writer::{Command, LogThread},
 };
 use crate::{
+    ids::ConnectionId,
     lifecycle::Lifecycle,
     limits::{
         COLLECTED_PER_TURN, LOG_AHEAD_BYTES, LOG_COMPACT_BYTES, LOG_COMPACT_FACTOR, LOG_COMPACT_RETRY,
         LOG_ENDS_BYTES,
     },
     metrics::add,
-    peers::{CopyRoom, PeerWay},
-    store::ConnectionId,
+    peers::{PeersHandle, ReplicaSpace},
 };
 
-/// What becomes of the log at the moment.
+/// The stage of the log's replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogStage {
     /// It grows.
     Grows,
     /// It grows, and a shorter one is being written.
     Shortening,
-    /// The shorter one is ready, and is copied to other nodes since then; the other one grows.
+    /// The shorter log is ready, and has been sent to other nodes since this time; the old one
+    /// grows.
     Copying(Instant),
-    /// Nothing is added until all is durable.
+    /// Nothing is added until all records are durable.
     Settling,
-    /// The thread of the log puts the shorter one in its place.
+    /// The thread of the log puts the shorter log in its place.
     Switching,
 }
 
-/// The home and what is around it in the first reactor.
+/// The home, with what it needs in the first reactor.
 #[derive(Debug)]
 pub(crate) struct HomeService {
     pub(super) home: Home<RegionSlots>,
@@ -68,33 +72,33 @@ pub(crate) struct HomeService {
     pub(super) new_version: u32,
     clients: Clients,
     pub(super) id: HomeId,
-    /// The way to other nodes, if this one is told of any.
-    pub(super) peers: Option<PeerWay>,
+    /// The handle on the thread that talks to other nodes, if the configuration names any.
+    pub(super) peers: Option<PeersHandle>,
     pub(super) endings: Endings,
     stage: LogStage,
-    /// Bytes that the log may take.
+    /// The maximum length of the log.
     log_bytes_max: u64,
     /// Replicas that must have a record before it is acknowledged.
     pub(super) log_replicas_min: usize,
-    /// Why the disk takes no more of the log.
+    /// Why the disk has no space for the log; `None` if it has.
     disk_full: Option<String>,
-    /// Why replicas take nothing, by their numbers: their disks are full.
+    /// Why replicas accept nothing, by their numbers: their disks are full.
     pub(super) replica_faults: BTreeMap<usize, String>,
-    /// Up to where the disk has room for the log, whatever happens.
+    /// The position up to which disk space is reserved for the log.
     ahead_bytes: u64,
-    /// What is known of the room of replicas, by their numbers.
-    pub(super) rooms: BTreeMap<usize, CopyRoom>,
+    /// The disk space of replicas, by their numbers.
+    pub(super) rooms: BTreeMap<usize, ReplicaSpace>,
     /// The number of the present log.
     pub(super) log_number: u32,
-    /// Batches that are not durable here yet.
+    /// The number of batches that are not durable here yet.
     under_way: usize,
-    /// What waits until the log may grow again.
-    pub(super) stalled: VecDeque<Asked>,
-    /// Before then the log is not replaced.
+    /// Requests that wait until the log may grow again.
+    pub(super) stalled: VecDeque<HomeRequest>,
+    /// The log is not replaced before this time.
     shorten_after: Instant,
     /// Whether anything happened since the last turn.
     pub(super) touched: bool,
-    /// With which the clocks of clients are compared.
+    /// The clock to which the clocks of clients are compared.
     wall: WallClock,
 }
 
@@ -106,7 +110,7 @@ impl HomeService {
         lifecycle: Arc<Lifecycle>,
         log: LogThread,
         (log_bytes_max, log_replicas_min): (u64, usize),
-        (id, peers): (HomeId, Option<PeerWay>),
+        (id, peers): (HomeId, Option<PeersHandle>),
         generation: Option<&LogGeneration>,
     ) -> Self {
         let home = home.on_host(&host_name());
@@ -122,7 +126,8 @@ impl HomeService {
         gauges.log_replicas_min.store(log_replicas_min as u64, Relaxed);
         let mut endings = Endings::new(id, Instant::now());
         for (timestamp, transaction) in home.store().unsettled() {
-            // Their coordinators may live: whoever ends them asks the other homes first.
+            // Their coordinators may be alive: whoever ends a transaction asks the other
+            // participants first.
             endings.add(timestamp, transaction.homes.clone(), |_| true);
         }
         Self {
@@ -152,13 +157,13 @@ impl HomeService {
         }
     }
 
-    /// The same, with another clock than this host's.
+    /// Replaces the clock of this host by another one.
     pub(super) fn with_clock(self, wall: WallClock) -> Self {
         Self { wall, ..self }
     }
 
-    /// Does what a request asks for, or keeps it until it may.
-    pub(super) fn ask(&mut self, asked: Asked) {
+    /// Serves a request, or keeps it until it may be served.
+    pub(super) fn ask(&mut self, asked: HomeRequest) {
         self.touched = true;
         add(&self.shared.gauges.requests, 1);
         let is_still = self.is_still() && asked.messages.iter().any(may_record);
@@ -169,13 +174,13 @@ impl HomeService {
         }
     }
 
-    /// Whether what is asked for fits on this disk and on those of replicas, or is refused because
-    /// nothing does.
+    /// Whether the records of these messages fit on this disk and on those of replicas, or are
+    /// refused because nothing fits.
     fn has_room(&mut self, messages: &[Request]) -> bool {
         let recorded = messages
             .iter()
             .filter(|message| matches!(message, Request::Prepare { .. } | Request::Put { .. }));
-        // An honest request has one part. What asks for more takes its chance that the disk is full
+        // An honest request has one part. One with more parts risks that the disk becomes full
         // meanwhile.
         let bytes = recorded.map(Request::memory_bytes).sum::<usize>().min(PART_BYTES_MAX);
         let end = self.home.log_mut().tail().offset_bytes + bytes as u64 + LOG_ENDS_BYTES;
@@ -183,7 +188,7 @@ impl HomeService {
         has_room || self.home.refuses_new()
     }
 
-    /// There is room, or there is none: what waited for that is done, or refused.
+    /// Serves the waiting requests for which there is space now, or which are refused now.
     fn look_at_stalled(&mut self) {
         if self.is_still() {
             return;
@@ -198,24 +203,25 @@ impl HomeService {
         }
     }
 
-    /// Whether nothing may be added to the log.
+    /// Whether nothing may be added to the log now.
     fn is_still(&self) -> bool {
         matches!(self.stage, LogStage::Settling | LogStage::Switching)
     }
 
-    fn serve(&mut self, asked: Asked) {
-        let Asked { caller, connection, messages } = asked;
+    fn serve(&mut self, asked: HomeRequest) {
+        let HomeRequest { caller, connection, messages } = asked;
         self.home.set_wall_ms(self.wall.now_ms());
         for mut message in messages {
             if let Request::Prepare { part, .. } = &mut message
                 && !part.homes.contains(&self.id)
             {
-                // Who leaves this home out is not believed: others may have a vote.
+                // This home is a participant even if the client did not list it: the others must
+                // ask for its vote.
                 part.homes.push(self.id);
             }
             match &message {
                 Request::Lease { client } if !self.clients.leases(*client, connection) => {
-                    // As where the home has too many leases.
+                    // Answered as if the home had too many leases.
                     self.home.request(
                         Peer(caller.0),
                         Request::Get { lease: Default::default(), keys: Vec::new() },
@@ -230,10 +236,10 @@ impl HomeService {
         }
     }
 
-    /// A connection is gone, and with it its clients.
-    pub(super) fn left(&mut self, connection: ConnectionId) {
+    /// Handles the end of a connection, and of its clients.
+    pub(super) fn connection_closed(&mut self, connection: ConnectionId) {
         self.touched = true;
-        // Nobody waits for it, and nobody would see to what it leaves.
+        // Nobody waits for the answers, and nobody would clean up what such a request leaves.
         self.stalled.retain(|asked| asked.connection != connection);
         for client in self.clients.ended(connection) {
             self.home.client_lost(client);
@@ -241,8 +247,8 @@ impl HomeService {
         }
     }
 
-    /// The thread of the log has done something.
-    pub(super) fn report(&mut self, report: Report) {
+    /// Handles a report of the log's thread.
+    pub(super) fn on_log_report(&mut self, report: Report) {
         self.touched = true;
         match report {
             Report::Logged(sequence) => {
@@ -258,14 +264,14 @@ impl HomeService {
                     );
                 }
                 self.disk_full = Some(reason);
-                self.tell();
+                self.publish_state();
                 self.look_at_stalled();
             }
             Report::Ahead(bytes) => {
                 self.ahead_bytes = bytes;
                 if self.disk_full.take().is_some() {
                     tracing::info!("the log of transactions has room again");
-                    self.tell();
+                    self.publish_state();
                 }
                 self.look_at_stalled();
             }
@@ -287,28 +293,28 @@ impl HomeService {
                     );
                     self.lifecycle.fail(&why);
                 }
-                self.durability.here(sequence);
+                self.durability.record_local(sequence);
                 self.log_replaced(number);
-                // Of the new file, which is heard of next.
+                // The space ahead in the new file is reported next.
                 self.ahead_bytes = 0;
                 self.go_on();
             }
         }
     }
 
-    /// The log grows again; what waited for that is done.
+    /// Lets the log grow again, and serves the requests that waited for that.
     fn go_on(&mut self) {
         self.stage = LogStage::Grows;
         self.look_at_stalled();
     }
 
-    /// Replies that may go, each with all others to the same request.
+    /// Takes the replies that may be sent, grouped by request.
     pub(super) fn take_answers(&mut self) -> Vec<(Caller, Vec<Reply>)> {
         let mut answers: Vec<(Caller, Vec<Reply>)> = Vec::new();
         loop {
-            // Before anybody is told. A record that waits to be durable is there, too: whoever
-            // follows counts what is committed somewhere, and that is what all homes have prepared
-            // durably.
+            // Publish to the feed before a reply is sent. The feed also contains records that are
+            // not durable yet: its followers count what is committed at some participant, and that
+            // is what all participants have prepared durably.
             self.home.publish_feed();
             let replies = self.home.take_replies();
             if replies.is_empty() {
@@ -316,13 +322,13 @@ impl HomeService {
             }
             for (Peer(peer), reply) in replies {
                 if let Some(ending) = Caller(peer).ending() {
-                    // What it says then may be answered at once.
-                    self.heard_here(ending, &reply);
+                    // The messages that follow may be answered at once.
+                    self.on_own_answer(ending, &reply);
                     continue;
                 }
                 self.count(&reply);
                 match answers.last_mut() {
-                    // All replies to one request come one after the other.
+                    // All replies to one request are consecutive.
                     Some((caller, replies)) if caller.0 == peer => replies.push(reply),
                     _ => answers.push((Caller(peer), vec![reply])),
                 }
@@ -340,8 +346,8 @@ impl HomeService {
         }
     }
 
-    /// Gives the log what has gathered, lets old versions go, sees to the log's length. Whether
-    /// there is more to do at once.
+    /// One turn: hands the gathered batch to the log, frees old versions, and manages the log's
+    /// length. Returns whether there is more to do at once.
     pub(super) fn turn(&mut self) -> bool {
         if !std::mem::take(&mut self.touched) {
             return false;
@@ -355,7 +361,7 @@ impl HomeService {
             self.stage = LogStage::Settling;
         }
         if self.stage == LogStage::Settling && is_short {
-            // Nothing would settle, and what waits for that would wait for ever.
+            // With a shortage nothing becomes durable, and requests would wait for ever.
             self.go_on();
             self.stage = LogStage::Copying(Instant::now());
         }
@@ -368,12 +374,12 @@ impl HomeService {
         }
         let more = self.home.store_mut().collect(COLLECTED_PER_TURN) == COLLECTED_PER_TURN;
         self.touched = more;
-        self.tell();
+        self.publish_state();
         self.look_at_stalled();
         more
     }
 
-    /// Whether time may bring the log's exchange further.
+    /// Whether the passing of time may let the log's replacement proceed.
     pub(super) fn is_copying(&self) -> bool {
         matches!(self.stage, LogStage::Copying(_))
     }
@@ -397,24 +403,24 @@ impl HomeService {
         self.under_way == 0 && self.durability.acknowledged() >= self.home.log_mut().sequence()
     }
 
-    /// About how many bytes a new log would have.
-    fn least_log_bytes(&self) -> u64 {
+    /// The approximate length of a new log.
+    fn new_log_bytes(&self) -> u64 {
         let status = self.home.store().status();
         status.used_bytes.saturating_sub(status.superseded_bytes) as u64
     }
 
     fn is_long(&mut self) -> bool {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
-        // While it is exchanged there are two of it, here and at each replica.
+        // During the replacement both logs take space, here and at each replica.
         let is_tight = self.rooms.values().any(|room| room.is_tight);
         let has_room = self.disk_full.is_none() && self.replica_faults.is_empty() && !is_tight;
-        has_room && log_bytes >= long_bytes(self.least_log_bytes(), self.log_bytes_max)
+        has_room && log_bytes >= long_bytes(self.new_log_bytes(), self.log_bytes_max)
     }
 
-    /// Begins to replace the log: what the store holds now is all that this costs the reactor.
+    /// Begins to replace the log. The reactor only pays for taking the snapshot.
     fn shorten(&mut self) {
         let began = Instant::now();
-        // The thread has the snapshot's predecessors before it.
+        // The thread gets all batches before the snapshot.
         self.write();
         let tail = self.home.log_mut().tail();
         let snapshot = self.home.store().snapshot();
@@ -424,8 +430,9 @@ impl HomeService {
         self.log.ask(Command::Shorten(Box::new(snapshot), tail));
     }
 
-    /// Tells the other reactors how the home does, and the home whether its log is full.
-    fn tell(&mut self) {
+    /// Publishes the state of the home to the other reactors, and tells the home whether its log is
+    /// full.
+    fn publish_state(&mut self) {
         let log_bytes = self.home.log_mut().tail().offset_bytes;
         let full = self.disk_full.is_some() || log_bytes >= self.log_bytes_max;
         let shortage = self.shortage();
@@ -434,7 +441,7 @@ impl HomeService {
             Some(Refusal::DiskFull { why: disk_is_full(self.id, reason) })
         };
         let refusal = shortage.or_else(disk);
-        self.shared.refuses_writes(refusal.as_ref().map(ToString::to_string));
+        self.shared.set_write_refusal(refusal.as_ref().map(ToString::to_string));
         self.home.refuse_new(refusal.or_else(|| full.then_some(Refusal::LogFull)));
         let status = self.home.store().status();
         let gauges = &self.shared.gauges;
@@ -451,7 +458,7 @@ impl HomeService {
     }
 }
 
-/// What is said to who writes.
+/// The refusal of a write while the disk is full.
 fn disk_is_full(id: HomeId, reason: &str) -> String {
     format!(
         "the disk of node {} is full: {reason}; expected {} bytes free there for the log: free some space, and writes go on by themselves",
@@ -477,11 +484,11 @@ fn may_record(message: &Request) -> bool {
     )
 }
 
-/// The length at which a log is replaced by one of about `least_bytes`, if it may have
-/// `most_bytes`: seldom, and before it is full if that makes it half as long at least.
-fn long_bytes(least_bytes: u64, most_bytes: u64) -> u64 {
-    let usual = (least_bytes.saturating_mul(LOG_COMPACT_FACTOR)).max(LOG_COMPACT_BYTES);
-    usual.min((most_bytes / 2).max(least_bytes.saturating_mul(2)))
+/// The length at which a log is replaced by one of about `new_bytes`, if it may have
+/// `bytes_max`: rarely, and before it is full if that at least halves it.
+fn long_bytes(new_bytes: u64, bytes_max: u64) -> u64 {
+    let usual = (new_bytes.saturating_mul(LOG_COMPACT_FACTOR)).max(LOG_COMPACT_BYTES);
+    usual.min((bytes_max / 2).max(new_bytes.saturating_mul(2)))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What do all reactors know of the node's home?
+//! The state of the node's home that all reactors see.
 //!
 //! Invariants
-//! - What requests and answers in progress hold of the home's memory never exceeds its part
-//!   (`transit`); who waits for some is woken when some is given back, on whatever reactor.
-//! - Every request that the home is asked for holds some, so the first reactor knows when it may
+//! - The memory that requests and answers in progress hold never exceeds its part (`transit`). When
+//!   some is returned, requests that wait for it are woken on all reactors.
+//! - Every request to the home holds some of that memory, so the first reactor knows when it may
 //!   end.
 
 use std::sync::{
@@ -19,39 +19,40 @@ use rackscan_format::message::{HomeStatus, Refusal, RefusalCode};
 
 use crate::lifecycle::Lifecycle;
 
-/// The home, as far as reactors may look at it at any time.
+/// The part of the home's state that all reactors may read at any time.
 #[derive(Debug)]
 pub(crate) struct HomeShared {
     /// The slots.
     pub(crate) slots: Region,
     /// The feed.
     pub(crate) feed: Region,
-    /// Which life of the home.
+    /// The number of the home's life.
     pub(crate) life: u64,
     pub(crate) gauges: Gauges,
     /// Bytes that requests in progress may hold.
     transit_bytes: u64,
     held_bytes: AtomicU64,
-    /// Whether somebody waits for some of them.
+    /// Whether a request waits for some of them.
     waiting: AtomicBool,
     lifecycle: Arc<Lifecycle>,
-    /// Whether the home wants to be told when some time has gone by.
+    /// Whether the home wants to be told when some time has passed.
     pub(crate) awaits_tick: AtomicBool,
     /// Why the home is not there yet; `None` once it is.
     absence: Mutex<Option<String>>,
-    /// Whether it is there.
+    /// Whether the home is there.
     present: AtomicBool,
-    /// Whether it comes only if persons do something about it.
+    /// Whether the home comes only if a person acts.
     decided_by_persons: AtomicBool,
-    /// Why it takes no writes, if it does not.
+    /// Why the home refuses writes; `None` if it does not.
     shortage: Mutex<Option<String>>,
-    /// Whether it waits for a person to accept that records may be missing, and whether one has.
+    /// Whether it waits for a person to accept that records may be missing, and whether a person
+    /// has.
     awaits_decision: AtomicBool,
     accepts_loss: AtomicBool,
 }
 
 impl HomeShared {
-    /// The memory that peers may be granted is that of slots and of the feed.
+    /// The state of a home whose slots and feed lie in these regions, which peers may be granted.
     pub(crate) fn new(
         (slots, feed): (Region, Region),
         life: u64,
@@ -82,27 +83,27 @@ impl HomeShared {
         }
     }
 
-    /// The home is there.
-    pub(super) fn came(&self) {
+    /// Records that the home is there.
+    pub(super) fn set_present(&self) {
         self.present.store(true, SeqCst);
     }
 
-    /// The home is not there yet, because of this; it may come by itself.
-    pub(super) fn is_awaited(&self, reason: String) {
+    /// Records why the home is not there yet; it may come without any action.
+    pub(super) fn set_awaited(&self, reason: String) {
         self.decided_by_persons.store(false, SeqCst);
         *self.absence.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
-    /// The home is not there, because of this, until a person decides or starts other nodes.
-    pub(super) fn is_refused(&self, reason: String) {
+    /// Records why the home is not there until a person decides or starts other nodes.
+    pub(super) fn set_refused(&self, reason: String) {
         self.decided_by_persons.store(true, SeqCst);
         *self.absence.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
-    /// Whether the home takes requests; if not, why not.
+    /// Checks that the home takes requests.
     ///
     /// # Errors
-    /// The refusal of a request that needs it.
+    /// The refusal for requests that need it, with the reason.
     pub(crate) fn check(&self) -> Result<(), Refusal> {
         if self.present.load(SeqCst) {
             return Ok(());
@@ -119,12 +120,12 @@ impl HomeShared {
         Err(Refusal::new(RefusalCode::Busy, text))
     }
 
-    /// Why it takes no writes now, or that it does.
-    pub(super) fn refuses_writes(&self, why: Option<String>) {
+    /// Sets why the home refuses writes; `None` if it does not.
+    pub(super) fn set_write_refusal(&self, why: Option<String>) {
         *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = why;
     }
 
-    /// Why it takes no requests, or no writes, for people.
+    /// Why the home refuses requests, or writes, as a text for people.
     pub(crate) fn refusal(&self) -> Option<String> {
         if self.present.load(SeqCst) {
             return self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -133,15 +134,16 @@ impl HomeShared {
         absence.as_ref().map(|absence| format!("it {absence}"))
     }
 
-    /// Whether a person may decide now that the log goes on without what may be missing.
-    pub(super) fn awaits_decision(&self, awaits: bool) {
+    /// Sets whether a person may decide now that the log goes on without records that may be
+    /// missing.
+    pub(super) fn set_awaits_decision(&self, awaits: bool) {
         self.awaits_decision.store(awaits, SeqCst);
     }
 
-    /// A person has decided.
+    /// Records that a person accepts the loss.
     ///
     /// # Errors
-    /// The refusal if nobody waits for that.
+    /// The refusal if the node does not wait for that decision.
     pub(crate) fn accept_loss(&self) -> Result<(), Refusal> {
         if self.present.load(SeqCst) || !self.awaits_decision.load(SeqCst) {
             let text = "the log of transactions is complete, or its replicas are being asked: expected a node that refuses because records may be missing; \
@@ -152,12 +154,12 @@ impl HomeShared {
         Ok(())
     }
 
-    /// Whether a person has.
+    /// Whether a person has accepted the loss.
     pub(super) fn has_accepted_loss(&self) -> bool {
         self.accepts_loss.load(SeqCst)
     }
 
-    /// What requests in progress may hold together, in bytes.
+    /// The maximum that requests in progress may hold together, in bytes.
     pub(crate) fn transit_bytes(&self) -> u64 {
         self.transit_bytes
     }
@@ -173,7 +175,7 @@ impl HomeShared {
     }
 }
 
-/// Memory that a request in progress holds; it goes back when this is dropped.
+/// Memory that a request in progress holds; dropping it returns the memory.
 #[derive(Debug)]
 pub(crate) struct Charge {
     home: Arc<HomeShared>,
@@ -181,12 +183,12 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Takes memory for a request; `None` if others hold it: all reactors are woken when some is
-    /// free.
+    /// Takes memory for a request. `None` if other requests hold it; all reactors are woken when
+    /// some is free.
     pub(crate) fn take(home: &Arc<HomeShared>, bytes: u64) -> Option<Self> {
         if !home.try_hold(bytes) {
             home.waiting.store(true, SeqCst);
-            // What was given back before that was seen woke nobody.
+            // Memory that was returned before `waiting` was set woke nobody.
             if !home.try_hold(bytes) {
                 return None;
             }
@@ -219,7 +221,7 @@ macro_rules! gauges {
         }
 
         impl Gauges {
-            /// What they are now. Each is exact as of the home's last turn.
+            /// The present values, each as of the home's last turn.
             pub(crate) fn status(&self) -> HomeStatus {
                 HomeStatus {
                     $($name: self.$name.load(Relaxed),)*

@@ -1,4 +1,4 @@
-//! Where do slots lie, and the feed? Each in a region that peers may be granted for reading.
+//! Memory for slots and for the feed: a region that peers may be granted for reading.
 
 use rackscan_fabric::Region;
 use rackscan_ramp::slot::SlotMemory;
@@ -14,7 +14,8 @@ impl SlotMemory for RegionSlots {
 
     fn write(&mut self, offset: usize, words: &[u8]) {
         let written = self.0.copy_in(offset, words);
-        // Who calls keeps to the memory. If it did not, readers would find no whole slot and ask.
+        // The caller stays within the memory. If it did not, readers would find no whole slot and
+        // ask.
         debug_assert!(written.is_ok(), "{written:?}");
     }
 

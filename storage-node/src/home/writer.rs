@@ -1,17 +1,17 @@
-//! What does the thread of the log do?
+//! The thread of the log: makes batches durable, and writes a shorter log on request.
 //!
-//! One batch at a time: written at the end of the log, made durable with one flush, reported. While
-//! that goes on, the home gathers the next one. Between batches it works on a shorter log, if one
-//! is wanted (`compaction`).
+//! It writes one batch at a time to the end of the log, flushes once, and reports. Meanwhile the
+//! home gathers the next batch. Between batches it works on a shorter log, if the home has asked
+//! for one (`compaction`).
 //!
 //! Invariants
-//! - A batch is reported when all of it and all before it is durable, and never before.
-//! - There is disk space ahead of the log's end, of which the home is told: what it takes fits
-//!   there, so a disk that becomes full leaves nothing in doubt.
-//! - A full disk loses nothing: what was written of a batch is cut off, the batch is kept and tried
-//!   again until it fits.
-//! - What leaves the file's state unknown (a write or a flush that fails for another reason) ends
-//!   the node; nobody is told of the batch.
+//! - A batch is reported only when it and all before it are durable.
+//! - Disk space is reserved ahead of the log's end, and the home is told how much. The home accepts
+//!   only what fits there, so a full disk leaves nothing in doubt.
+//! - A full disk loses nothing: a partly written batch is cut off, kept, and written again when
+//!   there is space.
+//! - A fault that leaves the file's state unknown (a write or flush that fails for another reason)
+//!   stops the node. The batch is not reported.
 
 use std::{
     collections::VecDeque,
@@ -28,13 +28,14 @@ use std::{
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::{
     limits::LOG_HEADER_BYTES,
-    log::{Batch, LogWriter, Tail},
+    log::{Batch, Tail},
     store::Snapshot,
 };
 
 use super::{
     compaction::Compaction,
     log_file::{Folder, LogFile, LogFolder, is_full},
+    report::Report,
 };
 use crate::{
     copies::{GenerationFile, new_version},
@@ -44,51 +45,33 @@ use crate::{
     message_queue::{Mail, MessageQueue},
 };
 
-/// What the home asks for.
+/// A command of the home.
 #[derive(Debug)]
 pub(super) enum Command {
     /// To make a batch durable.
     Write(Arc<Batch>),
-    /// To write a shorter log that begins with this snapshot, of the moment when the log ended at
+    /// To write a shorter log that begins with this snapshot, which was taken when the log ended at
     /// this tail.
     Shorten(Box<Snapshot>, Tail),
-    /// To go on with the shorter log: no batch comes before this is reported.
+    /// To switch to the shorter log. The home sends no batch before this is reported.
     Switch,
-    /// To give the shorter log up, and why.
+    /// To give up the shorter log, for this reason.
     GiveUp(String),
     /// To make the log's generation durable.
     Generation(LogGeneration),
-    /// To say how much room there is ahead of the log's end.
+    /// To report how much space there is ahead of the log's end.
     Look,
 }
 
-/// What the home is told.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// All records up to this one are on the disk.
-    Logged(u64),
-    /// There is no room for a batch, or ahead of the log; it is tried again.
-    Full(String),
-    /// There is room for the log up to there, whatever becomes of the disk.
-    Ahead(u64),
-    /// The shorter log, which has this number and goes to there, is ready for the switch.
-    Shortened(u32, Tail),
-    /// There is no shorter log; the old one goes on.
-    NotShortened,
-    /// The log is the shorter one, which has this number and goes on here.
-    Switched(LogWriter, u32),
-    /// The log's generation is on the disk.
-    Generation(LogGeneration),
-}
-
-/// The home's way to the thread.
+/// The home's handle on the log's thread.
 #[derive(Debug)]
 pub(super) struct LogThread {
     commands: SyncSender<Command>,
 }
 
 impl LogThread {
-    /// Starts the thread, so nice, which reports to `message queue`. It ends with the way to it.
+    /// Starts the thread with this nice value. It reports to `message_queue`, and ends when the
+    /// handle is dropped.
     pub(super) fn start(
         (name, nice): (&str, u8),
         (folder, generation): (Folder, GenerationFile),
@@ -101,7 +84,7 @@ impl LogThread {
             let _guard = lifecycle.guard("the thread of the log of transactions");
             lifecycle::be_nice(nice);
             let report = |report| message_queue.send(Mail::Log(report));
-            let mut writing = Writing::new((folder, generation), file, end_bytes, report);
+            let mut writing = LogThreadState::new((folder, generation), file, end_bytes, report);
             if let Err(fatal) = writing.run(&orders) {
                 lifecycle.fail(&fatal.0);
             }
@@ -112,19 +95,18 @@ impl LogThread {
         Ok((Self { commands }, thread))
     }
 
-    /// Asks for something. What cannot be asked for because the thread has ended comes to nothing,
-    /// with the node.
+    /// Sends a command. If the thread has ended, so does the node, and the command is dropped.
     pub(super) fn ask(&self, command: Command) {
         match self.commands.try_send(command) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            // The home counts what is under way, so this does not happen; if it did, waiting would
+            // The home bounds its commands, so the queue is never full; if it were, waiting would
             // be right.
             Err(TrySendError::Full(command)) => drop(self.commands.send(command)),
         }
     }
 }
 
-/// The node cannot go on, and why.
+/// A fault that stops the node, with the reason.
 #[derive(Debug)]
 pub(super) struct Fatal(pub(super) String);
 
@@ -133,28 +115,28 @@ enum Fault {
     Unknown(&'static str, io::Error),
 }
 
-/// The thread's own.
-pub(super) struct Writing<F: LogFolder, R> {
+/// The state of the thread.
+pub(super) struct LogThreadState<F: LogFolder, R> {
     folder: F,
     file: F::File,
-    /// Behind the last batch that is durable.
+    /// The position behind the last durable batch.
     end_bytes: u64,
-    /// Up to where there is disk space.
+    /// The position up to which disk space is allocated.
     reserved_bytes: u64,
-    /// Batches that the disk has no room for.
+    /// Batches for which the disk has no space.
     waiting: VecDeque<Arc<Batch>>,
     compaction: Option<Compaction<F::File>>,
-    /// Up to where there is disk space that no file's length shows.
+    /// The position up to which disk space is reserved beyond the file's length.
     ahead_bytes: u64,
-    /// Whether there was too little of it last.
+    /// Whether the last reservation found too little space.
     is_tight: bool,
     generation: GenerationFile,
-    /// A generation that the disk has no room for.
+    /// A generation for which the disk has no space.
     untold: Option<LogGeneration>,
     report: R,
 }
 
-impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
+impl<F: LogFolder, R: Fn(Report)> LogThreadState<F, R> {
     pub(super) fn new(
         (folder, generation): (F, GenerationFile),
         file: F::File,
@@ -213,7 +195,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                 }
                 Ok(())
             }
-            Command::Generation(generation) => self.know(generation),
+            Command::Generation(generation) => self.write_generation(generation),
             Command::Look => {
                 (self.ahead_bytes, self.is_tight) = (0, false);
                 self.look_ahead();
@@ -222,8 +204,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         }
     }
 
-    /// Makes the log's generation durable, or tries again.
-    fn know(&mut self, generation: LogGeneration) -> Result<(), Fatal> {
+    /// Makes the log's generation durable, or keeps it for another try.
+    fn write_generation(&mut self, generation: LogGeneration) -> Result<(), Fatal> {
         match self.generation.write(&generation) {
             Ok(()) => (self.report)(Report::Generation(generation)),
             Err(error) if is_full(&error) => {
@@ -240,10 +222,10 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         Ok(())
     }
 
-    /// Tries again what the disk had no room for.
+    /// Tries again to write what the disk had no space for.
     pub(super) fn retry(&mut self) -> Result<(), Fatal> {
         if let Some(generation) = self.untold.take() {
-            self.know(generation)?;
+            self.write_generation(generation)?;
         }
         if self.waiting.is_empty() {
             self.look_ahead();
@@ -252,7 +234,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         self.write()
     }
 
-    /// Writes what waits, as far as there is room.
+    /// Writes the waiting batches as far as there is space.
     fn write(&mut self) -> Result<(), Fatal> {
         while let Some(batch) = self.waiting.pop_front() {
             match self.append(&batch) {
@@ -262,7 +244,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                 }
                 Err(Fault::Full(error)) => {
                     self.waiting.push_front(batch);
-                    // It takes space that the log itself needs.
+                    // A shorter log takes space that the log itself needs.
                     self.give_up(&error);
                     self.is_tight = true;
                     (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
@@ -280,11 +262,12 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         Ok(())
     }
 
-    /// Takes disk space ahead of the log's end, if less than half of it is left, and says how much
-    /// there is.
+    /// Reserves disk space ahead of the log's end if less than half of it remains, and reports how
+    /// much there is.
     fn look_ahead(&mut self) {
         let half = self.end_bytes + LOG_AHEAD_BYTES / 2;
-        // A generation that waits for room keeps writes out: there is none until it is written.
+        // A generation that waits for space keeps writes out: no space is reported until it is
+        // written.
         if self.untold.is_some() || !self.is_tight && half <= self.ahead_bytes {
             return;
         }
@@ -299,7 +282,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
                     (self.report)(Report::Full(format!("{}: {error}", self.folder.name())));
                 }
             }
-            // What cannot be reserved shows when it is written.
+            // A failed reservation shows again in the next write.
             outcome => {
                 (self.ahead_bytes, self.is_tight) = (outcome.unwrap_or(all), false);
                 (self.report)(Report::Ahead(self.ahead_bytes));
@@ -314,7 +297,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         match written {
             Ok(()) => self.file.sync().map_err(|error| Fault::Unknown("the flush", error)),
             Err(error) if is_full(&error) => {
-                // Nobody was told of any of it, and the next try begins where this one did.
+                // None of it was reported, and the next try begins at the same position.
                 (self.reserved_bytes, self.ahead_bytes) = (batch.offset_bytes, batch.offset_bytes);
                 let cut = self.file.cut(batch.offset_bytes);
                 Err(cut.map_or_else(|error| Fault::Unknown("cutting it", error), |()| Fault::Full(error)))
@@ -323,8 +306,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         }
     }
 
-    /// Takes disk space ahead, so that most flushes need not write where the file ends, and a full
-    /// disk shows before anything is written.
+    /// Allocates disk space in steps, so that most flushes need not write a new file length, and a
+    /// full disk shows before anything is written.
     fn reserve(&mut self, end_bytes: u64) -> io::Result<()> {
         if end_bytes <= self.reserved_bytes {
             return Ok(());
@@ -348,7 +331,7 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         }
     }
 
-    /// Goes on with the shorter log a little.
+    /// Writes the next piece of the shorter log.
     pub(super) fn shorten(&mut self) {
         let Some(compaction) = &mut self.compaction else { return };
         match compaction.step(&self.file, self.end_bytes) {
@@ -396,8 +379,8 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
         Ok(())
     }
 
-    /// The shorter log, if there is one, is given up. If it was ready, the home is told when it
-    /// wants to switch.
+    /// Gives up the shorter log, if there is one. If it was ready, the home is told when it asks
+    /// for the switch.
     fn give_up(&mut self, why: &dyn std::fmt::Display) {
         let Some(compaction) = self.compaction.take() else { return };
         if compaction.is_ready() { self.folder.discard() } else { self.stays_long(why) }
@@ -410,11 +393,12 @@ impl<F: LogFolder, R: Fn(Report)> Writing<F, R> {
     }
 }
 
-/// What tells the log in a file from others.
+/// The number of the log in a file.
 pub(super) fn number_of(file: &impl LogFile) -> io::Result<u32> {
     let mut header = [0; LOG_HEADER_BYTES];
     file.read_at(&mut header, 0)?;
-    Tail::salt(&header).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it begins as no log does"))
+    Tail::salt(&header)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its header is not that of a log"))
 }
 
 fn receive(orders: &Receiver<Command>, time: Duration) -> Result<Command, TryRecvError> {
@@ -424,7 +408,7 @@ fn receive(orders: &Receiver<Command>, time: Duration) -> Result<Command, TryRec
     })
 }
 
-/// What tells a log from others.
+/// Draws a random number for a new log.
 pub(super) fn salt() -> io::Result<u32> {
     let mut bytes = [0; 4];
     random(&mut bytes)?;

@@ -11,7 +11,7 @@ fn config(folder: &Path, members: &[u16]) -> Config {
 }
 
 fn start(config: &Config) -> Result<IdentityFile, IdentityError> {
-    Begin::check(config)?.begin(config, &[])
+    FolderStart::check(config)?.begin(config, &[])
 }
 
 fn nodes(ids: &[u16]) -> Vec<NodeId> {
@@ -58,7 +58,7 @@ fn a_folder_of_an_earlier_version_is_adopted_unless_its_tables_say_otherwise() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(folder.path(), told);
         let tables: Vec<Vec<NodeId>> = tables.iter().map(|table| nodes(table)).collect();
-        let begun = Begin::check(&config).unwrap().begin(&config, &tables);
+        let begun = FolderStart::check(&config).unwrap().begin(&config, &tables);
         assert_eq!(begun.is_ok(), is_adopted, "{told:?} {tables:?}");
         if let Err(error) = begun {
             let error = error.to_string();
@@ -105,15 +105,15 @@ fn a_restored_folder_is_told_from_the_one_that_peers_have_seen() {
     copy(&folder, &snapshot);
     let seen = start(&config(&folder, &[1])).unwrap().told().history.last().unwrap();
     let mut peer = start(&config(&peer, &[1])).unwrap();
-    assert!(peer.saw(NodeId(1), seen).unwrap());
-    assert!(!peer.saw(NodeId(1), seen).unwrap(), "it is known");
+    assert!(peer.record_start(NodeId(1), seen).unwrap());
+    assert!(!peer.record_start(NodeId(1), seen).unwrap(), "it is known");
     let again = IdentityFile::read(&root.path().join("p")).unwrap().unwrap();
     assert_eq!(again.told().seen_of(NodeId(1)), Some(seen));
     fs::remove_dir_all(&folder).unwrap();
     copy(&snapshot, &folder);
     let mut restored = start(&config(&folder, &[1])).unwrap();
     assert!(restored.told().history.lacks(&seen));
-    restored.is_outdated("node 2 has seen start 2").unwrap();
+    restored.mark_outdated("node 2 has seen start 2").unwrap();
     let error = start(&config(&folder, &[1])).unwrap_err().to_string();
     assert!(error.contains("start 2") && error.contains("rackscan rebuild 1"), "{error}");
 }

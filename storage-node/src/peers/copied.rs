@@ -1,32 +1,32 @@
-//! What is a home told of the copies of its log?
+//! Reports on the log's replicas to the home.
 
-/// How much of a log the disk below a copy of it has room for.
+/// The disk space for a log replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopyRoom {
+pub(crate) struct ReplicaSpace {
     /// The log's number.
     pub(crate) log: u32,
-    /// Up to which byte of the log there is room, whatever becomes of the disk.
+    /// The position in the log up to which space is reserved, whatever else fills the disk.
     pub(crate) end_bytes: u64,
     /// Whether that is too little, and the disk has no more.
     pub(crate) is_tight: bool,
 }
 
-/// What the home is told of a copy.
+/// A report on a replica or another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
-    /// It has all records up to there.
-    Through { copy: usize, sequence: u64, room: CopyRoom },
-    /// It has what there is of the log with this number, which will take the place of the present
-    /// one.
+    /// It has all records up to this sequence number.
+    Through { copy: usize, sequence: u64, room: ReplicaSpace },
+    /// It has all of the log with this number, which will replace the present one.
     Ahead { copy: usize, log: u32 },
-    /// It has no room for the log with this number, which was to take the place of the present one.
+    /// It has no space for the log with this number, which was to replace the present one.
     NoRoomAhead { copy: usize, log: u32 },
     /// The node with this number knows this generation.
     Knows { other: usize, generation: u64 },
-    /// It knows one that this node does not, though this node was to give out the numbers.
+    /// It knows a generation that this node does not know, although this node alone assigns the
+    /// numbers.
     Newer { other: usize, generation: u64 },
-    /// It cannot be reached any more.
+    /// It is unavailable.
     Lost { other: usize },
-    /// Its disk is full, as it says.
+    /// It reports that its disk is full.
     Full { other: usize, reason: String },
 }

@@ -1,17 +1,21 @@
-//! How do other nodes come to have the home's log, and keep up with it?
+//! Sends the home's log to its replica nodes, and its generation to all other nodes.
 //!
 //! ```text
-//! connected: what have you of this log? -> it is a beginning of it: go on from there
-//!                                       -> it goes on differently: cut it where this life began, or begin anew
-//! behind:    a piece of what is missing, all that gathered while the last one was on its way -> it has that now -> the home is told
-//! a shorter log is ready: its pieces, in turn with those -> it has them -> the home is told, and exchanges its log
-//! another generation:     all other nodes are told, with whatever goes there -> it knows it durably -> the home is told
+//! connected: ask what the node has of this log
+//!              -> it has a beginning of it:   continue from there
+//!              -> it continues differently:   cut it where this life of the log began, or begin anew
+//! behind:    send the next piece: all that gathered while the last one was in flight
+//!              -> the node has it:            report to the home
+//! a shorter log is ready: send its pieces, alternating with those above
+//!              -> the node has all of it:     report to the home, which switches logs
+//! a new generation: tell all other nodes, with whatever is sent next
+//!              -> the node has it durably:    report to the home
 //! ```
 //!
 //! Invariants
-//! - One request is on its way to each replica node, so its piece of the connection's memory is its
-//!   own.
-//! - The home is told only of what is in the copy that counts.
+//! - One request is in flight to each replica node, so the connection's memory belongs to that
+//!   request.
+//! - The home is told only of records in the replica that counts.
 
 use std::sync::Arc;
 
@@ -27,75 +31,16 @@ use rackscan_format::{
 use rackscan_ramp::log::Follower;
 
 use super::{
-    copied::{Copied, CopyRoom},
+    copied::{Copied, ReplicaSpace},
     outlet::{LogNow, OpenLog, Outlet},
+    replica_node::{PendingRequest, ReplicaNode, Standing, Witness},
 };
 use crate::{
     copies::{point, tail},
     limits::LOG_AHEAD_BYTES,
 };
 
-/// What is known of a replica node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing over this connection.
-    Unknown,
-    /// It has the beginning of the log with this number, up to there; and whether that copy counts.
-    Follows { log: u32, through: u64, is_whole: bool },
-    /// What it has goes on differently behind this point.
-    Differs { log: u32, from: LogPoint },
-    /// It does not keep now: it is asked again at the next tick.
-    Rests,
-}
-
-/// A request on its way.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    tag: u64,
-    log: u32,
-    /// Where the copy should end then; `None` if that is what is asked.
-    through: Option<u64>,
-    /// Whether the copy was to be cut.
-    cuts: bool,
-    /// Whether it was to be the one that counts then.
-    ends: bool,
-    /// Whether it is about the log's new version.
-    ahead: bool,
-    /// The generation that it told; 0 for none.
-    told: u64,
-}
-
-#[derive(Debug)]
-struct ReplicaNode {
-    /// Its number among the lines.
-    node: usize,
-    standing: Standing,
-    asked: Option<Asked>,
-    /// What it has of the log's new version: its number, and up to where.
-    ahead: (u32, u64),
-    /// Whether it is the new version's turn, when there is something of both.
-    turn: bool,
-    /// Whether its disk is almost full, and whether it is to be asked if that is still so.
-    is_tight: bool,
-    looks: bool,
-    /// Whether it was said that it refuses.
-    refuses: bool,
-    /// The newest generation that it knows, as far as was heard over this connection.
-    knows: u64,
-}
-
-/// Another node, which keeps no copy and knows which ones count.
-#[derive(Debug)]
-struct Witness {
-    /// Its number among the lines.
-    node: usize,
-    asked: Option<Asked>,
-    knows: u64,
-    /// It did not take it: it is told again at the next tick.
-    rests: bool,
-}
-
-/// Keeps the replica nodes in step.
+/// Sends the log to the replica nodes.
 #[derive(Debug)]
 pub(super) struct Copier {
     origin: NodeId,
@@ -109,8 +54,8 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    /// Of the log of this node over this start of its folder, for the replica nodes and the other
-    /// nodes with these numbers among the lines.
+    /// A copier of the log of this node, over this start of its folder. `replica_nodes` and
+    /// `witnesses` are their numbers among the connections.
     pub(super) fn new(
         (origin, start): (NodeId, Start),
         outlet: Arc<Outlet>,
@@ -142,7 +87,7 @@ impl Copier {
         }
     }
 
-    /// Sends each replica node that waits for nothing what it lacks.
+    /// Sends each replica node without a request in flight the next piece that it lacks.
     pub(super) fn pump(&mut self, lines: &mut Lines, tags: &mut u64) {
         let Some(now) = self.outlet.now() else { return };
         let generation = self.outlet.generation();
@@ -169,7 +114,7 @@ impl Copier {
             let request = KeepLog { start: self.start, generation: generation.clone(), ..request };
             let sent = lines.send(node, *tags, Request::KeepLog(request));
             match sent {
-                Ok(()) => self.replica_nodes[copy].asked = Some(Asked { tag: *tags, told, ..asked }),
+                Ok(()) => self.replica_nodes[copy].asked = Some(PendingRequest { tag: *tags, told, ..asked }),
                 Err(error) => {
                     tracing::debug!(%error, "a part of the log was not sent to a node that keeps a copy");
                     self.replica_nodes[copy].standing = Standing::Rests;
@@ -178,7 +123,7 @@ impl Copier {
         }
     }
 
-    /// Tells each node that keeps no copy the generation, if it does not know it.
+    /// Tells the generation to each witness that does not know it.
     fn tell_witnesses(
         &mut self,
         (log, generation): (u32, Option<&LogGeneration>),
@@ -193,8 +138,15 @@ impl Copier {
             }
             *tags += 1;
             let told = generation.number;
-            let asked =
-                Asked { tag: *tags, log, through: None, cuts: false, ends: false, ahead: false, told };
+            let asked = PendingRequest {
+                tag: *tags,
+                log,
+                through: None,
+                cuts: false,
+                ends: false,
+                ahead: false,
+                told,
+            };
             let generation = Some(generation.clone());
             let request = KeepLog { start: self.start, generation, ..nothing(self.origin, log) };
             match lines.send(witness.node, *tags, Request::KeepLog(request)) {
@@ -207,36 +159,43 @@ impl Copier {
         }
     }
 
-    /// A request that only tells the generation to a replica node which has everything.
-    fn only_told(&self, standing: Standing, log: u32) -> (KeepLog, Asked) {
+    /// A request that only carries the generation, for a replica node that has everything.
+    fn only_told(&self, standing: Standing, log: u32) -> (KeepLog, PendingRequest) {
         let through = match standing {
             Standing::Follows { through, .. } => Some(through),
             _ => None,
         };
         let offset_bytes = through.unwrap_or(0);
-        let asked = Asked { tag: 0, log, through, cuts: false, ends: false, ahead: false, told: 0 };
+        let asked = PendingRequest { tag: 0, log, through, cuts: false, ends: false, ahead: false, told: 0 };
         (KeepLog { offset_bytes, ..nothing(self.origin, log) }, asked)
     }
 
-    /// What a replica node is to be asked for, if anything.
+    /// The next request to a replica node, if there is one.
     fn next_request(
         &mut self,
         standing: Standing,
         now: LogNow,
         lines: &Lines,
         node: usize,
-    ) -> Option<(KeepLog, Asked)> {
+    ) -> Option<(KeepLog, PendingRequest)> {
         let number = now.number;
         let origin = self.origin;
         let request = |offset_bytes| KeepLog { offset_bytes, ..nothing(origin, number) };
-        let asked =
-            Asked { tag: 0, log: number, through: None, cuts: false, ends: false, ahead: false, told: 0 };
+        let asked = PendingRequest {
+            tag: 0,
+            log: number,
+            through: None,
+            cuts: false,
+            ends: false,
+            ahead: false,
+            told: 0,
+        };
         match standing {
             Standing::Follows { log, through, is_whole } if log == number => {
                 if through == now.end.offset_bytes {
                     let last = KeepLog { is_whole: true, ..request(through) };
                     return (!is_whole)
-                        .then_some((last, Asked { through: Some(through), ends: true, ..asked }));
+                        .then_some((last, PendingRequest { through: Some(through), ends: true, ..asked }));
                 }
                 let read = self.outlet.read(number, through, KEPT_BYTES_MAX, &mut self.file, &mut self.bytes);
                 if let Err(error) = read {
@@ -247,26 +206,27 @@ impl Copier {
                 let is_whole = end == now.end.offset_bytes;
                 bytes.map(|bytes| {
                     let part = KeepLog { is_whole, bytes, ..request(through) };
-                    (part, Asked { through: Some(end), ends: is_whole, ..asked })
+                    (part, PendingRequest { through: Some(end), ends: is_whole, ..asked })
                 })
             }
             Standing::Differs { log, from } if log == number => {
                 let cut = KeepLog { cut: Some(from), ..request(from.offset_bytes) };
-                Some((cut, Asked { cuts: true, ..asked }))
+                Some((cut, PendingRequest { cuts: true, ..asked }))
             }
             Standing::Rests => None,
-            // Of another log, or nothing yet: what has it of this one?
+            // It has another log, or nothing was heard: ask what it has of this one.
             _ => Some((request(0), asked)),
         }
     }
 
-    /// A piece of the log's new version, if there is one and the replica node lacks some of it.
+    /// The next piece of the log's new version, if there is one and the replica node lacks some of
+    /// it.
     fn next_ahead(
         &mut self,
         (log, through): (u32, u64),
         lines: &Lines,
         node: usize,
-    ) -> Option<(KeepLog, Asked)> {
+    ) -> Option<(KeepLog, PendingRequest)> {
         let (number, end) = self.outlet.new_version()?;
         let offset_bytes = if log == number { through } else { 0 };
         if offset_bytes >= end.offset_bytes {
@@ -275,26 +235,29 @@ impl Copier {
         let read =
             self.outlet.read(number, offset_bytes, KEPT_BYTES_MAX, &mut self.new_version, &mut self.bytes);
         if read.is_err() || self.bytes.is_empty() {
-            // It was given up; the home will know.
+            // The new version was given up; the home will hear of it.
             return None;
         }
         let (origin, through) = (self.origin, Some(offset_bytes + self.bytes.len() as u64));
         let bytes = payload(&self.bytes, lines, node)?;
         let part = KeepLog { offset_bytes, bytes, ..nothing(origin, number) };
-        Some((part, Asked { tag: 0, log: number, through, cuts: false, ends: false, ahead: true, told: 0 }))
+        Some((
+            part,
+            PendingRequest { tag: 0, log: number, through, cuts: false, ends: false, ahead: true, told: 0 },
+        ))
     }
 
-    /// A node has answered, if it was asked by this. What the home is to be told.
-    pub(super) fn heard(
+    /// Handles the answer to one of this copier's requests. Returns the reports for the home.
+    pub(super) fn on_answer(
         &mut self,
         node: usize,
         tag: u64,
         outcome: &Result<Answer, Box<Refusal>>,
     ) -> Result<Vec<Copied>, NotAsked> {
-        let is_tag = |asked: &Option<Asked>| asked.is_some_and(|asked| asked.tag == tag);
+        let is_tag = |asked: &Option<PendingRequest>| asked.is_some_and(|asked| asked.tag == tag);
         let of_tag = |replica_node: &ReplicaNode| replica_node.node == node && is_tag(&replica_node.asked);
         let Some(copy) = self.replica_nodes.iter().position(of_tag) else {
-            return self.heard_witness(node, tag, outcome);
+            return self.on_witness_answer(node, tag, outcome);
         };
         let Some(asked) = self.replica_nodes[copy].asked.take() else { return Err(NotAsked) };
         let Some(kept) = kept(node, outcome) else {
@@ -314,7 +277,7 @@ impl Copier {
             if asked.ahead {
                 return Ok(vec![Copied::NoRoomAhead { copy, log: asked.log }]);
             }
-            // The home forgets what it knows, too, and is told again.
+            // The home forgets what it knows of this node, too, and is told again.
             replica_node.knows = 0;
             return Ok(vec![Copied::Full { other: copy, reason: refusal.text.clone() }]);
         };
@@ -330,7 +293,7 @@ impl Copier {
             told.push(Copied::Knows { other: copy, generation });
         }
         if asked.ahead {
-            told.extend(self.heard_ahead(copy, asked, kept));
+            told.extend(self.on_new_version_answer(copy, asked, kept));
             return Ok(told);
         }
         let Some(now) = self.outlet.now() else { return Ok(told) };
@@ -340,14 +303,14 @@ impl Copier {
             let (log, end_bytes) = (now.number, kept.room_bytes);
             let is_tight = end_bytes < kept.through_bytes + LOG_AHEAD_BYTES / 2;
             self.replica_nodes[copy].is_tight = is_tight;
-            let room = CopyRoom { log, end_bytes, is_tight };
+            let room = ReplicaSpace { log, end_bytes, is_tight };
             told.push(Copied::Through { copy, sequence: kept.end.sequence, room });
         }
         Ok(told)
     }
 
-    /// The same of a node that keeps no copy.
-    fn heard_witness(
+    /// The same for a witness.
+    fn on_witness_answer(
         &mut self,
         node: usize,
         tag: u64,
@@ -369,8 +332,8 @@ impl Copier {
         Ok(vec![Copied::Knows { other, generation }])
     }
 
-    /// A replica node has something of the log's new version.
-    fn heard_ahead(&mut self, copy: usize, asked: Asked, kept: LogKept) -> Option<Copied> {
+    /// Handles an answer about the log's new version.
+    fn on_new_version_answer(&mut self, copy: usize, asked: PendingRequest, kept: LogKept) -> Option<Copied> {
         let log = asked.log;
         let follows = asked.through == Some(kept.through_bytes);
         self.replica_nodes[copy].ahead = (log, if follows { kept.through_bytes } else { 0 });
@@ -379,8 +342,8 @@ impl Copier {
             .then_some(Copied::Ahead { copy, log })
     }
 
-    /// What it means that a replica node has this.
-    fn standing(&mut self, asked: Asked, kept: LogKept, now: LogNow) -> Standing {
+    /// Decides what is known of a replica node from its answer.
+    fn standing(&mut self, asked: PendingRequest, kept: LogKept, now: LogNow) -> Standing {
         let log = asked.log;
         if log != now.number {
             return Standing::Unknown;
@@ -388,7 +351,7 @@ impl Copier {
         let LogKept { through_bytes, end, is_whole, .. } = kept;
         if asked.through == Some(through_bytes) {
             if asked.ends && !is_whole {
-                // It has all of it and does not let it count.
+                // It has all of it and does not let the replica count.
                 return Standing::Rests;
             }
             return Standing::Follows { log, through: through_bytes, is_whole };
@@ -406,7 +369,7 @@ impl Copier {
         Standing::Follows { log, through: 0, is_whole: false }
     }
 
-    /// Whether the log goes on behind this point, or ends there.
+    /// Whether the log continues, or ends, at this point of the replica.
     fn is_beginning(&mut self, end: LogPoint, now: LogNow) -> bool {
         let end = tail(end);
         if end.offset_bytes >= now.end.offset_bytes {
@@ -430,7 +393,7 @@ impl Copier {
         }
     }
 
-    /// A node is away: which one that is for the home.
+    /// Handles the loss of the connection to a node. Returns the report for the home.
     pub(super) fn lost(&mut self, node: usize) -> Option<Copied> {
         for replica_node in self.replica_nodes.iter_mut().filter(|replica_node| replica_node.node == node) {
             (replica_node.standing, replica_node.asked, replica_node.ahead) =
@@ -445,7 +408,7 @@ impl Copier {
         others.position(|other| other == node).map(|other| Copied::Lost { other })
     }
 
-    /// Some time has gone by.
+    /// Handles a tick: asks again those that refused.
     pub(super) fn tick(&mut self) {
         for replica_node in
             self.replica_nodes.iter_mut().filter(|replica_node| replica_node.standing == Standing::Rests)
@@ -457,14 +420,14 @@ impl Copier {
     }
 }
 
-/// A request by which nothing is kept.
+/// A request that keeps nothing.
 fn nothing(origin: NodeId, log: u32) -> KeepLog {
     let bytes = Payload::Here(Vec::new());
     let start = Start::default();
     KeepLog { origin, start, log, offset_bytes: 0, cut: None, is_whole: false, bytes, generation: None }
 }
 
-/// What a node has, if it says so.
+/// The state of a replica, if the answer is one.
 fn kept(node: usize, outcome: &Result<Answer, Box<Refusal>>) -> Option<LogKept> {
     match outcome {
         Ok(Answer::LogKept(kept)) => Some(*kept),
@@ -476,11 +439,11 @@ fn kept(node: usize, outcome: &Result<Answer, Box<Refusal>>) -> Option<LogKept> 
     }
 }
 
-/// The reply is to something else.
+/// The reply is to a request that the copier did not send.
 #[derive(Debug)]
 pub(super) struct NotAsked;
 
-/// Bytes as they travel: in the request, or in the connection's memory.
+/// The payload for these bytes: in the request, or in the connection's memory if they are long.
 fn payload(bytes: &[u8], lines: &Lines, node: usize) -> Option<Payload> {
     if bytes.len() <= TRANSACT_BYTES_MAX {
         return Some(Payload::Here(bytes.to_vec()));

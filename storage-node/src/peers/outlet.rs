@@ -1,12 +1,12 @@
-//! What of the home's log may other nodes be sent, and where are its bytes?
+//! The part of the home's log that may be sent to other nodes, and where its bytes are.
 //!
-//! Batches that were handed over lately are shared with the log's thread, not copied. What is older
-//! is in the log's file, which is read back.
+//! Recent batches are shared with the log's thread, not copied. Older ones are read back from the
+//! log's file.
 //!
 //! Invariants
-//! - What is shared is bounded: a batch that is in the file is let go when there are too many
-//!   bytes. Whoever is too slow for that reads the file.
-//! - The file is read only up to where the log's thread has reported it durable.
+//! - The shared bytes are bounded: beyond the bound, batches that are in the file are dropped. A
+//!   slower replica is served from the file.
+//! - The file is read only up to the position that the log's thread has reported as durable.
 
 use std::{
     collections::VecDeque,
@@ -20,53 +20,51 @@ use rackscan_ramp::log::{Batch, Tail};
 
 use crate::home::LogFile;
 
-/// The home's log, for those who copy it.
+/// The home's log, for the copier.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     file: PathBuf,
-    /// That of a shorter log before it is exchanged.
+    /// The file of a shorter log before the switch.
     new_version: PathBuf,
     shared_bytes_max: u64,
     state: Mutex<Option<State>>,
-    /// The generation that this node's disk knows; others are told.
+    /// The generation that is durable here; other nodes are told.
     generation: Mutex<Option<LogGeneration>>,
 }
 
-/// A log.
+/// The number and extent of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogNow {
     /// Its number.
     pub(super) number: u32,
-    /// Where it ended when it was begun or recovered: other nodes know it at least up to there, if
-    /// they know it.
+    /// Its end when it was begun or recovered: a replica of this log has it at least up to there.
     pub(super) start: Tail,
-    /// Where it ends.
+    /// Its end.
     pub(super) end: Tail,
 }
 
 #[derive(Debug)]
 struct State {
     log: LogNow,
-    /// The file has it up to here.
+    /// The position up to which the file has it.
     filed_bytes: u64,
     shared: VecDeque<Arc<Batch>>,
     shared_bytes: u64,
-    /// Number and end of a shorter log that will take this one's place, as far as it is in its
-    /// file.
+    /// Number and end of a shorter log that will replace this one, as far as it is in its file.
     new_version: Option<(u32, Tail)>,
 }
 
-/// Where some bytes of a log are.
-enum Place {
+/// The location of some bytes of a log.
+enum BytesLocation {
     Shared(Vec<Arc<Batch>>),
-    /// In the file, up to here.
+    /// In the file, up to this position.
     Filed(u64),
-    /// In that of the new version, up to here.
+    /// In the file of the new version, up to this position.
     NewVersion(u64),
 }
 
 impl Outlet {
-    /// Of the log in this file, once there is one.
+    /// An outlet for the log in this file, once there is one.
     pub(super) fn new(file: PathBuf, new_version: PathBuf, shared_bytes_max: u64) -> Self {
         Self { file, new_version, shared_bytes_max, state: Mutex::default(), generation: Mutex::default() }
     }
@@ -75,15 +73,15 @@ impl Outlet {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The log is this one, and all of it is in its file.
+    /// Sets the log; all of it is in its file.
     pub(super) fn begin(&self, number: u32, end: Tail) {
         let log = LogNow { number, start: end, end };
         let (shared, filed_bytes) = (VecDeque::new(), end.offset_bytes);
         *self.lock() = Some(State { log, filed_bytes, shared, shared_bytes: 0, new_version: None });
     }
 
-    /// The log's generation is this one, durably here.
-    pub(super) fn tell(&self, generation: LogGeneration) {
+    /// Sets the log's generation, which is durable here.
+    pub(super) fn set_generation(&self, generation: LogGeneration) {
         *self.generation.lock().unwrap_or_else(PoisonError::into_inner) = Some(generation);
     }
 
@@ -92,20 +90,20 @@ impl Outlet {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A shorter log is in its file up to there, and will take the place of the present one; or it
-    /// will not.
+    /// Sets the shorter log that will replace the present one, as far as it is in its file; `None`
+    /// if it was given up.
     pub(super) fn succeed(&self, new_version: Option<(u32, Tail)>) {
         if let Some(state) = &mut *self.lock() {
             state.new_version = new_version;
         }
     }
 
-    /// Number and end of the log that will take the place of the present one, if there is one.
+    /// Number and end of the log that will replace the present one, if there is one.
     pub(super) fn new_version(&self) -> Option<(u32, Tail)> {
         self.lock().as_ref().and_then(|state| state.new_version)
     }
 
-    /// A batch was handed to the log's thread; the log ends here now.
+    /// Adds a batch that was handed to the log's thread; the log ends at `end` now.
     pub(super) fn add(&self, batch: &Arc<Batch>, end: Tail) {
         if let Some(state) = &mut *self.lock() {
             state.log.end = end;
@@ -115,7 +113,7 @@ impl Outlet {
         }
     }
 
-    /// All records up to this one are in the file.
+    /// Records that all records up to this one are in the file.
     pub(super) fn filed(&self, sequence: u64) {
         if let Some(state) = &mut *self.lock() {
             let filed = state.shared.iter().rfind(|batch| batch.sequence <= sequence);
@@ -131,25 +129,25 @@ impl Outlet {
         self.lock().as_ref().map(|state| state.log)
     }
 
-    fn place(&self, number: u32, from: u64) -> Option<Place> {
+    fn place(&self, number: u32, from: u64) -> Option<BytesLocation> {
         let state = self.lock();
         let state = state.as_ref()?;
         if let Some((_, end)) = state.new_version.filter(|(new_version, _)| *new_version == number) {
-            return Some(Place::NewVersion(end.offset_bytes));
+            return Some(BytesLocation::NewVersion(end.offset_bytes));
         }
         if state.log.number != number {
             return None;
         }
         let first = state.shared.front().map_or(state.log.end.offset_bytes, |batch| batch.offset_bytes);
         if from < first {
-            return Some(Place::Filed(first.min(state.filed_bytes)));
+            return Some(BytesLocation::Filed(first.min(state.filed_bytes)));
         }
         let behind = state.shared.iter().skip_while(|batch| end_of(batch) <= from);
-        Some(Place::Shared(behind.map(Arc::clone).collect()))
+        Some(BytesLocation::Shared(behind.map(Arc::clone).collect()))
     }
 
-    /// Some bytes of the log with this number from here on, at most so many, into `bytes`; none if
-    /// the log is another one by now, or ends there.
+    /// Reads at most `most` bytes of the log with this number, from `from` on, into `bytes`. Reads
+    /// none if the log was replaced, or ends there.
     pub(super) fn read(
         &self,
         number: u32,
@@ -161,15 +159,16 @@ impl Outlet {
         bytes.clear();
         match self.place(number, from) {
             None => {}
-            Some(Place::Shared(batches)) => {
+            Some(BytesLocation::Shared(batches)) => {
                 for batch in batches {
                     let at = usize::try_from(from.saturating_sub(batch.offset_bytes)).unwrap_or(usize::MAX);
                     let rest = batch.bytes.get(at..).unwrap_or_default();
                     bytes.extend_from_slice(&rest[..rest.len().min(most - bytes.len())]);
                 }
             }
-            Some(place @ (Place::Filed(end) | Place::NewVersion(end))) => {
-                let path = if matches!(place, Place::Filed(_)) { &self.file } else { &self.new_version };
+            Some(place @ (BytesLocation::Filed(end) | BytesLocation::NewVersion(end))) => {
+                let path =
+                    if matches!(place, BytesLocation::Filed(_)) { &self.file } else { &self.new_version };
                 if let Some(file) = file.of(path, number)? {
                     let length = end.saturating_sub(from).min(most as u64);
                     bytes.resize(usize::try_from(length).unwrap_or(0), 0);
@@ -195,7 +194,7 @@ fn end_of(batch: &Batch) -> u64 {
     batch.offset_bytes + batch.bytes.len() as u64
 }
 
-/// The file of the log, open as long as it is that of the same log.
+/// The open file of a log, reopened when the log is replaced.
 #[derive(Debug, Default)]
 pub(super) struct OpenLog(Option<(u32, File)>);
 
@@ -205,7 +204,7 @@ impl OpenLog {
             let file = File::open(path)?;
             let mut header = [0; rackscan_ramp::limits::LOG_HEADER_BYTES];
             file.read_at(&mut header, 0)?;
-            // It is replaced before the home knows.
+            // The file is replaced before the home knows, so its number is read from it.
             self.0 = Tail::salt(&header).map(|found| (found, file));
         }
         Ok(self.0.as_ref().filter(|(found, _)| *found == number).map(|(_, file)| file))

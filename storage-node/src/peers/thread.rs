@@ -1,8 +1,8 @@
-//! What does the thread do that talks to other nodes?
+//! The thread that talks to other nodes: sends messages and log pieces, and reports answers.
 //!
 //! Invariants
-//! - What is outstanding is bounded by the lines; what ends with a lost connection is forgotten
-//!   here, and said again by the home.
+//! - Outstanding requests are bounded by the connections. Those of a lost connection are forgotten
+//!   here, and repeated by the home.
 
 use std::{
     collections::HashMap,
@@ -26,19 +26,24 @@ use rackscan_ramp::{
     timestamp::Timestamp,
 };
 
-use super::{Errand, PeerReport, SharedBell, copier::Copier, outlet::Outlet};
+use super::{
+    copier::Copier,
+    handle::SharedBell,
+    messages::{Errand, PeerReport},
+    outlet::Outlet,
+};
 use crate::{
     home::HomeShared,
-    identity::{Identity, Met},
+    identity::{FolderComparison, Identity},
     lifecycle::Lifecycle,
     limits::{PEERS_RETRY, PEERS_TICK},
     message_queue::{Mail, MessageQueue},
 };
 
-/// What it is given.
+/// The parameters of the thread.
 pub(super) struct PeersThread {
     pub(super) node: NodeId,
-    /// The other nodes: those that keep copies of the home's log, so many, first.
+    /// The other nodes; the first `replica_nodes` of them have replicas of the home's log.
     pub(super) others: Vec<NodeId>,
     pub(super) replica_nodes: usize,
     pub(super) outlet: Arc<Outlet>,
@@ -52,17 +57,17 @@ pub(super) struct PeersThread {
     pub(super) lifecycle: Arc<Lifecycle>,
 }
 
-/// The way to it is gone: so is the home.
-struct Over;
+/// The home has dropped its handle.
+struct HandleDropped;
 
 impl PeersThread {
-    /// Talks until nobody sends any more.
+    /// Runs until the home drops its handle.
     pub(super) fn run(self) {
         loop {
             match Lines::begin(self.options.clone()) {
                 Ok(lines) => {
                     *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = Some(lines.bell());
-                    return Talking::new(&self, lines).run();
+                    return ConnectedPeers::new(&self, lines).run();
                 }
                 Err(error) => {
                     tracing::warn!(%error, "other nodes cannot be talked to; transactions stay in doubt without their clients");
@@ -74,8 +79,8 @@ impl PeersThread {
         }
     }
 
-    /// Waits before the next attempt; what is to be said meanwhile is said later.
-    fn wait(&self) -> Result<(), Over> {
+    /// Waits before the next attempt; messages meanwhile are dropped, and repeated later.
+    fn wait(&self) -> Result<(), HandleDropped> {
         let until = Instant::now() + PEERS_RETRY;
         let mut tick_at = Instant::now() + PEERS_TICK;
         while Instant::now() < until {
@@ -85,13 +90,13 @@ impl PeersThread {
                     tick_at += PEERS_TICK;
                     self.tick();
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(Over),
+                Err(RecvTimeoutError::Disconnected) => return Err(HandleDropped),
             }
         }
         Ok(())
     }
 
-    /// Tells the home that time has gone by, if it wants to know.
+    /// Reports a tick, if the home has asked for one.
     fn tick(&self) {
         if self.home.awaits_tick.swap(false, SeqCst) {
             self.message_queue.send(Mail::Peers(PeerReport::Tick));
@@ -99,12 +104,12 @@ impl PeersThread {
     }
 }
 
-/// The thread while it has lines.
-struct Talking<'t> {
+/// The thread while it has connections.
+struct ConnectedPeers<'t> {
     with: &'t PeersThread,
     lines: Lines,
     homes: Vec<HomeId>,
-    /// What was asked and not answered: at which node, and about what.
+    /// Requests without an answer: the node, and the transaction.
     asked: HashMap<u64, (usize, Timestamp)>,
     tags: u64,
     tick_at: Instant,
@@ -113,7 +118,7 @@ struct Talking<'t> {
     is_outdated: bool,
 }
 
-impl<'t> Talking<'t> {
+impl<'t> ConnectedPeers<'t> {
     fn new(with: &'t PeersThread, lines: Lines) -> Self {
         let nodes = &with.options.nodes;
         let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
@@ -128,10 +133,10 @@ impl<'t> Talking<'t> {
 
     fn run(mut self) {
         let mut events = Vec::new();
-        while self.carry_all().is_ok() {
+        while self.send_errands().is_ok() {
             self.copier.pump(&mut self.lines, &mut self.tags);
             self.lines.poll(Wait::Until(self.tick_at), &mut events);
-            events.drain(..).for_each(|event| self.happened(event));
+            events.drain(..).for_each(|event| self.on_event(event));
             if self.is_outdated {
                 return;
             }
@@ -148,27 +153,27 @@ impl<'t> Talking<'t> {
         self.with.message_queue.send(Mail::Peers(report));
     }
 
-    /// Sends what waits.
-    fn carry_all(&mut self) -> Result<(), Over> {
+    /// Sends the waiting messages.
+    fn send_errands(&mut self) -> Result<(), HandleDropped> {
         self.lines.hold();
         loop {
             match self.with.errands.try_recv() {
-                Ok(errand) => self.carry(errand),
+                Ok(errand) => self.send_errand(errand),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return Err(Over),
+                Err(TryRecvError::Disconnected) => return Err(HandleDropped),
             }
         }
         self.lines.release();
         Ok(())
     }
 
-    fn carry(&mut self, Errand { about, to, request }: Errand) {
+    fn send_errand(&mut self, Errand { about, to, request }: Errand) {
         let Some(node) = self.homes.iter().position(|home| *home == to) else {
             tracing::warn!(timestamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
             return;
         };
         let Some((_, memory)) = self.lines.memory(node) else { return };
-        // The rest is for pieces of the log.
+        // The rest of the connection's memory is for pieces of the log.
         let length_bytes = memory.length_bytes.min(LINES_MEMORY_BYTES_MIN as u64);
         let offset_bytes = memory.offset_bytes + memory.length_bytes - length_bytes;
         let target = Target { offset_bytes, length_bytes, ..memory };
@@ -177,16 +182,16 @@ impl<'t> Talking<'t> {
         let request = NodeRequest::Transact { messages: Payload::Here(bytes), target };
         match self.lines.send(node, self.tags, request) {
             Ok(()) => drop(self.asked.insert(self.tags, (node, about))),
-            // It is said again when there is somebody, or room.
+            // The home repeats it when the node is back, or has room.
             Err(LineError::Away { .. } | LineError::Full { .. }) => {}
             Err(error) => tracing::warn!(%error, "a message for another home was not sent"),
         }
     }
 
-    fn happened(&mut self, event: LineEvent) {
+    fn on_event(&mut self, event: LineEvent) {
         match event {
             LineEvent::Reply { node, tag, outcome } => {
-                if let Ok(copied) = self.copier.heard(node, tag, &outcome) {
+                if let Ok(copied) = self.copier.on_answer(node, tag, &outcome) {
                     return copied.into_iter().for_each(|copied| self.report(PeerReport::Copied(copied)));
                 }
                 let Some((_, about)) = self.asked.remove(&tag) else { return };
@@ -198,7 +203,7 @@ impl<'t> Talking<'t> {
                         let reason = format!("it answered a message about a transaction with {other:?}");
                         self.lines.hang_up(node, &reason);
                     }
-                    // It is asked again later.
+                    // The home repeats the request later.
                     Err(refusal) => {
                         tracing::debug!(node, reason = refusal.text, "another home did not answer");
                     }
@@ -212,8 +217,8 @@ impl<'t> Talking<'t> {
                 }
             }
             LineEvent::Back { node } => {
-                self.check(node);
-                self.meet(node);
+                self.check_cluster(node);
+                self.compare_identity(node);
                 if let Some(home) = self.homes.get(node).filter(|_| self.lines.away(node).is_none()) {
                     self.report(PeerReport::Back(*home));
                 }
@@ -231,23 +236,23 @@ impl<'t> Talking<'t> {
         }
     }
 
-    /// Compares what this node and a peer have seen of each other, before anything is sent there.
-    fn meet(&mut self, node: usize) {
+    /// Compares what this node and a peer have recorded of each other, before anything is sent.
+    fn compare_identity(&mut self, node: usize) {
         let Some(status) = self.lines.status(node) else { return };
-        match self.with.identity.met(status.node, &status.identity) {
-            Ok(Met::Current) => {}
-            Ok(Met::Outdated(reason)) => self.lines.hang_up(node, &reason),
-            Ok(Met::OutdatedHere(reason)) => {
+        match self.with.identity.compare(status.node, &status.identity) {
+            Ok(FolderComparison::Current) => {}
+            Ok(FolderComparison::Outdated(reason)) => self.lines.hang_up(node, &reason),
+            Ok(FolderComparison::OutdatedHere(reason)) => {
                 self.is_outdated = true;
                 self.with.lifecycle.fail(&reason);
             }
-            // What was not written down is seen again with the next connection.
+            // A start that was not recorded is seen again with the next connection.
             Err(error) => tracing::warn!(%error, "the start of a peer could not be remembered"),
         }
     }
 
-    /// Hangs up on a node of another cluster.
-    fn check(&mut self, node: usize) {
+    /// Disconnects a node of another cluster.
+    fn check_cluster(&mut self, node: usize) {
         let expected = self.with.cluster;
         let found = self.lines.status(node).map(|status| status.cluster);
         if let Some(found) = found.filter(|found| *found != expected) {

@@ -18,8 +18,6 @@
 mod directory;
 mod repair;
 
-pub(crate) use repair::repair;
-
 use std::sync::Arc;
 
 use rackscan_device::{Buffer, IoFault, IoMemory};
@@ -28,7 +26,7 @@ use rackscan_format::{
     codec,
     ids::TableId,
     limits::{CELL_BYTES_MAX, CELL_BYTES_MIN, SECTOR_BYTES},
-    message::{Answer, AppendParity, Refusal, RefusalCode, Target},
+    message::{Answer, AppendParity, Refusal, RefusalCode, Repair, Target},
     page::PageView,
 };
 
@@ -41,6 +39,7 @@ use crate::{
     task::{Place, Progress, Work, bad_memory, malformed},
 };
 use directory::Page;
+use repair::Repairing;
 
 /// The part number of the directory's transfer; pages have the numbers below.
 const DIRECTORY: u32 = u32::MAX;
@@ -52,7 +51,7 @@ enum What {
     /// Parity cells with these checksums.
     Parity { set: u32, first_cell: u32, checksums: Vec<u32> },
     /// Bytes for places of a stripe set.
-    Places(repair::Repairing),
+    Places(Repairing),
 }
 
 struct Append {
@@ -108,6 +107,15 @@ pub(crate) fn parity(core: &mut Core, place: Place, request: AppendParity) -> Re
         Ok(segment) => append.plan_pages(Arc::new(segment)),
         Err(refusal) => append.fail(refusal),
     }
+    Ok(Box::new(append))
+}
+
+/// Begins to write lost or corrupt places of a stripe set again.
+pub(crate) fn repair(core: &mut Core, place: Place, request: &Repair) -> Result<Box<dyn Work>, Refusal> {
+    let (repairing, pages) = Repairing::of(&core.node.store, request)?;
+    let what = What::Places(repairing);
+    let mut append = begin(core, place, request.set.load, 0, request.source, what)?;
+    append.plan_these(pages);
     Ok(Box::new(append))
 }
 
@@ -329,6 +337,29 @@ impl Append {
         // The buffer was dropped with the refused request, so its share is no longer in use.
         core.node.metrics.memory_returned(u64::from(extent.length_bytes));
         self.fail(refusal);
+    }
+
+    /// Makes durable what was written, if that is not left to somebody else. True when nothing is
+    /// left to be flushed.
+    fn flush(&mut self, core: &mut Core, place: Place) -> bool {
+        let What::Places(repairing) = &mut self.what else { return true };
+        while let Some(device) = repairing.devices.last().copied() {
+            if !core.has_room() {
+                return false;
+            }
+            match core.flush(place, u32::MAX, device) {
+                Submitted::Underway => {
+                    repairing.devices.pop();
+                    self.under_way += 1;
+                }
+                Submitted::NoRoom => return false,
+                Submitted::Refused(refusal) => {
+                    self.failed.get_or_insert(refusal);
+                    return self.under_way == 0;
+                }
+            }
+        }
+        self.under_way == 0
     }
 
     fn end(&mut self, core: &Core) -> Result<Answer, Refusal> {

@@ -1,4 +1,4 @@
-//! A scan job, and its result.
+//! What a scan worker is given: a segment to scan, and where the result goes.
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -6,12 +6,9 @@ use std::{
 };
 
 use rackscan_fabric::{OutOfBounds, RawSlice, RegionSlice};
-use rackscan_format::{
-    message::{Cost, PageRead, Refusal},
-    program::VerifiedProgram,
-    withheld::WithheldRows,
-};
+use rackscan_format::{program::VerifiedProgram, withheld::WithheldRows};
 
+use super::result::ScanResult;
 use crate::{message_queue::ReplyTo, store::StoredSegment};
 
 /// The memory for a result: the requester's if it is mapped here, else staging memory from which
@@ -51,22 +48,4 @@ pub(crate) struct ScanJob {
     /// Whether the requester wants to know which pages were read.
     pub(crate) report_reads: bool,
     pub(crate) reply_to: ReplyTo<Box<ScanResult>>,
-}
-
-/// The outcome of a scan.
-#[derive(Debug)]
-pub(crate) struct ScanResult {
-    pub(crate) outcome: Result<ScanOutput, Refusal>,
-    pub(crate) cost: Cost,
-    /// The pages that were read from a device, if the job requests them.
-    pub(crate) reads: Vec<PageRead>,
-}
-
-/// The output of a scan in its sink.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ScanOutput {
-    pub(crate) written_bytes: usize,
-    pub(crate) batches: u32,
-    pub(crate) rows: u64,
-    pub(crate) next_block: Option<u32>,
 }

@@ -11,10 +11,12 @@
 mod job;
 mod programs;
 mod reads;
+mod result;
 mod worker;
 
-pub(crate) use job::{ScanJob, ScanResult, Sink};
+pub(crate) use job::{ScanJob, Sink};
 pub(crate) use programs::Programs;
+pub(crate) use result::ScanResult;
 pub(crate) use worker::{ScanQuota, WorkerParts, start};
 
 use std::{

@@ -25,7 +25,7 @@ use rackscan_format::{
 
 use crate::{
     limits::{PROGRAM_FILTERS_BYTES_MAX, PROGRAMS_KEPT_MAX},
-    task::malformed,
+    refusals::malformed,
 };
 
 /// A program in encoded and in verified form.

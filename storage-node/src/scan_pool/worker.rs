@@ -39,10 +39,12 @@ use rackscan_scan::{
 
 use super::{
     ScanQueue,
-    job::{ScanJob, ScanOutput, ScanResult},
+    job::ScanJob,
     reads::{self, Reads},
+    result::{ScanOutput, ScanResult},
 };
 use crate::{
+    config::Config,
     error::StartError,
     lifecycle::Lifecycle,
     limits::{BUFFER_BYTES_MAX, SCAN_MEMORY_SHARE},
@@ -72,8 +74,18 @@ pub(crate) struct ScanQuota {
     pub(crate) memory_bytes: usize,
 }
 
-/// Page bytes of a worker's pool that a scan may request at a time. The remainder is lost to
-/// fragmentation between buffers of different sizes.
+impl ScanQuota {
+    /// The quota that the configuration gives each scan.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            cpu: Duration::from_millis(config.scan_cpu_ms.into()),
+            memory_bytes: usize::try_from(config.scan_memory.0).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Page bytes of a worker's pool that a scan may ask for at a time; the rest is lost between
+/// buffers of different sizes.
 fn scan_window_bytes(pool_bytes: usize) -> usize {
     pool_bytes / 8 * 5
 }

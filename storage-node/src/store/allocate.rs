@@ -1,17 +1,17 @@
-//! Where on the devices do new pages go?
+//! Allocates extents for new pages, and memory for their directories.
 //!
 //! The pages of a segment are striped over the devices round-robin, page by page in the directory's
-//! order, beginning with a device that the segment's number chooses, so that a scan of one segment
-//! and a scan of one column both keep every device busy. What a segment has on one device is one
-//! range if there is one, so neighbouring pages can be read at once.
+//! order. The segment's number chooses the first device, so that a scan of one segment and a scan
+//! of one column both keep every device busy. What a segment has on one device is one range if a
+//! free one is long enough, so neighbouring pages can be read at once.
 //!
 //! Invariants
-//! - An extent is free, or belongs to exactly one [`StoredSegment`], which gives it back when the
-//!   last user lets go of it, be it a table or a request: a page is never overwritten while
-//!   somebody may still read it.
-//! - Whoever removes a segment from the catalog lets go of it only after that removal is durable.
-//! - An extent that is given back is in no cache any more: nobody reads there what the next owner
-//!   has replaced.
+//! - An extent is free, or belongs to exactly one [`StoredSegment`], which frees it when its last
+//!   user drops it, a table or a request. So a page is never overwritten while it may still be
+//!   read.
+//! - A segment that is removed from the catalog is dropped only after the removal is durable.
+//! - An extent that is freed is in no cache: no reader finds there what the next owner has
+//!   replaced.
 
 use std::{
     path::PathBuf,
@@ -29,63 +29,47 @@ use rackscan_format::{
     zone::ZoneValue,
 };
 
-use super::free_extents::{FreeExtents, State};
+use super::{
+    error::MetadataFull,
+    free_extents::{DeviceCapacity, FreeExtents, State},
+};
 use crate::metrics::Metrics;
 
-/// A device's room, as the allocator sees it.
-#[derive(Debug, Clone)]
-pub(crate) struct Room {
-    /// For messages.
-    pub(crate) path: PathBuf,
-    /// Bytes that may be used, labels included.
-    pub(crate) capacity_bytes: u64,
-    /// Whether it is a file that takes disk space only where it was written.
-    pub(crate) is_sparse: bool,
-}
-
-/// What segments take: extents of the devices, and memory for their directories.
+/// The space that segments take: extents of the devices, and memory for their directories.
 #[derive(Debug)]
 pub(crate) struct Space {
-    rooms: Vec<Room>,
+    capacities: Vec<DeviceCapacity>,
     free: FreeExtents,
     metadata_bytes: AtomicU64,
     metadata_bytes_max: u64,
     metrics: Arc<Metrics>,
-    /// Pages in memory, which must not outlive their extents.
+    /// The page cache, whose pages must not outlive their extents.
     cache: OnceLock<Arc<PageCache>>,
 }
 
-/// A device without enough room.
+/// A device is full.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "device {path} is full: {needed_bytes} bytes are needed there, {free_bytes} bytes are free (perhaps in pieces); \
      drop a table or add a device",
     path = path.display()
 )]
-pub(crate) struct Full {
+pub(crate) struct DeviceFull {
     path: PathBuf,
     needed_bytes: u64,
     free_bytes: u64,
 }
 
-/// Too many directories for the memory budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the directories of all tables take {used_bytes} of at most {max_bytes} bytes of memory, {needed_bytes} more are \
-     needed; raise memory_budget, use larger pages, or drop a table"
-)]
-pub struct MetadataFull {
-    used_bytes: u64,
-    max_bytes: u64,
-    needed_bytes: u64,
-}
-
 impl Space {
-    /// Devices that hold nothing but their labels, and memory for directories.
-    pub(crate) fn new(rooms: Vec<Room>, metadata_bytes_max: u64, metrics: Arc<Metrics>) -> Self {
+    /// Devices that hold only their labels, and memory for directories.
+    pub(crate) fn new(
+        capacities: Vec<DeviceCapacity>,
+        metadata_bytes_max: u64,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
-            free: FreeExtents::of(&rooms),
-            rooms,
+            free: FreeExtents::of(&capacities),
+            capacities,
             metadata_bytes: AtomicU64::new(0),
             metadata_bytes_max,
             metrics,
@@ -99,7 +83,7 @@ impl Space {
         let _ = self.cache.set(cache);
     }
 
-    /// The bytes of an extent are about to change, or have changed: no cache keeps what was there.
+    /// Removes an extent from the cache, because its bytes are about to change, or have changed.
     pub(super) fn withdraw(&self, extent: &Extent) {
         if let Some(cache) = self.cache.get() {
             cache.withdraw(extent);
@@ -115,7 +99,7 @@ impl Space {
         Ok(())
     }
 
-    /// Takes memory for what is known of a table.
+    /// Allocates memory for a table's metadata.
     pub(super) fn share(self: &Arc<Self>, bytes: u64) -> Result<MetadataShare, MetadataFull> {
         self.admit_metadata(bytes)?;
         Ok(MetadataShare { bytes, space: Arc::clone(self) })
@@ -126,22 +110,22 @@ impl Space {
         self.metrics.memory_returned(bytes);
     }
 
-    /// Which of its extents are free.
+    /// The free extents.
     pub(super) fn extents(&self) -> &FreeExtents {
         &self.free
     }
 
-    /// Devices.
+    /// The number of devices.
     pub(crate) fn devices(&self) -> usize {
-        self.rooms.len()
+        self.capacities.len()
     }
 
     /// Bytes in use on a device, labels included.
     pub(crate) fn used_bytes(&self, device: usize) -> u64 {
-        self.rooms[device].capacity_bytes.saturating_sub(self.free.lock().free_bytes(device))
+        self.capacities[device].capacity_bytes.saturating_sub(self.free.lock().free_bytes(device))
     }
 
-    /// What nothing lies on: device, begin and length of each range.
+    /// The free ranges: device, begin and length of each.
     pub(crate) fn free_ranges(&self) -> Vec<(usize, u64, u64)> {
         let free = self.free.lock();
         let devices = free.devices.iter().enumerate();
@@ -150,8 +134,8 @@ impl Space {
             .collect()
     }
 
-    /// Claims extents that a catalog lists; none and false if one is outside of its device or
-    /// overlaps another.
+    /// Claims extents that a catalog lists. Claims none and returns false if one is outside of its
+    /// device or overlaps another.
     pub(crate) fn claim_all(&self, extents: &[Extent]) -> bool {
         let claim_all = |free: &mut State| {
             let mut claim = |extent: &Extent| {
@@ -165,7 +149,7 @@ impl Space {
         self.free.take(claim_all).is_ok()
     }
 
-    /// Takes exactly this range of a device; false if it is outside or not free.
+    /// Claims exactly this range of a device; false if it is outside or not free.
     pub(crate) fn claim_range(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> bool {
         self.free
             .lock()
@@ -174,21 +158,26 @@ impl Space {
             .is_some_and(|device| device.take_at(offset_bytes, length_bytes))
     }
 
-    /// Takes a range of a device for good; if there is none in one piece, how many bytes are free
-    /// in all.
+    /// Allocates a range of a device permanently. If no free range is long enough, returns how many
+    /// bytes are free in all.
     pub(crate) fn reserve(&self, device: usize, length_bytes: u64) -> Result<u64, u64> {
         let mut free = self.free.lock();
         let device = free.devices.get_mut(device).ok_or(0_u64)?;
         device.take(length_bytes).ok_or(device.free())
     }
 
-    /// Extents for pages of these lengths, in order; nothing is taken on failure.
-    pub(crate) fn allocate(&self, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
+    /// Allocates extents for pages of these lengths, in order. Allocates nothing on failure.
+    pub(crate) fn allocate(&self, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, DeviceFull> {
         self.free.take(|free| self.allocate_in(free, first_device, lengths))
     }
 
-    fn allocate_in(&self, free: &mut State, first_device: u32, lengths: &[u32]) -> Result<Vec<Extent>, Full> {
-        let devices = self.rooms.len();
+    fn allocate_in(
+        &self,
+        free: &mut State,
+        first_device: u32,
+        lengths: &[u32],
+    ) -> Result<Vec<Extent>, DeviceFull> {
+        let devices = self.capacities.len();
         let first = first_device as usize % devices;
         let mut extents =
             vec![Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: 0 }; lengths.len()];
@@ -214,7 +203,11 @@ impl Space {
                     let taken = extents.iter().filter(|extent| extent.length_bytes > 0);
                     taken.for_each(|extent| free.give_back(*extent));
                     let free_bytes = free.free_bytes(device);
-                    return Err(Full { path: self.rooms[device].path.clone(), needed_bytes, free_bytes });
+                    return Err(DeviceFull {
+                        path: self.capacities[device].path.clone(),
+                        needed_bytes,
+                        free_bytes,
+                    });
                 };
                 extents[page] = Extent { device: id, offset_bytes, length_bytes };
             }
@@ -223,11 +216,10 @@ impl Space {
     }
 }
 
-/// How often a directory is in memory: once parsed, once encoded for readers; the encoded form is
-/// the smaller one.
+/// How often a directory is in memory: once parsed, and once encoded for readers, which is smaller.
 const PARSED_AND_ENCODED: u64 = 2;
 
-/// Bytes of memory that a directory takes, with its share of the encoded catalog, about.
+/// The approximate memory of a directory, with its share of the encoded catalog.
 fn memory_bytes(directory: &SegmentDirectory) -> u64 {
     let text = |value: &Option<ZoneValue>| match value {
         Some(ZoneValue::Text(bytes)) => bytes.len(),
@@ -239,7 +231,7 @@ fn memory_bytes(directory: &SegmentDirectory) -> u64 {
     PARSED_AND_ENCODED * parsed as u64
 }
 
-/// A segment whose extents and memory are taken. Dropping the last handle gives them back.
+/// A segment with its extents and memory. Dropping the last handle frees them.
 #[derive(Debug)]
 pub(crate) struct StoredSegment {
     directory: Arc<SegmentDirectory>,
@@ -247,20 +239,23 @@ pub(crate) struct StoredSegment {
     space: Arc<Space>,
 }
 
-/// Why there is no room for a segment.
+/// Why a segment cannot be allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoRoom {
-    /// On a device.
+pub(crate) enum AllocationError {
+    /// A device is full.
     #[error(transparent)]
-    Device(#[from] Full),
-    /// In memory.
+    Device(#[from] DeviceFull),
+    /// The memory for directories is full.
     #[error(transparent)]
     Metadata(#[from] MetadataFull),
 }
 
 impl StoredSegment {
-    /// Takes room for the pages of a directory, whose extents say only lengths so far.
-    pub(crate) fn allocate(mut directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, NoRoom> {
+    /// Allocates extents for the pages of a directory, whose extents give only lengths so far.
+    pub(crate) fn allocate(
+        mut directory: SegmentDirectory,
+        space: &Arc<Space>,
+    ) -> Result<Self, AllocationError> {
         let pages = directory.chunks.iter().flat_map(|chunk| &chunk.pages);
         let lengths: Vec<u32> = pages.map(|page| page.extent.length_bytes).collect();
         let extents = space.allocate(directory.segment.0, &lengths)?;
@@ -270,8 +265,7 @@ impl StoredSegment {
         }
         let metadata_bytes = memory_bytes(&directory);
         let admitted = space.admit_metadata(metadata_bytes);
-        // From here on dropping it gives the extents back; memory that was not admitted is not
-        // given back.
+        // Dropping `stored` frees the extents. It does not return memory that was not admitted.
         let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
         let stored =
             Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
@@ -279,12 +273,11 @@ impl StoredSegment {
         Ok(stored)
     }
 
-    /// Takes over the extents of a directory that the catalog lists, which were claimed.
+    /// Takes over the claimed extents of a directory that the catalog lists.
     pub(crate) fn recovered(directory: SegmentDirectory, space: &Arc<Space>) -> Result<Self, MetadataFull> {
         let metadata_bytes = memory_bytes(&directory);
         let admitted = space.admit_metadata(metadata_bytes);
-        // From here on dropping it gives the extents back; memory that was not admitted is not
-        // given back.
+        // Dropping `stored` frees the extents. It does not return memory that was not admitted.
         let counted = if admitted.is_ok() { metadata_bytes } else { 0 };
         let stored =
             Self { directory: Arc::new(directory), metadata_bytes: counted, space: Arc::clone(space) };
@@ -292,8 +285,8 @@ impl StoredSegment {
         Ok(stored)
     }
 
-    /// Takes memory for one more table that has the segment without these rows: its directory and
-    /// the rows in the encoded catalog, and the rows themselves.
+    /// Allocates memory for one more table that has the segment without these rows: its directory
+    /// and the rows in the encoded catalog, and the rows themselves.
     pub(super) fn share_for(&self, withheld: &WithheldRows) -> Result<MetadataShare, MetadataFull> {
         let rows = withheld.memory_bytes() + withheld.as_bytes().len();
         let bytes = memory_bytes(&self.directory) / PARSED_AND_ENCODED + rows as u64;
@@ -317,7 +310,7 @@ impl Drop for StoredSegment {
     }
 }
 
-/// Memory for what tables say of segments. Dropping it gives it back.
+/// Memory for a table's metadata of segments. Dropping it returns the memory.
 #[derive(Debug)]
 pub(super) struct MetadataShare {
     bytes: u64,
@@ -341,7 +334,7 @@ mod tests {
     };
 
     fn space(devices: usize, pages: u64) -> Arc<Space> {
-        let room = |n| Room {
+        let room = |n| DeviceCapacity {
             path: format!("d{n}").into(),
             capacity_bytes: DATA_OFFSET_BYTES + pages * 4096,
             is_sparse: true,
@@ -378,7 +371,7 @@ mod tests {
     fn a_full_device_is_named_and_nothing_is_taken() {
         let space = space(2, 4);
         let full = space.allocate(0, &[4096; 10]).unwrap_err();
-        assert_eq!(full, Full { path: "d0".into(), needed_bytes: 20_480, free_bytes: 16_384 });
+        assert_eq!(full, DeviceFull { path: "d0".into(), needed_bytes: 20_480, free_bytes: 16_384 });
         assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES);
         assert_eq!(space.allocate(0, &[4096; 8]).unwrap().len(), 8);
     }
@@ -416,7 +409,7 @@ mod tests {
                 Err(refused) => break refused,
             }
         };
-        assert!(matches!(refused, NoRoom::Metadata(_)) && !held.is_empty(), "{refused}");
+        assert!(matches!(refused, AllocationError::Metadata(_)) && !held.is_empty(), "{refused}");
         assert_eq!(space.used_bytes(0), DATA_OFFSET_BYTES + held.len() as u64 * 4096);
         drop(held);
         assert_eq!(space.metadata_bytes.load(Ordering::Relaxed), 0);

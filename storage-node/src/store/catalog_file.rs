@@ -1,152 +1,35 @@
-//! How does the catalog survive a crash at any moment?
+//! Reads and replaces the catalog's file, so that it survives a crash at any point.
 //!
 //! ```text
 //! write catalog.new, fsync it, rename it to catalog, fsync the folder
 //! ```
 //!
 //! Invariants
-//! - `catalog` is always whole: the one before a change or the one after it. `catalog.new` is never
+//! - `catalog` is always complete: the version before a change or after it. `catalog.new` is never
 //!   read.
-//! - What is read is durable: who was killed before he could sync the folder has left a catalog
-//!   that a crash of the host would take back.
+//! - The content is durable before it is used: a process that was killed before it synced the
+//!   folder may have left a catalog that a crash of the host would undo.
 //! - The file lists the labels of the node's devices, so that a lost or swapped device is noticed
 //!   before it is read.
-//! - A file that does not parse stops the start; it is never taken for an empty one. One of an
-//!   earlier layout is read, and replaced by the next change.
+//! - A file that does not parse stops the start; it is never taken for an empty one. A file of an
+//!   earlier layout is read, and the next change replaces it.
 
 mod earlier;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use rackscan_format::{
-    codec::{self, CodecError, Envelope},
-    ids::{NodeId, SegmentId, TableId},
-    message::NodeCatalog,
-    schema::TableDefinition,
-    segment::SegmentDirectory,
-    stripe_set::{ParityCell, SetId},
-    withheld::WithheldRows,
-};
-use serde::{Deserialize, Serialize};
+use rackscan_format::codec::{self, CodecError, Envelope};
 
 use super::{
+    catalog_content::{CatalogContent, CatalogContentRef},
+    error::CatalogFileError,
     folder::{Folder, ITSELF},
-    table::TableSegment,
 };
 
 const NAME: &str = "catalog";
 const NAME_NEW: &str = "catalog.new";
 
-/// What the file holds.
-#[derive(Debug, Deserialize)]
-pub(crate) struct CatalogContent {
-    /// The random labels of the node's devices, in order.
-    pub(crate) device_labels: Vec<u64>,
-    /// The cluster.
-    pub(crate) cluster: u64,
-    /// Everything a reader may see.
-    pub(crate) catalog: NodeCatalog,
-}
-
-/// As [`CatalogContent`], borrowed from memory; encoded alike.
-#[derive(Debug, Serialize)]
-pub(crate) struct CatalogContentRef<'c> {
-    pub(crate) device_labels: &'c [u64],
-    pub(crate) cluster: u64,
-    pub(crate) catalog: NodeCatalogRef<'c>,
-}
-
-/// As [`NodeCatalog`], borrowed; encoded alike.
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeCatalogRef<'c> {
-    pub(crate) node: NodeId,
-    pub(crate) tables: Vec<NodeTableRef<'c>>,
-}
-
-/// As [`rackscan_format::message::NodeTable`], borrowed; encoded alike.
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeTableRef<'c> {
-    pub(crate) definition: &'c TableDefinition,
-    pub(crate) committed: bool,
-    pub(crate) segments: Vec<NodeSegmentRef<'c>>,
-    pub(crate) sets: Vec<NodeSetRef<'c>>,
-}
-
-/// As [`rackscan_format::stripe_set::NodeSet`], borrowed; encoded alike.
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeSetRef<'c> {
-    pub(crate) id: SetId,
-    pub(crate) segments: Vec<(TableId, SegmentId)>,
-    pub(crate) beside: Vec<&'c SegmentDirectory>,
-    pub(crate) parity: &'c [ParityCell],
-}
-
-/// As [`rackscan_format::message::NodeSegment`], borrowed; encoded alike.
-#[derive(Debug, Serialize)]
-pub(crate) struct NodeSegmentRef<'c> {
-    directory: &'c SegmentDirectory,
-    withheld: &'c WithheldRows,
-}
-
-impl<'c> NodeSegmentRef<'c> {
-    pub(crate) fn of(segment: &'c TableSegment) -> Self {
-        Self { directory: segment.directory(), withheld: segment.withheld() }
-    }
-}
-
-/// Why the catalog could not be read or replaced.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogFileError {
-    /// The system refused.
-    #[error("{file}: {action} failed: {source}", file = file.display())]
-    Os {
-        /// The file or folder.
-        file: PathBuf,
-        /// What was attempted.
-        action: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The new version may or may not be in place; only a restart can tell.
-    #[error("{file}: {action} failed: {source}; whether the change is durable will show after a restart", file = file.display())]
-    InDoubt {
-        /// The file.
-        file: PathBuf,
-        /// What was attempted.
-        action: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The file is damaged.
-    #[error("{file}: {source}; restore it from a copy, or remove it and the node's devices to begin anew", file = file.display())]
-    Damaged {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: CodecError,
-    },
-    /// The folder forgets everything when the host stops.
-    #[error(
-        "data_dir {folder} lies on {filesystem}, which keeps nothing when the host stops; \
-         name a folder on ext4, xfs or btrfs (for example `--data DIR`)",
-        folder = folder.display()
-    )]
-    MemoryOnly {
-        /// The folder.
-        folder: PathBuf,
-        /// Its filesystem.
-        filesystem: &'static str,
-    },
-}
-
-impl CatalogFileError {
-    /// Whether the disk has no room.
-    pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Os { source, .. } if crate::home::is_full(source))
-    }
-}
-
-/// The catalog's place.
+/// The catalog's file.
 #[derive(Debug)]
 pub(crate) struct CatalogFile {
     folder: Arc<dyn Folder>,
@@ -158,7 +41,7 @@ impl CatalogFile {
         Self { folder }
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path(NAME)
     }
@@ -175,7 +58,7 @@ impl CatalogFile {
         let what = "the catalog";
         let content = codec::unseal(Envelope::Catalog, what, &bytes).or_else(|error| {
             match earlier::read(what, &bytes) {
-                // Of no layout at all: what is wrong with it as one of ours says more.
+                // The file has no known layout: the error for the present layout says more.
                 Err(CodecError::Foreign { .. }) => Err(error),
                 earlier => earlier,
             }
@@ -183,8 +66,8 @@ impl CatalogFile {
         content.map(Some).map_err(|source| CatalogFileError::Damaged { file, source })
     }
 
-    /// Replaces the content; durable when it returns. On failure the old content stands, but for
-    /// [`CatalogFileError::InDoubt`].
+    /// Replaces the content; it is durable when this returns. On failure the old content stands,
+    /// except for [`CatalogFileError::InDoubt`].
     pub(crate) fn replace(&self, content: &CatalogContentRef<'_>) -> Result<(), CatalogFileError> {
         let new = self.folder.path(NAME_NEW);
         let damaged = |source| CatalogFileError::Damaged { file: new.clone(), source };
@@ -205,8 +88,8 @@ impl CatalogFile {
     }
 }
 
-/// Makes a file that is to be put in another one's place: durable when this returns, gone if it
-/// fails, so that it takes no space of a full disk.
+/// Writes a new file that will replace another one. The file is durable when this returns, and
+/// removed if it fails, so that it takes no space of a full disk.
 pub(super) fn write_new(folder: &dyn Folder, name: &str, bytes: &[u8]) -> Result<(), CatalogFileError> {
     let write = || {
         let mut file = folder.create(name).map_err(|source| ("making it", source))?;
@@ -214,7 +97,7 @@ pub(super) fn write_new(folder: &dyn Folder, name: &str, bytes: &[u8]) -> Result
         file.sync().map_err(|source| ("syncing it", source))
     };
     write().map_err(|(action, source)| {
-        // It is never read, and the next one replaces it: what stays costs space only.
+        // A file that stays is never read, and the next one replaces it: it only takes space.
         let _ = folder.remove(name);
         CatalogFileError::Os { file: folder.path(name), action, source }
     })
@@ -222,11 +105,16 @@ pub(super) fn write_new(folder: &dyn Folder, name: &str, bytes: &[u8]) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::{super::folder::HostFolder, *};
+    use super::{
+        super::{catalog_content::NodeCatalogRef, folder::HostFolder},
+        *,
+    };
     use rackscan_format::{
-        ids::ColumnId,
+        ids::{ColumnId, NodeId, SegmentId, TableId},
         message::NodeSegment,
-        schema::{ColumnDefinition, ColumnType},
+        schema::{ColumnDefinition, ColumnType, TableDefinition},
+        segment::SegmentDirectory,
+        withheld::WithheldRows,
     };
     use std::fs;
 

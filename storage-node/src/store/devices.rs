@@ -1,15 +1,15 @@
-//! What does the store need of a node's devices, and are they ours, and whole?
+//! Opens a node's devices, and checks that their labels are the expected ones.
 //!
-//! [`Devices`] is the seam between what is decided about devices and whoever they are: the host's,
-//! or simulated ones (`simulated`).
+//! [`Devices`] is the interface between the store and its devices: those of the host, or simulated
+//! ones (`simulated`).
 //!
 //! Invariants
-//! - A device that carries a label of another cluster, node or place, or any other content, is
+//! - A device with the label of another cluster, node or place, or with any other content, is
 //!   refused and never written.
-//! - A blank device is taken only where nothing is missing: if the catalog says that pages lie on
-//!   it, it was lost.
-//! - The catalog names a label before the device carries it, so a crash in between is completed by
-//!   the next start.
+//! - A blank device is accepted only where nothing is missing: if the catalog says that pages lie
+//!   on it, the device was lost.
+//! - The catalog lists a label before the device carries it, so the next start completes what a
+//!   crash in between has interrupted.
 
 use std::{
     fmt, fs,
@@ -22,12 +22,11 @@ use rackscan_device::{
     Ring, RingConfig, RingError, Token, Wait, Write,
 };
 use rackscan_format::{
-    ids::{DeviceId, NodeId},
     label::{DATA_OFFSET_BYTES, DeviceLabel, LABEL_COPIES, LabelError},
     limits::SECTOR_BYTES,
 };
 
-use super::folder::make_durably;
+use super::{error::LabelFault, folder::make_durably};
 use crate::{
     config::{Config, DeviceConfig},
     error::StartError,
@@ -38,129 +37,14 @@ use crate::{
 /// every common filesystem.
 const BLANK_BYTES: usize = 1 << 20;
 const _: () = assert!(BLANK_BYTES as u64 > DATA_OFFSET_BYTES && BLANK_BYTES as u64 <= DEVICE_BYTES_MIN);
-/// Where labels lie.
+/// The bytes that labels take.
 const LABELS_BYTES: usize = LABEL_COPIES * SECTOR_BYTES as usize;
 const _: () = assert!(LABELS_BYTES <= BLANK_BYTES);
 
-/// Why a device is not used.
-#[derive(Debug, thiserror::Error)]
-pub enum LabelFault {
-    /// It belongs to somebody else.
-    #[error(
-        "device {path}: its label says cluster {found_cluster}, node {found_node}, device {found_device}; \
-         expected cluster {cluster}, node {node}, device {device}; it was not changed",
-        path = path.display()
-    )]
-    Foreign {
-        /// The device.
-        path: PathBuf,
-        /// From the label.
-        found_cluster: u64,
-        /// From the label.
-        found_node: NodeId,
-        /// From the label.
-        found_device: DeviceId,
-        /// From the configuration.
-        cluster: u64,
-        /// From the configuration.
-        node: NodeId,
-        /// From the configuration.
-        device: DeviceId,
-    },
-    /// It is ours, but not the one that the catalog was written for.
-    #[error(
-        "device {path}: its label is {found:016x}, the catalog {catalog} expects {expected:016x}; \
-         put the devices and the catalog that belong together back in place",
-        path = path.display(), catalog = catalog.display()
-    )]
-    Swapped {
-        /// The device.
-        path: PathBuf,
-        /// The catalog.
-        catalog: PathBuf,
-        /// On the device.
-        found: u64,
-        /// In the catalog.
-        expected: u64,
-    },
-    /// It is blank and should not be.
-    #[error(
-        "device {path}: is blank, but tables have pages on it; put the device back in place, or remove the catalog \
-         {catalog} and the other devices to begin anew",
-        path = path.display(), catalog = catalog.display()
-    )]
-    Lost {
-        /// The device.
-        path: PathBuf,
-        /// The catalog.
-        catalog: PathBuf,
-    },
-    /// It is labelled, but there is no catalog.
-    #[error(
-        "device {path}: belongs to this node, but its catalog {catalog} is gone; put the catalog back in place, or remove \
-         the devices to begin anew",
-        path = path.display(), catalog = catalog.display()
-    )]
-    NoCatalog {
-        /// The device.
-        path: PathBuf,
-        /// The catalog.
-        catalog: PathBuf,
-    },
-    /// It holds something else.
-    #[error(
-        "device {path}: holds something that is not ours ({reason}); it was not changed; name a new file, or wipe it \
-         yourself",
-        path = path.display()
-    )]
-    NotOurs {
-        /// The device.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
-    /// It is smaller than it was.
-    #[error("device {path}: has {found_bytes} bytes, its label says {label_bytes}; it was cut off", path = path.display())]
-    Shrunk {
-        /// The device.
-        path: PathBuf,
-        /// Bytes now.
-        found_bytes: u64,
-        /// Bytes when it was taken.
-        label_bytes: u64,
-    },
-    /// Too small to be of use.
-    #[error("device {path}: has {found_bytes} bytes, expected at least {DEVICE_BYTES_MIN}", path = path.display())]
-    Small {
-        /// The device.
-        path: PathBuf,
-        /// Bytes.
-        found_bytes: u64,
-    },
-    /// There are fewer devices than the catalog lists.
-    #[error("the configuration names {found} devices, the catalog {catalog} lists {expected}; devices cannot leave a node", catalog = catalog.display())]
-    Missing {
-        /// The catalog.
-        catalog: PathBuf,
-        /// Devices configured.
-        found: usize,
-        /// Devices in the catalog.
-        expected: usize,
-    },
-    /// It could not be read or written.
-    #[error("device {path}: {reason}", path = path.display())]
-    Io {
-        /// The device.
-        path: PathBuf,
-        /// What failed.
-        reason: String,
-    },
-}
-
-/// What is known of a device.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFacts {
-    /// Where it is, for messages.
+    /// Its path, for messages.
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     pub(crate) alignment: Alignment,
@@ -168,15 +52,16 @@ pub(crate) struct DeviceFacts {
 
 /// The devices of a node, in the order of their ids.
 pub(crate) trait Devices: fmt::Debug + Send + Sync {
-    /// What is known of each.
+    /// The properties of each device.
     fn facts(&self) -> &[DeviceFacts];
-    /// Those of the host, for who makes rings of his own.
+    /// The devices of the host, for callers that make rings of their own.
     fn opened(&self) -> &[Arc<Device>];
-    /// A way to read, write and flush them, with so many requests in flight.
+    /// Makes a queue to read, write and flush them, with this many requests in flight.
     fn io(&self, depth: u32) -> Result<Box<dyn DeviceIo>, RingError>;
-    /// Tells whoever is below that a range holds nothing. Those that cannot keep what they have.
+    /// Tells the filesystem or device that a range holds nothing. One without support keeps the
+    /// blocks.
     fn discard(&self, device: usize, offset_bytes: u64, length_bytes: u64) -> Result<(), String>;
-    /// A number for a new device that no other one has.
+    /// Draws a unique number for a new device.
     fn new_label(&self) -> Result<u64, StartError>;
 }
 
@@ -224,7 +109,7 @@ impl Devices for HostDevices {
     }
 
     fn new_label(&self) -> Result<u64, StartError> {
-        super::random_u64()
+        random_u64()
     }
 }
 
@@ -261,7 +146,8 @@ impl<'d> Labels<'d> {
         Ok(Self { io: devices.io(4)?, devices })
     }
 
-    /// What a device's label says, `None` if it is blank; a good copy stands in for a damaged one.
+    /// Reads a device's label; `None` if the device is blank. A good copy stands in for a damaged
+    /// one.
     pub(super) fn read(&mut self, device: usize) -> Result<Option<DeviceLabel>, LabelFault> {
         let DeviceFacts { path, bytes, .. } = self.devices.facts()[device].clone();
         let copies = self.copies(device)?;
@@ -346,7 +232,7 @@ impl<'d> Labels<'d> {
     }
 }
 
-/// Whether a label is what the node's configuration and catalog say.
+/// Checks that a label is the one of the node's configuration and catalog.
 pub(super) fn check(
     path: &Path,
     catalog: &Path,
@@ -369,4 +255,12 @@ pub(super) fn check(
         return Err(LabelFault::Swapped { path, catalog, found: found.label, expected: wanted.label });
     }
     Ok(())
+}
+
+/// Draws an unpredictable number.
+pub(super) fn random_u64() -> Result<u64, StartError> {
+    getrandom::u64().map_err(|error| StartError::Os {
+        action: "draw a random number",
+        source: std::io::Error::other(error.to_string()),
+    })
 }

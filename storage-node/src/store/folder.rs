@@ -1,12 +1,12 @@
-//! What does the store need of the folder beside its devices?
+//! The files of the store beside its devices.
 //!
-//! The seam between what is decided about files (`catalog_file`, `maps`, `scratch`) and whoever
-//! keeps them: the host's, or a simulated one that loses in a crash what was not made durable
+//! This is the interface between the logic of files (`catalog_file`, `maps`, `scratch`) and the
+//! filesystem: the host's, or a simulated one that loses in a crash what was not made durable
 //! (`simulated`).
 //!
 //! Invariants
-//! - Files are named from the folder on; whoever writes one says when it is durable, and when its
-//!   name is.
+//! - File names are relative to the folder. The writer of a file says when its content is durable,
+//!   and when its name is.
 
 use std::{
     fmt,
@@ -15,32 +15,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::catalog_file::CatalogFileError;
+use super::error::CatalogFileError;
 
-/// The folder itself, where a folder is named.
+/// The name of the folder itself.
 pub(super) const ITSELF: &str = "";
 
 /// An open file or folder.
 pub(crate) trait Handle {
-    /// Writes behind what was written before.
+    /// Appends bytes.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// Makes durable what was written; of a folder, which names it has.
+    /// Makes the content durable; of a folder, the names in it.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Files, and folders of them.
+/// A folder with files and folders.
 pub(crate) trait Folder: fmt::Debug + Send + Sync {
-    /// Where a file is, for messages.
+    /// The path of a file, for messages.
     fn path(&self, file: &str) -> PathBuf;
-    /// All of a file.
+    /// Reads a whole file.
     fn read(&self, file: &str) -> io::Result<Vec<u8>>;
-    /// A file without content, in place of any other.
+    /// Creates an empty file, replacing any other.
     fn create(&self, file: &str) -> io::Result<Box<dyn Handle>>;
-    /// Gives a file another name, in place of any other.
+    /// Renames a file, replacing any other.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, file: &str) -> io::Result<()>;
-    /// Makes a folder, unless it is there.
+    /// Makes a folder, unless it exists.
     fn make(&self, folder: &str) -> io::Result<()>;
     /// Opens a folder, to make its names durable.
     fn open(&self, folder: &str) -> io::Result<Box<dyn Handle>>;
@@ -58,7 +58,7 @@ const TMPFS_MAGIC: u32 = 0x0102_1994;
 const RAMFS_MAGIC: u32 = 0x8584_58f6;
 
 impl HostFolder {
-    /// Makes the folder if it is not there, and makes sure that it keeps what is written to it.
+    /// Makes the folder if it does not exist, and checks that its content is durable.
     pub(super) fn at(path: &Path) -> Result<Self, CatalogFileError> {
         let os = |action| move |source| CatalogFileError::Os { file: path.to_owned(), action, source };
         make_durably(path).map_err(os("making the folder"))?;
@@ -74,8 +74,7 @@ impl HostFolder {
     }
 }
 
-/// Makes a folder and those that it is to be in, unless they are there; what was made is there
-/// after a crash.
+/// Makes a folder and its parents, unless they exist, durably.
 pub(crate) fn make_durably(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
@@ -83,7 +82,7 @@ pub(crate) fn make_durably(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new(""));
     make_durably(parent)?;
     match fs::create_dir(path) {
-        // Somebody else was faster.
+        // Another process made it first.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
     }

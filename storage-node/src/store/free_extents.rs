@@ -1,20 +1,33 @@
-//! Which extents of the devices are free, and which of these still take disk space?
+//! Tracks which extents of the devices are free, and which of these still take disk space.
 //!
-//! A sparse device file keeps the blocks of an extent after the extent is free. One thread
+//! A sparse device file keeps the blocks of an extent after the extent is freed. One thread
 //! (`reclaim`) punches them out, so that a full filesystem has the space back at once.
 //!
 //! Invariants
-//! - A range is punched only while it is free, and nobody can take it until that has ended.
-//! - Extents become free only after their removal from the catalog is durable. Where that is not
-//!   certain, [`FreeExtents::freeze`] comes first: nothing becomes free after it.
+//! - A range is punched only while it is free, and cannot be allocated until the punch has ended.
+//! - Extents become free only after their removal from the catalog is durable. If that is
+//!   uncertain, [`FreeExtents::freeze`] comes first: nothing becomes free after it.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    path::PathBuf,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+};
 
 use rackscan_cache::FreeSpace;
 use rackscan_format::{label::DATA_OFFSET_BYTES, segment::Extent};
 
-use super::allocate::Room;
 use crate::limits::{FREED_RANGES_MAX, PUNCH_BYTES_MAX};
+
+/// What the allocator knows of a device.
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceCapacity {
+    /// Its path, for messages.
+    pub(crate) path: PathBuf,
+    /// Usable bytes, labels included.
+    pub(crate) capacity_bytes: u64,
+    /// Whether it is a file that takes disk space only where it was written.
+    pub(crate) is_sparse: bool,
+}
 
 /// A range of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,24 +47,24 @@ pub(super) struct FreeExtents {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) devices: Vec<FreeSpace>,
-    /// For each sparse device, ranges that became free since they were punched last: begin and
-    /// length. Some of them may have been taken again, or be listed twice.
+    /// For each sparse device, the ranges that were freed since the last punch: begin and length.
+    /// Some may have been allocated again, or be listed twice.
     freed: Vec<Option<Vec<(u64, u64)>>>,
     punched: Option<Range>,
-    /// Who waits for the end of a punch, to take what it holds.
+    /// The number of allocations that wait for the end of a punch, whose range they need.
     waiting: usize,
     is_ended: bool,
     is_frozen: bool,
 }
 
 impl State {
-    /// Bytes that are free on a device, those that are being punched included.
+    /// The free bytes of a device, including a range that is being punched.
     pub(super) fn free_bytes(&self, device: usize) -> u64 {
         let punched = self.punched.filter(|range| range.device == device);
         self.devices[device].free() + punched.map_or(0, |range| range.length)
     }
 
-    /// Makes an extent free that belonged to somebody.
+    /// Frees an extent.
     pub(super) fn give_back(&mut self, extent: Extent) {
         let (device, length) = (usize::from(extent.device.0), extent.length_bytes.into());
         if self.is_frozen || device >= self.devices.len() {
@@ -66,12 +79,12 @@ impl State {
         } else if freed.len() < FREED_RANGES_MAX {
             freed.push((extent.offset_bytes, length));
         } else {
-            // All that is free: to punch what was punched before costs little.
+            // Lists all that is free: punching a range again costs little.
             *freed = vec![(DATA_OFFSET_BYTES, u64::MAX - DATA_OFFSET_BYTES)];
         }
     }
 
-    /// Takes the next range to punch.
+    /// Takes the next range to punch out of the free ones.
     fn take_freed(&mut self) -> Option<Range> {
         for (device, freed) in self.freed.iter_mut().enumerate() {
             let Some(freed) = freed else { continue };
@@ -92,12 +105,12 @@ impl State {
 }
 
 impl FreeExtents {
-    /// All of the devices but their labels.
-    pub(super) fn of(rooms: &[Room]) -> Self {
-        let devices = rooms.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes));
+    /// The whole devices, except their labels.
+    pub(super) fn of(capacities: &[DeviceCapacity]) -> Self {
+        let devices = capacities.iter().map(|room| FreeSpace::new(DATA_OFFSET_BYTES, room.capacity_bytes));
         let state = State {
             devices: devices.collect(),
-            freed: rooms.iter().map(|room| room.is_sparse.then(Vec::new)).collect(),
+            freed: capacities.iter().map(|room| room.is_sparse.then(Vec::new)).collect(),
             punched: None,
             waiting: 0,
             is_ended: false,
@@ -107,20 +120,20 @@ impl FreeExtents {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in here is a broken invariant that was reported; giving back while unwinding must
-        // not abort.
+        // A panic in here is a broken invariant that was reported; freeing while unwinding must not
+        // abort.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what `take` finds in the free extents. Fails only if it fails with all of them: it is
-    /// tried again when a punch ends that was under way.
+    /// Allocates with `take`. If it fails while a range is being punched, it is tried again after
+    /// that.
     pub(super) fn take<T, E>(&self, mut take: impl FnMut(&mut State) -> Result<T, E>) -> Result<T, E> {
         let mut state = self.lock();
         match take(&mut state) {
             Err(_) if state.punched.is_some() => {}
             outcome => return outcome,
         }
-        // No other punch begins while somebody waits.
+        // No other punch begins while an allocation waits.
         state.waiting += 1;
         while state.punched.is_some() {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +145,7 @@ impl FreeExtents {
         outcome
     }
 
-    /// Makes extents free.
+    /// Frees extents.
     pub(super) fn give_back(&self, extents: impl Iterator<Item = Extent>) {
         let mut state = self.lock();
         extents.for_each(|extent| state.give_back(extent));
@@ -140,7 +153,7 @@ impl FreeExtents {
         self.changed.notify_all();
     }
 
-    /// From now on nothing becomes free: the catalog that counts after a restart may list it.
+    /// Stops freeing extents: the catalog that counts after a restart may list them.
     pub(super) fn freeze(&self) {
         let mut state = self.lock();
         (state.is_frozen, state.is_ended) = (true, true);
@@ -148,13 +161,13 @@ impl FreeExtents {
         self.changed.notify_all();
     }
 
-    /// Ends the punching.
+    /// Stops punching.
     pub(super) fn end(&self) {
         self.lock().is_ended = true;
         self.changed.notify_all();
     }
 
-    /// Punches the next range by `punch`; false if there is none.
+    /// Punches the next range with `punch`; false if there is none.
     pub(super) fn punch_one(&self, punch: impl FnOnce(Range)) -> bool {
         let mut state = self.lock();
         if state.is_ended || state.waiting > 0 {
@@ -172,7 +185,7 @@ impl FreeExtents {
         true
     }
 
-    /// Waits until there may be something to punch; false when that has ended.
+    /// Waits until there may be something to punch; false when punching has stopped.
     pub(super) fn wait(&self) -> bool {
         let mut state = self.lock();
         let is_idle = |state: &State| state.waiting > 0 || state.freed.iter().flatten().all(Vec::is_empty);
@@ -193,7 +206,7 @@ mod tests {
 
     fn free(is_sparse: bool) -> FreeExtents {
         let capacity_bytes = DATA_OFFSET_BYTES + 256 * MIB;
-        FreeExtents::of(&[Room { path: "d".into(), capacity_bytes, is_sparse }])
+        FreeExtents::of(&[DeviceCapacity { path: "d".into(), capacity_bytes, is_sparse }])
     }
 
     fn extent(mib: u64, length_mib: u64) -> Extent {

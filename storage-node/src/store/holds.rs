@@ -1,10 +1,10 @@
-//! Which tables do readers hold, so that what is stored of them stays when they are replaced or
-//! dropped?
+//! Holds of tables by readers: what is stored of a held table stays when the table is replaced or
+//! dropped.
 //!
 //! Invariants
-//! - A hold is of tables that were published when it began, and ends with its connection at the
+//! - A hold is of tables that were published when it began. It ends with its connection at the
 //!   latest.
-//! - At most `HOLDS_MAX` holds: what they keep from being free is bounded by the connections of a
+//! - At most `HOLDS_MAX` holds: the extents that they keep are bounded by the connections of a
 //!   node.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -16,8 +16,8 @@ use rackscan_format::{
     schema::TableDefinition,
 };
 
-use super::{ConnectionId, Published, StoredSegment, table::Table};
-use crate::limits::HOLDS_MAX;
+use super::{allocate::StoredSegment, published::Published, table::Table};
+use crate::{ids::ConnectionId, limits::HOLDS_MAX};
 
 /// The holds of a node, by their numbers.
 #[derive(Debug, Default)]
@@ -52,8 +52,8 @@ impl Hold {
 }
 
 impl Holds {
-    /// Begins a hold. The caller drops what is returned outside of the lock: it may give many
-    /// extents back.
+    /// Begins a hold. The caller drops the returned hold outside of the lock: it may free many
+    /// extents.
     pub(super) fn begin(&mut self, number: u64, hold: Hold) -> Result<Option<Hold>, Refusal> {
         if self.0.len() >= HOLDS_MAX {
             let text = format!("{HOLDS_MAX} holds of tables are there; end some transactions or queries");

@@ -1,15 +1,15 @@
-//! Which segments have arrived but are not part of a table yet?
+//! Loads in progress: segments, parity and maps that have arrived and are part of no table yet.
 //!
-//! A load lives in memory only: a crash forgets it, and its extents are free again. It also ends
-//! when the last connection that appended to it is gone, so that a loader that dies does not keep
-//! the room it filled.
+//! A load is in memory only: a crash forgets it and frees its extents. It also ends when the last
+//! connection that appended to it is closed, so that a loader that dies does not keep the space it
+//! filled.
 //!
 //! Invariants
-//! - At most `LOADS_MAX` loads; each segment at most once, be it appended or kept, and each cell of
-//!   parity.
-//! - A map counts when its file is durable.
-//! - An aborted load takes nothing more, however late an append of it ends, and becomes no table:
-//!   the last `ABORTED_LOADS_MAX` are remembered.
+//! - At most `LOADS_MAX` loads. Each segment arrives at most once, appended or kept, and so does
+//!   each cell of parity.
+//! - A map counts only when its file is durable.
+//! - An aborted load accepts nothing more, however late an append of it ends, and becomes no table.
+//!   The last `ABORTED_LOADS_MAX` are remembered.
 
 mod parity;
 
@@ -30,34 +30,33 @@ use rackscan_format::{
 
 use super::{
     allocate::{MetadataShare, Space, StoredSegment},
-    catalog_file::NodeSegmentRef,
+    catalog_content::NodeSegmentRef,
     protected::{KeptMap, Parity},
-    table::TableSegment,
+    table_segment::TableSegment,
 };
-use crate::limits::{ABORTED_LOADS_MAX, LOADS_MAX};
+use crate::{
+    ids::ConnectionId,
+    limits::{ABORTED_LOADS_MAX, LOADS_MAX},
+};
 
-/// Bytes of a sealed list beside its elements, at most.
+/// The maximum overhead of a sealed list, in bytes.
 const HELD_OVERHEAD_BYTES: u64 = codec::ENVELOPE_BYTES as u64 + 10;
-
-/// Names a connection for as long as the process lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ConnectionId(pub(crate) u64);
 
 /// A segment that has arrived.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     segment: TableSegment,
-    /// The table that it is kept of.
+    /// The table of which it is kept, if any.
     of: Option<TableId>,
 }
 
 impl Arrived {
-    /// It was written for the load.
+    /// A segment that was written for the load.
     pub(crate) fn appended(stored: Arc<StoredSegment>) -> Self {
         Self { segment: TableSegment::written(stored), of: None }
     }
 
-    /// It is kept of another table.
+    /// A segment that is kept of another table.
     pub(crate) fn kept(segment: TableSegment, of: TableId) -> Self {
         Self { segment, of: Some(of) }
     }
@@ -74,12 +73,12 @@ struct Load {
     map: LoadMap,
 }
 
-/// How far the map of a load's table is here.
+/// The state of the map of a load's table.
 #[derive(Debug, Default)]
 enum LoadMap {
     #[default]
     None,
-    /// So many bytes of it, of how many.
+    /// These bytes of it have arrived, of `total_bytes`.
     Arriving { bytes: Vec<u8>, total_bytes: u64, memory: MetadataShare },
     /// Its file is durable.
     Kept(Arc<KeptMap>),
@@ -90,7 +89,7 @@ impl Load {
         self.segments.is_empty() && self.parity.is_empty() && matches!(self.map, LoadMap::None)
     }
 
-    /// Takes a piece of the map; whether it was the last one.
+    /// Adds a piece of the map. Returns whether it was the last one.
     fn take_piece(
         &mut self,
         load: TableId,
@@ -108,7 +107,7 @@ impl Load {
             self.map = LoadMap::Arriving { bytes: Vec::new(), total_bytes, memory };
         }
         let LoadMap::Arriving { bytes, total_bytes: total, .. } = &mut self.map else {
-            return malformed(format!("a piece of the map of load {load}, of which no other has come"));
+            return malformed(format!("a later piece of the map of load {load}, expected its first piece"));
         };
         let end = from_bytes.checked_add(piece.len() as u64);
         if *total != total_bytes
@@ -116,7 +115,7 @@ impl Load {
             || end.is_none_or(|end| end > total_bytes)
         {
             return malformed(format!(
-                "bytes {from_bytes}..+{} of a map of {total_bytes}; {} of {total} have come",
+                "bytes {from_bytes}..+{} of a map of {total_bytes}; {} of {total} have arrived",
                 piece.len(),
                 bytes.len()
             ));
@@ -125,7 +124,7 @@ impl Load {
         Ok(end == Some(total_bytes))
     }
 
-    /// Takes rows away from a segment that was appended.
+    /// Withholds rows of a segment that was appended.
     fn withhold(&mut self, load: TableId, arrived: Arrived) -> Result<(), Refusal> {
         let id = arrived.segment.directory().segment;
         match self.segments.get_mut(&id).filter(|known| known.of.is_none()) {
@@ -145,7 +144,7 @@ impl Load {
 #[derive(Debug, Default)]
 pub(super) struct Loads {
     loads: BTreeMap<TableId, Load>,
-    /// The last ones that somebody aborted.
+    /// The loads that were aborted last.
     aborted: VecDeque<TableId>,
 }
 
@@ -170,7 +169,7 @@ impl Loads {
         Ok(())
     }
 
-    /// An append has ended, with a segment or without.
+    /// Ends an append, with a segment or without.
     pub(super) fn end(&mut self, load: TableId, arrived: Option<Arrived>) -> Result<(), Refusal> {
         let Some(entry) = self.loads.get_mut(&load) else { return Err(aborted(load)) };
         entry.appending = entry.appending.saturating_sub(1);
@@ -195,7 +194,7 @@ impl Loads {
         outcome
     }
 
-    /// Forgets a load to which nothing happens and of which nothing is here, or is wanted.
+    /// Forgets a load without running appends, if it is aborted or empty.
     fn settle(&mut self, load: TableId) {
         let over = |entry: &Load| entry.appending == 0 && (entry.aborted || entry.is_empty());
         if self.loads.get(&load).is_some_and(over) {
@@ -203,7 +202,7 @@ impl Loads {
         }
     }
 
-    /// A piece of a map has arrived; whether it was the last one.
+    /// Adds a piece of a map. Returns whether it was the last one.
     pub(super) fn end_map_piece(
         &mut self,
         load: TableId,
@@ -219,7 +218,7 @@ impl Loads {
         outcome
     }
 
-    /// The map of a load, all of which has arrived; it is the caller's until [`Loads::map_kept`].
+    /// Takes the map of a load, all of which has arrived, until [`Loads::map_kept`] returns it.
     pub(super) fn take_map(&mut self, load: TableId) -> Result<KeptMap, Refusal> {
         let Some(entry) = self.loads.get_mut(&load).filter(|entry| !entry.aborted) else {
             return Err(aborted(load));
@@ -230,13 +229,13 @@ impl Loads {
             }
             other => {
                 entry.map = other;
-                let text = format!("the map of load {load} has not come whole");
+                let text = format!("the map of load {load} has not arrived completely");
                 Err(Refusal::new(RefusalCode::Malformed, text))
             }
         }
     }
 
-    /// The map of a load is durable.
+    /// Records that the map of a load is durable.
     pub(super) fn map_kept(&mut self, load: TableId, map: KeptMap) -> Result<(), Refusal> {
         let Some(entry) = self.loads.get_mut(&load).filter(|entry| !entry.aborted) else {
             return Err(aborted(load));
@@ -295,7 +294,7 @@ impl Loads {
         Ok((codec::seal(Envelope::LoadHeld, &fitting).map_err(storage)?, None))
     }
 
-    /// Forgets a load for good; its extents are free once its running appends have ended.
+    /// Aborts a load: its extents are freed when its running appends have ended.
     pub(super) fn abort(&mut self, load: TableId) {
         if !self.aborted.contains(&load) {
             self.aborted.push_back(load);
@@ -330,8 +329,8 @@ impl Loads {
         }
     }
 
-    /// The segments of a load that is complete, if there are as many as expected and what was kept
-    /// is of the table that it succeeds.
+    /// The segments of a complete load, if there are as many as expected and kept ones are of the
+    /// table that it succeeds.
     pub(super) fn complete(
         &self,
         load: TableId,
@@ -377,7 +376,7 @@ impl Loads {
         arrived.of.is_none().then(|| arrived.segment.clone())
     }
 
-    /// A load has become a table.
+    /// Forgets a load that has become a table.
     pub(super) fn published(&mut self, load: TableId) {
         self.loads.remove(&load);
     }
@@ -393,15 +392,15 @@ fn aborted(load: TableId) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::allocate::Room;
+    use crate::store::free_extents::DeviceCapacity;
     use rackscan_format::segment::SegmentDirectory;
 
     const LOAD: TableId = TableId(9);
     const LOADER: ConnectionId = ConnectionId(1);
 
     fn segment(id: u32) -> Option<Arrived> {
-        let rooms = vec![Room { path: "d".into(), capacity_bytes: 1 << 20, is_sparse: true }];
-        let space = Arc::new(Space::new(rooms, 1 << 20, Arc::default()));
+        let capacities = vec![DeviceCapacity { path: "d".into(), capacity_bytes: 1 << 20, is_sparse: true }];
+        let space = Arc::new(Space::new(capacities, 1 << 20, Arc::default()));
         let directory = SegmentDirectory { table: LOAD, segment: SegmentId(id), rows: 1, chunks: vec![] };
         Some(Arrived::appended(Arc::new(StoredSegment::allocate(directory, &space).unwrap())))
     }

@@ -1,13 +1,13 @@
-//! How do maps of protected tables survive a crash, and how is a damaged one noticed?
+//! The files of the maps of protected tables.
 //!
 //! ```text
 //! maps/TABLE.new written and flushed, renamed to maps/TABLE, the folder flushed
 //! ```
 //!
 //! Invariants
-//! - A map is whole or absent: what is not, is reported and not used, and what the node has of its
-//!   table is served on.
-//! - Maps of tables that the catalog does not have, and that nobody loads, are removed.
+//! - A map is complete or absent. One that is neither is reported and not used, and the node still
+//!   serves what it has of the table.
+//! - Maps of tables that are neither in the catalog nor being loaded are removed.
 
 use std::{io, sync::Arc};
 
@@ -18,15 +18,16 @@ use rackscan_format::{
 
 use super::{
     allocate::Space,
-    catalog_file::{CatalogFileError, write_new},
+    catalog_file::write_new,
+    error::CatalogFileError,
     folder::{Folder, ITSELF},
-    protected::{KeptMap, MapHere, check_beside, check_part},
+    protected::{KeptMap, TableMapState, check_beside, check_part},
     table::{Table, Tables},
 };
 
 const FOLDER: &str = "maps";
 
-/// The place of all maps.
+/// The folder of all maps.
 #[derive(Debug)]
 pub(crate) struct MapFolder {
     folder: Arc<dyn Folder>,
@@ -42,7 +43,7 @@ impl MapFolder {
         Self { folder }
     }
 
-    /// Keeps a map; durable when it returns.
+    /// Writes a map; it is durable when this returns.
     pub(crate) fn write(&self, table: TableId, bytes: &[u8]) -> Result<(), CatalogFileError> {
         let name = name(table);
         let new = format!("{name}.new");
@@ -62,8 +63,7 @@ impl MapFolder {
         Ok(())
     }
 
-    /// Removes all maps but those of tables that are wanted. What cannot be removed stays, and is
-    /// said.
+    /// Removes all maps except those of wanted tables. Logs those that cannot be removed.
     pub(crate) fn retain(&self, is_wanted: impl Fn(TableId) -> bool) {
         for name in self.folder.names(FOLDER).unwrap_or_default() {
             let table = u32::from_str_radix(&name, 16).ok().filter(|_| name.len() == 8);
@@ -79,7 +79,7 @@ impl MapFolder {
         }
     }
 
-    /// The map of a table, if it is whole and says of this node what is here.
+    /// Reads the map of a table, if it is complete and matches what is here.
     fn read(&self, table: &Table, node: NodeId) -> Result<Vec<u8>, String> {
         let name = name(table.definition.id);
         let path = self.folder.path(&name);
@@ -90,7 +90,7 @@ impl MapFolder {
         Ok(bytes)
     }
 
-    /// Gives each protected table its map. One that is damaged is reported.
+    /// Attaches its map to each protected table. Reports damaged ones.
     pub(super) fn attach(&self, tables: &mut Tables, node: NodeId, space: &Arc<Space>) {
         for table in tables.values_mut().filter(|table| table.definition.protection.is_some()) {
             let map = self.read(table, node).and_then(|bytes| {
@@ -101,12 +101,12 @@ impl MapFolder {
                 let (table, name) = (table.definition.id, &table.definition.name);
                 tracing::error!(%table, name, reason, "the map of a protected table is lost here; other nodes have it");
             }
-            Arc::make_mut(table).map = map.map_or_else(MapHere::Lost, MapHere::Kept);
+            Arc::make_mut(table).map = map.map_or_else(TableMapState::Lost, TableMapState::Kept);
         }
     }
 }
 
-/// Whether a map is the one of this table, and says of this node what is here.
+/// Checks that a map belongs to this table and matches what this node has.
 pub(super) fn is_map_of(map: &TableMap, table: &Table, node: NodeId) -> Result<(), String> {
     if map.definition != *table.definition {
         return Err("it is the map of another table".to_owned());

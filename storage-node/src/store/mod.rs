@@ -1,34 +1,38 @@
-//! Which tables are on this node's devices, and how do they come and go without ever being half
-//! there?
+//! The tables on this node's devices: how they are loaded, published, replaced and dropped, so that
+//! none is ever half there.
 //!
 //! ```text
-//! append   -> extents taken, pages written, segment remembered in memory   (allocate, loads)
-//! keep     -> a published table's segment remembered with them             (loads)
-//! prepare  -> devices flushed, catalog with the table as prepared durable  (publish, catalog_file)
-//! commit   -> catalog with the table as committed, its predecessor gone    (publish)
-//! hold     -> a published table stays for a reader until it is released   (holds)
-//! drop     -> catalog without it; extents free when the last reader is done, and their blocks the filesystem's (reclaim)
-//! start    -> catalog read, directories verified, free extents derived     (recover)
+//! append   -> extents allocated, pages written, segment remembered in memory        (allocate, loads)
+//! keep     -> a published table's segment remembered with them                      (loads)
+//! prepare  -> devices flushed, catalog with the table as prepared durable           (publish, catalog_file)
+//! commit   -> catalog with the table as committed and without its predecessor       (publish)
+//! hold     -> a published table stays for a reader until the hold is released       (holds)
+//! drop     -> catalog without it; extents free after the last reader                (publish)
+//!             and their blocks returned to the filesystem                           (reclaim)
+//! start    -> catalog read, directories verified, free extents derived              (recover)
 //! ```
 //!
 //! Invariants
-//! - What readers see changes only after the catalog that says so is durable.
-//! - A segment is named by the table under which it was written, and found in whichever table has
-//!   it.
-//! - One thread changes the catalog (`publish`); readers take a snapshot of one table and keep it
+//! - What readers see changes only after the catalog that records the change is durable.
+//! - A segment is named by the table under which it was written, and may be in other tables.
+//! - One thread changes the catalog (`publish`). Readers take a snapshot of one table and keep it
 //!   as long as they need.
 
 mod allocate;
+mod catalog_content;
 mod catalog_file;
 mod devices;
+mod error;
 mod folder;
 mod free_extents;
+mod held_set;
 mod holds;
 mod loads;
 mod maps;
 mod places;
 mod protected;
 mod publish;
+mod published;
 mod reclaim;
 mod recover;
 mod relayed;
@@ -36,30 +40,27 @@ mod scratch;
 #[cfg(test)]
 mod simulated;
 mod table;
+mod table_segment;
 
-pub use allocate::MetadataFull;
-pub use catalog_file::CatalogFileError;
-pub use devices::LabelFault;
-pub use recover::CatalogFault;
+pub use error::{CatalogFault, CatalogFileError, LabelFault, MetadataFull};
 
 pub(crate) use allocate::StoredSegment;
 pub(crate) use folder::make_durably;
-pub(crate) use loads::{Arrived, ConnectionId, ParityCells};
+pub(crate) use held_set::{HeldSet, PlacesClaim};
+pub(crate) use loads::{Arrived, ParityCells};
 pub(crate) use places::HeldPlace;
-pub(crate) use protected::{HeldSet, ParityClaim, ParityPiece, parity_directory, parity_lengths};
+pub(crate) use protected::{ParityClaim, ParityPiece, parity_directory, parity_lengths};
 pub(crate) use publish::{Change, Publisher};
 pub(crate) use reclaim::Reclaim;
-pub(crate) use relayed::PlacesClaim;
 #[cfg(test)]
 pub(crate) use relayed::tests as relayed_tests;
-pub(crate) use table::TableSegment;
+pub(crate) use table_segment::TableSegment;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use rackscan_cache::PageCache;
 use rackscan_device::Device;
 use rackscan_format::{
-    codec::{self, CodecError, Envelope},
     ids::{DeviceId, NodeId, SegmentId, TableId},
     label::DeviceLabel,
     message::{DeviceStatus, Refusal, RefusalCode, ScratchArea},
@@ -68,58 +69,33 @@ use rackscan_format::{
     withheld::WithheldRows,
 };
 
-use crate::{config::Config, error::StartError, metrics::Metrics};
+use crate::{config::Config, error::StartError, ids::ConnectionId, metrics::Metrics};
 use allocate::Space;
-use catalog_file::{CatalogContentRef, CatalogFile};
-use devices::{Devices, HostDevices};
+use catalog_content::CatalogContentRef;
+use catalog_file::CatalogFile;
+use devices::{Devices, HostDevices, random_u64};
 use folder::{Folder, HostFolder};
 use holds::{Hold, Holds};
 use loads::Loads;
 use maps::MapFolder;
-use protected::MapHere;
+use protected::TableMapState;
+use published::Published;
 use scratch::Scratch;
-use table::{ReplicaNodes, Table, Tables, catalog_of, replica_nodes_of};
+use table::{Table, catalog_of};
 
-/// What readers see: replaced as a whole.
-#[derive(Debug)]
-struct Published {
-    tables: Tables,
-    replica_nodes: ReplicaNodes,
-    /// The sealed catalog for readers.
-    encoded: Arc<Vec<u8>>,
-    generation: u64,
-}
-
-impl Published {
-    fn new(node: NodeId, tables: Tables, generation: u64) -> Result<Self, CodecError> {
-        let encoded = Self::encode(node, &tables)?;
-        Ok(Self::of(tables, encoded, generation))
-    }
-
-    /// The sealed catalog for readers.
-    fn encode(node: NodeId, tables: &Tables) -> Result<Vec<u8>, CodecError> {
-        codec::seal(Envelope::CatalogReply, &catalog_of(node, tables))
-    }
-
-    /// These tables, as they were encoded.
-    fn of(tables: Tables, encoded: Vec<u8>, generation: u64) -> Self {
-        Self { replica_nodes: replica_nodes_of(&tables), tables, encoded: Arc::new(encoded), generation }
-    }
-}
-
-/// What raw requests may do with a device.
+/// The bounds of raw requests to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawRoom {
     pub(crate) capacity_bytes: u64,
-    /// For offsets and lengths.
+    /// The alignment of offsets and lengths.
     pub(crate) align_bytes: u32,
-    /// For memory.
+    /// The alignment of memory.
     pub(crate) memory_align_bytes: u32,
-    /// Where may be written.
+    /// The area that may be written.
     pub(crate) scratch: Option<ScratchArea>,
 }
 
-/// The files in which the store keeps what it knows.
+/// The files of the store.
 #[derive(Debug)]
 pub(crate) struct StoreFiles {
     catalog: CatalogFile,
@@ -132,7 +108,7 @@ pub(crate) struct Store {
     devices: Arc<dyn Devices>,
     labels: Vec<DeviceLabel>,
     space: Arc<Space>,
-    /// On the first device.
+    /// The scratch area, which is on the first device.
     scratch: Option<ScratchArea>,
     published: RwLock<Arc<Published>>,
     loads: Mutex<Loads>,
@@ -140,7 +116,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Recovers what there is, or begins anew in empty places.
+    /// Recovers the store, or makes an empty one in empty places.
     pub(crate) fn open(
         config: &Config,
         metadata_bytes_max: u64,
@@ -151,7 +127,7 @@ impl Store {
         Self::over(config, folder, open_devices, metadata_bytes_max, metrics)
     }
 
-    /// The same over a folder and devices, wherever they are.
+    /// The same, over any folder and devices.
     fn over(
         config: &Config,
         folder: Arc<dyn Folder>,
@@ -185,7 +161,8 @@ impl Store {
         Ok((store, StoreFiles { catalog: file, maps }))
     }
 
-    /// Keeps or makes the scratch area; what is free then goes back to the filesystem.
+    /// Keeps or makes the scratch area; returns the free space to the filesystem before an area is
+    /// made.
     fn take_scratch(
         config: &Config,
         folder: &dyn Folder,
@@ -212,7 +189,7 @@ impl Store {
     }
 
     fn published(&self) -> Arc<Published> {
-        // The lock is held for a clone or a swap of one pointer; neither panics.
+        // The lock is held to clone or swap one pointer; neither panics.
         Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -222,7 +199,7 @@ impl Store {
             let mut current = self.published.write().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *current, new_version)
         };
-        // Outside of the lock: this may give many extents back.
+        // Dropped outside of the lock: this may free many extents.
         drop(predecessor);
     }
 
@@ -230,7 +207,7 @@ impl Store {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what published tables have until the hold ends.
+    /// Keeps what is stored of published tables until the hold ends.
     pub(crate) fn hold(&self, number: u64, tables: &[TableId], from: ConnectionId) -> Result<(), Refusal> {
         let hold = Hold::of(&self.published(), tables, from)?;
         let before = self.holds().begin(number, hold)?;
@@ -248,7 +225,7 @@ impl Store {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on whatever frees an extent takes it out of this cache first. Called once, before
+    /// From now on, freeing an extent first removes it from this cache. Called once, before
     /// anything is served.
     pub(crate) fn keep_in_step(&self, cache: Arc<PageCache>) {
         self.space.keep_in_step(cache);
@@ -260,7 +237,7 @@ impl Store {
     }
 
     /// The segment with this number that was written under `table`, and the definition of a table
-    /// that has it: that one or one that succeeds it, published, prepared or held.
+    /// that has it: that table or one that succeeds it, published, prepared or held.
     pub(crate) fn segment(
         &self,
         table: TableId,
@@ -272,7 +249,7 @@ impl Store {
             let found = holder.segments.get(&segment).filter(|found| found.directory().table == table)?;
             Some((Arc::clone(&holder.definition), Arc::clone(found.stored())))
         };
-        let found = in_table(&table).or_else(|| in_table(published.replica_nodes.get(&(table, segment))?));
+        let found = in_table(&table).or_else(|| in_table(published.holders.get(&(table, segment))?));
         found.or_else(|| self.holds().segment(table, segment)).ok_or_else(|| {
             let text = match published.tables.get(&table).map(|table| table.segments.get(&segment)) {
                 None => format!("no table {table} here; read the catalog anew"),
@@ -310,7 +287,7 @@ impl Store {
         })
     }
 
-    /// A segment of the table `of`, as it is kept without these rows.
+    /// A segment of the table `of`, kept without these rows.
     pub(crate) fn keep(
         &self,
         of: TableId,
@@ -338,7 +315,7 @@ impl Store {
         (Arc::clone(&published.encoded), published.generation)
     }
 
-    /// A segment of a load begins to arrive, appended or kept; that must be ended.
+    /// A segment of a load begins to arrive, appended or kept. [`Store::end_append`] must follow.
     pub(crate) fn begin_append(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
         if self.published().tables.contains_key(&load) {
             let text = format!("table {load} is prepared or published already; a load needs a fresh id");
@@ -347,22 +324,22 @@ impl Store {
         self.loads().begin(load, from)
     }
 
-    /// A piece of a map begins to arrive, of a load or of a table whose map is lost here; that must
-    /// be ended.
+    /// A piece of a map begins to arrive, of a load or of a table whose map is lost here.
+    /// [`Store::end_map_piece`] must follow.
     pub(crate) fn begin_map(&self, load: TableId, from: ConnectionId) -> Result<(), Refusal> {
         let published = self.published();
         match published.tables.get(&load).map(|table| &table.map) {
-            Some(MapHere::Lost(_)) => self.loads().begin(load, from),
+            Some(TableMapState::Lost(_)) => self.loads().begin(load, from),
             _ => self.begin_append(load, from),
         }
     }
 
-    /// A segment of a load has arrived, or does not.
+    /// A segment of a load has arrived; `None` if it failed.
     pub(crate) fn end_append(&self, load: TableId, arrived: Option<Arrived>) -> Result<(), Refusal> {
         self.loads().end(load, arrived)
     }
 
-    /// Cells of parity of a load have arrived, or do not.
+    /// Cells of parity of a load have arrived.
     pub(crate) fn end_parity(
         &self,
         load: TableId,
@@ -373,7 +350,7 @@ impl Store {
         self.loads().end_parity(load, (set, first_cell), piece)
     }
 
-    /// A piece of the map of a load has arrived; whether it was the last one.
+    /// A piece of the map of a load has arrived. Returns whether it was the last one.
     pub(crate) fn end_map_piece(
         &self,
         load: TableId,
@@ -385,8 +362,8 @@ impl Store {
         self.loads().end_map_piece(load, (from_bytes, total_bytes), piece, &space)
     }
 
-    /// What a load has here behind a segment: as many sealed segments as fit, and the last of them
-    /// if there may be more.
+    /// The sealed segments of a load here, after segment `after`: as many as fit in `bytes_max`,
+    /// and the last of them if there may be more.
     pub(crate) fn load_held(
         &self,
         load: TableId,
@@ -396,8 +373,8 @@ impl Store {
         self.loads().held(load, after, bytes_max)
     }
 
-    /// The sealed map of a table, or of one in whose stripe sets segments of it lie; and what tells
-    /// it from others.
+    /// The sealed map of a table, or of one whose stripe sets contain segments of it; and the id of
+    /// the map's table, which tells it from other maps.
     pub(crate) fn map(&self, table: TableId) -> Result<(Arc<Vec<u8>>, u64), Refusal> {
         let missing = |text| Err(Refusal::new(RefusalCode::NotFound, text));
         let published = self.published();
@@ -408,28 +385,28 @@ impl Store {
             return missing(format!("no protected table {table} here; read the catalog anew"));
         };
         match &found.map {
-            MapHere::Kept(map) => Ok((Arc::clone(&map.bytes), found.definition.id.0.into())),
-            MapHere::Needless => missing(format!("table {table} is not protected")),
-            MapHere::Lost(why) => {
+            TableMapState::Kept(map) => Ok((Arc::clone(&map.bytes), found.definition.id.0.into())),
+            TableMapState::NotProtected => missing(format!("table {table} is not protected")),
+            TableMapState::Lost(why) => {
                 missing(format!("the map of table {table} is lost here ({why}); ask another node"))
             }
         }
     }
 
-    /// A connection is gone, and with it the loads that only it appended to, and what it held.
+    /// Handles the end of a connection: ends its holds, and the loads that only it appended to.
     pub(crate) fn connection_closed(&self, connection: ConnectionId) {
         let ended = self.holds().connection_closed(connection);
         drop(ended);
         self.loads().connection_closed(connection);
     }
 
-    /// Takes room for the pages of a directory, whose extents say only lengths so far.
+    /// Allocates extents for the pages of a directory, whose extents give only lengths so far.
     pub(crate) fn allocate(&self, directory: SegmentDirectory) -> Result<StoredSegment, Refusal> {
         let stored = StoredSegment::allocate(directory, &self.space);
         stored.map_err(|no_room| Refusal::new(RefusalCode::Full, no_room.to_string()))
     }
 
-    /// What raw requests may do with a device, if there is such a one.
+    /// The bounds of raw requests to a device, if it exists.
     pub(crate) fn raw_room(&self, device: DeviceId) -> Option<RawRoom> {
         let index = usize::from(device.0);
         let alignment = self.devices.facts().get(index)?.alignment;
@@ -441,7 +418,7 @@ impl Store {
         })
     }
 
-    /// The devices as others see them.
+    /// The status of the devices, as clients see it.
     pub(crate) fn device_statuses(&self) -> Vec<DeviceStatus> {
         let devices = self.devices.facts().iter().zip(&self.labels).enumerate();
         devices
@@ -461,12 +438,4 @@ impl Store {
 
 fn absolute(path: &std::path::Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
-}
-
-/// A number that nobody can guess.
-fn random_u64() -> Result<u64, StartError> {
-    getrandom::u64().map_err(|error| StartError::Os {
-        action: "draw a random number",
-        source: std::io::Error::other(error.to_string()),
-    })
 }

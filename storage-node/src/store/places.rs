@@ -1,10 +1,10 @@
-//! What lies at which place of a stripe set, and are these its bytes?
+//! The places of a stripe set on this node, and checks of their bytes.
 //!
 //! Places are numbered as in [`rackscan_format::message::Verify`]: the pages of the node's stream,
 //! then its cells of parity.
 //!
-//! Invariant: what a place takes is held against what the catalog says of it as readers do: a
-//! page's checksum, identity and rows, a cell's checksum.
+//! Invariant: bytes for a place are checked against the catalog as readers do it: a page's
+//! checksum, identity and rows, a cell's checksum.
 
 use rackscan_format::{
     codec,
@@ -15,28 +15,28 @@ use rackscan_format::{
     stripe_set::SetId,
 };
 
-use super::{Store, protected::HeldSet};
+use super::{Store, held_set::HeldSet};
 use std::sync::Arc;
 
-/// A place of a stripe set here.
+/// A place of a stripe set on this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPlace {
     pub(crate) extent: Extent,
-    what: What,
+    what: PlaceContent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum PlaceContent {
     Page { identity: PageIdentity, first_row: u32, rows: u32 },
     Parity { set: SetId, cell: u64, checksum: u32 },
 }
 
 impl HeldPlace {
-    /// Its name, for messages; that of a cell is made up as those of pages are.
+    /// Its name, for messages. The name of a cell is composed like that of a page.
     pub(crate) fn identity(&self) -> PageIdentity {
         match self.what {
-            What::Page { identity, .. } => identity,
-            What::Parity { set, cell, .. } => PageIdentity {
+            PlaceContent::Page { identity, .. } => identity,
+            PlaceContent::Parity { set, cell, .. } => PageIdentity {
                 table: set.load,
                 segment: SegmentId(u32::try_from(cell).unwrap_or(u32::MAX)),
                 column: ColumnId(0),
@@ -45,14 +45,14 @@ impl HeldPlace {
         }
     }
 
-    /// Whether these are its bytes; if not, why.
+    /// Checks that these are its bytes; the error says why not.
     pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), String> {
         let bytes = bytes.get(..self.extent.length_bytes as usize).unwrap_or_default();
         match self.what {
-            What::Page { identity, first_row, rows } => PageView::open(bytes, &identity)
+            PlaceContent::Page { identity, first_row, rows } => PageView::open(bytes, &identity)
                 .and_then(|view| view.expect_rows(first_row, rows))
                 .map_err(|fault| format!("{identity}: {fault}")),
-            What::Parity { set, cell, checksum } => match codec::checksum(bytes) {
+            PlaceContent::Parity { set, cell, checksum } => match codec::checksum(bytes) {
                 found if found == checksum => Ok(()),
                 found => Err(format!(
                     "cell {cell} of parity of set {set}: its checksum is {found:08x}, expected {checksum:08x}"
@@ -63,17 +63,12 @@ impl HeldPlace {
 }
 
 impl HeldSet {
-    /// How many places there are.
-    pub(crate) fn places(&self) -> u64 {
-        self.pages() + self.cells().len() as u64
-    }
-
-    /// A place; `None` behind the last one.
+    /// The place with this number; `None` behind the last one.
     pub(crate) fn place(&self, number: u64) -> Option<HeldPlace> {
         let Some((directory, mut within)) = self.page_at(number) else {
             let cell = number.checked_sub(self.pages())?;
             let known = self.cells().get(usize::try_from(cell).ok()?)?;
-            let what = What::Parity { set: self.id(), cell, checksum: known.checksum };
+            let what = PlaceContent::Parity { set: self.id(), cell, checksum: known.checksum };
             return Some(HeldPlace { extent: known.extent, what });
         };
         for (column, chunk) in (0_u16..).zip(&directory.chunks) {
@@ -82,7 +77,7 @@ impl HeldSet {
                 continue;
             };
             let identity = directory.identity(ColumnId(column), PageNumber(u16::try_from(within).ok()?));
-            let what = What::Page { identity, first_row: entry.first_row, rows: entry.rows };
+            let what = PlaceContent::Page { identity, first_row: entry.first_row, rows: entry.rows };
             return Some(HeldPlace { extent: entry.extent, what });
         }
         None
@@ -90,7 +85,7 @@ impl HeldSet {
 }
 
 impl Store {
-    /// What this node has of a stripe set.
+    /// The part of a stripe set on this node.
     pub(crate) fn held_set(&self, set: SetId) -> Result<Arc<HeldSet>, Refusal> {
         let published = self.published();
         let mut sets = published.tables.values().flat_map(|table| &table.sets);

@@ -1,15 +1,15 @@
-//! How does a change of the catalog become durable, and only then visible?
+//! Makes changes of the catalog durable, and then visible.
 //!
 //! One thread makes the changes, one after the other, so that reactors never wait for a flush. For
-//! each: check it against what is there, flush the devices if it adds pages, replace the catalog
-//! file, and only then let readers see it.
+//! each change it checks it against the catalog, flushes the devices if the change adds pages,
+//! replaces the catalog's file, and then lets readers see it.
 //!
 //! Invariants
-//! - A change that was answered with success survives a crash that follows; one that was not is
-//!   wholly there or wholly not.
-//! - A table takes the place of the one that it succeeds, or none: the first of its nodes decides,
-//!   with the other one in its catalog.
-//! - A flush that failed stops the node: nobody knows which pages are on the medium.
+//! - A change that was answered with success survives a crash that follows. Any other change is
+//!   completely there or not at all.
+//! - A table replaces the one that it succeeds, or none. The first of its nodes decides, by whether
+//!   the predecessor is in its catalog.
+//! - A failed flush stops the node: which pages are on the medium is unknown.
 
 mod repaired;
 
@@ -32,10 +32,14 @@ use rackscan_format::{
 };
 
 use super::{
-    Published, Store, StoreFiles,
-    catalog_file::{CatalogContentRef, CatalogFileError},
-    protected::{HeldSet, MapHere, Preparing},
-    table::{Table, TableSegment, Tables, catalog_of},
+    Store, StoreFiles,
+    catalog_content::CatalogContentRef,
+    error::CatalogFileError,
+    held_set::HeldSet,
+    protected::{Preparing, TableMapState},
+    published::Published,
+    table::{Table, Tables, catalog_of},
+    table_segment::TableSegment,
 };
 use crate::{
     config::Config, error::StartError, lifecycle::Lifecycle, limits::PUBLISH_QUEUE_MAX,
@@ -52,15 +56,15 @@ pub(crate) enum Change {
         /// Segments this node must hold.
         segments: usize,
     },
-    /// The map of a load, all of which has arrived, is made durable.
+    /// The map of a load, which has arrived completely, is made durable.
     KeepMap(TableId),
-    /// The part of a published table that was lost here is taken again.
+    /// The lost part of a published table is taken over again.
     Adopt(TableId),
     /// A prepared table is published.
     Commit(TableId),
-    /// A prepared table is published, if exactly this one, or none, is published under its name.
+    /// A prepared table is published if exactly this table, or none, is published under its name.
     CommitInPlace(TableId, Option<TableId>),
-    /// A load, prepared or not, is forgotten.
+    /// A load, prepared or not, is aborted.
     Abort(TableId),
     /// A published table is forgotten.
     Drop(TableId),
@@ -85,14 +89,14 @@ impl fmt::Display for Change {
 
 type Job = (Change, ReplyTo<Result<(), Refusal>>);
 
-/// The way to the publishing thread.
+/// A handle on the publishing thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Publisher {
     queue: SyncSender<Job>,
 }
 
 impl Publisher {
-    /// Starts the thread. It ends when the last `Publisher` is gone.
+    /// Starts the thread. It ends when the last `Publisher` is dropped.
     pub(crate) fn start(
         config: &Config,
         store: Arc<Store>,
@@ -108,7 +112,7 @@ impl Publisher {
         Ok((Self { queue }, thread))
     }
 
-    /// Queues a change; the outcome goes to `reply_to`, unless the change comes back as refused.
+    /// Queues a change. The outcome goes to `reply_to`, unless this returns a refusal.
     pub(crate) fn submit(
         &self,
         change: Change,
@@ -124,7 +128,7 @@ impl Publisher {
     }
 }
 
-/// What the publishing thread does.
+/// The state of the publishing thread.
 pub(super) struct Publishing {
     node: NodeId,
     cluster: u64,
@@ -203,16 +207,16 @@ impl Publishing {
         Ok(())
     }
 
-    /// The map of a table that is to be prepared, and what it says that this node has of stripe
-    /// sets, if that is so.
+    /// The map of a table that is to be prepared, and its stripe sets on this node, if the map
+    /// matches what is here.
     fn protection(
         &self,
         published: &Published,
         definition: &TableDefinition,
         segments: &BTreeMap<SegmentId, TableSegment>,
-    ) -> Result<(Vec<Arc<HeldSet>>, MapHere), Refusal> {
+    ) -> Result<(Vec<Arc<HeldSet>>, TableMapState), Refusal> {
         if definition.protection.is_none() {
-            return Ok((Vec::new(), MapHere::Needless));
+            return Ok((Vec::new(), TableMapState::NotProtected));
         }
         let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
         let (kept, parity) = self.store.loads().protection(definition.id)?;
@@ -220,7 +224,7 @@ impl Publishing {
         let predecessor = definition.succeeds.and_then(|id| published.tables.get(&id));
         let before = predecessor.map_or(&[][..], |table| &table.sets);
         let preparing = Preparing { node: self.node, definition, segments, before, parity: &parity };
-        Ok((preparing.sets(&map).map_err(malformed)?, MapHere::Kept(kept)))
+        Ok((preparing.sets(&map).map_err(malformed)?, TableMapState::Kept(kept)))
     }
 
     fn keep_map(&self, load: TableId) -> Result<(), Refusal> {
@@ -254,8 +258,8 @@ impl Publishing {
             if table.definition.nodes.first() == Some(&self.node) {
                 return Err(replaced(&table.definition, predecessor));
             }
-            // The first node decided for it while its predecessor was there. A third one that is
-            // here by now was decided later.
+            // The first node decided to publish it while its predecessor was published. A third
+            // table that is published here by now was decided later.
             if published.tables.values().any(|other| other.is_published_as(name)) {
                 return self.remove(&published, id);
             }
@@ -266,7 +270,7 @@ impl Publishing {
         self.replace(tables)
     }
 
-    /// Whoever commits has seen to it that nobody can write to the table `of` any more.
+    /// The client that commits has made sure that no one can write to the table `of` any more.
     fn commit_in_place(&self, id: TableId, of: Option<TableId>) -> Result<(), Refusal> {
         let published = self.store.published();
         if let Some(table) = published.tables.get(&id).filter(|table| !table.committed) {
@@ -323,7 +327,8 @@ impl Publishing {
         let encoded = encoded.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?;
         self.files.catalog.replace(&content).map_err(|error| {
             if matches!(error, CatalogFileError::InDoubt { .. }) {
-                // Either catalog may count after a restart: what both list must stay as it is.
+                // Either catalog may count after a restart: the extents that both list must stay as
+                // they are.
                 self.store.space.extents().freeze();
                 self.lifecycle.fail(&error.to_string());
             }
@@ -334,7 +339,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// What is said when a file of the node's folder could not be written.
+    /// The refusal when a file of the node's folder could not be written.
     fn not_written(&self, what: &str, error: &CatalogFileError) -> Refusal {
         if error.is_full() {
             let text = format!(
@@ -373,7 +378,7 @@ fn replaced(definition: &TableDefinition, predecessor: TableId) -> Refusal {
     Refusal::new(RefusalCode::Replaced, text)
 }
 
-/// Whether a table may take the place of another one and keep its segments.
+/// Checks that a table may replace another one and keep its segments.
 fn check_predecessor(
     published: &Published,
     definition: &TableDefinition,
@@ -399,7 +404,7 @@ fn check_predecessor(
     Ok(())
 }
 
-/// Whether the segments of a load are of the table that is to be made of them.
+/// Checks that the segments of a load match the definition of the table.
 fn check_segments(
     definition: &TableDefinition,
     segments: &BTreeMap<SegmentId, TableSegment>,

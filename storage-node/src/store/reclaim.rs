@@ -1,11 +1,10 @@
 //! Returns the disk space of free extents to the filesystem, on a thread of its own.
 //!
 //! Invariants
-//! - The thread ends before the store is dropped: what the store lets go of then, the catalog
-//!   lists.
-//! - A range that cannot be punched keeps its blocks until the next start, which punches all that
-//!   is
-//!   free.
+//! - The thread ends before the store is dropped: the extents that the dropped store frees are
+//!   still in the catalog.
+//! - A range that cannot be punched keeps its blocks until the next start, which punches all free
+//!   extents.
 
 use std::{
     sync::{
@@ -18,7 +17,7 @@ use std::{
 use super::{Store, allocate::Space};
 use crate::{config::Config, error::StartError, lifecycle::Lifecycle};
 
-/// The thread runs as long as this lives.
+/// A handle on the thread, which runs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reclaim {
     space: Arc<Space>,

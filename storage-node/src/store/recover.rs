@@ -1,13 +1,13 @@
-//! What does a node have when it starts?
+//! Recovers the devices and tables of a node at start.
 //!
-//! Reads the catalog, opens the devices and checks each against the other; makes both at the first
-//! start. What was staged and not prepared before a crash is in no catalog, so its extents are free
-//! again without anything being done.
+//! It reads the catalog, opens the devices and checks each against the other; the first start makes
+//! both. What was loaded but not prepared before a crash is in no catalog, so its extents are free
+//! without further action.
 //!
 //! Invariants
-//! - Nothing is written before everything that exists has been found right.
-//! - Every directory is verified, every extent lies inside of its device and belongs to one page
-//!   only. A segment that several tables have is the same in all of them, and there once.
+//! - Nothing is written before everything that exists has been checked.
+//! - Every directory is verified, and every extent lies inside of its device and belongs to one
+//!   page only. A segment of several tables is the same in all of them, and stored once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,105 +16,27 @@ use std::{
 };
 
 use rackscan_format::{
-    ids::{DeviceId, NodeId, SegmentId, TableId},
+    ids::{DeviceId, SegmentId, TableId},
     label::DeviceLabel,
     message::{NodeCatalog, NodeSegment, NodeTable},
-    schema::{DefinitionError, TableDefinition},
-    segment::{DirectoryError, Extent, SegmentDirectory},
+    schema::TableDefinition,
+    segment::{Extent, SegmentDirectory},
     stripe_set::{NodeSet, SetId},
-    withheld::WithheldError,
 };
 
 use super::{
-    allocate::{MetadataFull, Room, Space, StoredSegment},
-    catalog_file::{CatalogContent, CatalogFile},
-    devices::{self, Devices, LabelFault, Labels},
-    protected::{HeldSet, MapHere, parity_directory},
-    table::{Table, TableSegment, Tables},
+    allocate::{Space, StoredSegment},
+    catalog_content::CatalogContent,
+    catalog_file::CatalogFile,
+    devices::{self, Devices, Labels},
+    error::{CatalogFault, LabelFault},
+    free_extents::DeviceCapacity,
+    held_set::HeldSet,
+    protected::{TableMapState, parity_directory},
+    table::{Table, Tables},
+    table_segment::TableSegment,
 };
 use crate::{config::Config, error::StartError, metrics::Metrics};
-
-/// What is wrong with a catalog whose bytes are whole.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogFault {
-    /// It belongs to another node or cluster.
-    #[error("is of cluster {found_cluster}, node {found_node}; expected cluster {cluster}, node {node}")]
-    Foreign {
-        /// From the file.
-        found_cluster: u64,
-        /// From the file.
-        found_node: NodeId,
-        /// From the configuration.
-        cluster: u64,
-        /// From the configuration.
-        node: NodeId,
-    },
-    /// A table's definition.
-    #[error(transparent)]
-    Definition(#[from] DefinitionError),
-    /// A segment's directory.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// It does not fit in memory.
-    #[error(transparent)]
-    Memory(#[from] MetadataFull),
-    /// Two things that must not be the same.
-    #[error("lists {what} twice")]
-    Twice {
-        /// What.
-        what: String,
-    },
-    /// A segment of another table, in one that succeeds none.
-    #[error("lists a segment of table {found} under table {table}, which succeeds no other")]
-    Stray {
-        /// The table.
-        table: TableId,
-        /// The segment's table.
-        found: TableId,
-    },
-    /// One segment in two tables, with different pages.
-    #[error(
-        "lists segment {segment} of table {written} under table {table} otherwise than under another one"
-    )]
-    Differs {
-        /// The table under which it was written.
-        written: TableId,
-        /// The segment.
-        segment: SegmentId,
-        /// One of the tables that have it.
-        table: TableId,
-    },
-    /// Rows that are withheld.
-    #[error("table {table}, segment {segment}: {source}")]
-    Withheld {
-        /// The table.
-        table: TableId,
-        /// The segment.
-        segment: SegmentId,
-        /// What is wrong with them.
-        source: WithheldError,
-    },
-    /// A stripe set.
-    #[error("lists stripe set {set} under table {table} {what}")]
-    Set {
-        /// The table.
-        table: TableId,
-        /// The set.
-        set: SetId,
-        /// What is wrong with it.
-        what: &'static str,
-    },
-    /// An extent that cannot be.
-    #[error(
-        "table {table}: an extent of segment {segment} lies outside of its device or overlaps another one"
-    )]
-    Extent {
-        /// The table.
-        table: TableId,
-        /// The segment.
-        segment: SegmentId,
-    },
-}
 
 /// A node's devices and tables.
 pub(super) struct Recovered {
@@ -126,8 +48,8 @@ pub(super) struct Recovered {
     pub(super) is_new: bool,
 }
 
-/// Opens everything, changes nothing but making missing device files. Devices are opened when the
-/// catalog has been found to be the node's.
+/// Opens everything, and changes nothing except making missing device files. Devices are opened
+/// only after the catalog was found to be this node's.
 pub(super) fn recover(
     config: &Config,
     file: &CatalogFile,
@@ -142,12 +64,13 @@ pub(super) fn recover(
     let devices = open_devices()?;
     let labels = labels_wanted(config, file.path(), content.as_ref(), &*devices)?;
     let is_new = content.as_ref().is_none_or(|content| content.device_labels.len() < labels.len());
-    let rooms = devices.facts().iter().zip(&labels).enumerate().map(|(number, (device, label))| Room {
-        path: device.path.clone(),
-        capacity_bytes: label.capacity_bytes,
-        is_sparse: config.devices.get(number).is_some_and(|device| !device.reserve),
-    });
-    let space = Arc::new(Space::new(rooms.collect(), metadata_bytes_max, metrics));
+    let capacities =
+        devices.facts().iter().zip(&labels).enumerate().map(|(number, (device, label))| DeviceCapacity {
+            path: device.path.clone(),
+            capacity_bytes: label.capacity_bytes,
+            is_sparse: config.devices.get(number).is_some_and(|device| !device.reserve),
+        });
+    let space = Arc::new(Space::new(capacities.collect(), metadata_bytes_max, metrics));
     let tables = match content {
         Some(content) => tables_of(content.catalog, &space)
             .map_err(|fault| StartError::Catalog { file: file.path(), fault })?,
@@ -168,9 +91,9 @@ pub(super) fn complete_labels(recovered: &Recovered) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Gives the filesystem back what dropped tables and failed loads left in sparse device files. Only
-/// now, before anything is served or loaded: what the catalog does not claim, nobody reads and
-/// nobody is writing.
+/// Returns to the filesystem what dropped tables and failed loads left in sparse device files. This
+/// is only safe before anything is served or loaded: then what the catalog does not claim is
+/// neither read nor written.
 pub(super) fn release_free_space(config: &Config, recovered: &Recovered) {
     if recovered.is_new {
         return;
@@ -195,7 +118,7 @@ fn check_owner(config: &Config, content: &CatalogContent) -> Result<(), CatalogF
     Err(CatalogFault::Foreign { found_cluster, found_node, cluster, node })
 }
 
-/// The label that each device has or gets.
+/// The label that each device has, or will get.
 fn labels_wanted(
     config: &Config,
     catalog: PathBuf,
@@ -225,7 +148,7 @@ fn labels_wanted(
         let want = DeviceLabel { cluster, node, device, label, capacity_bytes };
         match &found {
             Some(found) => {
-                // Whose it is comes first; only then does it matter what the catalog says.
+                // The owner is checked first; only then does the catalog's label matter.
                 let expected = DeviceLabel { label: found.label, ..want };
                 devices::check(path, &catalog, found, &expected)?;
                 if listed.get(index).is_none() {
@@ -268,14 +191,14 @@ fn tables_of(catalog: NodeCatalog, space: &Arc<Space>) -> Result<Tables, Catalog
     Ok(tables)
 }
 
-/// What was found so far, in whichever table.
+/// The segments and sets that were found so far, in any table.
 #[derive(Default)]
 struct Claimed {
     segments: BTreeMap<(TableId, SegmentId), Arc<StoredSegment>>,
     sets: BTreeMap<SetId, Arc<HeldSet>>,
 }
 
-/// A table whose extents are free so far. Nothing is taken on failure.
+/// Takes over a table whose extents are free. Takes nothing on failure.
 pub(super) fn table_anew(table: NodeTable, space: &Arc<Space>) -> Result<Table, CatalogFault> {
     table_of(table, space, &mut Claimed::default())
 }
@@ -307,11 +230,11 @@ fn table_of(table: NodeTable, space: &Arc<Space>, claimed: &mut Claimed) -> Resu
     let sets =
         sets.into_iter().map(|set| set_of(set, &definition, space, claimed)).collect::<Result<_, _>>()?;
     let definition = Arc::new(definition);
-    Ok(Table { definition, committed, segments: found, sets, map: MapHere::Needless })
+    Ok(Table { definition, committed, segments: found, sets, map: TableMapState::NotProtected })
 }
 
-/// A stripe set with its segments and the extents of its parity; the one that another table has, if
-/// one does.
+/// Claims a stripe set with its segments and the extents of its parity, or returns the same set of
+/// another table.
 fn set_of(
     set: NodeSet,
     definition: &TableDefinition,
@@ -328,7 +251,11 @@ fn set_of(
         if names.eq(segments) && cells == parity {
             return Ok(Arc::clone(known));
         }
-        return Err(CatalogFault::Set { table, set: id, what: "otherwise than another one" });
+        return Err(CatalogFault::Set {
+            table,
+            set: id,
+            what: "with other content than under another table",
+        });
     }
     let named = segments.iter().map(|name| claimed.segments.get(name).map(Arc::clone));
     let Some(stored) = named.collect::<Option<Vec<_>>>() else {
@@ -345,7 +272,7 @@ fn set_of(
     Ok(held)
 }
 
-/// A segment with its extents; the one that another table has, if one does.
+/// Claims a segment with its extents, or returns the same segment of another table.
 fn stored_once(
     directory: SegmentDirectory,
     definition: &TableDefinition,

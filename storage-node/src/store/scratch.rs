@@ -1,19 +1,19 @@
-//! Where may anybody write anything?
+//! The scratch area, where any client may write.
 //!
-//! In the scratch area: a part of the first device that no table ever uses. Laboratory and replay
-//! write there, and read what was really written: blocks that a filesystem has only reserved are
-//! read without the disk.
+//! It is a part of the first device that no table ever uses. Laboratory and replay write there, and
+//! read what was really written: a filesystem reads blocks that it has only reserved without the
+//! disk.
 //!
 //! ```text
-//! start: read DATA/scratch -> still ours? keep it
-//!                          -> else take free space, fill it, flush it, write DATA/scratch
+//! start: read DATA/scratch -> still ours: keep the area
+//!                          -> else allocate free space, fill it, flush it, write DATA/scratch
 //! ```
 //!
 //! Invariants
-//! - The area is taken before any load can be; tables that the catalog lists are taken before it,
-//!   and have precedence.
-//! - DATA/scratch says that an area is filled, and is written after it was. Losing it costs a new
-//!   filling and nothing else, so a file that does not parse is a warning.
+//! - The area is allocated before any load, and after the tables of the catalog, which have
+//!   precedence.
+//! - DATA/scratch records that an area is filled, and is written after that. Losing the file only
+//!   costs another filling, so a file that does not parse is a warning.
 
 use rackscan_device::{BufferPool, Completion, DeviceIndex, DeviceIo, Fsync, IoMemory, Token, Wait, Write};
 use rackscan_format::{
@@ -28,18 +28,18 @@ use crate::{config::Config, error::StartError};
 
 const NAME: &str = "scratch";
 const NAME_NEW: &str = "scratch.new";
-/// The device it lies on.
+/// The device that has the area.
 pub(super) const DEVICE: usize = 0;
 const DEVICE_INDEX: DeviceIndex = DeviceIndex(0);
 const _: () = assert!(DEVICE_INDEX.0 as usize == DEVICE);
-/// Bytes of one write while it is filled.
+/// Bytes of one write of the filling.
 const PIECE_BYTES: u32 = 1 << 20;
 /// Such writes in flight.
 const DEPTH: u32 = 8;
-/// Lines of the log while it is filled.
+/// Progress lines in the log.
 const PROGRESS_LINES: u64 = 10;
 
-/// What DATA/scratch says.
+/// The content of DATA/scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     /// The label of the device that was filled.
@@ -47,7 +47,7 @@ struct Record {
     area: ScratchArea,
 }
 
-/// The way from the configuration to an area.
+/// What is needed to keep or make an area.
 #[derive(Debug)]
 pub(super) struct Scratch<'n> {
     pub(super) config: &'n Config,
@@ -58,8 +58,7 @@ pub(super) struct Scratch<'n> {
 }
 
 impl Scratch<'_> {
-    /// The area of an earlier start, if it is as large as configured and nothing lies there; taken
-    /// then.
+    /// Claims the area of an earlier start, if it is as large as configured and free.
     pub(super) fn keep(&self) -> Option<ScratchArea> {
         let Record { device_label, area } = self.recorded()?;
         let wanted = self.wanted_bytes()?;
@@ -70,11 +69,11 @@ impl Scratch<'_> {
         kept.then_some(area)
     }
 
-    /// Takes and fills an area, if one is configured.
+    /// Allocates and fills an area, if one is configured.
     pub(super) fn make(&self) -> Result<Option<ScratchArea>, StartError> {
         let Some(length_bytes) = self.wanted_bytes() else {
-            // An area that is not configured any more is free; the next start must not think that
-            // it is filled.
+            // An area that is no longer configured is free; the next start must not take it for
+            // filled.
             let _absent = self.folder.remove(NAME);
             return Ok(None);
         };
@@ -97,7 +96,7 @@ impl Scratch<'_> {
         Ok(Some(area))
     }
 
-    /// Whole sectors.
+    /// The configured size in whole sectors.
     fn wanted_bytes(&self) -> Option<u64> {
         self.config.scratch.map(|size| size.0.next_multiple_of(SECTOR_BYTES.into()))
     }
@@ -125,7 +124,7 @@ impl Scratch<'_> {
     }
 }
 
-/// Writes bytes that are neither zero nor alike from sector to sector, and makes them durable.
+/// Writes bytes that are neither zero nor equal in any two sectors, and makes them durable.
 fn fill(devices: &dyn Devices, area: ScratchArea) -> Result<(), String> {
     let pool =
         BufferPool::new((PIECE_BYTES * DEPTH) as usize, PIECE_BYTES as usize).map_err(|e| e.to_string())?;
@@ -157,7 +156,7 @@ fn fill(devices: &dyn Devices, area: ScratchArea) -> Result<(), String> {
     finish(&mut *io).map(drop)
 }
 
-/// Waits for at least one operation; the bytes written by those that have ended.
+/// Waits for at least one operation. Returns the bytes written by those that have ended.
 fn finish(io: &mut dyn DeviceIo) -> Result<u64, String> {
     let mut outcome = Ok(0);
     let reaped = io.reap(Wait::ForOne, &mut |completion| match completion {
@@ -174,8 +173,8 @@ fn finish(io: &mut dyn DeviceIo) -> Result<u64, String> {
     outcome
 }
 
-/// Words of no pattern that a device could compress or a filesystem share, different at every
-/// place.
+/// Fills with words without a pattern that a device could compress or a filesystem deduplicate,
+/// different at every offset.
 fn mark(bytes: &mut [u8], place: u64) {
     let mut state = place.wrapping_add(0x9e37_79b9_7f4a_7c15);
     for word in bytes.chunks_exact_mut(8) {

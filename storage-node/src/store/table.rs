@@ -1,70 +1,23 @@
-//! Which tables does the node have, and what do they look like to a reader?
+//! The tables of a node, and their form in the catalog.
 //!
 //! Invariants
 //! - A segment may be in several tables: in the one under which it was written, and in those that
-//!   succeeded it. What is stored is there once, and is freed when none of them has it any more.
-//! - What a table withholds of a segment is its own; the rows are rows of the segment.
+//!   succeeded it. It is stored once, and freed when no table has it any more.
+//! - The withheld rows belong to the table; the rows themselves belong to the segment.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use rackscan_format::{
     ids::{NodeId, SegmentId, TableId},
     schema::TableDefinition,
-    segment::SegmentDirectory,
-    withheld::WithheldRows,
 };
 
 use super::{
-    allocate::{MetadataFull, MetadataShare, StoredSegment},
-    catalog_file::{NodeCatalogRef, NodeSegmentRef, NodeTableRef},
-    protected::{HeldSet, MapHere},
+    catalog_content::{NodeCatalogRef, NodeSegmentRef, NodeTableRef},
+    held_set::HeldSet,
+    protected::TableMapState,
+    table_segment::TableSegment,
 };
-
-static NO_ROWS: WithheldRows = WithheldRows::NONE;
-
-/// A segment as one table has it.
-#[derive(Debug, Clone)]
-pub(crate) struct TableSegment {
-    stored: Arc<StoredSegment>,
-    /// Absent where the table wrote the segment itself and withholds nothing.
-    kept: Option<Arc<Kept>>,
-}
-
-/// What a table has of a segment beside what is stored.
-#[derive(Debug)]
-struct Kept {
-    withheld: WithheldRows,
-    _memory: MetadataShare,
-}
-
-impl TableSegment {
-    /// A segment that was written for the table.
-    pub(crate) fn written(stored: Arc<StoredSegment>) -> Self {
-        Self { stored, kept: None }
-    }
-
-    /// One that the table keeps without these rows. Takes memory for them, and for the directory in
-    /// the encoded catalog once more.
-    pub(crate) fn kept(stored: Arc<StoredSegment>, withheld: WithheldRows) -> Result<Self, MetadataFull> {
-        let memory = stored.share_for(&withheld)?;
-        Ok(Self { stored, kept: Some(Arc::new(Kept { withheld, _memory: memory })) })
-    }
-
-    /// What is on the devices.
-    pub(crate) fn stored(&self) -> &Arc<StoredSegment> {
-        &self.stored
-    }
-
-    /// Its directory.
-    pub(crate) fn directory(&self) -> &Arc<SegmentDirectory> {
-        self.stored.directory()
-    }
-
-    /// The rows that are not there in the table.
-    pub(crate) fn withheld(&self) -> &WithheldRows {
-        self.kept.as_deref().map_or(&NO_ROWS, |kept| &kept.withheld)
-    }
-}
 
 /// A published or prepared table.
 #[derive(Debug, Clone)]
@@ -72,10 +25,10 @@ pub(crate) struct Table {
     pub(crate) definition: Arc<TableDefinition>,
     pub(crate) committed: bool,
     pub(crate) segments: BTreeMap<SegmentId, TableSegment>,
-    /// What this node has of the stripe sets in which they lie.
+    /// This node's part of the stripe sets that contain its segments.
     pub(crate) sets: Vec<Arc<HeldSet>>,
-    /// What all nodes have.
-    pub(crate) map: MapHere,
+    /// The map of what all nodes have.
+    pub(crate) map: TableMapState,
 }
 
 impl Table {
@@ -85,27 +38,27 @@ impl Table {
     }
 }
 
-/// All of them.
+/// All tables, by id.
 pub(crate) type Tables = BTreeMap<TableId, Arc<Table>>;
 
-/// Which table has a segment that was written under another one.
-pub(crate) type ReplicaNodes = BTreeMap<(TableId, SegmentId), TableId>;
+/// The table that has a segment, for segments that were written under another table.
+pub(crate) type SegmentHolders = BTreeMap<(TableId, SegmentId), TableId>;
 
-/// Where the segments are whose own table is not the one that has them; of two that have one, a
-/// published table is named.
-pub(crate) fn replica_nodes_of(tables: &Tables) -> ReplicaNodes {
-    let mut replica_nodes = ReplicaNodes::new();
+/// The holders of segments that their own table does not have; if two tables have one, a published
+/// table is preferred.
+pub(crate) fn segment_holders(tables: &Tables) -> SegmentHolders {
+    let mut holders = SegmentHolders::new();
     for committed in [false, true] {
         for (id, table) in tables.iter().filter(|(_, table)| table.committed == committed) {
             let directories = table.segments.values().map(TableSegment::directory);
             let kept = directories.filter(|directory| directory.table != *id);
-            replica_nodes.extend(kept.map(|directory| ((directory.table, directory.segment), *id)));
+            holders.extend(kept.map(|directory| ((directory.table, directory.segment), *id)));
         }
     }
-    replica_nodes
+    holders
 }
 
-/// The catalog that these tables make.
+/// The catalog of these tables.
 pub(crate) fn catalog_of(node: NodeId, tables: &Tables) -> NodeCatalogRef<'_> {
     NodeCatalogRef {
         node,

@@ -193,7 +193,7 @@ fn room_that_was_reserved_is_free_when_its_load_is_gone_and_what_cannot_be_reser
     assert_eq!(used_bytes(&node), empty + 64 * u64::from(CELL));
     for first_cell in [0, 63] {
         let twice = reserve(&mut client, 7, first_cell, 2).unwrap_err();
-        assert!(twice.text.contains("has come before"), "{twice:?}");
+        assert!(twice.text.contains("has arrived before"), "{twice:?}");
     }
     assert_eq!(reserve(&mut client, 7, u32::MAX, 2).unwrap_err().code, RefusalCode::Malformed);
     let good = ReserveParity { load: LOAD, set: 1, first_cell: 0, cells: 1, cell_bytes: CELL };

@@ -229,9 +229,11 @@ fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
     let used = used_bytes(&node);
     type Change = (&'static str, fn(&mut TableMap));
     let changes: [Change; 3] = [
-        ("cannot lie where it lay", |_| {}),
-        ("cannot lie where it lay", |map| moved(map, |extent| extent.offset_bytes += 1 << 40)),
-        ("cannot lie where it lay", |map| moved(map, |extent| extent.device = DeviceId(2))),
+        ("cannot be adopted at its former extents", |_| {}),
+        ("cannot be adopted at its former extents", |map| {
+            moved(map, |extent| extent.offset_bytes += 1 << 40)
+        }),
+        ("cannot be adopted at its former extents", |map| moved(map, |extent| extent.device = DeviceId(2))),
     ];
     for (says, change) in changes {
         let mut map = map.clone();

@@ -225,14 +225,14 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
     let empty = used_bytes(&node);
     type Wrong = (&'static str, fn(&mut TableMap));
     let wrongs: [Wrong; 6] = [
-        ("defines it otherwise", |map| map.definition.source.push('!')),
-        ("parity that is not what has come", |map| map.sets[0].streams[0].parity[0].checksum ^= 1),
-        ("parity that is not what has come", |map| map.sets[0].streams[0].parity.truncate(1)),
-        ("a stripe set that the table before does not have", |map| map.sets[0].id.load = TableId(1)),
-        ("other things of the segments", |map| {
+        ("has another definition", |map| map.definition.source.push('!')),
+        ("parity that differs from what has arrived", |map| map.sets[0].streams[0].parity[0].checksum ^= 1),
+        ("parity that differs from what has arrived", |map| map.sets[0].streams[0].parity.truncate(1)),
+        ("a stripe set that the previous table does not have", |map| map.sets[0].id.load = TableId(1)),
+        ("describes other segments", |map| {
             map.parts[0].segments[0].withheld = WithheldRows::of([5]).unwrap();
         }),
-        ("other things of the segments", |map| {
+        ("describes other segments", |map| {
             let moved = map.parts[0].segments.pop().unwrap();
             let stream = map.sets[0].streams[0].segments.pop().unwrap();
             map.parts[1].segments.push(moved);
@@ -270,7 +270,7 @@ fn parity_and_pieces_of_maps_that_cannot_be_are_refused() {
     assert!(wrong.text.contains("cell 0 of parity of set 7.0 as appended has checksum"), "{wrong:?}");
     assert!(append_parity(&mut client, 7, 0, &cells, 0).is_ok());
     let twice = append_parity(&mut client, 7, 0, &cells, 0).unwrap_err();
-    assert!(twice.text.contains("has come before"), "{twice:?}");
+    assert!(twice.text.contains("has arrived before"), "{twice:?}");
     let source = client.target(0, u64::from(CELL));
     for (cell_bytes, cells) in [(CELL, 2), (4095, 2), (0, 1), (u32::MAX, 1), (CELL / 4, 4)] {
         let (load, set, first_cell) = (TableId(7), 0, 9);

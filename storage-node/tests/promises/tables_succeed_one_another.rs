@@ -576,7 +576,7 @@ fn what_a_catalog_says_of_kept_segments_is_checked_at_the_start() {
         (|tables| tables[1].segments[0].withheld = rows([ROWS]), "withheld rows"),
         (
             |tables| tables[1].segments[0].directory.chunks[0].pages[0].extent.offset_bytes += 4096,
-            "otherwise",
+            "with other pages",
         ),
         (|tables| tables[1].definition.succeeds = None, "succeeds no other"),
         (

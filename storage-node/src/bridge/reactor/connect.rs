@@ -21,11 +21,11 @@ use rackscan_format::{
 use super::Reactor;
 use crate::{
     bridge::outcome::encoded,
+    ids::ConnectionId,
     limits::{CONNECTIONS_PER_REACTOR_MAX, REFUSALS_LOGGED_EVERY, REFUSALS_UNDER_WAY_MAX},
     link::{Link, REPLY},
     message_queue::Mail,
     metrics::add,
-    store::ConnectionId,
 };
 
 impl Reactor {

@@ -38,10 +38,10 @@ impl Reactor {
                 }
                 Mail::Transact(asked) => self.core.home.asked(asked),
                 Mail::Answered(caller, replies) => self.core.home.answered(caller, replies),
-                Mail::Left(connection) => self.core.home.left(connection),
+                Mail::ConnectionClosed(connection) => self.core.home.connection_closed(connection),
                 Mail::Log(report) => self.core.home.reported(report),
                 Mail::Peers(report) => self.core.home.heard(report),
-                Mail::Arrived => self.core.home.arrived(),
+                Mail::HomeRecovered => self.core.home.arrived(),
             }
         }
         true

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rackscan_device::{DeviceIo, Token, Wait};
 
 use super::Reactor;
-use crate::{bridge::core::Core, link::WATCH, store::ConnectionId};
+use crate::{bridge::core::Core, ids::ConnectionId, link::WATCH};
 
 impl Reactor {
     /// Sleeps until a device, a connection, a listener or another thread has something, and

@@ -1,11 +1,12 @@
-//! How does a copy of a log come from the node that keeps it?
+//! Fetches a log replica from the node that keeps it.
 //!
-//! Piece by piece, checked record by record as it comes, into a file beside the log.
+//! It fetches piece by piece, checks each record as it arrives, and writes to a file beside the
+//! log.
 //!
 //! Invariants
-//! - Of what was said to be there all is fetched, and passes, or it is a fault.
-//! - If the log here is damaged, the copy has all that is left of it: it comes by where that ends
-//!   whole.
+//! - Either all of the announced replica is fetched and valid, or the fetch fails.
+//! - If the log here is damaged, the replica contains all that is intact of it: it passes through
+//!   the position where that ends.
 
 use std::{fs::File, time::Instant};
 
@@ -21,16 +22,16 @@ use rackscan_ramp::{
 };
 
 use super::{
-    super::{files::os, log_file::LogFile},
-    Fault, Seeking, tag,
+    super::{error::os, log_file::LogFile},
+    Fault, LogSearch, tag,
 };
 use crate::{
     copies::tail,
     limits::{LOST_END_TRIES_MAX, SEEK_PERIOD},
 };
 
-impl Seeking<'_> {
-    /// Fetches a copy.
+impl LogSearch<'_> {
+    /// Fetches a replica.
     pub(super) fn fetch(&self, lines: &mut Lines, node: usize, held: CopyHeld) -> Result<(), Fault> {
         let path = self.making.setting.fetched();
         let disk = |action| {
@@ -38,7 +39,7 @@ impl Seeking<'_> {
             move |error| Fault::Disk(fault(error))
         };
         let mut file = File::create(&path).map_err(disk("making it"))?;
-        let joint = self.left.and_then(|left| left.joint(&held));
+        let joint = self.damaged.and_then(|damaged| damaged.joint(&held));
         let (mut at, mut follower) = (0, None::<Follower>);
         while at < held.end.offset_bytes {
             let bytes = self.piece_patiently(lines, node, at, held)?;
@@ -64,8 +65,8 @@ impl Seeking<'_> {
         file.sync_all().map_err(disk("the flush"))
     }
 
-    /// The next bytes of a copy, asked for again while its replica node is busy: a long copy is not
-    /// begun anew for that.
+    /// The next bytes of a replica. Asks again while its node is busy, so that a long fetch need
+    /// not begin anew for that.
     fn piece_patiently(
         &self,
         lines: &mut Lines,
@@ -75,19 +76,19 @@ impl Seeking<'_> {
     ) -> Result<Vec<u8>, Fault> {
         for _ in 0..LOST_END_TRIES_MAX {
             match self.piece(lines, node, from, held) {
-                Err(Fault::Busy) => self.rest(),
+                Err(Fault::Busy) => self.pause(),
                 outcome => return outcome,
             }
         }
-        Err(Fault::Away)
+        Err(Fault::Unavailable)
     }
 
-    /// The next bytes of a copy: as many as there are, or as fit.
+    /// The next bytes of a replica: all, or as many as fit in the connection's memory.
     fn piece(&self, lines: &mut Lines, node: usize, from: u64, held: CopyHeld) -> Result<Vec<u8>, Fault> {
-        let Some((region, memory)) = lines.memory(node) else { return Err(Fault::Away) };
+        let Some((region, memory)) = lines.memory(node) else { return Err(Fault::Unavailable) };
         let (region, wanted) = (region.clone(), (held.end.offset_bytes - from).min(KEPT_BYTES_MAX as u64));
         let target = Target { length_bytes: wanted, ..memory };
-        lines.send(node, tag(node), self.question(from, Some(target))).map_err(|_| Fault::Away)?;
+        lines.send(node, tag(node), self.question(from, Some(target))).map_err(|_| Fault::Unavailable)?;
         let mut events = Vec::new();
         while !self.is_over() {
             lines.poll(Wait::Until(Instant::now() + SEEK_PERIOD), &mut events);
@@ -102,11 +103,12 @@ impl Seeking<'_> {
                                 .to_vec(0, length)
                                 .map_err(|error| Fault::Broken(error.to_string()));
                         }
-                        // What was on its way to it from this node's last life has arrived.
+                        // Records that this node had sent before it restarted have arrived there
+                        // meanwhile.
                         Ok(Answer::CopyOfLog { held: now, .. }) if now != Some(held) => {
                             tracing::debug!(node, ?now, "a copy has changed while it was fetched");
                             std::thread::sleep(SEEK_PERIOD);
-                            return Err(Fault::Away);
+                            return Err(Fault::Unavailable);
                         }
                         Ok(other) => {
                             return Err(Fault::Broken(format!(
@@ -117,10 +119,10 @@ impl Seeking<'_> {
                             tracing::debug!(node, reason = refusal.text, "a piece of a copy was refused");
                             std::thread::sleep(SEEK_PERIOD);
                             let is_busy = refusal.code == RefusalCode::Busy;
-                            return Err(if is_busy { Fault::Busy } else { Fault::Away });
+                            return Err(if is_busy { Fault::Busy } else { Fault::Unavailable });
                         }
                     },
-                    LineEvent::Lost { node: lost, .. } if lost == node => return Err(Fault::Away),
+                    LineEvent::Lost { node: lost, .. } if lost == node => return Err(Fault::Unavailable),
                     _ => {}
                 }
             }
@@ -129,8 +131,8 @@ impl Seeking<'_> {
     }
 }
 
-/// Goes on with a copy. If a joint lies in these bytes, it must be one of its records' ends: then
-/// all before it is what is left of the log.
+/// Checks the next bytes of a replica. If `joint`, the end of the intact log, lies in them, it must
+/// be the end of one of their records: then all before it equals the intact log.
 fn follow(follower: &mut Follower, bytes: &[u8], joint: Option<Tail>) -> Result<(), Fault> {
     let broken = |damage: Damage| Fault::Broken(damage.to_string());
     let place = |joint: Tail| joint.offset_bytes.checked_sub(follower.through_bytes());
@@ -142,7 +144,7 @@ fn follow(follower: &mut Follower, bytes: &[u8], joint: Option<Tail>) -> Result<
     if Some(follower.tail()) != joint {
         let found = follower.tail();
         return Err(Fault::Broken(format!(
-            "it is at {found:?} where the log here ends whole at {joint:?}: it goes on differently"
+            "it has {found:?} where the intact part of the log here ends at {joint:?}: it continues differently"
         )));
     }
     follower.take(behind).map_err(broken)

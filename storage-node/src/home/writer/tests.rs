@@ -5,7 +5,7 @@ use std::{cell::RefCell, rc::Rc, sync::atomic::Ordering::SeqCst};
 
 use rackscan_ramp::{
     item::{Key, Metadata, Value},
-    log::{Record, read, recover},
+    log::{LogWriter, Record, read, recover},
     message::{Guard, HomeId, Part, Vote},
     slot::SlotVector,
     store::{Store, StoreOptions},
@@ -20,7 +20,7 @@ struct Bench {
     generations: tempfile::TempDir,
     folder: MemoryFolder,
     disk: MemoryFile,
-    writing: Writing<MemoryFolder, Box<dyn Fn(Report)>>,
+    writing: LogThreadState<MemoryFolder, Box<dyn Fn(Report)>>,
     reports: Rc<RefCell<Vec<Report>>>,
     log: LogWriter,
     store: Store<SlotVector>,
@@ -54,7 +54,8 @@ impl Bench {
         let report: Box<dyn Fn(Report)> = Box::new(move |report| told.borrow_mut().push(report));
         let generations = tempfile::tempdir().unwrap();
         let generation = GenerationFile::open(generations.path().join("generation")).unwrap();
-        let writing = Writing::new((folder.clone(), generation), disk.clone(), start.offset_bytes, report);
+        let writing =
+            LogThreadState::new((folder.clone(), generation), disk.clone(), start.offset_bytes, report);
         Self { generations, folder, disk, writing, reports, log: LogWriter::after(start), store: store() }
     }
 

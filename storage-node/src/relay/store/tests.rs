@@ -4,9 +4,9 @@ use rackscan_format::{ids::DeviceId, message::ReserveParity};
 use rackscan_stripe::Column;
 
 use super::*;
-use crate::store::{
-    ConnectionId,
-    relayed_tests::{CELL, PARITY, SET, TABLE, extent, opened, publish},
+use crate::{
+    ids::ConnectionId,
+    store::relayed_tests::{CELL, PARITY, SET, TABLE, extent, opened, publish},
 };
 
 const LOAD: TableId = TableId(9);

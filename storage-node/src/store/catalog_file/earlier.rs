@@ -1,4 +1,4 @@
-//! How is a catalog read that an earlier release wrote?
+//! Reads a catalog that an earlier release wrote.
 //!
 //! | envelope | written | what it says |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | `SucceedingCatalog` | before tables said what is derived from their rows | [`Succeeding`] |
 //! | `DerivingCatalog` | before tables were protected | [`Deriving`] |
 //!
-//! Invariant: it says what it said then. No table is protected; those of the first two kinds derive
-//! nothing, and those of the first kind succeed none and withhold nothing.
+//! Invariant: it means what it meant then. No table is protected; tables of the first two kinds
+//! derive nothing, and those of the first kind succeed none and withhold nothing.
 
 use rackscan_format::{
     codec::{self, CodecError, Envelope},
@@ -20,9 +20,10 @@ use rackscan_format::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::CatalogContent;
+use crate::store::catalog_content::CatalogContent;
 
-/// What a catalog of one of these layouts says; [`CodecError::Foreign`] if it is of none.
+/// The content of a catalog of one of these layouts; [`CodecError::Foreign`] if it has none of
+/// them.
 pub(super) fn read(what: &'static str, bytes: &[u8]) -> Result<CatalogContent, CodecError> {
     let is_other =
         |found: &Result<CatalogContent, CodecError>| matches!(found, Err(CodecError::Foreign { .. }));

@@ -1,5 +1,4 @@
-//! Which cells of parity does a load have, and which of them are being written by stripes that are
-//! relayed?
+//! The parity cells of a load: which are there, and which are being written by relayed stripes.
 //!
 //! ```text
 //! appended  ------------------------------------> written
@@ -8,14 +7,14 @@
 //!    +-- claim is gone -----+
 //! ```
 //!
-//! A claim goes with the stripe's last device operation ([`ParityClaim`]), not when the stripe is
-//! given up: what is still on its way to a device would come over what another stripe brings there.
+//! A claim ends with the stripe's last device operation ([`ParityClaim`]), not when the stripe is
+//! given up: an operation still in flight would overwrite what another stripe writes there.
 //!
 //! Invariants
-//! - A cell is written once, by one stripe at a time, and only with cells of the size for which its
-//!   room was taken.
-//! - What a stripe has written counts only for the load for which it began, not for another one of
-//!   the same number.
+//! - A cell is written once, by one stripe at a time, and only with cells of the size that was
+//!   reserved.
+//! - What a stripe has written counts only for the load for which it began, not for a later load
+//!   with the same number.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ pub(crate) struct ParityCells {
     pub(crate) load: TableId,
     /// The number of the set among those of the load.
     pub(crate) set: u32,
-    /// The first one's place among all that the node keeps of the set.
+    /// The index of the first one among all that the node keeps of the set.
     pub(crate) first_cell: u32,
     pub(crate) cells: usize,
 }
@@ -45,7 +44,7 @@ impl ParityCells {
         Refusal::new(RefusalCode::Malformed, format!("cell {cell} of parity of set {load}.{set} {why}"))
     }
 
-    /// Their numbers.
+    /// Their indexes.
     fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
         let first = u64::from(self.first_cell);
         first..first + self.cells as u64
@@ -53,7 +52,7 @@ impl ParityCells {
 }
 
 impl Load {
-    /// The piece that a cell lies in, and the cell's place there.
+    /// The piece that contains a cell, and the cell's index in it.
     fn piece(&mut self, set: u32, cell: u64) -> Option<(&mut Arc<ParityPiece>, usize)> {
         let cell = u32::try_from(cell).ok()?;
         let ((_, first), piece) = self.parity.range_mut((set, 0)..=(set, cell)).next_back()?;
@@ -61,7 +60,7 @@ impl Load {
         (within < piece.cells.len()).then_some((piece, within))
     }
 
-    /// Where a reserved cell lies that nobody writes now; else why not.
+    /// The extent of a reserved cell that no stripe is writing; else why not.
     fn free_cell(&mut self, wanted: &ParityCells, cell: u64, cell_bytes: u64) -> Result<Extent, Refusal> {
         let Some((piece, within)) = self.piece(wanted.set, cell) else {
             return Err(wanted.malformed(cell, "is not reserved here"));
@@ -84,7 +83,7 @@ impl Load {
 }
 
 impl Loads {
-    /// Cells of parity have arrived, or room for them was taken.
+    /// Adds cells of parity that have arrived, or were reserved.
     pub(in crate::store) fn end_parity(
         &mut self,
         load: TableId,
@@ -105,19 +104,20 @@ impl Loads {
                     Ok(())
                 }
                 Some(cell) => {
-                    let text = format!("parity cell {cell} of set {set} of load {load} has come before");
+                    let text = format!("parity cell {cell} of set {set} of load {load} has arrived before");
                     Err(Refusal::new(RefusalCode::Malformed, text))
                 }
             }
         } else {
-            let text = format!("parity cell {last} of set {set} of load {load}; there are never so many");
+            let text =
+                format!("parity cell {last} of set {set} of load {load}, expected at most cell {}", u32::MAX);
             Err(Refusal::new(RefusalCode::Malformed, text))
         };
         self.settle(load);
         outcome
     }
 
-    /// A stripe begins to write these cells: where they lie.
+    /// Claims these cells for a stripe. Returns their extents.
     pub(in crate::store) fn claim_parity(
         &mut self,
         wanted: &ParityCells,
@@ -139,7 +139,7 @@ impl Loads {
         Ok((extents, claim))
     }
 
-    /// A stripe has written its cells, which have these checksums.
+    /// Records that a stripe has written its cells, with these checksums.
     pub(in crate::store) fn parity_stored(
         &mut self,
         written: &ParityCells,

@@ -1,13 +1,14 @@
-//! How does a node get back what it has lost of protected tables: its part, or only the map?
+//! Takes over again what a node has lost of protected tables: its part, or only the map.
 //!
 //! ```text
-//! folder lost   map kept as that of a load -> adopt: the same extents taken, catalog with the table as committed durable, bytes yet to be repaired
-//! map lost      map kept of the table that is here: held against it, durable, in use
+//! folder lost   the map arrives as that of a load -> adopt: allocate the same extents, make the catalog
+//!               durable with the table as committed; its bytes are repaired later
+//! map lost      the map of a table that is here arrives -> check it against the table, make it durable
 //! ```
 //!
-//! Who is believed: whoever asks says that the table is published, and which map is its; a node
-//! that has nothing of it cannot know. He has asked the other nodes. What the table then says here
-//! is what the map says, and bytes are held against that.
+//! The client that asks vouches that the table is published, and which map is its: it has asked the
+//! other nodes, and a node that has lost everything cannot know. What the map says then counts as
+//! the content of the table, and bytes are checked against it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,7 +23,7 @@ use super::{Publishing, is_published};
 use crate::store::{
     Published,
     maps::is_map_of,
-    protected::{KeptMap, MapHere},
+    protected::{KeptMap, TableMapState},
     recover,
     table::Table,
 };
@@ -32,7 +33,7 @@ fn malformed(text: String) -> Refusal {
 }
 
 impl Publishing {
-    /// Takes the part of a published table that was lost here, at the places where it was.
+    /// Takes over the lost part of a published table, at the same extents as before.
     pub(super) fn adopt(&self, id: TableId) -> Result<(), Refusal> {
         let published = self.store.published();
         if published.tables.get(&id).is_some_and(|table| table.committed) {
@@ -52,13 +53,15 @@ impl Publishing {
         let table = self.part(&map)?;
         let taken = recover::table_anew(table, &self.store.space);
         let mut table = taken.map_err(|fault| {
-            let text = format!("table {id} cannot lie where it lay: it {fault}; drop what lies there");
+            let text = format!(
+                "table {id} cannot be adopted at its former extents: it {fault}; drop the table that has them"
+            );
             Refusal::new(RefusalCode::Full, text)
         })?;
-        table.map = MapHere::Kept(kept);
+        table.map = TableMapState::Kept(kept);
         for set in &table.sets {
             // Without memory for that, places are repaired one by one.
-            if let Err(full) = set.adopted(&self.store.space) {
+            if let Err(full) = set.mark_adopted(&self.store.space) {
                 tracing::warn!(set = %set.id(), reason = %full, "a set is adopted, but stripes cannot be relayed into it");
             }
         }
@@ -69,7 +72,7 @@ impl Publishing {
         Ok(())
     }
 
-    /// What a map says that this node has, as its catalog would.
+    /// This node's part according to a map, as the catalog would list it.
     fn part(&self, map: &TableMap) -> Result<NodeTable, Refusal> {
         let part = map.part(self.node).ok_or_else(|| {
             malformed(format!("the map of table {} has no part of node {}", map.definition.id, self.node))
@@ -79,7 +82,7 @@ impl Publishing {
         Ok(NodeTable { definition, committed: true, segments, sets })
     }
 
-    /// Keeps the map of a table that is here and whose map is not.
+    /// Keeps the map of a table whose map was lost here.
     pub(super) fn keep_lost_map(&self, table: &Arc<Table>, map: KeptMap) -> Result<(), Refusal> {
         let id = table.definition.id;
         let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
@@ -90,7 +93,7 @@ impl Publishing {
         let before = self.store.published();
         let mut tables = before.tables.clone();
         if let Some(known) = tables.get_mut(&id) {
-            Arc::make_mut(known).map = MapHere::Kept(Arc::new(map));
+            Arc::make_mut(known).map = TableMapState::Kept(Arc::new(map));
         }
         let published = Published::new(self.node, tables, before.generation.wrapping_add(1));
         self.store.publish(published.map_err(|error| Refusal::new(RefusalCode::Storage, error.to_string()))?);
@@ -99,7 +102,7 @@ impl Publishing {
     }
 }
 
-/// What this node has of a set, with the directories of segments that the table has no more.
+/// This node's part of a set, with the directories of segments that the table no longer has.
 fn set_of(part: &TablePart, set: &StripeSet, stream: &NodeStream) -> NodeSet {
     let segments = stream.segments.iter().map(|named| (named.table, named.segment));
     let names: BTreeSet<_> = segments.clone().collect();

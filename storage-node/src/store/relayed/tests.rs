@@ -1,10 +1,11 @@
-//! Do stripes write where a node has lost its places, and nowhere else?
+//! Tests: stripes write where a node has lost its places, and nowhere else.
 
 use std::collections::BTreeMap;
 
 use rackscan_format::{
     ids::{DeviceId, NodeId, SegmentId},
     label::DATA_OFFSET_BYTES,
+    message::Verified,
     schema::{ColumnDefinition, ColumnType, Protection, TableDefinition},
     segment::{ChunkDirectory, PageEntry, SegmentDirectory},
     stripe_set::ParityCell,
@@ -14,11 +15,7 @@ use rackscan_format::{
 use super::*;
 use crate::{
     config::{ByteSize, ClusterId, Config, DeviceConfig},
-    store::{
-        Published,
-        protected::MapHere,
-        table::{Table, TableSegment},
-    },
+    store::{HeldSet, Published, TableSegment, protected::TableMapState, table::Table},
 };
 
 pub(crate) const CELL: u32 = 8192;
@@ -60,7 +57,7 @@ pub(crate) fn publish(store: &Store, is_adopted: bool) -> Arc<HeldSet> {
     let segment = taken(directory);
     let set = Arc::new(HeldSet::new(SET, vec![Arc::clone(&segment)], cells, parity));
     if is_adopted {
-        set.adopted(&store.space).unwrap();
+        set.mark_adopted(&store.space).unwrap();
     }
     let column = ColumnDefinition { name: "a".to_owned(), column_type: ColumnType::Int64, nullable: false };
     let definition = TableDefinition {
@@ -83,7 +80,7 @@ pub(crate) fn publish(store: &Store, is_adopted: bool) -> Arc<HeldSet> {
         committed: true,
         segments: BTreeMap::from([(SegmentId(0), TableSegment::written(segment))]),
         sets: vec![Arc::clone(&set)],
-        map: MapHere::Needless,
+        map: TableMapState::NotProtected,
     };
     store.publish(Published::new(NodeId(3), [(TABLE, Arc::new(table))].into(), 1).unwrap());
     set

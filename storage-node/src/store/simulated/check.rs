@@ -1,9 +1,9 @@
-//! Is everything that nodes say they have on their disks, and is every table there whole or not at
-//! all?
+//! Checks that everything that nodes claim to have is on their disks, and that every table is
+//! complete or absent.
 //!
 //! Invariants
-//! - Nothing that nodes say of bytes is believed: pages are held against those that were written,
-//!   cells of parity against the sums of those.
+//! - The claims of nodes about bytes are not trusted: pages are compared with those that were
+//!   written, and parity cells with the sums of those.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +20,17 @@ use rackscan_stripe::{Cell, xor};
 use super::{
     cluster::Cluster,
     library::segment,
-    load::{Outcome, Wanted},
+    load::{Outcome, TablePlan},
     node::{DEVICES, Failure, SimNode, id},
-    power::Place,
+    power::Party,
     stripes::{CELL_BYTES, Plans, Stripes, cell_of, parity_of},
 };
 
-/// What has become of the tables of a run, as its client knows.
+/// The state of the tables of a run, as its client knows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    pub(super) wanted: BTreeMap<TableId, Wanted>,
-    /// Loads in order, and tables that were dropped or about to be.
+    pub(super) wanted: BTreeMap<TableId, TablePlan>,
+    /// The loads in order, and the tables that were dropped or about to be.
     events: Vec<Event>,
 }
 
@@ -42,7 +42,7 @@ enum Event {
 }
 
 impl Ledger {
-    pub(super) fn loaded(&mut self, wanted: &Wanted, outcome: Outcome) {
+    pub(super) fn loaded(&mut self, wanted: &TablePlan, outcome: Outcome) {
         self.wanted.insert(wanted.table, wanted.clone());
         self.events.push(Event::Loaded(wanted.table, outcome));
     }
@@ -73,13 +73,13 @@ impl Ledger {
         possible
     }
 
-    /// Tables of which a part may be gone, because somebody has begun to drop them.
+    /// Tables of which a part may be gone, because a drop has begun.
     fn is_dropped(&self, table: TableId) -> bool {
         self.events.iter().any(|event| matches!(event, Event::Dropped(dropped, _) if *dropped == table))
     }
 }
 
-/// What was found in a check.
+/// The findings of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) tables: u64,
@@ -88,10 +88,10 @@ pub(super) struct Found {
     pub(super) recovered: u64,
 }
 
-/// Everything holds: of each node, and of all of them together. Who is down stays so.
+/// Checks each node and all of them together. Nodes that are down stay down.
 pub(super) fn check(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans) -> Found {
     let down = cluster.down();
-    let places: Vec<Place> = (0..cluster.nodes.len()).filter(|place| !down.contains(place)).collect();
+    let places: Vec<Party> = (0..cluster.nodes.len()).filter(|place| !down.contains(place)).collect();
     let catalogs = up(cluster.complete(&places));
     let mut found = Found::default();
     for (place, catalog) in places.iter().zip(&catalogs) {
@@ -121,12 +121,12 @@ pub(super) fn check(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans) -
     found
 }
 
-/// What was acknowledged last is known to so many nodes that one of them is left, whichever are
-/// lost next.
+/// Checks that the last acknowledged table is known to enough nodes that one of them remains,
+/// whichever are lost next.
 pub(super) fn check_known(cluster: &mut Cluster, ledger: &Ledger) {
     let Some(Event::Loaded(table, Outcome::Acknowledged)) = ledger.events.last() else { return };
     let down = cluster.down();
-    let places: Vec<Place> = (0..cluster.nodes.len()).filter(|place| !down.contains(place)).collect();
+    let places: Vec<Party> = (0..cluster.nodes.len()).filter(|place| !down.contains(place)).collect();
     let knows = |catalog: &&NodeCatalog| {
         catalog.tables.iter().any(|known| known.committed && known.definition.id == *table)
     };
@@ -140,12 +140,13 @@ fn up<T>(answer: Result<T, Failure>) -> T {
     answer.unwrap_or_else(|failure| panic!("everybody has power: {failure:?}"))
 }
 
-fn bytes(cluster: &mut Cluster, place: Place, extent: &Extent) -> Vec<u8> {
+fn bytes(cluster: &mut Cluster, place: Party, extent: &Extent) -> Vec<u8> {
     up(cluster.nodes[place].bytes(extent))
 }
 
-/// What a node has of a table is there, published or only prepared; so many pages and cells.
-fn check_node(cluster: &mut Cluster, place: Place, table: &NodeTable) -> u64 {
+/// Checks that a node has what it claims of a table, published or only prepared. Returns the
+/// numbers of pages and cells.
+fn check_node(cluster: &mut Cluster, place: Party, table: &NodeTable) -> u64 {
     let (table_id, node) = (table.definition.id, id(place));
     let map = cluster.nodes[place].map(table_id);
     assert!(map.is_ok(), "node {node} has lost the map of table {table_id}: {map:?}");
@@ -180,12 +181,12 @@ fn check_node(cluster: &mut Cluster, place: Place, table: &NodeTable) -> u64 {
     checked
 }
 
-/// A published table is what was loaded, its stripes add up, and every page comes back without any
-/// nodes that its parity bears the loss of.
+/// Checks that a published table is what was loaded, that its stripes add up, and that every page
+/// can be rebuilt without any set of nodes whose loss its parity tolerates.
 fn check_table(
     cluster: &mut Cluster,
-    (wanted, catalogs): (&Wanted, &[NodeCatalog]),
-    down: &[Place],
+    (wanted, catalogs): (&TablePlan, &[NodeCatalog]),
+    down: &[Party],
     plans: &mut Plans,
     found: &mut Found,
 ) {
@@ -195,7 +196,7 @@ fn check_table(
         .collect();
     assert_eq!(maps.len(), 1, "nodes have different maps of table {}", wanted.table);
     let map = maps.first().map(|bytes| TableMap::unseal(bytes).unwrap()).unwrap();
-    let mut expected: BTreeSet<(Place, TableId, SegmentId)> =
+    let mut expected: BTreeSet<(Party, TableId, SegmentId)> =
         wanted.appends.iter().map(|append| (append.0, wanted.table, append.1)).collect();
     expected.extend(wanted.keeps.iter().map(|keep| (keep.0, keep.1, keep.2)));
     let parts = map.parts.iter().enumerate();
@@ -229,7 +230,7 @@ fn check_table(
     found.tables += 1;
 }
 
-/// The cells of a set as they are on the devices: streams and parity of those nodes that are there.
+/// The cells of a set as they are on the devices: streams and parity of the available nodes.
 struct OnDevices {
     streams: Vec<Vec<u8>>,
     parity: Vec<Vec<Vec<u8>>>,
@@ -251,7 +252,7 @@ impl OnDevices {
 fn check_set(
     cluster: &mut Cluster,
     (set, expected): (&StripeSet, &[Vec<u8>]),
-    down: &[Place],
+    down: &[Party],
     plans: &mut Plans,
     found: &mut Found,
 ) {
@@ -288,12 +289,12 @@ fn check_set(
     }
 }
 
-/// What may be lost: those that are down, and others, as many as are borne.
-fn losses(nodes: usize, most: usize, down: &[Place]) -> Vec<Vec<Place>> {
-    let mut losses: BTreeSet<BTreeSet<Place>> = BTreeSet::new();
+/// The nodes that may be lost: those that are down, and others, as many as tolerated.
+fn losses(nodes: usize, most: usize, down: &[Party]) -> Vec<Vec<Party>> {
+    let mut losses: BTreeSet<BTreeSet<Party>> = BTreeSet::new();
     for one in 0..nodes {
         for other in 0..nodes {
-            let lost: BTreeSet<Place> = down.iter().copied().chain([one, other]).collect();
+            let lost: BTreeSet<Party> = down.iter().copied().chain([one, other]).collect();
             if lost.len() <= most {
                 losses.insert(lost);
             }
@@ -302,11 +303,11 @@ fn losses(nodes: usize, most: usize, down: &[Place]) -> Vec<Vec<Place>> {
     losses.into_iter().map(|lost| lost.into_iter().collect()).collect()
 }
 
-/// Every data cell of the lost nodes comes back from cells of the others; how many.
+/// Rebuilds every data cell of the lost nodes from cells of the others. Returns how many.
 fn recover(
     there: &OnDevices,
     (stripes, stripe): (&Stripes, usize),
-    lost: &[Place],
+    lost: &[Party],
     expected: &[Vec<u8>],
     plans: &mut Plans,
 ) -> u64 {
@@ -335,7 +336,8 @@ fn recover(
     recovered
 }
 
-/// Of each node nothing is in use but what tables have, once what is only prepared is forgotten.
+/// Checks that nothing is in use on any node except what tables have, once prepared tables are
+/// forgotten.
 pub(super) fn check_room(cluster: &mut Cluster) {
     up(cluster.forget_prepared(|_| true));
     for place in 0..cluster.nodes.len() {
@@ -359,7 +361,7 @@ pub(super) fn check_room(cluster: &mut Cluster) {
     }
 }
 
-/// What is there is what was there: the published tables.
+/// Checks that the published tables are the same as before.
 pub(super) fn published(cluster: &mut Cluster) -> Vec<Vec<TableId>> {
     let of = |node: &mut SimNode| {
         let tables = up(node.catalog()).tables;

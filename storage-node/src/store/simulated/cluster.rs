@@ -1,10 +1,10 @@
-//! What does a client see of the nodes of the simulation, and what does it complete?
+//! The nodes of the simulation as a client sees them, and the completion of interrupted changes.
 //!
-//! As `client/catalog` and `client/forget` do, with one request after the other in an order that
-//! the seed chooses.
+//! This does what `client/catalog` and `client/forget` do, one request after the other in an order
+//! that the seed chooses.
 //!
 //! Invariants
-//! - A request of a client without power does not reach anybody, and an answer does not reach it.
+//! - A request of a client without power reaches no node, and no answer reaches it.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,32 +15,32 @@ use rackscan_format::{
 };
 
 use super::{
-    folder::{Image, Lies},
+    folder::{Image, StorageDefect},
     node::{Failure, Media, SimNode, id},
-    power::{Cut, Place, Power},
+    power::{Cut, Party, Power},
 };
 
-/// How a cluster is made.
+/// The shape of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) nodes: usize,
     pub(super) protection: Protection,
     pub(super) scratch_bytes: u64,
-    pub(super) lies: Lies,
+    pub(super) lies: StorageDefect,
 }
 
-/// What goes wrong in a run.
+/// The fault of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Crash {
     pub(super) cuts: Vec<Cut>,
-    /// How, the next crash first; the last one goes on.
+    /// The kinds of crashes, the next one first; the last one repeats.
     pub(super) images: Vec<Image>,
-    /// Which parts are left.
+    /// Which parts survive.
     pub(super) seed: u64,
 }
 
 impl Crash {
-    /// Nothing does.
+    /// No fault.
     pub(super) fn none() -> Self {
         Self { cuts: Vec::new(), images: vec![Image::OnlySynced], seed: 0 }
     }
@@ -51,13 +51,13 @@ pub(super) struct Cluster {
     pub(super) setting: Setting,
     pub(super) power: Arc<Power>,
     pub(super) nodes: Vec<SimNode>,
-    /// In which order things are done.
+    /// The order of requests.
     pub(super) random: fastrand::Rng,
-    /// What crashes leave.
+    /// What survives crashes.
     chance: fastrand::Rng,
-    /// How crashes go, the next one first; the last one goes on.
+    /// The kinds of crashes, the next one first; the last one repeats.
     pub(super) images: Vec<Image>,
-    /// How often nodes had to be started anew.
+    /// The number of restarts of nodes.
     pub(super) restarts: u64,
 }
 
@@ -65,7 +65,7 @@ impl Cluster {
     /// Nodes over these media, not started.
     pub(super) fn over(setting: &Setting, media: &[Media], seed: u64) -> Self {
         let power = Arc::new(Power::new(setting.nodes + 1));
-        let node = |(place, media): (Place, &Media)| {
+        let node = |(place, media): (Party, &Media)| {
             let Setting { lies, scratch_bytes, .. } = *setting;
             SimNode::new(place, Arc::clone(&power), lies, media.clone(), scratch_bytes)
         };
@@ -75,27 +75,27 @@ impl Cluster {
         Self { setting, power, nodes, random, chance, images, restarts: 0 }
     }
 
-    /// From now on steps are counted, and this happens.
+    /// Counts steps from now on, and lets this fault happen.
     pub(super) fn begin(&mut self, crash: &Crash) {
         self.power.count_anew(crash.cuts.clone());
         (self.images, self.chance) = (crash.images.clone(), fastrand::Rng::with_seed(crash.seed));
     }
 
-    /// The client's place.
-    pub(super) fn client(&self) -> Place {
+    /// The client's index among the parties.
+    pub(super) fn client(&self) -> Party {
         self.nodes.len()
     }
 
     /// All nodes, in an order that the seed chooses.
-    pub(super) fn in_any_order(&mut self) -> Vec<Place> {
-        let mut places: Vec<Place> = (0..self.nodes.len()).collect();
+    pub(super) fn in_any_order(&mut self) -> Vec<Party> {
+        let mut places: Vec<Party> = (0..self.nodes.len()).collect();
         self.random.shuffle(&mut places);
         places
     }
 
     pub(super) fn ask<T>(
         &mut self,
-        node: Place,
+        node: Party,
         what: impl FnOnce(&mut SimNode) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         if !self.power.step(self.client()) {
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// Nodes that have lost power, or were never started.
-    pub(super) fn down(&self) -> Vec<Place> {
+    pub(super) fn down(&self) -> Vec<Party> {
         (0..self.nodes.len()).filter(|node| !self.nodes[*node].is_running()).collect()
     }
 
@@ -114,8 +114,8 @@ impl Cluster {
         if self.images.len() > 1 { self.images.remove(0) } else { self.images[0] }
     }
 
-    /// Starts whoever is down, until nobody is, and the client anew if it is gone. Nodes must start
-    /// whatever has happened.
+    /// Starts all nodes that are down, and the client anew if it is gone. Nodes must start whatever
+    /// has happened.
     pub(super) fn start_all(&mut self) {
         if !self.power.is_on(self.client()) {
             self.power.restore(self.client());
@@ -138,18 +138,18 @@ impl Cluster {
         }
     }
 
-    /// Starts everybody and completes what was interrupted, as often as it takes.
+    /// Starts all parties and completes what was interrupted, as often as it takes.
     pub(super) fn recover(&mut self) {
         loop {
             self.start_all();
-            let places: Vec<Place> = (0..self.nodes.len()).collect();
+            let places: Vec<Party> = (0..self.nodes.len()).collect();
             if self.complete(&places).is_ok() && self.down().is_empty() {
                 return;
             }
         }
     }
 
-    /// All nodes lose power now, and start.
+    /// All nodes lose power now, and start again.
     pub(super) fn lose_all(&mut self, image: Image) {
         for place in 0..self.nodes.len() {
             self.nodes[place].crash(image, &mut self.chance);
@@ -160,14 +160,14 @@ impl Cluster {
         }
     }
 
-    /// What each of these nodes has.
-    pub(super) fn catalogs(&mut self, places: &[Place]) -> Result<Vec<NodeCatalog>, Failure> {
+    /// The catalog of each of these nodes.
+    pub(super) fn catalogs(&mut self, places: &[Party]) -> Result<Vec<NodeCatalog>, Failure> {
         places.iter().map(|place| self.ask(*place, SimNode::catalog)).collect()
     }
 
-    /// Completes, on these nodes, what one of them has committed and another has only prepared;
-    /// what they have then.
-    pub(super) fn complete(&mut self, places: &[Place]) -> Result<Vec<NodeCatalog>, Failure> {
+    /// Completes, on these nodes, what one of them has committed and another has only prepared.
+    /// Returns their catalogs then.
+    pub(super) fn complete(&mut self, places: &[Party]) -> Result<Vec<NodeCatalog>, Failure> {
         let catalogs = self.catalogs(places)?;
         let committed: BTreeSet<TableId> = tables(&catalogs)
             .filter(|(_, committed)| *committed)
@@ -182,12 +182,12 @@ impl Cluster {
         self.catalogs(places)
     }
 
-    /// Forgets what is only prepared, first at the node that would decide for it.
+    /// Aborts what is only prepared, first at the node that would decide for it.
     pub(super) fn forget_prepared(
         &mut self,
         is_chosen: impl Fn(&TableDefinition) -> bool,
     ) -> Result<(), Failure> {
-        let places: Vec<Place> = (0..self.nodes.len()).collect();
+        let places: Vec<Party> = (0..self.nodes.len()).collect();
         let catalogs = self.catalogs(&places)?;
         let prepared =
             tables(&catalogs).filter(|(definition, committed)| !committed && is_chosen(definition));
@@ -201,9 +201,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// As a client that connects: completes, and forgets what gives way to a table of this name.
+    /// Does what a connecting client does: completes changes, and aborts what conflicts with a
+    /// table of this name.
     pub(super) fn forget_left(&mut self, wanted: &TableDefinition) -> Result<(), Failure> {
-        let places: Vec<Place> = (0..self.nodes.len()).collect();
+        let places: Vec<Party> = (0..self.nodes.len()).collect();
         self.complete(&places)?;
         let (name, succeeds) = (wanted.name.clone(), wanted.succeeds.is_some());
         self.forget_prepared(move |other| other.name == name && (!succeeds || other.succeeds.is_some()))

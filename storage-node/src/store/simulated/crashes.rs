@@ -1,4 +1,4 @@
-//! Somebody loses power at any step: no stripe lies, and no table is half there.
+//! Tests: a party loses power at any step; no stripe is wrong, and no table is half there.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use rackscan_format::schema::Protection;
 use super::{
     cluster::{Crash, Setting},
     folder::Image,
-    power::{Cut, Moment, Place},
+    power::{Cut, Moment, Party},
     run::{Ran, Scenario},
     scenarios::{dropped, first_load, first_start, new_version, relayed_load, replaced, setting},
     stripes::Plans,
 };
 
-/// What crashes of a scenario came to.
+/// The outcomes of the crashes of a scenario.
 #[derive(Debug, Default)]
 struct Counters {
     runs: u64,
@@ -35,11 +35,11 @@ impl Counters {
     }
 }
 
-fn cut(who: Place, when: Moment) -> Cut {
+fn cut(who: Party, when: Moment) -> Cut {
     Cut { who, when }
 }
 
-/// Which steps are tried: each one, or one in so many from a random one on.
+/// The steps to try: each one, or one in so many from a random one on.
 #[derive(Clone, Copy)]
 struct Stride(u64);
 
@@ -50,7 +50,7 @@ impl Stride {
     }
 }
 
-/// How a crash goes, by turns.
+/// The kinds of crashes, in turn.
 const IMAGES: [Image; 6] =
     [Image::OnlySynced, Image::AnyPart, Image::AnyPart, Image::Killed, Image::AnyPart, Image::Everything];
 
@@ -66,8 +66,8 @@ fn of_one(own: &[u64], stride: Stride, random: &mut fastrand::Rng) -> Vec<Crash>
     crashes
 }
 
-/// Crashes of all nodes at once; of two nodes, each at a moment of its own; of all nodes after
-/// somebody was killed.
+/// Crashes of all nodes at once; of two nodes at different steps; of all nodes after one party was
+/// killed.
 fn of_several((all, own): &(u64, Vec<u64>), stride: Stride, random: &mut fastrand::Rng) -> Vec<Crash> {
     let nodes = own.len() - 1;
     let everybody = |step| (0..nodes).map(move |who| cut(who, Moment::OfAll(step)));

@@ -1,5 +1,5 @@
-//! Are the checks of the simulation able to see a defect? Method: one is planted, in what keeps
-//! files and devices or in what the client does, and all steps are tried until it is seen.
+//! Tests that the checks of the simulation find defects. Method: plant one, in files, in devices or
+//! in the client, and try all steps until it is found.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use rackscan_format::schema::Protection;
 
 use super::{
     cluster::{Crash, Setting},
-    folder::{Image, Lies},
+    folder::{Image, StorageDefect},
     load::{Defect, Outcome},
     power::{Cut, Moment},
     run::{Action, Scenario},
@@ -16,7 +16,7 @@ use super::{
     stripes::Plans,
 };
 
-/// What the checks say first of a scenario in which all nodes crash at a step, or none does.
+/// The first finding in a scenario in which all nodes crash at a step, or none does.
 fn seen(scenario: &Scenario) -> Option<String> {
     let mut plans = Plans::default();
     let mut run = |crash: &Crash| {
@@ -35,7 +35,7 @@ fn seen(scenario: &Scenario) -> Option<String> {
     (1..=steps.0).find_map(|step| run(&crash(step)).err())
 }
 
-fn lying(lies: Lies) -> Setting {
+fn lying(lies: StorageDefect) -> Setting {
     Setting { lies, ..setting(3, Protection::Xor) }
 }
 
@@ -56,19 +56,19 @@ fn without_a_defect_nothing_is_seen() {
 
 #[test]
 fn devices_that_are_not_flushed_are_seen() {
-    let lies = Lies { devices: true, ..Lies::default() };
+    let lies = StorageDefect { devices: true, ..StorageDefect::default() };
     assert_seen(&first_load(&lying(lies), Seed::new(7)), &["is not on node"]);
 }
 
 #[test]
 fn files_that_are_not_synced_are_seen() {
-    let lies = Lies { files: true, ..Lies::default() };
+    let lies = StorageDefect { files: true, ..StorageDefect::default() };
     assert_seen(&first_load(&lying(lies), Seed::new(7)), &["does not start", "has lost the map"]);
 }
 
 #[test]
 fn names_that_are_not_synced_are_seen() {
-    let lies = Lies { names: true, ..Lies::default() };
+    let lies = StorageDefect { names: true, ..StorageDefect::default() };
     assert_seen(&first_load(&lying(lies), Seed::new(7)), &["was not durable", "has lost the map"]);
 }
 

@@ -1,8 +1,7 @@
-//! How does the store use simulated devices?
+//! Simulated devices for the store.
 //!
 //! Invariants
-//! - Everybody who asks for a way to the devices of a node shares one simulation of them, one after
-//!   the other.
+//! - All users of the devices of a node share one simulation of them, one after the other.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,25 +15,31 @@ use rustix::io::Errno;
 
 use super::{
     super::devices::{DeviceFacts, Devices},
-    folder::{Image, Lies},
-    power::{Place, Power},
+    folder::{Image, StorageDefect},
+    power::{Party, Power},
 };
 use crate::error::StartError;
 
 /// The devices of a node.
 #[derive(Debug)]
 pub(super) struct SimDevices {
-    node: Place,
+    node: Party,
     power: Arc<Power>,
-    lies: Lies,
+    lies: StorageDefect,
     facts: Vec<DeviceFacts>,
     io: Arc<Mutex<SimIo>>,
     labels: Mutex<fastrand::Rng>,
 }
 
 impl SimDevices {
-    /// Devices that hold what these disks do.
-    pub(super) fn over(node: Place, power: Arc<Power>, lies: Lies, disks: Vec<SimDisk>, seed: u64) -> Self {
+    /// Devices with the content of these disks.
+    pub(super) fn over(
+        node: Party,
+        power: Arc<Power>,
+        lies: StorageDefect,
+        disks: Vec<SimDisk>,
+        seed: u64,
+    ) -> Self {
         let facts = disks.iter().enumerate().map(|(number, disk)| DeviceFacts {
             path: format!("device {number} of node {node}").into(),
             bytes: disk.contents().len() as u64,
@@ -57,7 +62,7 @@ impl SimDevices {
         device[from..from + extent.length_bytes as usize].to_vec()
     }
 
-    /// What is on the media when the node has lost power, or its process is gone.
+    /// The content of the media after the node has lost power, or its process has ended.
     pub(super) fn crash(&self, image: Image) -> Vec<SimDisk> {
         let mut sim = self.sim();
         let image = match image {
@@ -101,13 +106,13 @@ impl Devices for SimDevices {
     }
 }
 
-/// A way to devices that have power, or not.
+/// A device queue, with or without power.
 struct Powered {
-    node: Place,
+    node: Party,
     power: Arc<Power>,
-    lies: Lies,
+    lies: StorageDefect,
     io: Arc<Mutex<SimIo>>,
-    /// Flushes that are said to have happened.
+    /// Flushes that are reported but do not happen.
     lied: Vec<Token>,
 }
 

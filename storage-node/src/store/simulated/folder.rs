@@ -1,4 +1,4 @@
-//! What is left of a folder when its node loses power?
+//! A simulated folder, and what is left of it when its node loses power.
 //!
 //! | not synced | what may be left |
 //! |---|---|
@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! - A file that was synced has its bytes, under whichever names it is left with.
-//! - Whoever is only killed, and not without power, finds everything that he wrote, and it is not
-//!   durable yet.
+//! - A process that is killed while the host keeps its power finds everything that it wrote; that
+//!   is still not durable.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use std::{
 
 use super::{
     super::folder::{Folder, Handle, ITSELF},
-    power::{Place, Power},
+    power::{Party, Power},
 };
 
 /// What a crash keeps of what was not made durable.
@@ -32,13 +32,13 @@ pub(super) enum Image {
     AnyPart,
     /// All of it.
     Everything,
-    /// Only the process is gone: all of it is there, and may be lost later.
+    /// Only the process is gone: everything is there, and may be lost later.
     Killed,
 }
 
-/// What a folder or device does not do though it says so.
+/// A defect: what a folder or device does not do though it reports success.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lies {
+pub(super) struct StorageDefect {
     /// Files are not synced.
     pub(super) files: bool,
     /// Names are not synced.
@@ -181,7 +181,7 @@ impl Files {
 
 type Deed = Box<dyn Fn() + Send>;
 
-/// What others do to the node before each step of its folder.
+/// What other parties do to the node before each step of its folder.
 #[derive(Clone, Default)]
 pub(super) struct Meanwhile {
     what: Arc<Mutex<Option<Deed>>>,
@@ -194,7 +194,7 @@ impl fmt::Debug for Meanwhile {
 }
 
 impl Meanwhile {
-    /// From now on this, or nothing.
+    /// Sets that action, or none.
     pub(super) fn set(&self, what: Option<Deed>) {
         *self.what.lock().unwrap() = what;
     }
@@ -203,19 +203,19 @@ impl Meanwhile {
 /// A folder of a node.
 #[derive(Debug)]
 pub(super) struct SimFolder {
-    node: Place,
+    node: Party,
     power: Arc<Power>,
-    lies: Lies,
+    lies: StorageDefect,
     files: Arc<Mutex<Files>>,
     meanwhile: Meanwhile,
 }
 
 impl SimFolder {
-    pub(super) fn new(node: Place, power: Arc<Power>, lies: Lies, files: Arc<Mutex<Files>>) -> Self {
+    pub(super) fn new(node: Party, power: Arc<Power>, lies: StorageDefect, files: Arc<Mutex<Files>>) -> Self {
         Self { node, power, lies, files, meanwhile: Meanwhile::default() }
     }
 
-    /// Where to say what others do.
+    /// The place to set what other parties do.
     pub(super) fn meanwhile(&self) -> Meanwhile {
         self.meanwhile.clone()
     }
@@ -235,7 +235,7 @@ impl SimFolder {
     }
 }
 
-fn step(power: &Power, node: Place, meanwhile: &Meanwhile) -> io::Result<()> {
+fn step(power: &Power, node: Party, meanwhile: &Meanwhile) -> io::Result<()> {
     if let Some(what) = &*meanwhile.what.lock().unwrap() {
         what();
     }
@@ -243,9 +243,9 @@ fn step(power: &Power, node: Place, meanwhile: &Meanwhile) -> io::Result<()> {
 }
 
 struct SimHandle {
-    node: Place,
+    node: Party,
     power: Arc<Power>,
-    lies: Lies,
+    lies: StorageDefect,
     files: Arc<Mutex<Files>>,
     meanwhile: Meanwhile,
     what: Opened,
@@ -359,11 +359,11 @@ mod tests {
 
     /// What is left of a file that was replaced with or without syncing what must be, over many
     /// seeds.
-    fn left(lies: Lies, image: Image) -> BTreeMap<Option<Vec<u8>>, u32> {
+    fn left(lies: StorageDefect, image: Image) -> BTreeMap<Option<Vec<u8>>, u32> {
         let mut found = BTreeMap::new();
         for seed in 0..200 {
             let (power, files) = (Arc::new(Power::new(1)), Arc::new(Mutex::new(Files::default())));
-            for (at, lies) in [Lies::default(), lies].into_iter().enumerate() {
+            for (at, lies) in [StorageDefect::default(), lies].into_iter().enumerate() {
                 let folder = SimFolder::new(0, Arc::clone(&power), lies, Arc::clone(&files));
                 let mut file = folder.create("new").unwrap();
                 file.write_all(&[u8::try_from(at).unwrap() + 1; 8]).unwrap();
@@ -382,9 +382,13 @@ mod tests {
     fn a_file_that_was_replaced_in_order_is_there_and_without_a_sync_is_not_always() {
         let all = [Image::OnlySynced, Image::AnyPart, Image::Everything, Image::Killed];
         for image in all {
-            assert_eq!(left(Lies::default(), image), BTreeMap::from([(Some(vec![2; 8]), 200)]), "{image:?}");
+            assert_eq!(
+                left(StorageDefect::default(), image),
+                BTreeMap::from([(Some(vec![2; 8]), 200)]),
+                "{image:?}"
+            );
         }
-        let without = |files, names| left(Lies { files, names, devices: false }, Image::AnyPart);
+        let without = |files, names| left(StorageDefect { files, names, devices: false }, Image::AnyPart);
         let old_or_new = without(false, true);
         assert_eq!(old_or_new.keys().cloned().collect::<Vec<_>>(), [Some(vec![1; 8]), Some(vec![2; 8])]);
         let torn = without(true, false);

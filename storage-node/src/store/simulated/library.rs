@@ -1,8 +1,8 @@
-//! Which bytes do the segments of the simulation's tables have?
+//! The bytes of the segments of the simulation's tables.
 //!
 //! Invariants
-//! - A segment's bytes follow from the table under which it was written, its number and its rows;
-//!   no two pages are alike.
+//! - A segment's bytes are determined by the table under which it was written, its number and its
+//!   rows; no two pages are equal.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -61,7 +61,7 @@ fn encode(table: TableId, segment: SegmentId, rows: u32) -> Segment {
     Segment { directory: SegmentDirectory { table, segment, rows, chunks }, pages }
 }
 
-/// A table of this name on so many nodes, without rows so far.
+/// A table of this name on this number of nodes, without rows so far.
 pub(super) fn definition(
     table: TableId,
     name: &str,

@@ -1,11 +1,11 @@
-//! How does a load become a protected table, step by step?
+//! Loads a protected table, step by step.
 //!
-//! As `client/load`, `client/protected/protect` and `client/protected/parity` do it; requests that
-//! they have under way at the same time are carried out here one after the other, in an order that
-//! the seed chooses, and all of them also when one has failed.
+//! This does what `client/load`, `client/protected/protect` and `client/protected/parity` do.
+//! Requests that they have in flight at the same time are carried out here one after the other, in
+//! an order that the seed chooses, and all of them even if one fails.
 //!
 //! Invariants
-//! - What is asked of nodes, and in which order, is what the client asks.
+//! - The requests to nodes and their order are those of the client.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,48 +24,48 @@ use super::{
     cluster::Cluster,
     library::{definition, segment},
     node::{Failure, SimNode, id},
-    power::Place,
+    power::Party,
     stripes::{CELL_BYTES, Stripes, cell_of, parity_of},
 };
 
 /// A table that is to be loaded.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct TablePlan {
     pub(super) table: TableId,
     pub(super) name: &'static str,
     pub(super) succeeds: Option<TableId>,
     /// Segments to write: at which node, number and rows.
-    pub(super) appends: Vec<(Place, SegmentId, u32)>,
+    pub(super) appends: Vec<(Party, SegmentId, u32)>,
     /// Segments to keep: at which node, the table under which it was written, number, rows and
     /// those withheld.
-    pub(super) keeps: Vec<(Place, TableId, SegmentId, u32, WithheldRows)>,
+    pub(super) keeps: Vec<(Party, TableId, SegmentId, u32, WithheldRows)>,
     /// After so many segments, parity is computed for those that are there.
     pub(super) protect_after: Option<usize>,
-    /// Whether nodes make its parity among themselves, and not the client.
+    /// Whether nodes make its parity among themselves, instead of the client.
     pub(super) is_relayed: bool,
-    /// Given up when it is prepared everywhere.
+    /// Whether it is given up when it is prepared everywhere.
     pub(super) is_given_up: bool,
     pub(super) defect: Option<Defect>,
 }
 
-/// What a client does wrong.
+/// A defect of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     /// It commits when the first node has prepared.
     CommitsEarly,
     /// It leaves an input out of each sum.
     SumsLess,
-    /// It does not wait for the maps, and brings them when all have prepared.
+    /// It does not wait for the maps, and sends them when all nodes have prepared.
     MapsLate,
 }
 
-/// How a load has ended, as its client knows.
+/// The outcome of a load, as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Acknowledged,
-    /// It was forgotten before anybody could commit it.
+    /// It was aborted before it could be committed.
     GivenUp,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -75,14 +75,14 @@ const OTHER: TableId = TableId(81);
 /// A load under way.
 pub(super) struct Load<'c> {
     cluster: &'c mut Cluster,
-    wanted: &'c Wanted,
+    wanted: &'c TablePlan,
     definition: TableDefinition,
     before: Vec<StripeSet>,
     own: Vec<StripeSet>,
 }
 
 /// Loads a table.
-pub(super) fn load(cluster: &mut Cluster, wanted: &Wanted) -> Outcome {
+pub(super) fn load(cluster: &mut Cluster, wanted: &TablePlan) -> Outcome {
     let (nodes, protection) = (cluster.setting.nodes, cluster.setting.protection);
     let mut definition = definition(wanted.table, wanted.name, nodes, protection);
     definition.succeeds = wanted.succeeds;
@@ -129,7 +129,7 @@ impl Load<'_> {
         if is_late { self.at_all(|node, load| node.keep_map(load.id, &map)) } else { Ok(()) }
     }
 
-    /// The same at all nodes, whether others fail or not.
+    /// Runs the same request at all nodes, whether others fail or not.
     fn at_all(
         &mut self,
         what: impl Fn(&mut SimNode, &TableDefinition) -> Result<(), Failure>,
@@ -142,7 +142,7 @@ impl Load<'_> {
         first
     }
 
-    /// Segments are written and kept, and those that are there protected, now and then.
+    /// Writes and keeps segments, and protects those that are there from time to time.
     fn write(&mut self) -> Result<(), Failure> {
         let (load, wanted) = (self.definition.id, self.wanted);
         let mut order: Vec<usize> = (0..wanted.keeps.len() + wanted.appends.len()).collect();
@@ -169,7 +169,7 @@ impl Load<'_> {
         Ok(Some(TableMap::unseal(&bytes).unwrap()))
     }
 
-    /// Parity over all segments that lie in no set; what each node has of the load.
+    /// Makes parity over all segments that lie in no set. Returns what each node has of the load.
     fn protect_rest(&mut self) -> Result<Vec<TablePart>, Failure> {
         self.before = self.map_before()?.map(|map| map.sets).unwrap_or_default();
         let load = self.definition.id;
@@ -236,7 +236,7 @@ impl Load<'_> {
         Ok(StripeSet { id: set, protection, cell_bytes, stripes: stripes.cells.len() as u64, streams })
     }
 
-    /// Room for all parity at all nodes, before any is made.
+    /// Reserves space for all parity at all nodes, before any is made.
     fn reserve(&mut self, set: u32, stripes: &Stripes, streams: &mut [NodeStream]) -> Result<(), Failure> {
         for place in self.cluster.in_any_order() {
             let cells =
@@ -254,11 +254,11 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Has a node keep neighbouring cells of parity: where room is reserved, or wherever it finds
-    /// some.
+    /// Stores neighbouring parity cells at a node: in reserved space, or wherever the node
+    /// allocates some.
     fn keep_parity(
         &mut self,
-        place: Place,
+        place: Party,
         parity: &ParityCells,
         sums: &[Vec<u8>],
         stream: &mut NodeStream,
@@ -304,7 +304,7 @@ impl Load<'_> {
         }
     }
 
-    /// The first node decides, then the others hear of it.
+    /// Commits at the first node, which decides, then at the others.
     fn commit(&mut self) -> Outcome {
         let load = self.definition.id;
         match self.cluster.ask(0, |node| node.commit(load)) {

@@ -1,10 +1,10 @@
-//! How does a node of the simulation start, serve and lose power?
+//! A node of the simulation: starts, serves and loses power.
 //!
-//! What it serves is done by the store's own functions, in the order in which requests (`request`)
+//! It serves requests with the store's own functions, in the order in which requests (`request`)
 //! call them.
 //!
 //! Invariants
-//! - Who asks gets no answer from a node that has no power, whatever it has done before it lost it.
+//! - A node without power answers nothing, whatever it did before it lost power.
 
 use std::sync::{
     Arc, Mutex,
@@ -30,9 +30,9 @@ use super::{
         publish::{Publishing, flush},
     },
     devices::SimDevices,
-    folder::{Files, Image, Lies, Meanwhile, SimFolder},
+    folder::{Files, Image, Meanwhile, SimFolder, StorageDefect},
     library::segment,
-    power::{Place, Power},
+    power::{Party, Power},
 };
 use crate::{
     config::{ByteSize, ClusterId, Config, DeviceConfig},
@@ -42,12 +42,12 @@ use crate::{
 
 /// The one connection to each node.
 const CONNECTION: ConnectionId = ConnectionId(1);
-/// That of others, and what they load.
+/// The connection of other clients, and the id of their load.
 const OTHERS: ConnectionId = ConnectionId(2);
 const BESIDE: TableId = TableId(80);
 /// Devices of a node.
 pub(super) const DEVICES: usize = 2;
-/// Bytes of each, so few that what is freed is soon used again.
+/// Bytes of each device: so few that freed space is soon used again.
 pub(super) const DEVICE_BYTES: usize = 224 << 10;
 const METADATA_BYTES_MAX: u64 = 1 << 20;
 
@@ -55,7 +55,7 @@ thread_local! {
     static POOL: BufferPool = BufferPool::new(1 << 18, 1 << 16).unwrap();
 }
 
-/// Why a request has no answer.
+/// Why a request fails.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The node has no power, or the client has none.
@@ -69,7 +69,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// What outlives a node's process.
+/// The media of a node, which outlive its process.
 #[derive(Clone, Debug)]
 pub(super) struct Media {
     files: Files,
@@ -77,7 +77,7 @@ pub(super) struct Media {
 }
 
 impl Media {
-    /// A new machine's.
+    /// The media of a new machine.
     pub(super) fn blank() -> Self {
         Self { files: Files::default(), disks: vec![SimDisk::zeroed(DEVICE_BYTES); DEVICES] }
     }
@@ -94,20 +94,26 @@ struct Running {
 
 /// A node.
 pub(super) struct SimNode {
-    place: Place,
+    place: Party,
     config: Config,
     power: Arc<Power>,
-    lies: Lies,
+    lies: StorageDefect,
     media: Media,
     running: Option<Running>,
 }
 
-pub(super) fn id(place: Place) -> NodeId {
+pub(super) fn id(place: Party) -> NodeId {
     NodeId(u16::try_from(place + 1).unwrap())
 }
 
 impl SimNode {
-    pub(super) fn new(place: Place, power: Arc<Power>, lies: Lies, media: Media, scratch_bytes: u64) -> Self {
+    pub(super) fn new(
+        place: Party,
+        power: Arc<Power>,
+        lies: StorageDefect,
+        media: Media,
+        scratch_bytes: u64,
+    ) -> Self {
         let device =
             |number: usize| DeviceConfig { path: format!("d{number}").into(), size: None, reserve: false };
         let mut config = Config::new(id(place), ClusterId(99), "data".into(), device(0), "key".into());
@@ -146,7 +152,7 @@ impl SimNode {
         self.running.is_some() && self.power.is_on(self.place)
     }
 
-    /// Loses power, if it has not before, and what is not durable.
+    /// Loses power, if it has not lost it before, and what is not durable.
     pub(super) fn crash(&mut self, image: Image, random: &mut fastrand::Rng) {
         if let Some(running) = self.running.take() {
             let files = running.files.lock().unwrap().clone();
@@ -163,7 +169,7 @@ impl SimNode {
         self.power.restore(self.place);
     }
 
-    /// What is on its media; it must not be running.
+    /// The content of its media; it must not be running.
     pub(super) fn media(&self) -> Media {
         assert!(self.running.is_none(), "it is running");
         self.media.clone()
@@ -294,8 +300,8 @@ impl SimNode {
         self.change(Change::Drop(table))
     }
 
-    /// While the catalog is changed, somebody else begins to write to whatever is free, and then is
-    /// gone.
+    /// While the catalog is being changed, another client begins to write to any free space, and
+    /// then disconnects.
     fn change(&mut self, change: Change) -> Result<(), Failure> {
         self.ask(|node| {
             let (store, devices) = (Arc::clone(&node.store), Arc::clone(&node.devices));
@@ -311,7 +317,7 @@ impl SimNode {
         })
     }
 
-    /// The client has gone.
+    /// Handles the end of the client's connection.
     pub(super) fn connection_closed(&mut self) {
         // Nobody waits for it.
         let _ = self.ask(|node| {
@@ -331,7 +337,7 @@ impl SimNode {
         self.ask(|node| Ok(node.store.map(table)?.0))
     }
 
-    /// What lies on its devices.
+    /// The content of its devices.
     pub(super) fn bytes(&mut self, extent: &Extent) -> Result<Vec<u8>, Failure> {
         self.ask(|node| Ok(node.devices.bytes(extent)))
     }
@@ -346,7 +352,7 @@ impl SimNode {
     }
 }
 
-/// Writes a segment of a load that comes to nothing. There may be no room, and no power.
+/// Writes a segment of a load that fails. There may be no space, and no power.
 fn write_beside(store: &Store, devices: &SimDevices, number: SegmentId) {
     let segment = segment(BESIDE, number, 100);
     if store.begin_append(BESIDE, OTHERS).is_ok() {
@@ -356,7 +362,7 @@ fn write_beside(store: &Store, devices: &SimDevices, number: SegmentId) {
     }
 }
 
-/// Takes room for pages and writes them there, several at a time.
+/// Allocates extents for pages and writes them there, several at a time.
 fn stored(
     store: &Store,
     devices: &SimDevices,

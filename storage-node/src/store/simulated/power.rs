@@ -1,28 +1,28 @@
-//! Which step of a run is this, and who has no power any more?
+//! Counts the steps of a run, and takes power away before chosen ones.
 //!
 //! Invariants
-//! - Whatever changes a device or a file is a step of the node whose it is, and so is every request
-//!   of the client. A step of who has no power does not happen.
-//! - Steps are counted the same in two runs of one seed until somebody loses power in one of them.
+//! - Every change of a device or a file is a step of its node, and every request is a step of the
+//!   client. A step of a party without power does not happen.
+//! - Two runs of one seed count the same steps until a party loses power in one of them.
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Whose step: a node by its place, or the client, behind the last one.
-pub(super) type Place = usize;
+/// The party of a step: a node by its index, or the client, after the last one.
+pub(super) type Party = usize;
 
 /// When power is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// Before this step of all.
+    /// Before this step, counted over all parties.
     OfAll(u64),
-    /// Before this step of its own.
+    /// Before this step of the party itself.
     OfItsOwn(u64),
 }
 
-/// Who loses power when.
+/// The party that loses power, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    pub(super) who: Place,
+    pub(super) who: Party,
     pub(super) when: Moment,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Power {
 }
 
 impl Power {
-    /// Everybody has power, until the cuts.
+    /// All parties have power, until these cuts.
     pub(super) fn new(places: usize) -> Self {
         let state = State {
             of_all: 0,
@@ -58,15 +58,15 @@ impl Power {
         self.state.lock().unwrap()
     }
 
-    /// Counts anew, with these cuts.
+    /// Restarts counting, with these cuts.
     pub(super) fn count_anew(&self, cuts: Vec<Cut>) {
         let mut state = self.state();
         (state.of_all, state.cuts) = (0, cuts);
         state.own.fill(0);
     }
 
-    /// A step of somebody; whether it happens.
-    pub(super) fn step(&self, who: Place) -> bool {
+    /// Counts a step of a party. Returns whether it happens.
+    pub(super) fn step(&self, who: Party) -> bool {
         let mut state = self.state();
         if state.is_held {
             return !state.is_off[who];
@@ -83,21 +83,21 @@ impl Power {
         !is_off[who]
     }
 
-    /// Whether steps do not count now, because somebody only looks.
+    /// Sets whether steps are not counted, because the test only inspects.
     pub(super) fn hold(&self, is_held: bool) {
         self.state().is_held = is_held;
     }
 
-    pub(super) fn is_on(&self, who: Place) -> bool {
+    pub(super) fn is_on(&self, who: Party) -> bool {
         !self.state().is_off[who]
     }
 
-    /// Somebody has power again.
-    pub(super) fn restore(&self, who: Place) {
+    /// Gives a party power again.
+    pub(super) fn restore(&self, who: Party) {
         self.state().is_off[who] = false;
     }
 
-    /// Steps of all, and of each.
+    /// The steps of all parties, and of each.
     pub(super) fn steps(&self) -> (u64, Vec<u64>) {
         let state = self.state();
         (state.of_all, state.own.clone())

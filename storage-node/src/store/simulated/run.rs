@@ -1,9 +1,9 @@
-//! What happens in a run, and what is checked when something goes wrong in it?
+//! Runs a scenario with a fault, and checks the tables afterwards.
 //!
 //! Invariants
-//! - The promise is checked by who is left, before those start that are down; then after all have
-//!   started; then after all have lost power once more and everything that was not durable; and
-//!   after other tables were written to what is free.
+//! - The tables are checked by the nodes that are left, before the others start; again when all
+//!   have started; again when all have lost power once more, and everything that was not durable;
+//!   and again after other tables were written to the free space.
 
 use rackscan_format::{
     ids::{SegmentId, TableId},
@@ -13,33 +13,33 @@ use rackscan_format::{
 use super::{
     check::{Found, Ledger, check, check_known, check_room, published},
     cluster::{Cluster, Crash, Setting},
-    folder::{Image, Lies},
-    load::{Defect, Outcome, Wanted, load},
+    folder::{Image, StorageDefect},
+    load::{Defect, Outcome, TablePlan, load},
     node::{Media, SimNode},
     stripes::{Plans, parity_of},
 };
 
-/// Of so many runs, other tables are written to what is free at the end of one.
+/// In one of this many runs, other tables are written to the free space at the end.
 const FILLED: u64 = 4;
 
-/// What is done.
+/// An action of a scenario.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Load(Wanted),
+    Load(TablePlan),
     Drop(TableId),
 }
 
-/// What is done over which nodes.
+/// The actions, and the nodes that they run on.
 pub(super) struct Scenario {
     setting: Setting,
     actions: Vec<Action>,
     seed: u64,
-    /// What all nodes have when it begins.
+    /// The content of all nodes when it begins.
     media: Vec<Media>,
     ledger: Ledger,
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Ran {
     /// Of all, and of each: nodes, then the client.
@@ -50,7 +50,7 @@ pub(super) struct Ran {
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// Says which crash it was, if a check fails.
+/// Prints which crash it was, if a check fails.
 struct Replay<'c>(&'c Crash);
 
 impl Drop for Replay<'_> {
@@ -62,9 +62,9 @@ impl Drop for Replay<'_> {
 }
 
 impl Scenario {
-    /// Nodes that have done something before, and what they are to do.
+    /// Nodes with earlier actions, and the actions to run.
     pub(super) fn new(setting: &Setting, before: &[Action], actions: Vec<Action>, seed: u64) -> Self {
-        let honest = Setting { lies: Lies::default(), ..setting.clone() };
+        let honest = Setting { lies: StorageDefect::default(), ..setting.clone() };
         let blank = vec![Media::blank(); setting.nodes];
         let (mut cluster, mut ledger) = (Cluster::over(&honest, &blank, seed), Ledger::default());
         cluster.start_all();
@@ -86,7 +86,7 @@ impl Scenario {
         self.run(&Crash::none(), plans).steps
     }
 
-    /// Does it all, with this crash.
+    /// Runs all actions, with this crash.
     pub(super) fn run(&self, crash: &Crash, plans: &mut Plans) -> Ran {
         let _replay = Replay(crash);
         let mut ledger = self.ledger.clone();
@@ -123,8 +123,8 @@ impl Scenario {
     }
 }
 
-/// The nodes that are left know what was acknowledged, and have all bytes of it, if the parity
-/// bears the loss of the others.
+/// Checks that the nodes that are left know what was acknowledged, and have all bytes of it, if the
+/// parity tolerates the loss of the others.
 fn look_at_who_is_left(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans) {
     let down = cluster.down().len();
     let is_borne = down <= parity_of(cluster.setting.protection).lost_max();
@@ -137,12 +137,11 @@ fn look_at_who_is_left(cluster: &mut Cluster, ledger: &Ledger, plans: &mut Plans
     cluster.power.hold(false);
 }
 
-/// Writes a table to the lowest room that is free. Nothing is where a published table has
-/// something.
+/// Writes a table to the lowest free space, and checks that no published table has anything there.
 fn fill(cluster: &mut Cluster, ledger: &mut Ledger, plans: &mut Plans) {
     let appends =
         (0..cluster.nodes.len()).map(|place| (place, SegmentId(u32::try_from(place).unwrap()), 1300));
-    let wanted = Wanted { appends: appends.collect(), ..Wanted::named(TableId(90), "filling") };
+    let wanted = TablePlan { appends: appends.collect(), ..TablePlan::named(TableId(90), "filling") };
     let outcome = load(cluster, &wanted);
     assert_eq!(outcome, Outcome::Acknowledged, "there is room, and everybody is there");
     ledger.loaded(&wanted, outcome);
@@ -165,7 +164,7 @@ fn perform(cluster: &mut Cluster, action: &Action, ledger: &mut Ledger) -> Optio
 }
 
 impl Cluster {
-    /// Everybody stops in peace; what is on their media.
+    /// Stops all nodes cleanly. Returns the content of their media.
     fn stop(mut self) -> Vec<Media> {
         self.nodes
             .iter_mut()
@@ -174,7 +173,7 @@ impl Cluster {
     }
 }
 
-impl Wanted {
+impl TablePlan {
     /// A table without segments so far.
     pub(super) fn named(table: TableId, name: &'static str) -> Self {
         Self {

@@ -1,45 +1,45 @@
-//! What is done in which runs?
+//! The scenarios of the simulation.
 
 use rackscan_fabric::sim::Seed;
 use rackscan_format::{ids::TableId, schema::Protection};
 
 use super::{
     cluster::Setting,
-    folder::Lies,
-    load::Wanted,
+    folder::StorageDefect,
+    load::TablePlan,
     run::{Action, Scenario},
 };
 
 /// Honest nodes.
 pub(super) fn setting(nodes: usize, protection: Protection) -> Setting {
-    Setting { nodes, protection, scratch_bytes: 0, lies: Lies::default() }
+    Setting { nodes, protection, scratch_bytes: 0, lies: StorageDefect::default() }
 }
 
 /// In two stripe sets, with nodes that have nothing or much of it.
-pub(super) fn first(nodes: usize) -> Wanted {
+pub(super) fn first(nodes: usize) -> TablePlan {
     let counts = [2, 1, 0, 2, 1];
-    Wanted::named(TableId(1), "t").with(0, &counts[..nodes]).protected_after(2)
+    TablePlan::named(TableId(1), "t").with(0, &counts[..nodes]).protected_after(2)
 }
 
 /// Takes the place of the first, without some of its segments, and with new ones here and there.
-fn second(nodes: usize) -> Wanted {
+fn second(nodes: usize) -> TablePlan {
     let counts = [1, 0, 1, 0, 1];
-    Wanted::named(TableId(2), "t")
+    TablePlan::named(TableId(2), "t")
         .with(20, &counts[..nodes])
         .over(&first(nodes), |number| number % 3 != 0)
         .relayed()
 }
 
 /// Takes the place of the first, and keeps nothing.
-fn other(nodes: usize) -> Wanted {
+fn other(nodes: usize) -> TablePlan {
     let counts = [1, 1, 1, 1, 1];
-    Wanted::named(TableId(3), "t").with(30, &counts[..nodes]).over(&first(nodes), |_| false)
+    TablePlan::named(TableId(3), "t").with(30, &counts[..nodes]).over(&first(nodes), |_| false)
 }
 
 /// A table of another name, which is written to room that has become free.
-fn beside(id: u32, nodes: usize) -> Wanted {
+fn beside(id: u32, nodes: usize) -> TablePlan {
     let counts = [1, 2, 1, 0, 1];
-    Wanted::named(TableId(id), "u").with(40, &counts[..nodes]).relayed()
+    TablePlan::named(TableId(id), "u").with(40, &counts[..nodes]).relayed()
 }
 
 /// A table is loaded.

@@ -1,7 +1,8 @@
-//! What should lie in the cells of a stripe set, computed plainly: stripe by stripe, cell by cell?
+//! The expected content of the cells of a stripe set, computed plainly: stripe by stripe, cell by
+//! cell.
 //!
-//! On purpose not with the arithmetic of `client/protected/layout`: what it does is held against
-//! this, too.
+//! It deliberately does not use the arithmetic of `client/protected/layout`, whose results are
+//! checked against it, too.
 //!
 //! Invariants
 //! - A node's stream goes cell by cell into the data slots that it has, stripe by stripe; its
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use rackscan_format::schema::Protection;
 use rackscan_stripe::{Cell, Geometry, Lost, Node, Parity, Recovery, Role, xor};
 
-use super::power::Place;
+use super::power::Party;
 
 /// Bytes of a cell, as for short streams.
 pub(super) const CELL_BYTES: usize = 4096;
@@ -20,7 +21,7 @@ pub(super) const CELL_BYTES: usize = 4096;
 /// What a cell holds: the `index`-th cell of a node's stream, or of its parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    pub(super) node: Place,
+    pub(super) node: Party,
     pub(super) index: usize,
     pub(super) is_parity: bool,
 }
@@ -63,7 +64,7 @@ impl Stripes {
     }
 
     /// The parity cells of a stripe that a node keeps, in order.
-    pub(super) fn parity(&self, stripe: usize, node: Place) -> Vec<(Cell, Held)> {
+    pub(super) fn parity(&self, stripe: usize, node: Party) -> Vec<(Cell, Held)> {
         let here = self.cells[stripe].iter().filter(|(_, held)| held.node == node && held.is_parity);
         here.map(|(cell, held)| (*cell, *held)).collect()
     }
@@ -94,7 +95,7 @@ pub(super) struct Plans {
 
 impl Plans {
     /// How the data cells that these nodes have of a stripe come back without them.
-    pub(super) fn of(&mut self, geometry: &Geometry, stripe: usize, lost: &[Place]) -> &(Lost, Recovery) {
+    pub(super) fn of(&mut self, geometry: &Geometry, stripe: usize, lost: &[Party]) -> &(Lost, Recovery) {
         let nodes: Vec<Node> = lost.iter().map(|node| Node(u8::try_from(*node).unwrap())).collect();
         let lost = geometry.lost_with(stripe as u64, &nodes).unwrap();
         let columns = lost.columns().map(|column| column.0).collect();

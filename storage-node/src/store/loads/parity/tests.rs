@@ -6,7 +6,8 @@ use rackscan_format::message::RefusalCode;
 use super::*;
 use crate::store::{
     ConnectionId,
-    allocate::{Room, Space, StoredSegment},
+    allocate::{Space, StoredSegment},
+    free_extents::DeviceCapacity,
     protected::{parity_directory, parity_lengths},
 };
 
@@ -16,7 +17,7 @@ const CELL: u32 = 8192;
 
 fn room() -> Arc<Space> {
     Arc::new(Space::new(
-        vec![Room { path: "d".into(), capacity_bytes: 2 << 20, is_sparse: true }],
+        vec![DeviceCapacity { path: "d".into(), capacity_bytes: 2 << 20, is_sparse: true }],
         1 << 20,
         Arc::default(),
     ))
@@ -83,7 +84,7 @@ fn neighbours_are_found_in_whichever_piece_they_were_reserved_and_nothing_else_i
     assert!(smaller.text.contains("has 8192 bytes here, the stripe's cells have 4096"), "{smaller:?}");
     for (first, count) in [(4, 1), (5, 1), (3, 2), (8, 1), (0, 20)] {
         let twice = reserve(&mut loads, &space, first, count).unwrap_err();
-        assert!(twice.text.contains("has come before"), "{first}: {twice:?}");
+        assert!(twice.text.contains("has arrived before"), "{first}: {twice:?}");
     }
     assert_eq!(reserve(&mut loads, &space, u32::MAX, 2).unwrap_err().code, RefusalCode::Malformed);
     reserve(&mut loads, &space, 0, 4).unwrap();
