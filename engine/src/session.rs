@@ -165,8 +165,8 @@ impl QueryOutcome {
     }
 }
 
-/// Methods return boxed futures: those of `async fn` would be compiled anew in each crate that awaits
-/// them, with all that they await.
+/// Methods return boxed futures: those of `async fn` would be compiled anew in each crate that
+/// awaits them, with all that they await.
 impl Engine {
     /// Reads the cluster's catalog and gets ready for queries.
     ///

@@ -11,7 +11,7 @@ use crate::Violation;
 use crate::lex::code_of;
 
 /// Crates with import cycles: how many of their files are in one. The numbers only shrink.
-pub const IMPORT_CYCLES: &[(&str, usize)] = &[];
+pub const IMPORT_CYCLES: &[(&str, usize)] = &[("bench", 11), ("cli", 11), ("engine", 53), ("lab", 8)];
 
 /// Crates that have more files in import cycles than `allowed`, and entries that are out of date.
 pub fn import_cycles<'a>(
@@ -136,7 +136,8 @@ fn parse<'a>(path: &'a str, code: &'a str) -> File<'a> {
     let mut is_public = false;
     while let Some(token) = rest.next() {
         match token {
-            "use" => {
+            // `use<'a>` in a type captures lifetimes.
+            "use" if rest.peek() != Some(&"<") => {
                 let mut paths = Vec::new();
                 use_tree(&mut rest, Vec::new(), &mut paths);
                 if is_public {
@@ -235,7 +236,7 @@ where
     while let Some(token) = tokens.next_if(|token| !matches!(*token, "," | "}" | ";")) {
         match token {
             "{" => {
-                while tokens.next_if_eq(&"}").is_none() && tokens.peek().is_some() {
+                while tokens.next_if_eq(&"}").is_none() && tokens.peek().is_some_and(|token| *token != ";") {
                     if tokens.next_if_eq(&",").is_none() {
                         use_tree(tokens, path.clone(), paths);
                     }
