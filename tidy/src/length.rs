@@ -51,6 +51,18 @@ pub fn too_long<'a>(
     violations
 }
 
+/// Documents that a reader must be able to finish in one sitting: the maximum number of lines by the
+/// beginning of their paths.
+pub const DOCUMENT_LENGTHS: &[(&str, usize)] = &[("README.md", 150), ("docs/decisions/0", 120)];
+
+/// A document with more lines than its kind may have.
+pub fn long_document(path: &str, text: &str) -> Option<Violation> {
+    let (_, limit) = DOCUMENT_LENGTHS.iter().find(|(prefix, _)| path.starts_with(prefix))?;
+    let lines = text.lines().count();
+    (lines > *limit)
+        .then(|| Violation::of(path, format!("{lines} lines, at most {limit} allowed: shorten it")))
+}
+
 fn is_test_file(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
@@ -73,6 +85,15 @@ fn lines_outside_tests(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_documents_are_seen() {
+        let text = "a line\n".repeat(121);
+        assert!(long_document("docs/decisions/0001-dependencies.md", &text).is_some());
+        assert!(
+            long_document("README.md", &text).is_none() && long_document("docs/formats.md", &text).is_none()
+        );
+    }
 
     const ENTRY: LongFile = LongFile { path: "a/src/b.rs", lines: 600, reason: "a sample" };
 

@@ -42,7 +42,7 @@ mod words;
 pub use cycles::{IMPORT_CYCLES, import_cycles};
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
-pub use length::{LENGTH_MAX, LONG_FILES, LongFile, too_long};
+pub use length::{DOCUMENT_LENGTHS, LENGTH_MAX, LONG_FILES, LongFile, long_document, too_long};
 pub use links::broken_links;
 pub use manifest::missing_workspace_lints;
 pub use modules::dead_files;

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 
 use rackscan_tidy::{
     DEV_UPWARD, FENCES, IMPORT_CYCLES, LONG_FILES, NON_ASCII_FILES, Package, RANKS, RETIRED_WORDS, Tree,
-    Violation, broken_links, dead_files, import_cycles, is_rust, is_source, leftovers, missing_forbid,
-    missing_opening, missing_workspace_lints, not_ascii, outside_fences, packages, retired_words, too_long,
-    too_wide, unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies, vague_name, wrong_direction,
+    Violation, broken_links, dead_files, import_cycles, is_rust, is_source, leftovers, long_document,
+    missing_forbid, missing_opening, missing_workspace_lints, not_ascii, outside_fences, packages,
+    retired_words, too_long, too_wide, unexpected_root_entries, unfenced_unsafe, unreasoned_dependencies,
+    vague_name, wrong_direction,
 };
 
 static ROOT: LazyLock<&Path> =
@@ -72,6 +73,11 @@ fn every_dependency_is_used_and_has_its_reasons() {
 #[test]
 fn files_are_short_enough_to_be_read_in_one_sitting() {
     assert_none(too_long(texts(is_rust), LONG_FILES));
+}
+
+#[test]
+fn documents_are_short_enough_to_be_read_in_one_sitting() {
+    assert_none(TREE.texts.iter().filter_map(|(path, text)| long_document(path, text)));
 }
 
 #[test]
