@@ -14,48 +14,25 @@
 //!   default, and is marked as such.
 
 mod cpu;
+mod error;
 
+pub use error::CalibrateError;
+
+use cpu::RUNS;
 use rackscan_client::{ClientError, Cluster, ClusterTable, LocalDevices, LocalError};
 use rackscan_fabric::Wire;
 use rackscan_format::{ids::NodeId, limits::SECTOR_BYTES, segment::Extent};
 use rackscan_planner::{Calibration, Constant};
-use rackscan_scan::ScanError;
 use std::time::{Duration, Instant};
 
 /// Empty echoes: enough for a steady minimum.
 const ROUND_TRIPS: u32 = 300;
 const ECHO_BYTES: usize = 4 << 20;
 const ECHOES: u32 = 24;
-/// Runs of everything else.
-const RUNS: u32 = 5;
 /// Maximum number of pages read per run.
 const PAGES_MAX: usize = 2048;
 /// Reads in flight together.
 const READS_TOGETHER: usize = 64;
-
-/// Why a constant could not be measured.
-#[derive(Debug, thiserror::Error)]
-pub enum CalibrateError {
-    /// A node failed.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// A device of this host failed.
-    #[error(transparent)]
-    Local(#[from] LocalError),
-    /// A page could not be scanned.
-    #[error(transparent)]
-    Scan(#[from] ScanError),
-    /// The table cannot serve as a sample.
-    #[error("table {table} cannot serve as a sample: {found}; expected {expected}")]
-    Sample {
-        /// Name of the table.
-        table: String,
-        /// What was found in it.
-        found: String,
-        /// What is needed.
-        expected: &'static str,
-    },
-}
 
 /// Measures on `table`, over one cluster connection per wire that all nodes listen on.
 ///

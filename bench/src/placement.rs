@@ -11,20 +11,22 @@
 //! - A contender whose answer has another number of rows than the first is an error, not a time.
 //! - If the measurement ends early, the completed points are kept.
 
+mod conditions;
 mod line;
 mod page;
+mod query;
 
+pub use conditions::{Conditions, Shaping};
 pub use line::{PlacementLine, Summary, summary};
 pub use page::report;
+pub use query::ScanQuery;
 
 use crate::Provenance;
 use line::Runs;
 use rackscan_engine::{Engine, EngineError};
 use rackscan_planner::Policy;
-use serde::Serialize;
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
@@ -33,59 +35,6 @@ use std::{
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// More than one period of a control group's quota, which is 100 ms.
 const PAUSE: Duration = Duration::from_millis(120);
-/// Keys of parts per unit of scale; each is in about 30 rows of lineitem, spread evenly.
-const PART_KEYS: f64 = 200_000.0;
-
-/// The queries over lineitem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ScanQuery {
-    /// Selects four columns of the rows that pass.
-    Rows,
-    /// Sums over the rows that pass.
-    Aggregate,
-}
-
-impl ScanQuery {
-    /// Its SQL, with a predicate that this share of rows passes. Parts are spread evenly over rows,
-    /// so zone maps help only if all rows pass: then the predicate's column is not read.
-    #[must_use]
-    pub fn sql(self, selectivity: f64, scale: f64) -> String {
-        let keys = (PART_KEYS * scale * selectivity).round().max(1.0);
-        let wanted = match self {
-            Self::Rows => "l_orderkey, l_extendedprice, l_discount, l_shipdate",
-            Self::Aggregate => "sum(l_extendedprice * l_discount), count(*)",
-        };
-        format!("SELECT {wanted} FROM lineitem WHERE l_partkey <= {keys}")
-    }
-}
-
-impl fmt::Display for ScanQuery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rows => "rows",
-            Self::Aggregate => "aggregate",
-        })
-    }
-}
-
-/// The limits of the nodes and of the wire to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conditions {
-    /// Share of the processor time of all cores, for all nodes together.
-    pub cpu_share_percent: u32,
-    /// Megabytes (10^6) per second of the wire; `None` without a limit.
-    pub wire_mb_per_s: Option<u32>,
-}
-
-/// Sets the limits.
-pub trait Shaping {
-    /// Sets these limits, until the next call.
-    ///
-    /// # Errors
-    /// A text for people.
-    fn shape(&mut self, conditions: Conditions) -> Result<(), String>;
-}
 
 /// The measurement.
 #[derive(Clone, Debug)]
@@ -311,14 +260,6 @@ impl Sweep<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_share_of_rows_becomes_a_share_of_parts() {
-        let sql = ScanQuery::Aggregate.sql(0.01, 0.1);
-        assert!(sql.ends_with("l_partkey <= 200"), "{sql}");
-        let sql = ScanQuery::Rows.sql(0.0001, 0.01);
-        assert!(sql.ends_with("l_partkey <= 1"), "at least one part: {sql}");
-    }
 
     #[test]
     fn local_takes_part_only_where_devices_are_attached() {

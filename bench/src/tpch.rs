@@ -10,9 +10,10 @@
 //! - A contender whose answer has another number of rows than the first is an error, not a time.
 
 mod compare;
+mod line;
 mod page;
 
-pub use compare::{Over, OverBest};
+pub use line::{Caches, Over, OverBest, TpchLine};
 pub use page::report;
 
 use crate::{
@@ -20,31 +21,11 @@ use crate::{
     cold::{ColdError, drop_caches},
     peer::{Peer, PeerError},
 };
+use line::rounded;
 use rackscan_engine::{Engine, EngineError};
 use rackscan_planner::{Placement, Policy};
 use rackscan_queries::Query;
-use serde::Serialize;
-use std::{collections::BTreeMap, fmt};
-
-/// The state of caches when a run starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Caches {
-    /// As previous runs left them.
-    Warm,
-    /// No page of a table is cached: peers open their files anew, then the kernel's caches are
-    /// dropped; nodes have no page cache and bypass the kernel's.
-    Cold,
-}
-
-impl fmt::Display for Caches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Warm => "warm",
-            Self::Cold => "cold",
-        })
-    }
-}
+use std::collections::BTreeMap;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -65,70 +46,6 @@ pub struct TpchOptions {
     pub wire: String,
     /// State of caches when a run starts. The caller must turn off the nodes' page caches.
     pub caches: Caches,
-}
-
-/// One contender's times, as one JSON line.
-#[derive(Clone, Debug, Serialize)]
-pub struct TpchLine {
-    /// Source of the figures.
-    #[serde(flatten)]
-    pub provenance: Provenance,
-    /// `rackscan`, or a peer's name and version.
-    pub engine: String,
-    /// The requested placement, or what the peer reads.
-    pub placement: String,
-    /// Its name in comparisons.
-    pub name: String,
-    /// See [`TpchOptions::wire`].
-    pub wire: String,
-    /// See [`TpchOptions::threads`].
-    pub threads: usize,
-    /// See [`TpchOptions::caches`].
-    pub caches: Caches,
-    /// Page cache of all nodes together, in bytes.
-    pub node_cache_bytes: u64,
-    /// See [`TpchOptions::warm_up`].
-    pub warm_up: u32,
-    /// See [`TpchOptions::repeat`].
-    pub runs: u32,
-    /// Milliseconds of every run of each query, in order.
-    pub ms: BTreeMap<String, Vec<f64>>,
-    /// The best time of each query.
-    pub best_ms: BTreeMap<String, f64>,
-    /// The median of each query.
-    pub median_ms: BTreeMap<String, f64>,
-    /// The sum of the best times.
-    pub total_best_ms: f64,
-    /// The sum of the medians.
-    pub total_median_ms: f64,
-    /// Medians relative to those of each peer, by the peer's name; empty for peers.
-    pub over: BTreeMap<String, Over>,
-    /// For the placement `auto`: medians relative to those of the best forced placement of each
-    /// query.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub over_best_forced: Option<OverBest>,
-    /// Number of segments by where they were actually scanned, over all runs that count.
-    pub segments: BTreeMap<String, u64>,
-    /// Bytes read from devices, over all runs that count.
-    pub disk_bytes: u64,
-    /// Bytes that crossed the wire, over all runs that count.
-    pub wire_bytes: u64,
-    /// Bytes that each query read from devices in its last run.
-    pub disk_bytes_of: BTreeMap<String, u64>,
-    /// Bytes of each query that crossed the wire in its last run.
-    pub wire_bytes_of: BTreeMap<String, u64>,
-    #[serde(skip)]
-    is_ours: bool,
-    #[serde(skip)]
-    policy: Option<Policy>,
-}
-
-impl TpchLine {
-    /// Whether it is a placement of this engine, not a peer.
-    #[must_use]
-    pub fn is_ours(&self) -> bool {
-        self.is_ours
-    }
 }
 
 /// Why there are no figures.
@@ -309,10 +226,6 @@ fn lines(peers: &[Peer], options: &TpchOptions, node_cache_bytes: u64) -> Vec<Tp
         line(engine, peer.engine().reads().to_owned(), peer.engine().name().to_owned(), None)
     });
     ours.chain(theirs).collect()
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub(crate) use refresh::{
 pub(crate) use repair::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
-use values::{ascii_character, bytes, delimiter, page_size, scale, segment_rows};
+use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]

@@ -1,18 +1,10 @@
 //! What most commands work with: a reachable cluster, and an engine over it.
-//!
-//! Invariants
-//! - If none of this host's nodes runs, they are started for this command and end with it. Their
-//!   standard input is a pipe from this process, so they end even if it is killed. Nodes that ran
-//!   before keep running.
-//! - Concurrent commands on one data folder share such nodes; the command that started them waits
-//!   for the others before it stops them. Two commands never both start them.
 
 use crate::{
     args::{Global, IsolationArgument, PlacementArgument, Wire},
     cluster::{
-        ClusterFile, Lifelines, STARTING_LOCK, check_members, folder_ids, lock,
-        otherwise::{check_page_cache, page_cache, start_otherwise},
-        start_for_command,
+        ClusterFile, SharedNodes, check_page_cache, find_or_create, folder_ids, page_cache,
+        start_with_overrides,
     },
     failure::{Failure, at_path},
     memory::Budget,
@@ -24,7 +16,7 @@ use rackscan_engine::{Engine, EngineOptions, THREAD_STACK_BYTES};
 use rackscan_format::ids::NodeId;
 use rackscan_planner::{Calibration, Policy};
 use std::{
-    fs::{self, File},
+    fs,
     future::Future,
     path::{Path, PathBuf},
 };
@@ -35,35 +27,28 @@ pub(crate) struct Session {
     // Fields are dropped in this order: the engine's connections before the nodes they lead to.
     engine: Engine,
     runtime: Runtime,
-    nodes: Nodes,
+    nodes: SharedNodes,
     file: ClusterFile,
     data: PathBuf,
     load_bytes: usize,
-}
-
-/// The nodes that were started for this command, if any, and the lock that commands on one data
-/// folder share.
-pub(crate) struct Nodes {
-    started: Option<Lifelines>,
-    sharing: File,
 }
 
 impl Session {
     /// Connects to the cluster that the options name, and starts its nodes for the time of the
     /// command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
+        let file = find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
-        let nodes = Nodes::start(&file, away_max)?;
+        let nodes = SharedNodes::start(&file, away_max)?;
         Self::over(global, file, nodes, away_max)
     }
 
     /// Like [`Session::open`], with this niceness for all threads of this process. Nodes started
     /// for the command do not get it, because other commands may use them, too.
     pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
+        let file = find_or_create(global)?;
         let away_max = global.away.unwrap_or(0);
-        let nodes = Nodes::start(&file, away_max)?;
+        let nodes = SharedNodes::start(&file, away_max)?;
         // Threads inherit the niceness of the thread that starts them, and no other has been
         // started yet.
         be_nice(nice)?;
@@ -73,27 +58,27 @@ impl Session {
     /// Like [`Session::open`], to read only: as many nodes may be unavailable as parity compensates
     /// for.
     pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
+        let file = find_or_create(global)?;
         let away_max = global.away.unwrap_or(match file.endpoints().len() {
             0..=2 => 0,
             3 => 1,
             _ => 2,
         });
-        let nodes = Nodes::start(&file, away_max)?;
+        let nodes = SharedNodes::start(&file, away_max)?;
         Self::over(global, file, nodes, away_max)
     }
 
     /// Like [`Session::open`], with nodes that have a page cache of this size; `None` for any.
     pub(crate) fn open_with_cache(global: &Global, cache_bytes: Option<u64>) -> Result<Self, Failure> {
         let Some(bytes) = cache_bytes else { return Self::open(global) };
-        let file = ClusterFile::find_or_create(global)?;
-        let nodes = start_otherwise(&file, &|member| page_cache(member, bytes))?;
+        let file = find_or_create(global)?;
+        let nodes = start_with_overrides(&file, &|member| page_cache(member, bytes))?;
         let session = Self::over(global, file, nodes, 0)?;
         session.cluster().statuses().iter().try_for_each(|status| check_page_cache(status, bytes))?;
         Ok(session)
     }
 
-    fn over(global: &Global, file: ClusterFile, nodes: Nodes, away_max: u8) -> Result<Self, Failure> {
+    fn over(global: &Global, file: ClusterFile, nodes: SharedNodes, away_max: u8) -> Result<Self, Failure> {
         let runtime = runtime(global)?;
         let engine = runtime.block_on(engine(global, &file, away_max))?;
         let load_bytes = Budget::of(global, &file, threads(global))?.for_loads();
@@ -109,13 +94,13 @@ impl Session {
 
     /// The process ids of the nodes that were started for this command.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.nodes.started.iter().flat_map(Lifelines::pids).collect()
+        self.nodes.pids()
     }
 
     /// Kills a node that was started for this command, or starts it again, and connects again. The
     /// new connection keeps nothing that was known of the node's devices.
     pub(crate) fn lose(&mut self, global: &Global, node: u16, is_lost: bool) -> Result<(), Failure> {
-        let Some(started) = &mut self.nodes.started else {
+        let Some(started) = self.nodes.started_mut() else {
             let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
             return Err(Failure::Runtime(problem.to_owned()));
         };
@@ -190,7 +175,7 @@ pub(crate) struct Reach {
     // Fields are dropped in this order: connections before the nodes they lead to.
     cluster: Cluster,
     runtime: Runtime,
-    _nodes: Nodes,
+    _nodes: SharedNodes,
 }
 
 impl Reach {
@@ -202,10 +187,10 @@ impl Reach {
 
     /// Like [`Reach::open`], to rebuild a node that may have lost its folder.
     pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
+        let file = find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
         let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
-        let nodes = Nodes::start_to_rebuild(&file, away_max, rebuilt)?;
+        let nodes = SharedNodes::start_to_rebuild(&file, away_max, rebuilt)?;
         let runtime = runtime(global)?;
         let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, away_max))?;
         Ok(Self { cluster, runtime, _nodes: nodes })
@@ -220,42 +205,6 @@ impl Reach {
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, Failure> {
         self.runtime.block_on(work).map_err(Into::into)
-    }
-}
-
-impl Nodes {
-    /// Starts the nodes of this host that the file lists, unless one of them runs. Up to `away_max`
-    /// nodes may fail to start.
-    pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
-        Self::start_to_rebuild(file, away_max, None)
-    }
-
-    /// Like [`Nodes::start`], to rebuild a node that may have lost its folder.
-    fn start_to_rebuild(file: &ClusterFile, away_max: u8, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
-        // Only one command at a time looks for nodes and starts them; this lock ends with this
-        // function.
-        let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
-        check_members(file, rebuilt)?;
-        // A command that stops its nodes holds this lock exclusively until they have ended.
-        let sharing = lock(&file.folder, "sessions.lock", File::lock_shared)?;
-        Ok(Self { started: start_for_command(file, away_max)?, sharing })
-    }
-
-    /// Whether the nodes were started for this command.
-    pub(crate) fn are_ours(&self) -> bool {
-        self.started.is_some()
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        if let Some(started) = self.started.take() {
-            // Waits until no other command uses the nodes.
-            if let Err(error) = self.sharing.unlock().and_then(|()| self.sharing.lock()) {
-                tracing::warn!("cannot wait for other commands on this data folder: {error}");
-            }
-            started.stop();
-        }
     }
 }
 

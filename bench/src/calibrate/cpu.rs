@@ -1,6 +1,6 @@
 //! Measures the cost of scanning on one core, in this process and in the nodes.
 
-use super::{CalibrateError, RUNS};
+use super::CalibrateError;
 use rackscan_client::{Cluster, ClusterTable, OfferedProgram, PlacedSegment, ProcessAnswer, SegmentPart};
 use rackscan_format::{
     ids::ColumnId,
@@ -21,6 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Runs of each measurement except echoes.
+pub(super) const RUNS: u32 = 5;
 /// Maximum number of segments scanned per run.
 const SEGMENTS_MAX: usize = 8;
 /// A smaller difference of two times is noise.

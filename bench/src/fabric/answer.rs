@@ -14,8 +14,8 @@ use rackscan_fabric::{Access, Address, ClusterKey, Listener, Operation, Region, 
 
 use super::{
     Ends, FabricBenchError, Task, Through,
-    ends::{Outgoing, check_length},
-    partner::{LISTENS, PATIENCE, REGION_BYTES, Shape, accept, called, distinct},
+    ends::{Outgoing, PATIENCE, check_length},
+    partner::{LISTENS, REGION_BYTES, Shape, accept, called, distinct},
 };
 
 /// Serves the measuring process until it has no more tasks.

@@ -6,7 +6,10 @@
 //!   direction only; they differ only in what the receiver has set up.
 //! - Both sides poll and never sleep, as in the paper's ping-pong (5.2).
 
-use std::{collections::VecDeque, time::Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use rackscan_fabric::{
     Connection, Event, Operation, PostError, Region, Report,
@@ -15,10 +18,10 @@ use rackscan_fabric::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{
-    FabricBenchError,
-    partner::{PATIENCE, unexpected},
-};
+use super::error::{FabricBenchError, unexpected};
+
+/// Maximum duration of a single step.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The ways to send a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,9 +11,8 @@ use std::time::Instant;
 use rackscan_fabric::{Connection, Event, Operation, Region, RemoteRegion};
 
 use super::{
-    FabricBenchError, FabricLine, FabricOptions, Partner, Place, most,
-    partner::{REGION_BYTES, unexpected},
-    times,
+    FabricBenchError, FabricLine, FabricOptions, Partner, Place, error::unexpected, most,
+    partner::REGION_BYTES, times,
 };
 use crate::Provenance;
 

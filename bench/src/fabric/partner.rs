@@ -9,16 +9,19 @@ use std::{
     collections::VecDeque,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use rackscan_fabric::{
-    Address, ClusterKey, Connection, Event, Listener, RemoteRegion, connect,
+    Address, ClusterKey, Connection, Listener, RemoteRegion, connect,
     inbox::{Inbox, InboxConfig},
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Ends, FabricBenchError, Through};
+use super::{
+    FabricBenchError,
+    ends::{Ends, PATIENCE, Through},
+};
 
 /// The addresses at which the two processes connect.
 #[derive(Clone, Debug)]
@@ -127,9 +130,6 @@ pub struct Partner {
     /// Memory of the other process.
     pub memory: RemoteRegion,
 }
-
-/// Maximum duration of a single step.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The memory that each process shares, in bytes.
 pub(crate) const REGION_BYTES: usize = 64 << 20;
@@ -280,9 +280,4 @@ pub(crate) fn accept(listener: &mut Listener, deadline: Instant) -> Result<Conne
         found: "no call within the time that it has".into(),
         expected: "a call",
     })
-}
-
-/// The error for an event that was not expected.
-pub(crate) fn unexpected(event: &Event, expected: &'static str) -> FabricBenchError {
-    FabricBenchError::Partner { found: format!("{event:?}"), expected }
 }

@@ -6,37 +6,10 @@
 //!   scattered medians is below each of their true values, so with few turns the ratio over it is a
 //!   little too large, never too small.
 
-use super::{TpchLine, rounded};
+use super::line::{Over, OverBest, TpchLine, rounded};
 use rackscan_lab::median;
 use rackscan_planner::Policy;
-use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// A contender's times relative to another one's.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Over {
-    /// By query.
-    pub of: BTreeMap<String, f64>,
-    /// The geometric mean of these.
-    pub geometric_mean: f64,
-    /// The sum of its times over the sum of the other one's.
-    pub of_totals: f64,
-}
-
-/// The times of `auto` relative to those of the best forced placement of each query.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OverBest {
-    /// By query.
-    pub of: BTreeMap<String, f64>,
-    /// The best placement, by query.
-    pub best: BTreeMap<String, String>,
-    /// The geometric mean of the ratios.
-    pub geometric_mean: f64,
-    /// The maximum of the ratios.
-    pub worst: f64,
-    /// Query of the maximum.
-    pub worst_query: String,
-}
 
 /// Computes medians, totals and ratios from the times.
 pub(super) fn summarise(lines: &mut [TpchLine]) {

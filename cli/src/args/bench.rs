@@ -2,7 +2,7 @@
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,
-    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor,
+    BenchRebuild, BenchRefresh, BenchRefreshStreams, BenchScan, BenchTpch, BenchXor, effort,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_bench::fabric::Shape;
@@ -170,11 +170,4 @@ pub(crate) struct BenchInbox {
     /// Measure only memory, without latency and bandwidth
     #[arg(long)]
     pub(crate) memory_only: bool,
-}
-
-pub(super) fn effort(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(effort) if effort > 0.0 && effort <= 1000.0 => Ok(effort),
-        _ => Err("expected a number above 0, at most 1000".to_owned()),
-    }
 }

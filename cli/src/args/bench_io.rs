@@ -1,5 +1,6 @@
 //! Arguments of `rackscan lab io`.
 
+use super::{bytes, effort};
 use clap::{Args, ValueEnum};
 use rackscan_format::message::{BridgeKind, IoKind};
 use rackscan_lab::{Mode, WireKind};
@@ -90,7 +91,7 @@ pub(crate) struct BenchIo {
     #[arg(long)]
     pub(crate) sweep: bool,
     /// Fraction of --sweep's grid and time: 1 is usual, 0.01 is a smoke test
-    #[arg(long, default_value_t = 1.0, value_parser = super::bench::effort)]
+    #[arg(long, default_value_t = 1.0, value_parser = effort)]
     pub(crate) effort: f64,
     /// Folder for the page and figures of --sweep
     #[arg(long, value_name = "DIR", default_value = "lab-report")]
@@ -179,11 +180,6 @@ impl From<LabWire> for WireKind {
             LabWire::Verbs => Self::Verbs,
         }
     }
-}
-
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    let rackscan_storage_node::ByteSize(bytes) = text.parse().map_err(|error| format!("{error}"))?;
-    Ok(bytes)
 }
 
 fn io_size(text: &str) -> Result<u32, String> {

@@ -1,6 +1,6 @@
 //! Arguments of `rackscan lab parity`.
 
-use super::{LabWire, ParityArgument, bench_io::bytes};
+use super::{LabWire, ParityArgument, bytes, effort};
 use clap::Args;
 use rackscan_lab::parity::Protection;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(crate) struct BenchParity {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
     /// Seconds of each repetition
-    #[arg(long, default_value_t = 1.0, value_parser = super::bench::effort)]
+    #[arg(long, default_value_t = 1.0, value_parser = effort)]
     pub(crate) seconds: f64,
     /// Folder for the nodes and their devices; removed afterwards
     #[arg(long, value_name = "DIR", default_value = ".")]

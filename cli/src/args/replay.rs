@@ -1,6 +1,9 @@
 //! Arguments of `rackscan lab replay`.
 
-use super::bench_io::{Bridge, ReadsBy, bytes, file_size};
+use super::{
+    bench_io::{Bridge, ReadsBy, file_size},
+    bytes,
+};
 use clap::Args;
 use rackscan_lab::replay::{Offsets, limits::SPEED_MAX};
 use rackscan_trace::{ColumnNames, Format, OffsetUnit, TimeUnit};

@@ -1,4 +1,4 @@
-//! Parsers of option values: sizes, row counts, scale factors and single characters.
+//! Parsers of option values: sizes, row counts, factors and single characters.
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;
@@ -32,6 +32,13 @@ pub(super) fn scale(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(scale) if scale > 0.0 && scale <= 100_000.0 => Ok(scale),
         _ => Err("expected a number above 0, at most 100000".to_owned()),
+    }
+}
+
+pub(super) fn effort(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(effort) if effort > 0.0 && effort <= 1000.0 => Ok(effort),
+        _ => Err("expected a number above 0, at most 1000".to_owned()),
     }
 }
 

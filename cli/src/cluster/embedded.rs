@@ -7,8 +7,9 @@
 //! - Each node relays stripes over the wires that it listens on. The relays' memory is part of the
 //!   node's memory budget.
 
-use super::{ClusterFile, read_key};
+use super::{ClusterFile, STARTING_LOCK, lock, read_key};
 use crate::{
+    args::Global,
     failure::{Failure, at_path},
     memory::available,
     private,
@@ -19,7 +20,7 @@ use rackscan_storage_node::limits::{
 };
 use std::{
     fmt::Write as _,
-    fs,
+    fs::{self, File},
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -101,9 +102,29 @@ impl Default for Shape {
     }
 }
 
+/// Reads the cluster file that the options name. Creates an embedded cluster in a data folder that
+/// has none.
+pub(crate) fn find_or_create(global: &Global) -> Result<ClusterFile, Failure> {
+    find_or_create_shaped(global, &Shape::default())
+}
+
+/// Like [`find_or_create`], with an embedded cluster of this shape. Commands that run at the same
+/// time create only one cluster.
+pub(crate) fn find_or_create_shaped(global: &Global, shape: &Shape) -> Result<ClusterFile, Failure> {
+    if let Some(file) = ClusterFile::find(global)? {
+        return Ok(file);
+    }
+    private::make_folder(&global.data).map_err(at_path(&global.data))?;
+    let _starting = lock(&global.data, STARTING_LOCK, File::lock)?;
+    match ClusterFile::find(global)? {
+        Some(file) => Ok(file),
+        None => create(&global.data, shape),
+    }
+}
+
 /// Creates the data folder, a key and a cluster file. A key left by an interrupted start is reused.
 ///
-/// Two processes must not do this at the same time: see `ClusterFile::find_or_make`.
+/// Two processes must not do this at the same time: see [`find_or_create_shaped`].
 pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure> {
     private::make_folder(data).map_err(at_path(data))?;
     let folder = fs::canonicalize(data).map_err(at_path(data))?;
@@ -127,7 +148,7 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     let path = data.join("cluster.toml");
     let unfinished = data.join("cluster.toml.new");
     private::write(&unfinished, &text).map_err(at_path(&unfinished))?;
-    let replaced = fs::rename(&unfinished, &path).and_then(|()| fs::File::open(&folder)?.sync_all());
+    let replaced = fs::rename(&unfinished, &path).and_then(|()| File::open(&folder)?.sync_all());
     replaced.map_err(at_path(&path))?;
     ClusterFile::read(&path)
 }

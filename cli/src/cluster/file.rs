@@ -68,26 +68,6 @@ pub(crate) struct ClusterFile {
 }
 
 impl ClusterFile {
-    /// Reads the file that the options name. Creates an embedded cluster in a data folder that has
-    /// none.
-    pub(crate) fn find_or_create(global: &Global) -> Result<Self, Failure> {
-        Self::find_or_make(global, &super::Shape::default())
-    }
-
-    /// Like [`ClusterFile::find_or_create`], with an embedded cluster of this shape. Commands that
-    /// run at the same time create only one cluster.
-    pub(crate) fn find_or_make(global: &Global, shape: &super::Shape) -> Result<Self, Failure> {
-        if let Some(file) = Self::find(global)? {
-            return Ok(file);
-        }
-        private::make_folder(&global.data).map_err(at_path(&global.data))?;
-        let _starting = lock(&global.data, STARTING_LOCK, File::lock)?;
-        match Self::find(global)? {
-            Some(file) => Ok(file),
-            None => super::embedded::create(&global.data, shape),
-        }
-    }
-
     /// Reads the file that the options name; `None` if the data folder has none yet.
     pub(crate) fn find(global: &Global) -> Result<Option<Self>, Failure> {
         if let Some(path) = &global.cluster {

@@ -80,7 +80,7 @@ impl Lifelines {
         let (Some(member), Some((_, child))) = (member, place) else {
             return Err(Failure::Runtime(format!("node {node} was not started by this command")));
         };
-        *child = spawn(file, member, Stay::WithUs)?;
+        *child = spawn(file, member, Lifetime::OfCommand)?;
         wait_until_ready(member, child)
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
     }
     let mut started = Lifelines { children: Vec::with_capacity(here.len()) };
     for node in &here {
-        match spawn(file, node, Stay::WithUs) {
+        match spawn(file, node, Lifetime::OfCommand) {
             Ok(child) => started.children.push((node.config.node.0, child)),
             Err(failure) => {
                 started.stop();
@@ -153,7 +153,8 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
 pub(crate) fn start_to_stay(file: &ClusterFile) -> (Vec<u16>, Vec<Failure>) {
     let (mut started, mut failed) = (Vec::new(), Vec::new());
     for node in file.members_here().filter(|node| !is_running(file, node)) {
-        let ready = spawn(file, node, Stay::Alone).and_then(|mut child| wait_until_ready(node, &mut child));
+        let ready =
+            spawn(file, node, Lifetime::Independent).and_then(|mut child| wait_until_ready(node, &mut child));
         match ready {
             Ok(()) => started.push(node.config.node.0),
             Err(failure) => failed.push(failure),
@@ -178,7 +179,7 @@ pub(crate) fn start_one(file: &ClusterFile, node: NodeId) -> Result<(), Failure>
         file.members_here().partition(|member| member.config.node == node);
     for member in asked.into_iter().filter(|member| !is_running(file, member)) {
         if others.iter().any(|other| is_running(file, other)) {
-            wait_until_ready(member, &mut spawn(file, member, Stay::Alone)?)?;
+            wait_until_ready(member, &mut spawn(file, member, Lifetime::Independent)?)?;
         }
     }
     Ok(())
@@ -256,17 +257,20 @@ pub(crate) fn wait_until_gone(file: &ClusterFile, node: &Member, time_max: Durat
     true
 }
 
+/// How long a node's process runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stay {
-    WithUs,
-    Alone,
+enum Lifetime {
+    /// Until the command that started it ends.
+    OfCommand,
+    /// Until it is stopped.
+    Independent,
 }
 
 fn log_path(node: &Member) -> PathBuf {
     node.config.data_dir.join("node.log")
 }
 
-fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure> {
+fn spawn(file: &ClusterFile, node: &Member, lifetime: Lifetime) -> Result<Child, Failure> {
     let program =
         std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
     let log_path = log_path(node);
@@ -281,9 +285,9 @@ fn spawn(file: &ClusterFile, node: &Member, stay: Stay) -> Result<Child, Failure
     command.arg("--log-file").arg(&log_path);
     // A process group of its own: Ctrl-C reaches only the command, which then ends its nodes.
     command.process_group(0).stdout(Stdio::null()).stderr(log);
-    match stay {
-        Stay::WithUs => command.arg("--lifeline").stdin(Stdio::piped()),
-        Stay::Alone => command.stdin(Stdio::null()),
+    match lifetime {
+        Lifetime::OfCommand => command.arg("--lifeline").stdin(Stdio::piped()),
+        Lifetime::Independent => command.stdin(Stdio::null()),
     };
     command
         .spawn()

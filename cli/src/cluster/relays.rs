@@ -1,9 +1,9 @@
 //! Starts nodes of its own to measure relays of stripes on. They relay and do little else.
 
 use super::{
-    ClientLink, OwnNodes, Shape,
+    ClientLink, EphemeralNodes, Shape,
     embedded::{RELAY_SUFFIX, free_ports},
-    own::size,
+    ephemeral::size,
 };
 use crate::failure::Failure;
 use rackscan_lab::WireKind;
@@ -39,7 +39,7 @@ pub(crate) struct RelayOptions<'l> {
 
 impl RelayOptions<'_> {
     /// Starts the nodes.
-    pub(crate) fn start(&self) -> Result<OwnNodes, Failure> {
+    pub(crate) fn start(&self) -> Result<EphemeralNodes, Failure> {
         let mut starts = 1;
         loop {
             match self.start_once() {
@@ -49,7 +49,7 @@ impl RelayOptions<'_> {
         }
     }
 
-    fn start_once(&self) -> Result<OwnNodes, Failure> {
+    fn start_once(&self) -> Result<EphemeralNodes, Failure> {
         match self.link {
             Some(link) => link.among_nodes(|| self.start_at(link.host())).map_err(Failure::Runtime).flatten(),
             None => self.start_at("127.0.0.1"),
@@ -57,7 +57,7 @@ impl RelayOptions<'_> {
     }
 
     /// Starts the nodes at this address.
-    fn start_at(&self, host: &str) -> Result<OwnNodes, Failure> {
+    fn start_at(&self, host: &str) -> Result<EphemeralNodes, Failure> {
         let relays = self.wires.len() as u64;
         let relay_bytes = self.relay_bytes * relays;
         // A node divides its area among its relays.
@@ -65,7 +65,7 @@ impl RelayOptions<'_> {
         let device_size = format!("{}B", scratch_bytes.unwrap_or(0).saturating_add(MARGIN_BYTES));
         let shape = Shape { nodes: self.nodes, devices: 1, device_size };
         let mut ports = free_ports(host, self.nodes.into())?.into_iter();
-        OwnNodes::start(&self.folder, "relays", &shape, &mut |node| {
+        EphemeralNodes::start(&self.folder, "relays", &shape, &mut |node| {
             let port = ports.next().unwrap_or_default();
             let socket = node.get("listen").and_then(|listen| listen.as_array()?.first()?.as_str());
             let socket = socket.unwrap_or("shm:socket").to_owned();

@@ -21,14 +21,14 @@ pub(crate) use wire::NarrowWire;
 use rackscan_bench::placement::{Conditions, Shaping};
 
 /// The limits that are possible.
-pub(crate) struct Shaped {
+pub(crate) struct ResourceLimits {
     /// Limit of the nodes' processor time.
     pub(crate) quota: Option<Quota>,
     /// Limit of the wire's bandwidth.
     pub(crate) wire: Option<NarrowWire>,
 }
 
-impl Shaping for Shaped {
+impl Shaping for ResourceLimits {
     fn shape(&mut self, conditions: Conditions) -> Result<(), String> {
         let Conditions { cpu_share_percent, wire_mb_per_s } = conditions;
         match &self.quota {

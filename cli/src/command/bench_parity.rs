@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     args::{BenchParity, CellsTo, LabWire, ParityArgument},
-    cluster::{ClientLink, OwnNodes, RelayOptions},
+    cluster::{ClientLink, EphemeralNodes, RelayOptions},
     failure::Failure,
     output::{Cell, TextTable},
     progress,
@@ -100,11 +100,11 @@ struct Host<'a> {
     link: Option<ClientLink>,
     /// Memory of each relay in bytes: what the largest session of the grid needs.
     relay_bytes: u64,
-    running: Option<(usize, OwnNodes)>,
+    running: Option<(usize, EphemeralNodes)>,
 }
 
 impl Host<'_> {
-    fn nodes(&mut self, nodes: usize) -> Result<&OwnNodes, Failure> {
+    fn nodes(&mut self, nodes: usize) -> Result<&EphemeralNodes, Failure> {
         if self.running.as_ref().is_none_or(|(running, _)| *running != nodes) {
             self.running = None;
             let options = RelayOptions {

@@ -10,7 +10,7 @@
 use super::bench::write_lines;
 use crate::{
     args::{BenchPlacement, Global, Wire},
-    cluster::{NarrowWire, Quota, Shaped, ShapedNodes, ShapedOptions},
+    cluster::{NarrowWire, PlacementNodes, PlacementNodesOptions, Quota, ResourceLimits},
     failure::Failure,
     output::{Cell, TextTable, bytes},
     progress,
@@ -39,11 +39,11 @@ pub(crate) fn run(global: &Global, asked: &BenchPlacement) -> Result<(), Failure
             .map_err(|error| Failure::Runtime(format!("cannot watch for signals: {error}")))?;
     }
     // May restart this command: nothing permanent may be done before.
-    let (shaped, left_out) = shaped(&mut options, asked.nodes)?;
+    let (limits, left_out) = limits(&mut options, asked.nodes)?;
     for text in &left_out {
         note!("{text}");
     }
-    let outcome = measure(global, asked, &options, shaped, &stop)?;
+    let outcome = measure(global, asked, &options, limits, &stop)?;
     if !outcome.lines.is_empty() {
         write_lines(&outcome.lines, asked.json.as_deref(), &shown(&outcome.lines, &options, &left_out))?;
         if let Some(folder) = &asked.report {
@@ -70,7 +70,7 @@ fn options(global: &Global, asked: &BenchPlacement) -> PlacementOptions {
 
 /// Sets up the limits that the options ask for. Removes an axis that is not possible from the
 /// options, and returns a description of it.
-fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<String>), Failure> {
+fn limits(options: &mut PlacementOptions, nodes: u16) -> Result<(ResourceLimits, Vec<String>), Failure> {
     let mut reasons = Vec::new();
     let mut wire = None;
     if options.wires.iter().any(Option::is_some) {
@@ -97,7 +97,7 @@ fn shaped(options: &mut PlacementOptions, nodes: u16) -> Result<(Shaped, Vec<Str
         format!("{axis} is left out: {text}")
     });
     let left_out = left_out.collect();
-    Ok((Shaped { quota, wire }, left_out))
+    Ok((ResourceLimits { quota, wire }, left_out))
 }
 
 /// Runs the measurement with a progress bar, on nodes that are removed afterwards.
@@ -105,10 +105,10 @@ fn measure(
     global: &Global,
     asked: &BenchPlacement,
     options: &PlacementOptions,
-    mut shaped: Shaped,
+    mut limits: ResourceLimits,
     stop: &Arc<AtomicBool>,
 ) -> Result<PlacementOutcome, Failure> {
-    let of_nodes = ShapedOptions {
+    let of_nodes = PlacementNodesOptions {
         folder: asked.folder.clone(),
         scale: asked.scale,
         segment_rows: asked.segment_rows,
@@ -118,7 +118,7 @@ fn measure(
         stop: Arc::clone(stop),
     };
     // Declared after the limits, so that the nodes end before their control group is removed.
-    let nodes = ShapedNodes::create(global, &of_nodes, shaped.quota.as_ref())?;
+    let nodes = PlacementNodes::create(global, &of_nodes, limits.quota.as_ref())?;
     let session = nodes.session()?;
     let bar = progress::turns();
     let mut on_step = |step: &placement::Step<'_>| {
@@ -127,7 +127,7 @@ fn measure(
         bar.set_message(step.doing.to_owned());
     };
     let outcome = session.block_on(async {
-        Ok::<_, Failure>(placement::run(session.engine(), &mut shaped, options, stop, &mut on_step).await)
+        Ok::<_, Failure>(placement::run(session.engine(), &mut limits, options, stop, &mut on_step).await)
     });
     bar.finish_and_clear();
     outcome

@@ -8,7 +8,7 @@
 use super::bench::{ended, publish};
 use crate::{
     args::{BenchRamp, BenchRampStress, HomesArguments},
-    cluster::{HomeOptions, OwnNodes},
+    cluster::{EphemeralNodes, TransactionNodesOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
     progress,
@@ -124,7 +124,7 @@ fn kind(wire: Wire) -> WireKind {
 
 /// Nodes that the sessions of all series share.
 struct Host {
-    nodes: OwnNodes,
+    nodes: EphemeralNodes,
     endpoints: Vec<NodeEndpoint>,
     key: ClusterKey,
 }
@@ -134,7 +134,7 @@ impl Host {
         let HomesArguments { nodes, folder, verbs } = homes.clone();
         let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
         let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
-        let options = HomeOptions { folder, nodes, transactions_bytes, verbs };
+        let options = TransactionNodesOptions { folder, nodes, transactions_bytes, verbs };
         let nodes = options.start()?;
         let (endpoints, key) = (nodes.file().endpoints(), nodes.file().key()?);
         Ok(Self { nodes, endpoints, key })

@@ -4,8 +4,8 @@
 use crate::{
     args::{Cluster, Format, Global},
     cluster::{
-        ClusterFile, ENDING_TIME_MAX, Member, STARTING_LOCK, STOP_TIME_MAX, Shape, check_members, is_running,
-        lock, outdated, owner, start_to_stay, wait_until_gone,
+        ClusterFile, ENDING_TIME_MAX, Member, STARTING_LOCK, STOP_TIME_MAX, Shape, check_members,
+        find_or_create_shaped, is_running, lock, outdated, owner, start_to_stay, wait_until_gone,
     },
     failure::Failure,
     output::{Cell, TextTable, count_of, print_text},
@@ -44,7 +44,7 @@ pub(super) fn existing(global: &Global) -> Result<ClusterFile, Failure> {
 }
 
 fn start(global: &Global, shape: &Shape) -> Result<(), Failure> {
-    let file = ClusterFile::find_or_make(global, shape)?;
+    let file = find_or_create_shaped(global, shape)?;
     // Only one command at a time starts nodes.
     let _starting = lock(&file.folder, STARTING_LOCK, File::lock)?;
     check_members(&file, None)?;

@@ -6,10 +6,9 @@
 
 use crate::{
     args::{Format, Global, Isolation, Kv, KvGet, KvPut, KvScan},
-    cluster::ClusterFile,
+    cluster::{SharedNodes, find_or_create},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
-    session::Nodes,
 };
 use rackscan_client::{LinesOptions, Session, SessionOptions, limits::SESSION_MEMORY_BYTES_MIN};
 use rackscan_ramp::{
@@ -48,13 +47,13 @@ pub(crate) fn run(global: &Global, kv: &Kv) -> Result<(), Failure> {
 /// A session, and the nodes it uses.
 struct Open {
     session: Session,
-    _nodes: Nodes,
+    _nodes: SharedNodes,
 }
 
 impl Open {
     fn new(global: &Global, isolation: &Isolation) -> Result<Self, Failure> {
-        let file = ClusterFile::find_or_create(global)?;
-        let nodes = Nodes::start(&file, 0)?;
+        let file = find_or_create(global)?;
+        let nodes = SharedNodes::start(&file, 0)?;
         let timeout = Duration::from_secs_f64(isolation.timeout);
         let lines = LinesOptions {
             nodes: file.endpoints(),

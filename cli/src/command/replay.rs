@@ -6,7 +6,7 @@
 
 use crate::{
     args::{Global, Replay as Asked},
-    cluster::{ScratchOptions, Stage, StageOptions},
+    cluster::{ReplayDevices, ReplayDevicesOptions, ScratchOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
     progress,
@@ -56,14 +56,14 @@ pub(crate) fn run(global: &Global, asked: &Asked) -> Result<(), Failure> {
         Some(folder) => format!("writing {} bytes in {}", asked.file_size, folder.display()),
         None => "looking at the cluster".to_owned(),
     });
-    let stage = Stage::set(global, stage_options(asked));
+    let devices = ReplayDevices::prepare(global, devices_options(asked));
     bar.finish_and_clear();
-    let stage = stage?;
-    let plan = read(&mut reader, &stage, asked, &stop)?;
+    let devices = devices?;
+    let plan = read(&mut reader, &devices, asked, &stop)?;
     note_defects(&reader);
-    let setting = setting(file, &reader, &stage, asked);
-    let (report, replayed) = replayed(asked, (&plan, &stage), setting, &stop)?;
-    drop(stage);
+    let setting = setting(file, &reader, &devices, asked);
+    let (report, replayed) = replayed(asked, (&plan, &devices), setting, &stop)?;
+    drop(devices);
     publish(asked, &report, earlier.first())?;
     ended(&report, &replayed)
 }
@@ -78,7 +78,7 @@ fn read_options(asked: &Asked) -> ReadOptions {
     }
 }
 
-fn stage_options(asked: &Asked) -> StageOptions {
+fn devices_options(asked: &Asked) -> ReplayDevicesOptions {
     let scratch = asked.folder.clone().map(|folder| ScratchOptions {
         folder,
         file_bytes: asked.file_size,
@@ -86,7 +86,7 @@ fn stage_options(asked: &Asked) -> StageOptions {
         cache_bytes: asked.cache.unwrap_or(0),
         verbs: None,
     });
-    StageOptions {
+    ReplayDevicesOptions {
         local: asked.local,
         bridge: asked.bridge.map(BridgeKind::from),
         io: asked.io.map(IoKind::from),
@@ -108,10 +108,15 @@ fn watched() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Reads the whole trace as requests.
-fn read(reader: &mut TraceReader, stage: &Stage, asked: &Asked, stop: &AtomicBool) -> Result<Plan, Failure> {
+fn read(
+    reader: &mut TraceReader,
+    devices: &ReplayDevices,
+    asked: &Asked,
+    stop: &AtomicBool,
+) -> Result<Plan, Failure> {
     let options = PlanOptions { offsets: asked.offsets, strict: asked.strict, records_max: asked.records };
     let bar = progress::steps();
-    let plan = Plan::new(Watched { reader, bar: &bar, stop, records: 0 }, &stage.ground, options);
+    let plan = Plan::new(Watched { reader, bar: &bar, stop, records: 0 }, &devices.map, options);
     bar.finish_and_clear();
     Ok(plan?)
 }
@@ -148,22 +153,22 @@ fn note_defects(reader: &TraceReader) {
     }
 }
 
-fn setting(file: &Path, reader: &TraceReader, stage: &Stage, asked: &Asked) -> Setting {
-    let threads = match (&stage.bridge, stage.reads_by) {
+fn setting(file: &Path, reader: &TraceReader, devices: &ReplayDevices, asked: &Asked) -> Setting {
+    let threads = match (&devices.bridge, devices.reads_by) {
         (Some(bridge), _) => Some(bridge.io_threads).filter(|threads| *threads > 0),
         (None, Some((IoKind::Pread, threads))) => Some(threads),
         _ => None,
     };
-    let local = stage.reads_by.map(|(io, _)| format!("local, {io}"));
+    let local = devices.reads_by.map(|(io, _)| format!("local, {io}"));
     Setting {
         trace: file.display().to_string(),
         format: reader.format().to_string(),
         units: reader.units().to_string(),
         defects: reader.defects().count(),
         mode: local.unwrap_or_else(|| "remote".to_owned()),
-        target: stage.name.clone(),
-        wire: stage.wire.clone(),
-        bridge: stage.bridge.as_ref().map(|bridge| bridge.kind.to_string()),
+        target: devices.name.clone(),
+        wire: devices.wire.clone(),
+        bridge: devices.bridge.as_ref().map(|bridge| bridge.kind.to_string()),
         io_threads: threads.map(u32::from),
         offsets: asked.offsets.to_string(),
     }
@@ -172,7 +177,7 @@ fn setting(file: &Path, reader: &TraceReader, stage: &Stage, asked: &Asked) -> S
 /// Runs the replay with a progress bar.
 fn replayed(
     asked: &Asked,
-    (plan, stage): (&Plan, &Stage),
+    (plan, devices): (&Plan, &ReplayDevices),
     setting: Setting,
     stop: &AtomicBool,
 ) -> Result<(ReplayReport, Replayed), Failure> {
@@ -185,7 +190,7 @@ fn replayed(
         late_after: asked.late_after,
         strict: asked.strict,
         warm_ups: asked.warm_up,
-        peers: &stage.pids,
+        peers: &devices.pids,
         stop,
         ended: &ended,
     };
@@ -197,7 +202,7 @@ fn replayed(
                 std::thread::park_timeout(LOOK_EVERY);
             }
         });
-        let replayed = replay::replay(&run, &|connection| stage.target(connection));
+        let replayed = replay::replay(&run, &|connection| devices.target(connection));
         over.store(true, Ordering::Relaxed);
         watcher.thread().unpark();
         replayed

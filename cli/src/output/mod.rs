@@ -5,16 +5,18 @@
 //! - A closed pipe (`| head`) ends the command quietly.
 
 mod csv;
+mod error;
 mod table;
 mod values;
 
 use crate::args::Format;
-use arrow::{array::RecordBatch, datatypes::SchemaRef, error::ArrowError};
+use arrow::{array::RecordBatch, datatypes::SchemaRef};
 use std::{
     io::{self, Write},
     sync::Arc,
 };
 
+pub(crate) use error::PrintError;
 pub(crate) use table::{Cell, TextTable};
 
 /// Prints the rows of one answer to a writer.
@@ -27,33 +29,6 @@ pub(crate) enum RowPrinter<W: Write> {
     Json(Box<arrow::json::ArrayWriter<W>>),
     /// An object per line.
     Ndjson(Box<arrow::json::LineDelimitedWriter<W>>),
-}
-
-/// Why rows could not be printed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PrintError {
-    /// The writer failed; a closed pipe prints no message.
-    #[error("cannot write the rows: {0}")]
-    Io(#[from] io::Error),
-    /// A value could not be formatted.
-    #[error("cannot format the rows: {0}")]
-    Format(ArrowError),
-}
-
-impl From<ArrowError> for PrintError {
-    fn from(error: ArrowError) -> Self {
-        match error {
-            ArrowError::IoError(_, error) => Self::Io(error),
-            other => Self::Format(other),
-        }
-    }
-}
-
-impl PrintError {
-    /// Whether the reader has closed the pipe.
-    pub(crate) fn is_closed_pipe(&self) -> bool {
-        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
-    }
 }
 
 impl<W: Write> RowPrinter<W> {

@@ -15,154 +15,31 @@
 //! - Bytes sent, received and stored are those that client and nodes counted, not those of a
 //!   schedule.
 
+mod host;
 mod line;
 mod picture;
+mod plan;
 mod turn;
 
-use std::{
-    fmt,
-    str::FromStr,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::Ordering;
 
-use rackscan_fabric::{ClusterKey, Region, RegionError};
+use rackscan_fabric::{Region, RegionError};
 use rackscan_relay::{
-    Member, ShapeError,
+    ShapeError,
     limits::{SECTOR_BYTES, SLICE_BYTES_MAX},
 };
-use rackscan_stripe::{Geometry, Parity, StripeError, Way};
+use rackscan_stripe::{Geometry, StripeError};
 
-use crate::{experiment::WireKind, record::Provenance};
+pub use host::{RelayHost, Relays};
 pub use line::ParityLine;
 pub use picture::parity_report;
+pub use plan::{Case, NoSuchWay, Plan, Protection};
 use turn::Turn;
 
 /// Maximum bytes of data held for the stripes in flight.
 const DATA_BYTES_MAX: usize = 8 << 30;
 /// Maximum memory of a node's relay, in bytes.
 const RELAY_BYTES_MAX: u64 = 2 << 30;
-
-/// The ways to write stripes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protection {
-    /// Data only.
-    None,
-    /// The client computes and sends everything.
-    Naive,
-    /// The client sends data, nodes compute and forward.
-    Relay,
-}
-
-impl Protection {
-    /// All ways.
-    pub const ALL: [Self; 3] = [Self::None, Self::Naive, Self::Relay];
-
-    /// The name by which users choose it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Naive => "naive",
-            Self::Relay => "relay",
-        }
-    }
-
-    fn way(self) -> Way {
-        match self {
-            Self::None => Way::Bare,
-            Self::Naive => Way::Naive,
-            Self::Relay => Way::Relay,
-        }
-    }
-}
-
-impl fmt::Display for Protection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// The name of no way.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the way '{found}' does not exist, expected one of none, naive, relay")]
-pub struct NoSuchWay {
-    /// The given name.
-    pub found: String,
-}
-
-impl FromStr for Protection {
-    type Err = NoSuchWay;
-
-    fn from_str(text: &str) -> Result<Self, NoSuchWay> {
-        let found = Self::ALL.into_iter().find(|way| way.name() == text);
-        found.ok_or_else(|| NoSuchWay { found: text.to_owned() })
-    }
-}
-
-/// Relays to write to.
-#[derive(Clone, Debug)]
-pub struct Relays {
-    /// By node, ascending, on the requested wire.
-    pub members: Vec<Member>,
-    /// Addresses to read the counters of the same nodes.
-    pub nodes: Vec<rackscan_client::NodeEndpoint>,
-    /// Key of the nodes.
-    pub key: ClusterKey,
-}
-
-/// Starts nodes.
-pub trait RelayHost {
-    /// Starts this many nodes whose relays are reached by this wire. They run until others are
-    /// asked for.
-    ///
-    /// # Errors
-    /// A text that says why they could not start.
-    fn start(&mut self, nodes: usize, wire: WireKind) -> Result<Relays, String>;
-
-    /// Describes nodes that should run and do not; `None` if all run.
-    fn gone(&mut self) -> Option<String>;
-}
-
-/// Conditions under which ways of writing are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// Number of nodes that share a stripe.
-    pub nodes: usize,
-    /// Wire between client and nodes.
-    pub wire: WireKind,
-    /// Protection of the stripes.
-    pub parity: Parity,
-    /// Bytes of a transfer.
-    pub slice_bytes: usize,
-    /// Whether cells are written to disks; otherwise they end in memory.
-    pub on_disk: bool,
-}
-
-/// A measurement.
-#[derive(Debug)]
-pub struct Plan<'p> {
-    /// The conditions.
-    pub cases: Vec<Case>,
-    /// The ways of writing, in the order of their turns.
-    pub ways: Vec<Protection>,
-    /// Bytes of a cell, at least those of the longest slice.
-    pub cell_bytes: usize,
-    /// Stripes in flight at once.
-    pub lanes: usize,
-    /// Bytes of a ring; it holds at least two slices, whatever this is.
-    pub ring_bytes: usize,
-    /// Turns of each way that count.
-    pub rounds: u32,
-    /// Duration of a turn.
-    pub duration: Duration,
-    /// Limit of the client's link in megabits per second, if there is one.
-    pub link_mbit: Option<u32>,
-    /// Source of the figures.
-    pub provenance: Provenance,
-    /// Set by the caller to end the measurement early.
-    pub stop: &'p AtomicBool,
-}
 
 /// Progress of a measurement.
 #[derive(Clone, Debug)]
@@ -416,19 +293,15 @@ fn filled(plan: &Plan<'_>, case: &Case, cells: usize) -> Result<Region, ParityEr
     Ok(region)
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = if self.on_disk { "disk" } else { "memory" };
-        write!(f, "{} nodes, {}, blocks of {} bytes, {place}", self.nodes, self.wire, self.slice_bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::{
         line::tests::{case, plan, turn},
         *,
     };
+    use crate::experiment::WireKind;
 
     /// A host that never has nodes, and reports at some time that they have ended.
     struct Nobody {

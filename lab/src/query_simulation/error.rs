@@ -8,7 +8,7 @@ use rackscan_format::ids::NodeId;
 use rackscan_format::program::ProgramError;
 use rackscan_scan::ScanError;
 
-use super::plan::Placement;
+use super::placement::Placement;
 use super::queries::SimulatedQuery;
 
 /// Why a simulation, or a part of it, failed.

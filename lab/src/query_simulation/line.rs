@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::plan::{Case, Placement};
+use super::placement::Placement;
+use super::plan::Case;
 use super::queries::SimulatedQuery;
 use super::turn::{Turn, Used};
 use crate::experiment::WireKind;

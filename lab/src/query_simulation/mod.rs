@@ -18,7 +18,9 @@ mod error;
 mod ground;
 mod line;
 mod page;
+mod placement;
 mod plan;
+mod program;
 mod queries;
 mod scan;
 mod turn;
@@ -30,12 +32,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use error::SimulationError;
 pub use line::{CpuShare, QueryLine};
 pub use page::report;
-pub use plan::{Placement, Simulation};
+pub use placement::Placement;
+pub use plan::Simulation;
 pub use queries::{SimulatedQuery, TABLE, UnknownQuery};
 
 use self::ground::Ground;
 use self::line::{Common, Turns};
 use self::plan::Case;
+use self::program::scan_program;
 use self::scan::Work;
 use self::turn::{Shift, turn};
 use crate::experiment::{RunningNode, Step};
@@ -123,7 +127,7 @@ impl Feedback<'_> {
         let simulation = self.simulation;
         let connections = u32::try_from(ground.clusters.len()).unwrap_or(u32::MAX);
         for query in simulation.queries.iter().copied() {
-            let program = Arc::new(query.program(&ground.table.definition)?);
+            let program = Arc::new(scan_program(query, &ground.table.definition)?);
             let work = Work { program, segments: ground.table.segments.clone() };
             for threads in simulation.threads.iter().copied() {
                 let case = Case { query, page_size_bytes, connections, threads };

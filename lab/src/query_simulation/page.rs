@@ -4,7 +4,7 @@
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 
 use super::line::{CpuShare, QueryLine};
-use super::plan::Placement;
+use super::placement::Placement;
 use super::queries::SimulatedQuery;
 use crate::record::Provenance;
 

@@ -4,50 +4,15 @@
 //! - A simulation that passed [`Simulation::check`] can begin: every count is within its limit, and
 //!   so is the memory of all connections.
 
-use std::fmt;
-
 use rackscan_client::limits::{FETCH_BYTES_MAX, MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};
-use serde::Serialize;
 
 use super::error::SimulationError;
+use super::placement::Placement;
 use super::queries::SimulatedQuery;
 use crate::experiment::WireKind;
 use crate::limits::{CASES_MAX, LOAD_MEMORY_BYTES_MAX, QUERY_CONNECTIONS_MAX, QUERY_THREADS_MAX};
 use crate::record::Provenance;
-
-/// Where the pages are read and where they are filtered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Placement {
-    /// This process reads the devices and filters.
-    Local,
-    /// The node sends pages, and this process filters them.
-    RemoteFetch,
-    /// The node reads and filters, and sends the rows that pass.
-    RemoteProcess,
-}
-
-impl Placement {
-    /// All placements.
-    pub const ALL: [Self; 3] = [Self::Local, Self::RemoteFetch, Self::RemoteProcess];
-
-    /// Its name for users.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::RemoteFetch => "remote-fetch",
-            Self::RemoteProcess => "remote-process",
-        }
-    }
-}
-
-impl fmt::Display for Placement {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.name())
-    }
-}
 
 /// One simulation.
 #[derive(Debug, Clone)]

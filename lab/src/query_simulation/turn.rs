@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::error::SimulationError;
 use super::ground::{Ground, runtime};
-use super::plan::Placement;
+use super::placement::Placement;
 use super::scan::{Counters, Way, Work, scan};
 use crate::cpu::CpuSample;
 

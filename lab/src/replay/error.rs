@@ -45,7 +45,7 @@ pub enum ReplayError {
     },
     /// The devices are invalid.
     #[error("cannot replay on {reason}")]
-    BadGround {
+    BadDevices {
         /// What was found and what was expected.
         reason: String,
     },

@@ -1,7 +1,7 @@
 //! Replays a trace on other devices, of this host or of storage nodes.
 //!
 //! ```text
-//! records -- Ground, Offsets --> Plan: requests per node, all in memory
+//! records -- DeviceMap, Offsets --> Plan: requests per node, all in memory
 //! Plan -- one thread and one target for each connection to a node --> Counters
 //! Counters --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
 //! ```
@@ -15,12 +15,12 @@
 //! - A replay that has begun always ends with a report, whatever target, node or user do.
 
 mod compare;
+mod device_map;
 mod error;
 mod lane;
 pub mod limits;
 mod offsets;
 mod page;
-mod place;
 mod plan;
 mod report;
 
@@ -29,10 +29,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 pub use compare::{Difference, compared};
+pub use device_map::{Area, DeviceMap, Routing, TargetDevice};
 pub use error::ReplayError;
 pub use lane::{Counters, Timing};
 pub use offsets::Offsets;
-pub use place::{Area, Ground, Place, Routing};
 pub use plan::{Changes, Plan, PlanOptions, Request, Skip};
 pub use report::{Bin, Fidelity, ReplayReport, Setting};
 

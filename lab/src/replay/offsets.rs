@@ -10,7 +10,7 @@
 
 use std::{fmt, str::FromStr};
 
-use super::place::Area;
+use super::device_map::Area;
 
 /// How offsets of a trace become offsets of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,14 +66,14 @@ impl fmt::Display for Offsets {
     }
 }
 
-/// Maps the requests of one operation to one place.
+/// Maps the requests of one operation to one target device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapping {
     offsets: Offsets,
     /// The area, cut to a multiple of the alignment.
     area: Area,
     align_bytes: u64,
-    /// The end of the trace's last request for this place.
+    /// The end of the trace's last request for this device.
     span_bytes: u64,
 }
 

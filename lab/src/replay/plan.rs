@@ -5,7 +5,7 @@
 //!   reason.
 //! - The requests of a node are in the order of their times; records of the same time keep their
 //!   order.
-//! - No request is longer than [`IO_BYTES_LARGEST`], and a write is inside its place's scratch
+//! - No request is longer than [`IO_BYTES_LARGEST`], and a write is inside its device's scratch
 //!   area.
 
 use std::{collections::BTreeMap, fmt};
@@ -13,10 +13,10 @@ use std::{collections::BTreeMap, fmt};
 use rackscan_trace::{Operation, Record, TraceError};
 use serde::{Deserialize, Serialize};
 
+use super::device_map::DeviceMap;
 use super::error::ReplayError;
 use super::limits::{RECORDS_MAX, REQUESTS_MAX};
 use super::offsets::{Mapped, Mapping, Offsets};
-use super::place::Ground;
 use crate::limits::IO_BYTES_LARGEST;
 use crate::target::IoOperation;
 
@@ -111,13 +111,14 @@ pub struct Plan {
     trace_ns: u64,
 }
 
-/// A read or write of the trace with its place.
+/// A read or write of the trace with its target device.
 #[derive(Debug, Clone, Copy)]
 struct Routed {
     at_ns: u64,
     offset_bytes: u64,
     length_bytes: u32,
-    place: u16,
+    /// Index in [`DeviceMap::devices`].
+    target: u16,
     operation: IoOperation,
 }
 
@@ -125,37 +126,38 @@ impl Plan {
     /// Reads the whole trace and maps each record.
     ///
     /// # Errors
-    /// The trace cannot be read, is too long, or nothing of it can be replayed on this ground; with
-    /// [`PlanOptions::strict`], also the first record that cannot be replayed as it was recorded.
+    /// The trace cannot be read, is too long, or nothing of it can be replayed on these devices;
+    /// with [`PlanOptions::strict`], also the first record that cannot be replayed as it was
+    /// recorded.
     pub fn new(
         records: impl Iterator<Item = Result<Record, TraceError>>,
-        ground: &Ground,
+        device_map: &DeviceMap,
         options: PlanOptions,
     ) -> Result<Self, ReplayError> {
         let mut changes = Changes::default();
-        let (routed, count) = routed(records, ground, options, &mut changes)?;
+        let (routed, count) = routed(records, device_map, options, &mut changes)?;
         let mut nodes: BTreeMap<u16, Vec<Request>> = BTreeMap::new();
-        let mappings = mappings(&routed, ground, options.offsets);
+        let mappings = mappings(&routed, device_map, options.offsets);
         let first_ns = routed.first().map_or(0, |record| record.at_ns);
         let trace_ns = routed.last().map_or(0, |record| record.at_ns - first_ns);
         let mut requests = 0;
         for (at, record) in routed.iter().enumerate() {
-            let mapping = mappings.get(&(record.place, record.operation == IoOperation::Write));
+            let mapping = mappings.get(&(record.target, record.operation == IoOperation::Write));
             let length_bytes = u64::from(record.length_bytes);
             let Some(mapped) = mapping.and_then(|mapping| mapping.map(record.offset_bytes, length_bytes))
             else {
-                refuse_if(options.strict, at, "left out", || outside(record, ground))?;
+                refuse_if(options.strict, at, "left out", || outside(record, device_map))?;
                 changes.skip(Skip::Outside);
                 continue;
             };
             if mapped.widened {
-                refuse_if(options.strict, at, "widened", || unaligned(record, ground))?;
+                refuse_if(options.strict, at, "widened", || unaligned(record, device_map))?;
                 changes.widened += 1;
             }
-            let place = ground.places()[usize::from(record.place)];
-            let of_node = nodes.entry(place.node).or_default();
+            let target = device_map.devices()[usize::from(record.target)];
+            let of_node = nodes.entry(target.node).or_default();
             let before = of_node.len();
-            pieces(of_node, mapped, (record, record.at_ns - first_ns, place.device));
+            pieces(of_node, mapped, (record, record.at_ns - first_ns, target.device));
             let count = of_node.len() - before;
             changes.cut += u64::from(count > 1);
             requests += count;
@@ -208,10 +210,10 @@ impl Plan {
     }
 }
 
-/// The reads and writes that have a place, ordered by time, and the number of all records.
+/// The reads and writes that have a target device, ordered by time, and the number of all records.
 fn routed(
     records: impl Iterator<Item = Result<Record, TraceError>>,
-    ground: &Ground,
+    device_map: &DeviceMap,
     options: PlanOptions,
     changes: &mut Changes,
 ) -> Result<(Vec<Routed>, u64), ReplayError> {
@@ -239,13 +241,13 @@ fn routed(
             }
         };
         let at = usize::try_from(count - 1).unwrap_or(usize::MAX);
-        let Some(place) = ground.find(record.node, record.device) else {
+        let Some(target) = device_map.find(record.node, record.device) else {
             let missing = || format!("the target has no device {} of node {}", record.device, record.node);
             refuse_if(options.strict, at, "left out", missing)?;
             changes.skip(Skip::NoSuchDevice);
             continue;
         };
-        let writes = ground.places()[usize::from(place)].writes;
+        let writes = device_map.devices()[usize::from(target)].writes;
         if operation == IoOperation::Write && writes.is_none() {
             let missing = || "it writes, and the target has no scratch area".to_owned();
             refuse_if(options.strict, at, "left out", missing)?;
@@ -257,7 +259,7 @@ fn routed(
         latest_ns = latest_ns.max(at_ns);
         // A record's length has been verified; any longer than 4 GiB is outside of every target.
         let length_bytes = u32::try_from(record.length_bytes).unwrap_or(u32::MAX);
-        routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, place, operation });
+        routed.push(Routed { at_ns, offset_bytes: record.offset_bytes, length_bytes, target, operation });
     }
     if changes.out_of_order > 0 {
         routed.sort_by_key(|record| record.at_ns);
@@ -265,17 +267,17 @@ fn routed(
     Ok((routed, count))
 }
 
-/// A mapping for the reads and one for the writes of each place that has any.
-fn mappings(routed: &[Routed], ground: &Ground, offsets: Offsets) -> BTreeMap<(u16, bool), Mapping> {
+/// A mapping for the reads and one for the writes of each target device that has any.
+fn mappings(routed: &[Routed], device_map: &DeviceMap, offsets: Offsets) -> BTreeMap<(u16, bool), Mapping> {
     let mut spans: BTreeMap<(u16, bool), u64> = BTreeMap::new();
     for record in routed {
-        let span = spans.entry((record.place, record.operation == IoOperation::Write)).or_default();
+        let span = spans.entry((record.target, record.operation == IoOperation::Write)).or_default();
         *span = (*span).max(record.offset_bytes.saturating_add(u64::from(record.length_bytes)));
     }
     let mapping = |((at, writes), span)| {
-        let place = ground.places()[usize::from(at)];
-        let area = if writes { place.writes? } else { place.reads };
-        Some(((at, writes), Mapping::new(offsets, area, place.align_bytes, span)))
+        let target = device_map.devices()[usize::from(at)];
+        let area = if writes { target.writes? } else { target.reads };
+        Some(((at, writes), Mapping::new(offsets, area, target.align_bytes, span)))
     };
     spans.into_iter().filter_map(mapping).collect()
 }
@@ -309,11 +311,11 @@ fn refuse_if(
     Err(ReplayError::Inexact { record: at as u64 + 1, reason: reason(), instead })
 }
 
-fn outside(record: &Routed, ground: &Ground) -> String {
-    let place = ground.places()[usize::from(record.place)];
-    let area = match (record.operation, place.writes) {
+fn outside(record: &Routed, device_map: &DeviceMap) -> String {
+    let target = device_map.devices()[usize::from(record.target)];
+    let area = match (record.operation, target.writes) {
         (IoOperation::Write, Some(writes)) => writes,
-        _ => place.reads,
+        _ => target.reads,
     };
     let Routed { operation, length_bytes, offset_bytes, .. } = record;
     format!(
@@ -322,9 +324,9 @@ fn outside(record: &Routed, ground: &Ground) -> String {
     )
 }
 
-fn unaligned(record: &Routed, ground: &Ground) -> String {
+fn unaligned(record: &Routed, device_map: &DeviceMap) -> String {
     let Routed { operation, length_bytes, offset_bytes, .. } = record;
-    let align_bytes = ground.places()[usize::from(record.place)].align_bytes;
+    let align_bytes = device_map.devices()[usize::from(record.target)].align_bytes;
     format!(
         "a {operation} of {length_bytes} bytes at {offset_bytes}, where the target needs multiples of {align_bytes}"
     )

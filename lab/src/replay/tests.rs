@@ -27,16 +27,16 @@ fn records(count: u64) -> impl Iterator<Item = Result<Record, rackscan_trace::Tr
 }
 
 fn plan(count: u64) -> Plan {
-    let place = |node| Place {
+    let target = |node| TargetDevice {
         node,
         device: 0,
         reads: Area { offset_bytes: 0, length_bytes: DISK_BYTES as u64 },
         writes: Some(Area { offset_bytes: 0, length_bytes: DISK_BYTES as u64 / 2 }),
         align_bytes: 512,
     };
-    let ground = Ground::new(vec![place(0), place(1)], Routing::ByNumber).unwrap();
+    let device_map = DeviceMap::new(vec![target(0), target(1)], Routing::ByNumber).unwrap();
     let options = PlanOptions { offsets: Offsets::Wrap, strict: false, records_max: None };
-    Plan::new(records(count), &ground, options).unwrap()
+    Plan::new(records(count), &device_map, options).unwrap()
 }
 
 /// An in-memory disk of the calling thread.

@@ -15,11 +15,12 @@
 //! - If a run ends early, what was measured until then is returned.
 
 use super::counters::Counters;
+use super::options::RunOptions;
 use super::recorder::{Checked, Ledger, Order, Recorder};
 use super::session::{Leg, Session, Shared, Went, most_keys};
 use super::store::{Failure, OpenSession};
 use super::survey::{SurveyError, survey};
-use super::workload::{Inserts, Workload, WorkloadError, key_name};
+use super::workload::{Inserts, WorkloadError, key_name};
 use crate::cpu::CpuSample;
 use crate::drive::Bounds;
 use crate::limits::SESSIONS_MAX;
@@ -30,31 +31,6 @@ use std::{
     },
     time::{Duration, Instant},
 };
-
-/// One run.
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// Transactions, keys and values.
-    pub workload: Workload,
-    /// Number of threads, each with a session.
-    pub threads: u32,
-    /// Time to run before anything is measured.
-    pub warm_up: Duration,
-    /// Bounds of the measured phase; `count_max` is per session.
-    pub bounds: Bounds,
-    /// Seed of the transactions.
-    pub seed: u64,
-    /// Whether the history is recorded and checked.
-    pub check: bool,
-    /// Reads and writes that all sessions together record before the history so far is checked.
-    pub recorded_max: usize,
-    /// Process ids of the nodes.
-    pub peers: &'a [u32],
-    /// How long to retry opening a session that failed.
-    pub patience: Duration,
-    /// Set by the caller to end the run early.
-    pub stop: &'a AtomicBool,
-}
 
 /// Result of a run.
 #[derive(Clone, Debug)]
@@ -124,7 +100,7 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`] if it cannot begin. Later failures are in [`Measured::failure`], violations in
 /// [`Measured::checked`].
-pub fn run(run: &Run<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> {
+pub fn run(run: &RunOptions<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> {
     let order = Order::default();
     let ledger = match run.check {
         true => Some(Ledger::on(survey(run.workload.keys, run.patience, open, &order)?.into_ground())),
@@ -137,7 +113,7 @@ pub fn run(run: &Run<'_>, open: &OpenSession<'_>) -> Result<Measured, RunError> 
 
 /// Like [`run`], with a history that began before and may continue afterwards.
 pub(super) fn run_on(
-    run: &Run<'_>,
+    run: &RunOptions<'_>,
     open: &OpenSession<'_>,
     order: &Order,
     ledger: Option<Ledger>,
@@ -182,7 +158,7 @@ pub(super) fn epoch() -> u32 {
 }
 
 impl<'r, 'a> Shared<'r, 'a> {
-    fn new(run: &'r Run<'r>, open: &'r OpenSession<'a>, order: &'r Order) -> Self {
+    fn new(run: &'r RunOptions<'r>, open: &'r OpenSession<'a>, order: &'r Order) -> Self {
         let workload = run.workload;
         let mut in_order: Vec<u32> = Vec::new();
         if workload.mix.scans() {

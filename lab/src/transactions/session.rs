@@ -9,7 +9,7 @@
 //! - A session that has ended is opened again, for as long as the run has patience.
 
 use super::counters::Counters;
-use super::driver::Run;
+use super::options::RunOptions;
 use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, ReadDone, TransactionStore, WriteEnd};
 use super::token::{self, Token};
@@ -27,7 +27,7 @@ use std::{
 
 /// What the sessions of a run share.
 pub(super) struct Shared<'r, 'a> {
-    pub(super) run: &'r Run<'r>,
+    pub(super) run: &'r RunOptions<'r>,
     pub(super) open: &'r OpenSession<'a>,
     pub(super) order: &'r Order,
     pub(super) inserts: Inserts,

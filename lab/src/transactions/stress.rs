@@ -18,7 +18,8 @@
 //!   can be opened any more.
 //! - The seed is reported before anything happens.
 
-use super::driver::{Measured, Run, RunError, run_on};
+use super::driver::{Measured, RunError, run_on};
+use super::options::RunOptions;
 use super::recorder::{Checked, Ledger, Order, TooManyUnknown};
 use super::store::OpenSession;
 use super::survey::{SurveyError, survey};
@@ -246,11 +247,11 @@ fn outcome(seed: String, measured: &Measured, struck: Struck, checked: Checked) 
 }
 
 impl<'a> Stress<'a> {
-    fn run(&self) -> Run<'a> {
+    fn run(&self) -> RunOptions<'a> {
         let mix = Mix::Micro { read_share: self.read_share };
         let Self { choice, keys, size, value_bytes, threads, .. } = *self;
         let count = self.transactions_max.div_ceil(u64::from(threads.max(1)));
-        Run {
+        RunOptions {
             workload: Workload { mix, choice, keys, size, value_bytes },
             threads,
             warm_up: Duration::ZERO,

@@ -14,9 +14,10 @@
 //! - A turn that fails is described in the failures, and the others are measured. If a sweep ends
 //!   early, its lines hold what was measured.
 
-use super::driver::{Measured, Run, run};
+use super::driver::{Measured, run};
 use super::line::{Common, Operations, Point, Series, TransactionLine, Turns, line};
 use super::load::{Load, load};
+use super::options::RunOptions;
 use super::store::{Failure, TransactionStore};
 use super::workload::{Choice, Mix, Span, Workload, WorkloadError};
 use crate::drive::Bounds;
@@ -337,7 +338,7 @@ impl Sweep<'_, '_> {
         self.ground(point, series, on_step)?;
         on_step(&Step { done, total, doing: &format!("{series}, {point}") });
         let processes = self.host.processes(series);
-        let of = Run {
+        let of = RunOptions {
             workload: point.workload,
             threads: point.threads,
             warm_up: plan.warm_up,

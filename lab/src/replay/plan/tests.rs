@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::replay::place::{Area, Place, Routing};
+use crate::replay::device_map::{Area, Routing, TargetDevice};
 
 const OPTIONS: PlanOptions = PlanOptions { offsets: Offsets::Refuse, strict: false, records_max: None };
 
@@ -22,8 +22,8 @@ fn record(at_us: u64, operation: Operation, offset_bytes: u64, length_bytes: u64
     }
 }
 
-fn place(node: u16, device: u16) -> Place {
-    Place {
+fn target(node: u16, device: u16) -> TargetDevice {
+    TargetDevice {
         node,
         device,
         reads: Area { offset_bytes: 0, length_bytes: 64 << 20 },
@@ -32,12 +32,12 @@ fn place(node: u16, device: u16) -> Place {
     }
 }
 
-fn ground() -> Ground {
-    Ground::new(vec![place(0, 0), place(0, 1), place(2, 0)], Routing::ByNumber).unwrap()
+fn device_map() -> DeviceMap {
+    DeviceMap::new(vec![target(0, 0), target(0, 1), target(2, 0)], Routing::ByNumber).unwrap()
 }
 
 fn plan(records: Vec<Record>, options: PlanOptions) -> Result<Plan, ReplayError> {
-    Plan::new(records.into_iter().map(Ok), &ground(), options)
+    Plan::new(records.into_iter().map(Ok), &device_map(), options)
 }
 
 #[test]
@@ -77,7 +77,8 @@ fn writes_never_leave_the_scratch_area_and_are_left_out_without_one() {
             assert!(request.offset_bytes >= 32 << 20 && end <= 33 << 20, "{offsets}: {request:?}");
         }
     }
-    let dry = Ground::new(vec![Place { writes: None, ..place(0, 0) }], Routing::AllToFirst).unwrap();
+    let dry =
+        DeviceMap::new(vec![TargetDevice { writes: None, ..target(0, 0) }], Routing::AllToFirst).unwrap();
     let error = Plan::new(writes().into_iter().map(Ok), &dry, OPTIONS).unwrap_err();
     assert!(error.to_string().contains("100 writes without a scratch area"), "{error}");
 }
@@ -92,7 +93,7 @@ fn records_go_to_the_node_they_name_or_all_to_one() {
         plan.nodes().iter().map(|(node, requests)| (*node, of(requests))).collect()
     };
     assert_eq!(devices(&by_number), [(0, vec![1, 0]), (2, vec![0])]);
-    let one = Ground::new(vec![place(7, 3)], Routing::AllToFirst).unwrap();
+    let one = DeviceMap::new(vec![target(7, 3)], Routing::AllToFirst).unwrap();
     let all = Plan::new(records().into_iter().map(Ok), &one, OPTIONS).unwrap();
     assert_eq!(devices(&all), [(7, vec![3, 3, 3])]);
 }

@@ -4,7 +4,7 @@ use super::super::{
     load,
     nearby::Nearby,
     store::{Failure, ReadDone, TransactionStore, WriteFailure},
-    workload::{Core, Span},
+    workload::{Core, Span, Workload},
 };
 use super::*;
 use rackscan_ramp::{
@@ -30,8 +30,8 @@ fn loaded(algorithm: Algorithm) -> Nearby {
     nearby
 }
 
-fn a_run(workload: Workload, count: u64, check: bool, stop: &AtomicBool) -> Run<'_> {
-    Run {
+fn a_run(workload: Workload, count: u64, check: bool, stop: &AtomicBool) -> RunOptions<'_> {
+    RunOptions {
         workload: Workload { value_bytes: Span { least: 8, most: 64 }, ..workload },
         threads: 3,
         warm_up: Duration::ZERO,
@@ -97,7 +97,7 @@ fn without_concurrency_control_the_check_sees_fractured_reads() {
     // produces an anomaly.
     let fractured = (0..20).any(|seed| {
         let (nearby, stop) = (loaded(Algorithm::None), AtomicBool::new(false));
-        let of = Run { seed, ..a_run(Workload::micro(0.5, 8, 16), 500, true, &stop) };
+        let of = RunOptions { seed, ..a_run(Workload::micro(0.5, 8, 16), 500, true, &stop) };
         let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
         measured.checked.unwrap().violations.contains_key("fractured")
     });
@@ -107,7 +107,7 @@ fn without_concurrency_control_the_check_sees_fractured_reads() {
 #[test]
 fn a_store_that_shows_something_old_once_is_found_out() {
     let (nearby, stop, reads) = (loaded(Algorithm::Fast), AtomicBool::new(false), AtomicU64::new(0));
-    let of = Run { threads: 1, ..a_run(Workload::micro(0.5, 1, 2), 400, true, &stop) };
+    let of = RunOptions { threads: 1, ..a_run(Workload::micro(0.5, 1, 2), 400, true, &stop) };
     let open = |thread| {
         let (reads, mut old) = (&reads, None);
         let with = move |done: &mut ReadDone| match reads.fetch_add(1, Ordering::Relaxed) {
@@ -181,7 +181,7 @@ fn core_workloads_insert_modify_and_scan() {
 #[test]
 fn sessions_that_end_are_opened_again_and_a_cluster_that_stays_away_ends_the_run() {
     let (nearby, stop, opened) = (loaded(Algorithm::Fast), AtomicBool::new(false), AtomicU64::new(0));
-    let of = Run { threads: 1, ..a_run(Workload::micro(1.0, 2, KEYS), 100, false, &stop) };
+    let of = RunOptions { threads: 1, ..a_run(Workload::micro(1.0, 2, KEYS), 100, false, &stop) };
     struct Short<'n>(super::super::nearby::Session<'n>, u32);
     impl TransactionStore for Short<'_> {
         fn read(&mut self, keys: &[Key]) -> Result<ReadDone, Failure> {
@@ -218,23 +218,23 @@ fn impossible_runs_are_refused_with_their_numbers() {
     let stop = AtomicBool::new(false);
     let good = a_run(Workload::micro(0.5, 4, KEYS), 1, false, &stop);
     for threads in [0, SESSIONS_MAX + 1] {
-        let refused = run(&Run { threads, ..good }, &|_| unreachable!()).unwrap_err();
+        let refused = run(&RunOptions { threads, ..good }, &|_| unreachable!()).unwrap_err();
         assert!(matches!(refused, RunError::Sessions { found } if found == threads));
     }
     let workload = Workload::micro(2.0, 4, KEYS);
-    assert!(matches!(run(&Run { workload, ..good }, &|_| unreachable!()), Err(RunError::Workload(_))));
+    assert!(matches!(run(&RunOptions { workload, ..good }, &|_| unreachable!()), Err(RunError::Workload(_))));
 }
 
 #[test]
 fn a_history_that_does_not_fit_is_checked_in_parts_and_every_transaction_is_in_one() {
     let (nearby, stop) = (loaded(Algorithm::Fast), AtomicBool::new(false));
-    let of = Run { recorded_max: 300, ..a_run(Workload::micro(0.5, 4, 16), 400, true, &stop) };
+    let of = RunOptions { recorded_max: 300, ..a_run(Workload::micro(0.5, 4, 16), 400, true, &stop) };
     let measured = run(&of, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap();
     let (counters, checked) = (&measured.counters, measured.checked.as_ref().unwrap());
     assert_eq!((counters.transactions, checked.violated(), measured.failure), (1200, 0, None), "{checked:?}");
     assert_eq!((checked.transactions, checked.operations), (1200, 4800));
     assert!(checked.legs >= 16, "300 keys each at most: {}", checked.legs);
-    let little = Run { recorded_max: 23, ..of };
+    let little = RunOptions { recorded_max: 23, ..of };
     let refused = run(&little, &|thread| Ok(Box::new(nearby.session(thread)))).unwrap_err();
     assert!(matches!(refused, RunError::Room { found: 23, least: 24 }), "{refused}");
 }

@@ -38,7 +38,7 @@ const CACHE_MARGIN_BYTES: u64 = 16 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What to load, and where.
-pub(crate) struct ShapedOptions {
+pub(crate) struct PlacementNodesOptions {
     /// Folder for the devices; created if necessary.
     pub(crate) folder: PathBuf,
     /// The scale factor.
@@ -56,21 +56,21 @@ pub(crate) struct ShapedOptions {
 }
 
 /// Nodes of this command, and an engine over them.
-pub(crate) struct ShapedNodes {
+pub(crate) struct PlacementNodes {
     session: Option<Session>,
     root: PathBuf,
     /// Folder of the sockets if their paths below the root would be too long.
     sockets: Option<PathBuf>,
 }
 
-impl ShapedNodes {
+impl PlacementNodes {
     /// Starts the nodes, puts them under the quota and loads the table.
     pub(crate) fn create(
         global: &Global,
-        options: &ShapedOptions,
+        options: &PlacementNodesOptions,
         quota: Option<&Quota>,
     ) -> Result<Self, Failure> {
-        let ShapedOptions { folder, scale, nodes, attached, .. } = options;
+        let PlacementNodesOptions { folder, scale, nodes, attached, .. } = options;
         fs::create_dir_all(folder).map_err(at_path(folder))?;
         let folder = fs::canonicalize(folder).map_err(at_path(folder))?;
         let needed = device_bytes(*scale);
@@ -85,23 +85,23 @@ impl ShapedNodes {
         let root = folder.join(format!("rackscan-placement-{}", std::process::id()));
         fs::create_dir(&root).map_err(at_path(&root))?;
         // From here on, dropping this value removes the folder.
-        let mut shaped = Self { session: None, root, sockets: None };
+        let mut created = Self { session: None, root, sockets: None };
         let shape = Shape { nodes: *nodes, devices: 1, device_size: format!("{needed}B") };
-        let file = create(&shaped.root, &shape)?;
-        shaped.sockets = file.members.first().and_then(|member| sockets_outside(member, &shaped.root));
+        let file = create(&created.root, &shape)?;
+        created.sockets = file.members.first().and_then(|member| sockets_outside(member, &created.root));
         let global = Global {
-            data: shaped.root.clone(),
+            data: created.root.clone(),
             cluster: None,
             wire: Some(Wire::Tcp),
             engine_cache: 0,
             ..global.clone()
         };
         let cache = options.cache_bytes.unwrap_or_else(|| cache_bytes(*scale, *nodes));
-        let session = shaped.session.insert(Session::open_with_cache(&global, Some(cache))?);
+        let session = created.session.insert(Session::open_with_cache(&global, Some(cache))?);
         if let Some(quota) = quota {
             quota.hold(&session.pids()).map_err(Failure::Runtime)?;
         }
-        fill(session, &shaped.root, options)?;
+        fill(session, &created.root, options)?;
         if !attached {
             for device in file.members.iter().flat_map(|member| &member.config.devices) {
                 fs::rename(&device.path, device.path.with_extension("away"))
@@ -109,7 +109,7 @@ impl ShapedNodes {
             }
             session.reconnect(&global)?;
         }
-        Ok(shaped)
+        Ok(created)
     }
 
     /// The engine over the nodes.
@@ -118,7 +118,7 @@ impl ShapedNodes {
     }
 }
 
-impl Drop for ShapedNodes {
+impl Drop for PlacementNodes {
     fn drop(&mut self) {
         self.session = None;
         for folder in self.sockets.iter().chain([&self.root]) {
@@ -139,7 +139,7 @@ fn sockets_outside(member: &Member, root: &Path) -> Option<PathBuf> {
 }
 
 /// Loads the table; stops early when the user interrupts it.
-fn fill(session: &Session, spill_folder: &Path, options: &ShapedOptions) -> Result<(), Failure> {
+fn fill(session: &Session, spill_folder: &Path, options: &PlacementNodesOptions) -> Result<(), Failure> {
     let spinner = progress::steps();
     spinner.set_message(format!("loading {TABLE} at scale factor {}", options.scale));
     let load = LoadOptions {

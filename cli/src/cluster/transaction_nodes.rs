@@ -1,8 +1,8 @@
 //! Starts nodes of its own to measure transactions on. They hold keys and little else.
 
 use super::{
-    OwnNodes, Shape,
-    own::{on_adapter, size},
+    EphemeralNodes, Shape,
+    ephemeral::{on_adapter, size},
 };
 use crate::failure::Failure;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 const MEMORY_BYTES: u64 = 160 << 20;
 
 /// The nodes to start.
-pub(crate) struct HomeOptions {
+pub(crate) struct TransactionNodesOptions {
     /// Folder for the logs, on the disk to measure; created if necessary.
     pub(crate) folder: PathBuf,
     /// Number of nodes, each a process.
@@ -22,12 +22,12 @@ pub(crate) struct HomeOptions {
     pub(crate) verbs: Option<String>,
 }
 
-impl HomeOptions {
+impl TransactionNodesOptions {
     /// Starts the nodes.
-    pub(crate) fn start(&self) -> Result<OwnNodes, Failure> {
+    pub(crate) fn start(&self) -> Result<EphemeralNodes, Failure> {
         let Self { folder, nodes, transactions_bytes, verbs } = self;
         let shape = Shape { nodes: *nodes, devices: 1, device_size: "64MiB".to_owned() };
-        OwnNodes::start(folder, "keys", &shape, &mut |node| {
+        EphemeralNodes::start(folder, "keys", &shape, &mut |node| {
             node.insert("transactions".to_owned(), size(*transactions_bytes));
             node.insert("memory_budget".to_owned(), size(MEMORY_BYTES + transactions_bytes));
             // Nothing is loaded here and no query runs, so these settings are removed.

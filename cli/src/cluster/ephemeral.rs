@@ -14,13 +14,13 @@ use std::{
 };
 
 /// Nodes of this command; each is a process.
-pub(crate) struct OwnNodes {
+pub(crate) struct EphemeralNodes {
     root: PathBuf,
     file: ClusterFile,
     lifelines: Option<Lifelines>,
 }
 
-impl OwnNodes {
+impl EphemeralNodes {
     /// Creates a folder of this name in `folder` and starts the nodes; `edit` changes the settings
     /// of each.
     pub(crate) fn start(
@@ -75,7 +75,7 @@ impl OwnNodes {
     }
 }
 
-impl Drop for OwnNodes {
+impl Drop for EphemeralNodes {
     fn drop(&mut self) {
         if let Some(lifelines) = self.lifelines.take() {
             lifelines.stop();

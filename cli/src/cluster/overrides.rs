@@ -6,11 +6,10 @@
 //! - Nodes that were already running keep their settings; the caller must check that it got what it
 //!   asked for.
 
-use super::{ClusterFile, Member};
+use super::{ClusterFile, Member, SharedNodes};
 use crate::{
     failure::{Failure, at_path},
     private,
-    session::Nodes,
 };
 use rackscan_format::message::NodeStatus;
 use std::{fs, path::PathBuf};
@@ -19,10 +18,10 @@ use std::{fs, path::PathBuf};
 pub(crate) type Setting = (&'static str, toml::Value);
 
 /// Starts the nodes. `settings` returns for each node the settings that override the file.
-pub(crate) fn start_otherwise(
+pub(crate) fn start_with_overrides(
     file: &ClusterFile,
     settings: &dyn Fn(&Member) -> Vec<Setting>,
-) -> Result<Nodes, Failure> {
+) -> Result<SharedNodes, Failure> {
     let text = fs::read_to_string(&file.path).map_err(at_path(&file.path))?;
     let wrong = |error: &dyn std::fmt::Display| Failure::Runtime(format!("{}: {error}", file.path.display()));
     let mut table: toml::Table = toml::from_str(&text).map_err(|error| wrong(&error))?;
@@ -37,7 +36,7 @@ pub(crate) fn start_otherwise(
     let changed = Changed(file.folder.join(format!("otherwise-{}.toml", std::process::id())));
     let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
     private::write(&changed.0, &text).map_err(at_path(&changed.0))?;
-    Nodes::start(&ClusterFile::read(&changed.0)?, 0)
+    SharedNodes::start(&ClusterFile::read(&changed.0)?, 0)
 }
 
 /// Settings that give a node a page cache of `bytes` bytes, in addition to its memory budget.

@@ -12,10 +12,10 @@
 //! - If a bridge is asked for and the nodes run another one, the replay does not start.
 
 use super::{
-    ClusterFile, ScratchNodes, ScratchOptions,
-    otherwise::{Setting, check_page_cache, start_otherwise},
+    ClusterFile, ScratchNodes, ScratchOptions, SharedNodes, check_page_cache, overrides::Setting,
+    start_with_overrides,
 };
-use crate::{args::Global, failure::Failure, session::Nodes};
+use crate::{args::Global, failure::Failure};
 use rackscan_device::{Access, Device};
 use rackscan_fabric::{Address, ClusterKey, Wire};
 use rackscan_format::{
@@ -25,12 +25,12 @@ use rackscan_format::{
 use rackscan_lab::{
     LineOptions, Local, LocalOptions, NodeShape, Remote, Target, TargetError,
     limits::NODE_PATIENCE,
-    replay::{Area, Connection, Ground, Place, Routing},
+    replay::{Area, Connection, DeviceMap, Routing, TargetDevice},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Where a replay runs.
-pub(crate) struct StageOptions {
+pub(crate) struct ReplayDevicesOptions {
     /// Read the devices in this process.
     pub(crate) local: bool,
     /// Bridge of the nodes; `None` for any.
@@ -48,9 +48,9 @@ pub(crate) struct StageOptions {
 }
 
 /// Devices, how to reach them, and what must live as long as they are used.
-pub(crate) struct Stage {
+pub(crate) struct ReplayDevices {
     /// The devices.
-    pub(crate) ground: Ground,
+    pub(crate) map: DeviceMap,
     /// The processes of the nodes on this host.
     pub(crate) pids: Vec<u32>,
     /// Name for people.
@@ -61,23 +61,25 @@ pub(crate) struct Stage {
     pub(crate) bridge: Option<BridgeStatus>,
     /// How this process reads, if it does.
     pub(crate) reads_by: Option<(IoKind, u16)>,
-    ways: BTreeMap<u16, Way>,
+    routes: BTreeMap<u16, Route>,
     _scratch: Option<ScratchNodes>,
-    _nodes: Option<Nodes>,
+    _nodes: Option<SharedNodes>,
 }
 
 /// How a connection reaches the devices of one node.
-enum Way {
-    Line { address: Address, key: ClusterKey },
+enum Route {
+    /// Over a wire.
+    Node { address: Address, key: ClusterKey },
+    /// By this process.
     Files { devices: Vec<Arc<Device>>, io: IoKind, io_threads: u16 },
 }
 
 /// Default size of a pool of reader threads.
 const IO_THREADS: u16 = 16;
 
-impl Stage {
+impl ReplayDevices {
     /// Starts the nodes that must run, and collects their devices.
-    pub(crate) fn set(global: &Global, options: StageOptions) -> Result<Self, Failure> {
+    pub(crate) fn prepare(global: &Global, options: ReplayDevicesOptions) -> Result<Self, Failure> {
         let wire = global.wire.map(Wire::from);
         match &options.scratch {
             Some(_) => Self::scratch(wire, options),
@@ -90,12 +92,12 @@ impl Stage {
     pub(crate) fn target(&self, connection: Connection) -> Result<Box<dyn Target>, TargetError> {
         let Connection { node, depth, slot_bytes, .. } = connection;
         let lost = TargetError::NoWire { wire: format!("node {node}") };
-        match self.ways.get(&node).ok_or(lost)? {
-            Way::Line { address, key } => {
+        match self.routes.get(&node).ok_or(lost)? {
+            Route::Node { address, key } => {
                 let options = line(NodeId(node), address, key, (depth, slot_bytes));
                 Ok(Box::new(Remote::connect(&options)?))
             }
-            Way::Files { devices, io, io_threads } => {
+            Route::Files { devices, io, io_threads } => {
                 let options = LocalOptions { depth, slot_bytes };
                 Ok(match io {
                     IoKind::Uring => Box::new(Local::uring(devices.clone(), options)?),
@@ -105,8 +107,8 @@ impl Stage {
         }
     }
 
-    fn scratch(wire: Option<Wire>, options: StageOptions) -> Result<Self, Failure> {
-        let StageOptions { local, bridge, io, io_threads, connections, scratch, .. } = options;
+    fn scratch(wire: Option<Wire>, options: ReplayDevicesOptions) -> Result<Self, Failure> {
+        let ReplayDevicesOptions { local, bridge, io, io_threads, connections, scratch, .. } = options;
         let Some(scratch) = scratch else { return Err(no_scratch()) };
         let (bridge, io) = (bridge.unwrap_or(BridgeKind::Reactor), io.unwrap_or(IoKind::Uring));
         let io_threads = io_threads.unwrap_or(IO_THREADS);
@@ -128,7 +130,7 @@ impl Stage {
         let status = status_of(node.node, address, &node.key)?;
         let device = status.devices.first().ok_or_else(no_scratch)?;
         let area = scratch_of(device).ok_or_else(no_scratch)?;
-        let place = Place {
+        let target = TargetDevice {
             node: node.node.0,
             device: 0,
             reads: area,
@@ -136,41 +138,41 @@ impl Stage {
             align_bytes: device.align_bytes,
         };
         let name = format!("a file of {} bytes in {}", area.length_bytes, folder.display());
-        let way = if local {
+        let route = if local {
             // A device has one writer: from here on it is this process.
             nodes.stop();
             let device =
                 Device::open(&node.device, Access::ReadWrite).map_err(|error| Failure::of(&error))?;
-            Way::Files { devices: vec![Arc::new(device)], io, io_threads }
+            Route::Files { devices: vec![Arc::new(device)], io, io_threads }
         } else {
-            Way::Line { address: address.clone(), key: node.key.clone() }
+            Route::Node { address: address.clone(), key: node.key.clone() }
         };
         Ok(Self {
-            ground: Ground::new(vec![place], Routing::AllToFirst)?,
+            map: DeviceMap::new(vec![target], Routing::AllToFirst)?,
             pids: if local { Vec::new() } else { vec![node.pid] },
             name,
             wire: (!local).then_some(wanted),
             bridge: (!local).then_some(status.bridge),
             reads_by: local.then_some((io, io_threads)),
-            ways: BTreeMap::from([(node.node.0, way)]),
+            routes: BTreeMap::from([(node.node.0, route)]),
             _scratch: Some(nodes),
             _nodes: None,
         })
     }
 
     /// The device files of the cluster's nodes on this host, opened for reading only.
-    fn files_of_cluster(global: &Global, options: &StageOptions) -> Result<Self, Failure> {
+    fn files_of_cluster(global: &Global, options: &ReplayDevicesOptions) -> Result<Self, Failure> {
         let file = found(global)?;
         let io = options.io.unwrap_or(IoKind::Uring);
         let io_threads = options.io_threads.unwrap_or(IO_THREADS);
-        let (mut places, mut ways) = (Vec::new(), BTreeMap::new());
+        let (mut targets, mut routes) = (Vec::new(), BTreeMap::new());
         for member in file.members_here() {
             let node = member.config.node.0;
             let mut devices = Vec::with_capacity(member.config.devices.len());
             for (number, described) in member.config.devices.iter().enumerate() {
                 let device =
                     Device::open(&described.path, Access::ReadOnly).map_err(|error| Failure::of(&error))?;
-                places.push(Place {
+                targets.push(TargetDevice {
                     node,
                     device: u16::try_from(number).unwrap_or(u16::MAX),
                     reads: Area { offset_bytes: 0, length_bytes: device.bytes() },
@@ -179,29 +181,29 @@ impl Stage {
                 });
                 devices.push(Arc::new(device));
             }
-            ways.insert(node, Way::Files { devices, io, io_threads });
+            routes.insert(node, Route::Files { devices, io, io_threads });
         }
         Ok(Self {
-            ground: Ground::new(places, Routing::ByNumber)?,
+            map: DeviceMap::new(targets, Routing::ByNumber)?,
             pids: Vec::new(),
             name: format!("the devices of {}", file.path.display()),
             wire: None,
             bridge: None,
             reads_by: Some((io, io_threads)),
-            ways,
+            routes,
             _scratch: None,
             _nodes: None,
         })
     }
 
-    fn cluster(global: &Global, wire: Option<Wire>, options: &StageOptions) -> Result<Self, Failure> {
+    fn cluster(global: &Global, wire: Option<Wire>, options: &ReplayDevicesOptions) -> Result<Self, Failure> {
         let file = found(global)?;
         let nodes = match overrides(options) {
-            keys if keys.is_empty() => Nodes::start(&file, 0)?,
-            keys => start_otherwise(&file, &|_| keys.clone())?,
+            keys if keys.is_empty() => SharedNodes::start(&file, 0)?,
+            keys => start_with_overrides(&file, &|_| keys.clone())?,
         };
         let key = file.key()?;
-        let (mut places, mut ways, mut pids) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (mut targets, mut routes, mut pids) = (Vec::new(), BTreeMap::new(), Vec::new());
         let (mut used, mut bridge) = (None, None);
         for member in &file.members {
             let node = member.config.node;
@@ -216,8 +218,8 @@ impl Stage {
             };
             let status = status_of(node, address, &key)?;
             check_bridge(&status, options, &nodes)?;
-            places.extend(status.devices.iter().map(|device| place(node, device)));
-            ways.insert(node.0, Way::Line { address: address.clone(), key: key.clone() });
+            targets.extend(status.devices.iter().map(|device| target_device(node, device)));
+            routes.insert(node.0, Route::Node { address: address.clone(), key: key.clone() });
             if member.here {
                 pids.push(status.process_id);
             }
@@ -225,7 +227,7 @@ impl Stage {
             bridge = Some(status.bridge);
         }
         Ok(Self {
-            ground: Ground::new(places, Routing::ByNumber)?,
+            map: DeviceMap::new(targets, Routing::ByNumber)?,
             // Empty unless all nodes run here: the processor time of some nodes would be mistaken
             // for that of all.
             pids: if pids.len() == file.members.len() { pids } else { Vec::new() },
@@ -233,7 +235,7 @@ impl Stage {
             wire: used,
             bridge,
             reads_by: None,
-            ways,
+            routes,
             _scratch: None,
             _nodes: Some(nodes),
         })
@@ -266,8 +268,8 @@ fn scratch_of(device: &DeviceStatus) -> Option<Area> {
     device.scratch.map(|area| Area { offset_bytes: area.offset_bytes, length_bytes: area.length_bytes })
 }
 
-fn place(node: NodeId, device: &DeviceStatus) -> Place {
-    Place {
+fn target_device(node: NodeId, device: &DeviceStatus) -> TargetDevice {
+    TargetDevice {
         node: node.0,
         device: device.device.0.into(),
         reads: Area { offset_bytes: 0, length_bytes: device.capacity_bytes },
@@ -295,8 +297,8 @@ fn status_of(node: NodeId, address: &Address, key: &ClusterKey) -> Result<NodeSt
 }
 
 /// The settings of every node that the options override.
-fn overrides(options: &StageOptions) -> Vec<Setting> {
-    let StageOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
+fn overrides(options: &ReplayDevicesOptions) -> Vec<Setting> {
+    let ReplayDevicesOptions { bridge, io, io_threads, cache_bytes, connections, .. } = options;
     let word = |word: String| toml::Value::String(word);
     let mut keys = Vec::new();
     if let Some(bridge) = bridge {
@@ -311,7 +313,11 @@ fn overrides(options: &StageOptions) -> Vec<Setting> {
     keys
 }
 
-fn check_bridge(status: &NodeStatus, options: &StageOptions, nodes: &Nodes) -> Result<(), Failure> {
+fn check_bridge(
+    status: &NodeStatus,
+    options: &ReplayDevicesOptions,
+    nodes: &SharedNodes,
+) -> Result<(), Failure> {
     let found = &status.bridge;
     let as_asked = options.bridge.is_none_or(|bridge| bridge == found.kind)
         && options.io.is_none_or(|io| io == found.io)
