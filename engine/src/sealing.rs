@@ -24,103 +24,35 @@ mod background;
 mod bases;
 mod compaction;
 mod indexes;
+mod sealer;
 mod work;
 
 use crate::{
-    catalog::{Known, Tables},
-    changes::{Changes, new_segments},
+    catalog::Known,
+    changes::new_segments,
     error::EngineError,
     limits::{ENDINGS_WAIT_MAX, FOLLOWED_ROWS_MAX, NEW_VERSION_POLL_TIME, NEW_VERSION_WAIT},
     table::Table,
 };
-use background::Background;
-use datafusion::execution::SessionState;
-use rackscan_client::{ClientError, Cluster};
+use rackscan_client::ClientError;
 use rackscan_delta::replica::TableRows;
 use rackscan_format::{
-    derived::DerivedDefinition,
     ids::{SegmentId, TableId},
     message::RefusalCode,
     schema::TableDefinition,
 };
+use sealer::Replacement;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use work::{Work, Written};
 
-/// What a new version derives from its rows.
-#[derive(Clone, Debug)]
-pub(crate) struct Derivations {
-    /// The table for which this was made.
-    pub(crate) of: TableId,
-    /// All derived definitions. The bases of sums are chosen when the new version is written.
-    pub(crate) derived: Vec<DerivedDefinition>,
-    /// The statements that create new views, by name.
-    pub(crate) sources: BTreeMap<String, String>,
-}
-
-/// The result of flushing a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
-    /// The table.
-    pub table: String,
-    /// Changed rows that were moved into segments.
-    pub rows: u64,
-    /// Rows that were written again, because few rows were left in their segments.
-    pub rewritten: u64,
-    /// Segments that were written.
-    pub segments: usize,
-    /// Their stored bytes.
-    pub stored_bytes: u64,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// The part of that time in which the table took no writes.
-    pub closed: Duration,
-}
-
-/// The outcome of a flush.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SealOutcome {
-    /// No row of the table had changed.
-    Nothing,
-    /// The table was flushed.
-    Sealed(Sealed),
-    /// Another engine was faster: the table was flushed, loaded or dropped meanwhile.
-    Overtaken,
-}
-
-/// Flushes tables. Clones share the flush that runs in the background.
-#[derive(Clone)]
-pub(crate) struct Sealer {
-    cluster: Cluster,
-    /// The DataFusion state that reads segments whose rows are written again.
-    reading: Arc<SessionState>,
-    tables: Arc<Tables>,
-    changes: Arc<Changes>,
-    background: Arc<Mutex<Background>>,
-}
-
-/// A table, and the definition of its new version.
-struct Replacement<'t> {
-    table: &'t Table,
-    /// Complete except for its id.
-    definition: TableDefinition,
-    /// The statements that create new views, by name.
-    sources: BTreeMap<String, String>,
-}
+pub(crate) use sealer::{Derivations, Sealer};
+pub use sealer::{SealOutcome, Sealed};
 
 impl Sealer {
-    pub(crate) fn new(
-        cluster: Cluster,
-        reading: SessionState,
-        tables: Arc<Tables>,
-        changes: Arc<Changes>,
-    ) -> Self {
-        Self { cluster, reading: Arc::new(reading), tables, changes, background: Arc::default() }
-    }
-
     /// Flushes a table's changed rows.
     pub(crate) async fn seal(&self, name: &str) -> Result<SealOutcome, EngineError> {
         let outcome = self.run(name, None).await?;

@@ -17,9 +17,11 @@ mod changing;
 mod committing;
 mod deriving;
 mod holding;
+mod options;
 mod reading;
 mod sealed;
 mod seen;
+mod sql_session;
 mod state;
 mod statement;
 mod stream;
@@ -30,15 +32,12 @@ use crate::{
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
-    limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEALING_MEMORY_BYTES,
-        SEGMENTS_IN_FLIGHT_DEFAULT,
-    },
-    memory::{Memory, SpillOptions},
+    limits::SEALING_MEMORY_BYTES,
+    memory::Memory,
     parsing::{OnLargeStack, is_deep, parse},
     report::{QueryReport, ScanReport},
     rewrite::rewrite,
-    rules::{AggregatePushdown, check_inserted},
+    rules::check_inserted,
     sealing::Sealer,
     table::{TableDescription, TableInfo},
     trace::TraceSink,
@@ -55,7 +54,7 @@ use datafusion::{
 use futures::future::BoxFuture;
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_format::schema::TableDefinition;
-use rackscan_planner::{Calibration, Policy};
+use rackscan_planner::Policy;
 use std::{
     sync::{
         Arc, PoisonError, RwLock,
@@ -65,63 +64,16 @@ use std::{
 };
 use tracing::Instrument;
 
-pub use changing::{OneStatement, SqlSession};
 use holding::QueryHold;
+pub use options::EngineOptions;
 use seen::{Seen, is_missing, views_among};
+pub use sql_session::{OneStatement, SqlSession};
 use state::context;
-pub(crate) use state::session_state;
 pub use state::with_answers;
+pub(crate) use state::{CATALOG, SCHEMA, session_state};
 use statement::{Parsed, classify};
 pub use stream::QueryStream;
 use stream::{Again, Planned, contained};
-
-/// The catalog and schema that SQL names are looked up in.
-pub(crate) const CATALOG: &str = "rackscan";
-pub(crate) const SCHEMA: &str = "public";
-
-/// How an engine runs queries.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// The policy of placements, unless a query has its own.
-    pub policy: Policy,
-    /// Partitions of a plan: the threads that work on one query.
-    pub threads: usize,
-    /// The constants of the cost model.
-    pub calibration: Calibration,
-    /// Bytes that operators above the scans (joins, aggregations, sorts) of all queries may hold
-    /// together; unlimited if `None`.
-    pub memory_bytes: Option<usize>,
-    /// Where they write what does not fit; the system's temporary folder if `None`.
-    pub spill: Option<SpillOptions>,
-    /// When aggregations run inside scans.
-    pub aggregates: AggregatePushdown,
-    /// Segments of one partition in flight at a time, from 1 to 64.
-    pub segments_in_flight: usize,
-    /// Bytes of stored pages that the segments of one partition hold together, at most 256 MiB. A
-    /// segment needs at least one block of each column, whatever its share.
-    pub partition_page_bytes: usize,
-    /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
-    pub narrowed_rows_min: u64,
-    /// Changed rows of a table from which on it is flushed in the background; never if `None`.
-    pub seal_rows_min: Option<u64>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            policy: Policy::Auto,
-            threads: std::thread::available_parallelism().map_or(2, usize::from),
-            calibration: Calibration::default(),
-            memory_bytes: None,
-            spill: None,
-            aggregates: AggregatePushdown::default(),
-            segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
-            partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
-            narrowed_rows_min: NARROWED_ROWS_MIN_DEFAULT,
-            seal_rows_min: Some(SEAL_ROWS_DEFAULT),
-        }
-    }
-}
 
 /// An SQL engine over one cluster.
 pub struct Engine {

@@ -4,7 +4,7 @@
 
 use crate::{
     exec::{QueryContext, ScanExec},
-    indexing::{Lookup, TableIndex},
+    indexing::{Coverage, Lookup, filter_of_values},
     pushdown::ProgramBuilder,
     request::{ScanRequest, distribute},
     snapshot::{TableSnapshot, zone_scalar},
@@ -104,6 +104,29 @@ pub(crate) struct Table {
     indexes: Arc<Vec<TableIndex>>,
 }
 
+/// An index of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableIndex {
+    pub(crate) name: String,
+    /// The indexed column's name.
+    pub(crate) column: String,
+    pub(crate) coverage: Coverage,
+    /// The table that holds it.
+    pub(crate) table: Arc<Table>,
+}
+
+impl TableIndex {
+    /// A lookup for these filters, if they ask for values of the index's column.
+    async fn lookup(&self, filters: &[Expr], state: &dyn Session) -> Result<Option<Lookup>> {
+        let Some(asked) = filter_of_values(filters, &self.column)? else { return Ok(None) };
+        if self.table.supports_filters_pushdown(&[&asked])? != [TableProviderFilterPushDown::Exact] {
+            return Ok(None);
+        }
+        let plan = self.table.scan(state, Some(&vec![1]), &[asked], None).await?;
+        Ok(Some(Lookup::new(self.name.clone(), self.coverage.below, plan)))
+    }
+}
+
 /// The column with the places of rows, which only the engine's own statements see.
 pub(crate) const PLACE_COLUMN: &str = "rackscan place";
 
@@ -132,7 +155,7 @@ impl Table {
     /// A lookup in the first index of which these filters ask for values.
     async fn lookup(&self, filters: &[Expr], state: &dyn Session) -> Result<Option<Arc<Lookup>>> {
         for index in self.indexes.iter() {
-            if let Some(lookup) = Lookup::of(index, filters, state).await? {
+            if let Some(lookup) = index.lookup(filters, state).await? {
                 return Ok(Some(Arc::new(lookup)));
             }
         }

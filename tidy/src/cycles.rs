@@ -10,14 +10,8 @@ use std::iter::Peekable;
 use crate::Violation;
 use crate::lex::code_of;
 
-/// Crates with import cycles: how many of their files are in one. The numbers only shrink.
-pub const IMPORT_CYCLES: &[(&str, usize)] = &[("engine", 53)];
-
-/// Crates that have more files in import cycles than `allowed`, and entries that are out of date.
-pub fn import_cycles<'a>(
-    files: impl Iterator<Item = (&'a str, &'a str)>,
-    allowed: &[(&str, usize)],
-) -> Vec<Violation> {
+/// Crates that have files in import cycles.
+pub fn import_cycles<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, Vec<(&str, &str, String)>> = BTreeMap::new();
     for (path, text) in files {
         let Some((folder, file)) = path.split_once("/src/") else { continue };
@@ -25,27 +19,23 @@ pub fn import_cycles<'a>(
             crates.entry(folder).or_default().push((path, file, code_of(text)));
         }
     }
-    crates.iter().filter_map(|(folder, files)| judge(folder, files, allowed)).collect()
+    crates.iter().filter_map(|(folder, files)| judge(folder, files)).collect()
 }
 
-fn judge(folder: &str, files: &[(&str, &str, String)], allowed: &[(&str, usize)]) -> Option<Violation> {
-    let left = allowed.iter().find(|(crate_folder, _)| *crate_folder == folder).map_or(0, |(_, left)| *left);
+fn judge(folder: &str, files: &[(&str, &str, String)]) -> Option<Violation> {
     let modules = Modules::of(files);
     let uses: BTreeMap<&Path, BTreeSet<Path>> =
         modules.files.keys().map(|module| (module, modules.used_by(module))).collect();
     let circles: Vec<Vec<&Path>> = uses.keys().filter_map(|module| shortest_circle(module, &uses)).collect();
-    let place = |module: &Path| modules.files.get(module).map_or("", |file| file.path);
-    let example = circles.iter().min_by_key(|circle| circle.len());
-    let shown = example.map_or_else(String::new, |circle| {
-        let names: Vec<&str> = circle.iter().map(|module| place(module)).collect();
-        format!(", such as {}", names.join(" -> "))
-    });
-    let what = if circles.len() > left {
-        format!("{} files in import cycles, at most {left} allowed{shown}", circles.len())
-    } else {
-        format!("{} files in import cycles: lower its entry in IMPORT_CYCLES from {left}", circles.len())
-    };
-    (circles.len() != left).then(|| Violation::of(folder, what))
+    let example = circles.iter().min_by_key(|circle| circle.len())?;
+    let path = |module: &Path| modules.files.get(module).map_or("", |file| file.path);
+    let names: Vec<&str> = example.iter().map(|module| path(module)).collect();
+    let what = format!(
+        "{} files in import cycles, such as {}: move what both use into a file below them",
+        circles.len(),
+        names.join(" -> ")
+    );
+    Some(Violation::of(folder, what))
 }
 
 /// The names of modules from the crate's root down; empty for the root.
@@ -281,8 +271,8 @@ fn shortest_circle<'u, 'a>(
 mod tests {
     use super::*;
 
-    fn judged(files: &[(&str, &str)], allowed: &[(&str, usize)]) -> Vec<String> {
-        import_cycles(files.iter().copied(), allowed).iter().map(ToString::to_string).collect()
+    fn judged(files: &[(&str, &str)]) -> Vec<String> {
+        import_cycles(files.iter().copied()).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -294,15 +284,13 @@ mod tests {
             ("x/src/b.rs", "pub struct B(crate::c::C);"),
             ("x/src/c.rs", "use super::A; pub struct C;"),
         ];
-        let found = judged(&files, &[]);
+        let found = judged(&files);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains("4 files in import cycles, at most 0 allowed"), "{found:?}");
+        assert!(found[0].contains("4 files in import cycles"), "{found:?}");
         assert!(
             found[0].contains("x/src/a/deep.rs -> x/src/b.rs -> x/src/c.rs -> x/src/a/mod.rs"),
             "{found:?}"
         );
-        assert!(judged(&files, &[("x", 4)]).is_empty());
-        assert!(judged(&files, &[("x", 5)])[0].contains("lower its entry"), "an entry only shrinks");
     }
 
     #[test]
@@ -316,6 +304,6 @@ mod tests {
             ("x/src/a/tests.rs", "use crate::{A, B};"),
             ("x/src/b.rs", "pub struct B; #[cfg(test)] mod tests { use crate::A; fn f() { if true {} } }"),
         ];
-        assert!(judged(&files, &[]).is_empty(), "{:?}", judged(&files, &[]));
+        assert!(judged(&files).is_empty(), "{:?}", judged(&files));
     }
 }

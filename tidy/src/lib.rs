@@ -39,7 +39,7 @@ mod violation;
 mod width;
 mod words;
 
-pub use cycles::{IMPORT_CYCLES, import_cycles};
+pub use cycles::import_cycles;
 pub use dependencies::unreasoned_dependencies;
 pub use fence::{UNSAFE_FOLDERS, missing_forbid, unfenced_unsafe};
 pub use length::{DOCUMENT_LENGTHS, LENGTH_MAX, LONG_FILES, LongFile, long_document, too_long};

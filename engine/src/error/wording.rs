@@ -5,7 +5,7 @@
 
 use datafusion::common::SchemaError;
 
-use super::{EngineError, kinds::sqlstate_of};
+use super::{engine_error::EngineError, kinds::sqlstate_of};
 
 /// Prefixes that error kinds put before their messages.
 const KINDS_OF_ERRORS: [&str; 8] = [

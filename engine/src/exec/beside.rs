@@ -5,7 +5,7 @@
 
 use super::{
     ScanError,
-    segment::{SegmentWork, Sink, scan_here},
+    work::{SegmentWork, Sink, scan_here},
 };
 use rackscan_delta::run::Run;
 use rackscan_scan::PageWanted;

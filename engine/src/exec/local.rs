@@ -4,7 +4,7 @@ use super::{
     ScanError,
     capture::PageRead,
     context::Waiting,
-    segment::{SegmentWork, Sink, scan_here},
+    work::{SegmentWork, Sink, scan_here},
 };
 use rackscan_client::{FetchedPages, PageBuffer};
 use rackscan_scan::PageWanted;

@@ -29,6 +29,7 @@ mod segment;
 mod shared;
 mod shared_rows;
 mod steering;
+mod work;
 
 pub use error::ScanError;
 
@@ -76,13 +77,13 @@ use rackscan_format::{
     program::{Output, ScanProgram, VerifiedProgram},
 };
 use rackscan_scan::Estimator;
-use segment::SegmentWork;
 use std::{
     collections::BTreeSet,
     fmt,
     sync::{Arc, OnceLock},
 };
 use steering::Steering;
+use work::SegmentWork;
 
 /// The scan of one table in a plan.
 pub(crate) struct ScanExec {
@@ -205,7 +206,8 @@ impl ScanExec {
     /// What it has done so far, including its index lookup; `None` before it began.
     pub(crate) fn figures(&self) -> Option<ScanFigures> {
         let mut figures = self.counters.figures()?;
-        if let Some(looked) = self.lookup.as_ref().and_then(|lookup| lookup.figures()) {
+        let lookup = self.lookup.as_ref().and_then(|lookup| lookup.plan().downcast_ref::<Self>());
+        if let Some(looked) = lookup.and_then(Self::figures) {
             figures.add_work(&looked);
         }
         Some(figures)
@@ -244,7 +246,6 @@ impl ScanExec {
             policy: self.request.policy,
             query: Arc::clone(&self.query),
             counters: Arc::clone(&self.counters),
-            steering: Arc::clone(&self.steering),
             meter: Meter::new(place.node, Arc::clone(&self.counters)),
             capture: capture.cloned(),
             page_bytes,
@@ -257,7 +258,7 @@ impl ScanExec {
             Output::Rows(outputs) => outputs,
             Output::Groups { .. } => {
                 let groups = groups_max(&self.request.program, &self.snapshot).unwrap_or(f64::INFINITY);
-                let groups = rounded(groups.min(self.rows_selected())).max(1);
+                let groups = profile::rounded(groups.min(self.rows_selected())).max(1);
                 let num_rows = Precision::Inexact(usize::try_from(groups).unwrap_or(usize::MAX));
                 return Statistics::new_unknown(&self.schema()).with_num_rows(num_rows);
             }
@@ -267,7 +268,7 @@ impl ScanExec {
         let num_rows = if unfiltered {
             whole.num_rows
         } else {
-            Precision::Inexact(usize::try_from(rounded(self.rows_selected())).unwrap_or(usize::MAX))
+            Precision::Inexact(usize::try_from(profile::rounded(self.rows_selected())).unwrap_or(usize::MAX))
         };
         let mut statistics = Statistics { num_rows, ..Statistics::default() };
         let mut row_bytes = 0;
@@ -286,15 +287,6 @@ impl ScanExec {
         let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
         statistics.with_total_byte_size(Precision::Inexact(rows.saturating_mul(row_bytes)))
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "an estimate; `as` saturates and is 0 for NaN"
-)]
-fn rounded(estimate: f64) -> u64 {
-    estimate.round() as u64
 }
 
 impl fmt::Debug for ScanExec {
@@ -405,6 +397,7 @@ impl ExecutionPlan for ScanExec {
         self.counters.begin();
         let conform_to = Arc::clone(&schema);
         let loads = Arc::clone(&self.query.loads);
+        let steering = Arc::clone(&self.steering);
         // The next segment is one of the least busy node, so that a slow node does not delay the
         // others.
         let next = std::iter::from_fn(move || {
@@ -412,7 +405,7 @@ impl ExecutionPlan for ScanExec {
             Some(works.remove(position))
         });
         let batches = stream::iter(next)
-            .map(|work| segment::batches(work).boxed())
+            .map(move |work| segment::batches(work, Arc::clone(&steering)).boxed())
             .flatten_unordered(in_flight)
             .map(move |batch| {
                 let batch = segment::conform(batch?, &conform_to)?;

@@ -57,8 +57,8 @@ pub(super) fn profile(
         rows: estimate.rows_max,
         filter: PageDemand { pages: saturated(estimate.pages_filter), bytes: estimate.bytes_filter },
         payload: PageDemand {
-            pages: saturated(super::rounded(payload_pages * page_needed)),
-            bytes: super::rounded(estimate.bytes_payload as f64 * page_needed),
+            pages: saturated(rounded(payload_pages * page_needed)),
+            bytes: rounded(estimate.bytes_payload as f64 * page_needed),
         },
         selectivity,
         filter_values_per_row: weight(&|index| in_filter[index]),
@@ -178,6 +178,16 @@ fn values_max(program: &ScanProgram, table: &TableSnapshot, key: NodeIndex) -> f
         }
         _ => f64::INFINITY,
     }
+}
+
+/// An estimate as a whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate; `as` saturates and is 0 for NaN"
+)]
+pub(super) fn rounded(estimate: f64) -> u64 {
+    estimate.round() as u64
 }
 
 #[cfg(test)]

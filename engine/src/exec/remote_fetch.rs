@@ -5,7 +5,7 @@ use super::{
     capture::PageRead,
     context::Waiting,
     local,
-    segment::{SegmentWork, Sink, scan_here},
+    work::{SegmentWork, Sink, scan_here},
 };
 use rackscan_planner::Placement;
 use rackscan_scan::PageWanted;

@@ -4,7 +4,7 @@ use super::{
     ScanError,
     capture::PageRead,
     context::Waiting,
-    segment::{SegmentWork, Sink},
+    work::{SegmentWork, Sink},
 };
 use rackscan_client::{ProcessAnswer, Processed, SegmentPart};
 use rackscan_format::message::BounceReason;

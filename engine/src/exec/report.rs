@@ -3,7 +3,10 @@
 //! It is computed only when asked for, from directories and counters, so queries that are not
 //! explained pay nothing for it.
 
-use super::{ScanExec, profile, rounded};
+use super::{
+    ScanExec,
+    profile::{self, rounded},
+};
 use crate::{
     report::{
         ConjunctZones, PlacementPrice, RuntimeFilterConjunct, RuntimeFilterReport, ScanReport, SegmentCounts,

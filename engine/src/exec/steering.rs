@@ -3,7 +3,7 @@
 //! The planner decides by what the segments before did. This module holds the state it needs
 //! between segments.
 
-use super::{ScanError, meter::Meter, profile, segment::SegmentWork};
+use super::{ScanError, meter::Meter, profile, work::SegmentWork};
 use rackscan_format::{
     ids::{NodeId, PageNumber},
     segment::SegmentDirectory,

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::interval_product::INTERVAL;
+use super::interval::INTERVAL;
 use datafusion::{
     arrow::{
         array::{Array, ArrayRef, AsArray, Decimal128Array, IntervalMonthDayNanoArray},

@@ -22,7 +22,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::{is_kept, kept};
+use super::filter::{is_kept, kept};
 
 /// The minima or maxima of all groups.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The length of an interval, by which intervals are compared: a month has 30 days, a day 24 hours.
+//! The type of intervals, and the length by which they are compared: a month has 30 days, a day 24
+//! hours.
 //!
 //! DataFusion compares months first, then days, then the rest: 24 hours are less than a day.
 
@@ -16,6 +17,9 @@ use datafusion::{
     common::Result,
     logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
 };
+
+/// The type of intervals.
+pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 const DAY_NANOS: i128 = 86_400 * 1_000_000_000;
 const MONTH_DAYS: i128 = 30;
@@ -60,7 +64,7 @@ fn lengths(intervals: &ArrayRef) -> Result<Decimal128Array> {
         let nanos = |micros: i64| i128::from(micros) * 1000;
         return Ok(micros.as_primitive::<DurationMicrosecondType>().unary(nanos));
     }
-    let parts = cast(intervals, &DataType::Interval(IntervalUnit::MonthDayNano))?;
+    let parts = cast(intervals, &INTERVAL)?;
     Ok(parts.as_primitive::<IntervalMonthDayNanoType>().unary(|interval| {
         let days = i128::from(interval.months) * MONTH_DAYS + i128::from(interval.days);
         days * DAY_NANOS + i128::from(interval.nanoseconds)

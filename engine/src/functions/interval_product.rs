@@ -9,13 +9,13 @@ use std::sync::Arc;
 use datafusion::{
     arrow::{
         array::{ArrayRef, AsArray, IntervalMonthDayNanoArray},
-        datatypes::{DataType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit},
+        datatypes::{DataType, Float64Type, IntervalMonthDayNano, IntervalMonthDayNanoType},
     },
     common::{Result, exec_err},
     logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
 };
 
-use super::date_part::as_interval;
+use super::{date_part::as_interval, interval::INTERVAL};
 
 /// Converts a difference of times to an interval of days and a remainder below a day.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -48,9 +48,6 @@ impl ScalarUDFImpl for Difference {
         as_interval(&arguments.args[0].to_array(arguments.number_rows)?).map(ColumnarValue::Array)
     }
 }
-
-/// The type of intervals.
-pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 const MONTH_DAYS: f64 = 30.0;
 const DAY_SECONDS: f64 = 86_400.0;

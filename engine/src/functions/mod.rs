@@ -8,6 +8,7 @@ mod coalesce;
 mod date_part;
 mod date_trunc;
 mod extreme;
+mod filter;
 mod first_rows;
 mod float_window;
 mod interval;
@@ -31,20 +32,14 @@ mod window_results;
 use std::sync::Arc;
 
 use chrono::{DateTime, SubsecRound, Utc};
-use datafusion::{
-    arrow::{
-        array::{Array, BooleanArray},
-        buffer::NullBuffer,
-    },
-    logical_expr::{AggregateUDF, ScalarUDF},
-};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 
 pub(crate) use bytea::{BYTEA, bytea, bytea_length, bytea_text};
 pub(crate) use canonical::{ONE_NAN, canonical, of_double, one_nan};
 pub(crate) use checked::{Checked, checked_functions};
 pub(crate) use first_rows::FIRST_ROWS;
-pub(crate) use interval::interval_length;
-pub(crate) use interval_product::{INTERVAL, interval_of_difference, interval_product, interval_quotient};
+pub(crate) use interval::{INTERVAL, interval_length};
+pub(crate) use interval_product::{interval_of_difference, interval_product, interval_quotient};
 pub(crate) use long_text::LongBatch;
 pub(crate) use named_cast::NAMED_CAST;
 pub(crate) use nullable::nullable;
@@ -52,7 +47,7 @@ pub(crate) use rounding::{rounded, whole_numbers};
 pub(crate) use single_row::single_row;
 pub(crate) use text::{short_text, text};
 pub(crate) use text_concat::text_concat;
-pub(crate) use window_results::{WindowResults, metered};
+pub(crate) use window_results::{WindowResults, metered, view_bytes};
 
 /// Functions that replace DataFusion's functions of the same names.
 pub(crate) fn functions() -> Vec<Arc<ScalarUDF>> {
@@ -82,28 +77,6 @@ pub(crate) fn aggregates() -> Vec<Arc<AggregateUDF>> {
         string_agg::string_agg(),
     ];
     ours.into_iter().chain(moments::statistics()).collect()
-}
-
-/// The NULLs of values under a filter: rows that it drops become NULL. For states where each row
-/// becomes a group of its own.
-fn kept(nulls: Option<&NullBuffer>, filter: Option<&BooleanArray>) -> Option<NullBuffer> {
-    let filter = filter.map(|filter| match filter.nulls() {
-        Some(known) => NullBuffer::new(filter.values() & known.inner()),
-        None => NullBuffer::new(filter.values().clone()),
-    });
-    NullBuffer::union(nulls, filter.as_ref())
-}
-
-/// The length of a text of an array of views: the low 32 bits of its view (Arrow, "Variable-size
-/// Binary View Layout").
-#[expect(clippy::cast_possible_truncation, reason = "the low bits")]
-pub(crate) fn view_bytes(view: &u128) -> usize {
-    *view as u32 as usize
-}
-
-/// Whether a filter keeps a row.
-fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
-    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 /// `date_part`, for the rule that replaces DataFusion's own.

@@ -24,7 +24,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::is_kept;
+use super::filter::is_kept;
 
 /// The statistic that a function computes over the rows of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -29,7 +29,7 @@ use datafusion::{
 };
 
 use super::{
-    is_kept,
+    filter::is_kept,
     joined_text::{JoinedText, check_length},
     text_window::TextWindow,
 };

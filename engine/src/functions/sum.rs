@@ -28,8 +28,8 @@ use datafusion::{
 
 use super::{
     checked::sql_name,
+    filter::{is_kept, kept},
     float_window::{FloatWindow, Said},
-    is_kept, kept,
 };
 
 /// The smallest number that has more digits than a decimal can hold.

@@ -42,8 +42,6 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::view_bytes;
-
 /// A value is made once, and copied into the array of all rows' values.
 const COPIES: usize = 2;
 /// The maximum bytes of values for which no memory is reserved yet.
@@ -373,4 +371,11 @@ impl PartitionEvaluator for MeteredValues<Box<dyn PartitionEvaluator>> {
     fn include_rank(&self) -> bool {
         self.inner.include_rank()
     }
+}
+
+/// The length of a text of an array of views: the low 32 bits of its view (Arrow, "Variable-size
+/// Binary View Layout").
+#[expect(clippy::cast_possible_truncation, reason = "the low bits")]
+pub(crate) fn view_bytes(view: &u128) -> usize {
+    *view as u32 as usize
 }

@@ -4,7 +4,7 @@
 //! that order. So a value is in one of them, or in two neighbours. A lookup reads one page, because
 //! zone maps rule out the others.
 
-use super::{Coverage, PLACE, VALUE, table_of};
+use super::layout::{Coverage, PLACE, VALUE, table_of};
 use crate::{
     changes::rows_of,
     error::EngineError,

@@ -2,26 +2,24 @@
 //!
 //! There is one lookup per scan. The first segment that is scanned runs it: planning reads nothing.
 
-use super::{Places, TableIndex, VALUE};
+use super::layout::VALUE;
+use crate::limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX};
 use crate::visitors::Tree;
-use crate::{
-    exec::ScanExec,
-    limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX},
-    report::ScanFigures,
-};
 use datafusion::{
     arrow::{array::AsArray, datatypes::Int64Type},
-    catalog::{Session, TableProvider},
     common::{Column, tree_node::Transformed},
     error::Result,
     execution::TaskContext,
-    logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown, expr::InList},
+    logical_expr::{BinaryExpr, Expr, Operator, expr::InList},
     physical_plan::{ExecutionPlan, execute_stream},
 };
 use futures::TryStreamExt;
 use rackscan_format::{ids::SegmentId, row_place::RowPlace, withheld::WithheldRows};
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::OnceCell;
+
+/// Places by their segments.
+type Places = BTreeMap<SegmentId, Vec<u32>>;
 
 /// The index lookup of one scan.
 #[derive(Debug)]
@@ -45,28 +43,10 @@ pub(crate) enum Wanted {
 }
 
 impl Lookup {
-    /// A lookup for these filters, if they ask for values of the index's column.
-    pub(crate) async fn of(
-        index: &TableIndex,
-        filters: &[Expr],
-        state: &dyn Session,
-    ) -> Result<Option<Self>> {
-        let asked = filters.iter().find_map(|filter| asked(filter, &index.column));
-        let Some(asked) = asked else { return Ok(None) };
-        let of_index = asked.transform_up(|expr| {
-            Ok(match expr {
-                Expr::Column(_) => Transformed::yes(Expr::Column(Column::from_name(VALUE))),
-                other => Transformed::no(other),
-            })
-        })?;
-        let of_index = [of_index.data];
-        let [asked] = &of_index;
-        if index.table.supports_filters_pushdown(&[asked])? != [TableProviderFilterPushDown::Exact] {
-            return Ok(None);
-        }
-        let plan = index.table.scan(state, Some(&vec![1]), &of_index, None).await?;
-        let (index, below) = (index.name.clone(), index.coverage.below);
-        Ok(Some(Self { index, below, plan, found: OnceCell::new() }))
+    /// The lookup of an index that covers the segments below `below`. `plan` returns the places of
+    /// the rows that are asked for.
+    pub(crate) fn new(index: String, below: SegmentId, plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self { index, below, plan, found: OnceCell::new() }
     }
 
     /// The index's name.
@@ -74,9 +54,9 @@ impl Lookup {
         &self.index
     }
 
-    /// The figures of the lookup so far.
-    pub(crate) fn figures(&self) -> Option<ScanFigures> {
-        self.plan.downcast_ref::<ScanExec>().and_then(ScanExec::figures)
+    /// The plan that reads the index.
+    pub(crate) fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.plan
     }
 
     /// The wanted rows of a stored segment of `rows` rows, of which some are withheld.
@@ -124,6 +104,20 @@ impl Lookup {
         }
         Ok(Some(places))
     }
+}
+
+/// The filter over an index's values that asks for what these filters ask of the indexed column;
+/// `None` if they do not restrict it to few named values.
+pub(crate) fn filter_of_values(filters: &[Expr], column: &str) -> Result<Option<Expr>> {
+    let asked = filters.iter().find_map(|filter| asked(filter, column));
+    let Some(asked) = asked else { return Ok(None) };
+    let of_index = asked.transform_up(|expr| {
+        Ok(match expr {
+            Expr::Column(_) => Transformed::yes(Expr::Column(Column::from_name(VALUE))),
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(Some(of_index.data))
 }
 
 /// The part of a filter that restricts the column to few named values.

@@ -35,7 +35,10 @@ pub(crate) use long_rows::{BatchRows, LongRows};
 pub(crate) use nested_loops::{NESTED_LOOPS, NestedLoops, SpillingNestedLoops};
 pub(crate) use window::MeteredWindows;
 
-use crate::{error::EngineError, limits::GIVEN_BACK_WAIT};
+use crate::{
+    error::{EngineError, is_folder_full},
+    limits::GIVEN_BACK_WAIT,
+};
 use pool::SharedPool;
 use serde::Serialize;
 use spill_folder::SpillFolder;
@@ -170,11 +173,6 @@ fn add_spills(plan: &Arc<dyn ExecutionPlan>, figures: &mut MemoryFigures) {
 /// Whether a query failed because memory was full, rather than the folder.
 pub(crate) fn is_out_of_memory(error: &DataFusionError) -> bool {
     matches!(error.find_root(), DataFusionError::ResourcesExhausted(message) if !is_folder_full(message))
-}
-
-/// Whether a message of DataFusion's says that the folder is full.
-pub(crate) fn is_folder_full(message: &str) -> bool {
-    message.contains("max_temp_directory_size")
 }
 
 #[cfg(test)]

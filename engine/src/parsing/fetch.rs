@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::{
     tokenizer::{Token, TokenWithSpan, Whitespace},
 };
 
-use super::is_word;
+use super::words::is_word;
 
 /// Rewrites FETCH to LIMIT.
 pub(super) fn as_limit(tokens: &mut Vec<TokenWithSpan>) {

@@ -17,6 +17,7 @@ mod depth;
 mod dialect;
 mod fetch;
 mod with_queries;
+mod words;
 
 use std::{collections::VecDeque, panic::catch_unwind};
 
@@ -37,29 +38,7 @@ use crate::{
 };
 pub(crate) use depth::{OnLargeStack, is_deep, with_stack_for};
 use dialect::Sql;
-
-/// Words after which sqlparser tries two alternatives. From [`FIRST_NAME`] on they may be names.
-const WORDS: [Keyword; 16] = [
-    Keyword::NOT,
-    Keyword::CASE,
-    Keyword::CAST,
-    Keyword::TRY_CAST,
-    Keyword::SAFE_CAST,
-    Keyword::EXISTS,
-    Keyword::EXTRACT,
-    Keyword::CEIL,
-    Keyword::FLOOR,
-    Keyword::POSITION,
-    Keyword::SUBSTR,
-    Keyword::SUBSTRING,
-    Keyword::OVERLAY,
-    Keyword::TRIM,
-    Keyword::CONVERT,
-    Keyword::ARRAY,
-];
-
-/// The first of [`WORDS`] that may be a name.
-const FIRST_NAME: usize = 2;
+use words::{FIRST_NAME, WORDS, is_end, is_word, word_of};
 
 /// The statements of a text.
 ///
@@ -222,23 +201,6 @@ impl Depth {
     fn no_names(&self) -> Vec<Keyword> {
         let is_none = |at: &usize| *at < FIRST_NAME || !self.words[*at].1;
         (0..WORDS.len()).filter(is_none).map(|at| WORDS[at]).collect()
-    }
-}
-
-fn word_of(token: &Token) -> Option<usize> {
-    let Token::Word(word) = token else { return None };
-    WORDS.iter().position(|known| word.quote_style.is_none() && word.keyword == *known)
-}
-
-fn is_word(token: &Token, words: &[Keyword]) -> bool {
-    matches!(token, Token::Word(word) if word.quote_style.is_none() && words.contains(&word.keyword))
-}
-
-fn is_end(token: &Token) -> bool {
-    match token {
-        Token::RParen | Token::RBracket | Token::RBrace => true,
-        Token::Word(word) => word.quote_style.is_none() && word.keyword == Keyword::END,
-        _ => false,
     }
 }
 

@@ -19,6 +19,7 @@ use datafusion::sql::{
     },
 };
 
+use super::words::is_word;
 use crate::{error::EngineError, limits::COMMON_TABLE_USES_MAX};
 
 /// Removes `[NOT] MATERIALIZED` after AS. sqlparser knows it in another dialect only, and it
@@ -26,7 +27,7 @@ use crate::{error::EngineError, limits::COMMON_TABLE_USES_MAX};
 pub(super) fn leave_hints_out(tokens: &mut Vec<TokenWithSpan>) {
     let words: Vec<usize> =
         (0..tokens.len()).filter(|at| !matches!(tokens[*at].token, Token::Whitespace(_))).collect();
-    let is = |at: usize, keyword| super::is_word(&tokens[words[at]].token, &[keyword]);
+    let is = |at: usize, keyword| is_word(&tokens[words[at]].token, &[keyword]);
     let mut hints = BTreeSet::new();
     for at in 1..words.len().saturating_sub(1) {
         let opens = tokens[words[at + 1]].token == Token::LParen;

@@ -11,7 +11,11 @@ use std::{
 
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, Ident, OrderBy, Select, SelectItem, SetExpr};
 
-use super::{call, names::name_in_plan, normal, own_expressions, text};
+use super::{
+    names::name_in_plan,
+    own_expressions,
+    syntax::{call, normal, text},
+};
 use crate::functions::NAMED_CAST;
 
 /// Makes casts part of the names in a SELECT whose groups, aggregates or windows would otherwise

@@ -5,7 +5,10 @@
 
 use datafusion::sql::sqlparser::ast::{CastKind, CharacterLength, DataType, Expr, TypedString, Value};
 
-use super::{call, number, refuse};
+use super::{
+    refusal::refuse,
+    syntax::{call, number},
+};
 use crate::{error::EngineError, functions::BYTEA};
 
 /// Converts what is cast to `bytea`, and cuts what is cast to `VARCHAR(n)` or `CHAR(n)` to n

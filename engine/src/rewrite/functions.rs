@@ -5,7 +5,7 @@ use datafusion::sql::sqlparser::ast::{
     Ident, ObjectName,
 };
 
-use super::{call, text, text_of};
+use super::syntax::{call, text, text_of};
 use crate::error::EngineError;
 
 /// Names in PostgreSQL and in DataFusion.

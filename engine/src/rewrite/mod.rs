@@ -20,10 +20,12 @@ mod own_expressions;
 mod patterns;
 mod precedence;
 mod recursion;
+mod refusal;
 mod regexes;
 mod row_sets;
 mod rows;
 mod series;
+mod syntax;
 mod templates;
 mod times;
 mod unions;
@@ -37,14 +39,14 @@ use std::ops::ControlFlow;
 use datafusion::sql::{
     parser::Statement,
     sqlparser::ast::{
-        self, AccessExpr, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-        FunctionArguments, GroupByExpr, Ident, JoinConstraint, JoinOperator, ObjectName, OrderBy, Query,
-        Select, SelectFlavor, SelectItem, SetExpr, TableFactor, Value, VisitorMut, WildcardAdditionalOptions,
+        self, AccessExpr, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, OrderBy, Query, Select,
+        SelectFlavor, SelectItem, SetExpr, TableFactor, Value, VisitorMut, WildcardAdditionalOptions,
     },
 };
 
 use crate::error::EngineError;
 pub(crate) use names::{shown, without_marks};
+use refusal::{Flow, flow, refuse};
 pub(crate) use using::{MARK, own_column};
 
 /// Rewrites a statement.
@@ -63,17 +65,6 @@ pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), EngineError> {
         Statement::Explain(explain) => rewrite(&mut explain.statement),
         _ => Ok(()),
     }
-}
-
-type Flow = ControlFlow<Box<EngineError>>;
-
-/// The error that ends the rewriting: `what` is not supported.
-fn refuse(what: &str, way_out: &str) -> Box<EngineError> {
-    Box::new(EngineError::NotSupported(format!("{what} is not supported; {way_out}")))
-}
-
-fn flow(refused: Option<Box<EngineError>>) -> Flow {
-    refused.map_or(ControlFlow::Continue(()), ControlFlow::Break)
 }
 
 #[derive(Default)]
@@ -288,32 +279,6 @@ fn left_out(clauses: &[(bool, &str)]) -> Option<Box<EngineError>> {
     Some(refuse(clause, "leave it out"))
 }
 
-/// The expression without the parentheses around it.
-fn bare(mut expression: &Expr) -> &Expr {
-    while let Expr::Nested(inner) = expression {
-        expression = inner;
-    }
-    expression
-}
-
-/// The name in the form in which it is looked up: lower case unless it is quoted.
-fn normal(name: &Ident) -> String {
-    match name.quote_style {
-        Some(_) => name.value.clone(),
-        None => name.value.to_ascii_lowercase(),
-    }
-}
-
-/// The text of a text constant.
-fn text_of(expression: &Expr) -> Option<&str> {
-    let Expr::Value(value) = bare(expression) else { return None };
-    match &value.value {
-        Value::SingleQuotedString(text) | Value::EscapedStringLiteral(text) => Some(text),
-        Value::DollarQuotedString(text) => Some(&text.value),
-        _ => None,
-    }
-}
-
 /// Texts are compared by their bytes, as in the collations "C" and "POSIX".
 fn collated(expression: &mut Expr) -> Result<(), Box<EngineError>> {
     match expression {
@@ -335,37 +300,6 @@ fn collated(expression: &mut Expr) -> Result<(), Box<EngineError>> {
         }
         _ => Ok(()),
     }
-}
-
-fn is_null(expression: &Expr) -> bool {
-    matches!(bare(expression), Expr::Value(value) if value.value == Value::Null)
-}
-
-fn text(text: String) -> Expr {
-    Expr::Value(Value::SingleQuotedString(text).into())
-}
-
-fn number(digits: &str) -> Expr {
-    Expr::Value(Value::Number(digits.to_owned(), false).into())
-}
-
-/// A call of a function.
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
-    let argument = |argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument));
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList {
-            duplicate_treatment: None,
-            args: arguments.into_iter().map(argument).collect(),
-            clauses: Vec::new(),
-        }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Ident, OrderBy, Query, SelectItem, SetExpr, Visitor, VisitorMut,
 };
 
-use super::normal;
+use super::syntax::normal;
 
 /// A character that no statement has.
 const MARK: char = '\u{1}';

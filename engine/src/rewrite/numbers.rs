@@ -8,7 +8,7 @@
 
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value};
 
-use super::{bare, text};
+use super::syntax::{bare, text};
 use crate::error::EngineError;
 
 /// The maximum digits of a decimal.

@@ -5,7 +5,7 @@
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Value};
 
-use super::call;
+use super::syntax::call;
 
 /// The function that replaces `^`.
 const POWER: &str = "power";

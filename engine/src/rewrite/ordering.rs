@@ -12,7 +12,11 @@ use datafusion::sql::sqlparser::ast::{
     Value, ValueWithSpan, VisitorMut,
 };
 
-use super::{bare, names::marked, normal, number, own_expressions};
+use super::{
+    names::marked,
+    own_expressions,
+    syntax::{bare, normal, number},
+};
 
 /// Rewrites ORDER BY keys that DataFusion would take for another column. In the outermost query, an
 /// output column with the name of an input column gets a mark: DataFusion cannot have both.

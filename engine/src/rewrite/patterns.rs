@@ -6,7 +6,7 @@
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};
 
-use super::{bare, refuse};
+use super::{refusal::refuse, syntax::bare};
 use crate::error::EngineError;
 
 /// Replaces SIMILAR TO by a match of a regular expression, and gives LIKE the escape character that

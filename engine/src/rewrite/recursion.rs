@@ -7,7 +7,7 @@
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr};
 
-use super::{call, text};
+use super::syntax::{call, text};
 use crate::functions::{FIRST_ROWS, NAMED_CAST};
 
 /// Marks the first rows, and the casts of all steps of the query.

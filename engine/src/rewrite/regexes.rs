@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
 };
 
-use super::{bare, is_null, text, text_of};
+use super::syntax::{bare, is_null, text, text_of};
 
 /// The flag by which `.` also matches the end of a line.
 const ALL_CHARACTERS: &str = "(?s)";

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
 
-use super::{bare, refuse, rows::compared};
+use super::{refusal::refuse, rows::compared, syntax::bare};
 use crate::{error::EngineError, limits::SUBQUERY_COPIES_MAX};
 
 /// The prefix of the subqueries' table names.

@@ -7,7 +7,7 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
 };
 
-use super::{bare, refuse};
+use super::{refusal::refuse, syntax::bare};
 use crate::error::EngineError;
 
 /// Replaces `ROW (a, b)` by `(a, b)`.

@@ -5,7 +5,7 @@
 
 use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFactor};
 
-use super::normal;
+use super::syntax::normal;
 
 /// Functions with one column.
 const SERIES: [&str; 2] = ["generate_series", "range"];

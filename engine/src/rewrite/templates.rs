@@ -7,7 +7,10 @@ use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
 };
 
-use super::{call, is_null, number, refuse, text, text_of};
+use super::{
+    refusal::refuse,
+    syntax::{call, is_null, number, text, text_of},
+};
 use crate::error::EngineError;
 
 /// How a formatted field is adjusted.

@@ -5,7 +5,7 @@
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Interval, TypedString};
 
-use super::{text, text_of};
+use super::syntax::{text, text_of};
 use crate::time_texts;
 
 /// The number of digits of microseconds.

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, VisitMut, VisitorMut,
 };
 
-use super::refuse;
+use super::refusal::refuse;
 use crate::error::EngineError;
 
 /// The alias of a nested join whose last join merges columns. The alias's columns are the

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     Visitor, helpers::attached_token::AttachedToken,
 };
 
-use super::refuse;
+use super::refusal::refuse;
 use crate::error::EngineError;
 
 /// The maximum rows that are written as SELECT; each is one level deeper.

@@ -11,7 +11,11 @@ use datafusion::sql::sqlparser::ast::{
     WindowSpec, WindowType,
 };
 
-use super::{Flow, normal, own_expressions};
+use super::{
+    own_expressions,
+    refusal::{Flow, flow},
+    syntax::normal,
+};
 use crate::error::EngineError;
 
 /// Completes the windows of a query's SELECTs, but not those of nested queries.
@@ -138,7 +142,7 @@ impl VisitorMut for Resolver {
             Some(WindowType::WindowSpec(window)) => self.complete(window),
             Some(over @ WindowType::NamedWindow(_)) => self.put_in_place(over),
         };
-        super::flow(completed.err())
+        flow(completed.err())
     }
 }
 

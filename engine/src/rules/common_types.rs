@@ -25,7 +25,10 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::{expressions::rewritten, operand_types::type_of_column};
+use super::{
+    expressions::rewritten,
+    value_types::{CHOICES, is_comparison, type_of_column},
+};
 use crate::{
     functions::{INTERVAL, bytea},
     time_texts,
@@ -33,9 +36,6 @@ use crate::{
 use std::sync::Arc;
 
 const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
-/// Functions whose result is one of their arguments.
-pub(super) const CHOICES: [&str; 6] = ["coalesce", "greatest", "ifnull", "least", "nullif", "nvl"];
-
 /// The rule that gives values of different types a common one.
 #[derive(Debug)]
 pub(crate) struct CommonTypes;
@@ -92,20 +92,6 @@ fn rewrite(mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         _ => false,
     };
     if changed { Transformed::yes(expression) } else { Transformed::no(expression) }
-}
-
-pub(super) fn is_comparison(op: Operator) -> bool {
-    matches!(
-        op,
-        Operator::Eq
-            | Operator::NotEq
-            | Operator::Lt
-            | Operator::LtEq
-            | Operator::Gt
-            | Operator::GtEq
-            | Operator::IsDistinctFrom
-            | Operator::IsNotDistinctFrom
-    )
 }
 
 /// Whether numbers of different types get a common type. Functions do that themselves.

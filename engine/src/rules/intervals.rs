@@ -23,7 +23,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::{common_types, expressions::rewritten};
+use super::{expressions::rewritten, value_types::is_comparison};
 use crate::functions::{date_part, interval_length};
 
 /// The rule that compares intervals by their length.
@@ -53,7 +53,7 @@ impl AnalyzerRule for Intervals {
 impl Intervals {
     fn rewrite(&self, mut expression: Expr, schema: &DFSchema) -> Transformed<Expr> {
         let changed = match &mut expression {
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) if common_types::is_comparison(*op) => {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(*op) => {
                 self.measured([left.as_mut(), right.as_mut()], schema)
             }
             Expr::Between(Between { expr, low, high, .. }) => {

@@ -29,6 +29,7 @@ mod spilling_joins;
 mod text_operands;
 mod texts;
 mod total_order;
+mod value_types;
 mod window_offsets;
 
 pub use partial_aggregate::AggregatePushdown;

@@ -13,8 +13,8 @@ use datafusion::{
     common::{DFSchema, config::ConfigOptions, plan_err, tree_node::TreeNodeRecursion},
     error::Result,
     logical_expr::{
-        Between, BinaryExpr, Case, Cast, DmlStatement, Expr, ExprSchemable, LogicalPlan, Operator, Union,
-        WindowFrameBound, WindowFrameUnits,
+        Between, BinaryExpr, Case, Cast, DmlStatement, Expr, LogicalPlan, Operator, Union, WindowFrameBound,
+        WindowFrameUnits,
         expr::{Alias, InList, InSubquery, SetComparison, WindowFunctionParams},
         utils::merge_schema,
     },
@@ -22,7 +22,7 @@ use datafusion::{
     scalar::ScalarValue,
 };
 
-use super::common_types::{CHOICES, is_comparison};
+use super::value_types::{CHOICES, Type, is_comparison, type_below, type_of, type_of_column};
 use crate::{
     error::{EngineError, in_words_of_users},
     functions::{BYTEA, FIRST_ROWS, NAMED_CAST},
@@ -48,9 +48,6 @@ enum Family {
     Interval,
     Bytes,
 }
-
-/// A value's type; `None` if the value takes the type of the others.
-type Type = Option<DataType>;
 
 impl AnalyzerRule for OperandTypes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
@@ -282,49 +279,4 @@ fn family(data_type: &DataType) -> Option<Family> {
         DataType::Interval(_) | DataType::Duration(_) => Family::Interval,
         _ => return None,
     })
-}
-
-fn type_of(expression: &Expr, schema: &DFSchema) -> Type {
-    match expression {
-        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_), _) => None,
-        Expr::Alias(alias) => type_of(&alias.expr, schema),
-        // DataFusion would visit everything inside it again at each level.
-        Expr::BinaryExpr(BinaryExpr { op, .. })
-            if is_comparison(*op) || matches!(op, Operator::And | Operator::Or) =>
-        {
-            Some(DataType::Boolean)
-        }
-        other => other.get_type(schema).ok().filter(|found| *found != DataType::Null),
-    }
-}
-
-fn type_below(expression: &Expr, plan: &LogicalPlan) -> Type {
-    let index = |column| plan.schema().index_of_column(column).ok();
-    match expression {
-        Expr::Column(column) => index(column).and_then(|column| type_of_column(plan, column)),
-        other => type_of(other, plan.schema()),
-    }
-}
-
-/// `None` for a column of text constants.
-pub(super) fn type_of_column(plan: &LogicalPlan, column: usize) -> Type {
-    match plan {
-        LogicalPlan::Projection(projection) => match &projection.expr[column] {
-            Expr::Column(_) => type_below(&projection.expr[column], &projection.input),
-            other => type_of(other, projection.input.schema()),
-        },
-        LogicalPlan::SubqueryAlias(alias) => type_of_column(&alias.input, column),
-        LogicalPlan::Distinct(distinct) => type_of_column(distinct.input(), column),
-        LogicalPlan::Filter(filter) => type_of_column(&filter.input, column),
-        LogicalPlan::Sort(sort) => type_of_column(&sort.input, column),
-        LogicalPlan::Limit(limit) => type_of_column(&limit.input, column),
-        LogicalPlan::Values(values) => {
-            let of_row = |row: &Vec<Expr>| type_of(&row[column], &DFSchema::empty());
-            values.values.iter().find_map(of_row)
-        }
-        other => {
-            let found = other.schema().field(column).data_type();
-            (*found != DataType::Null).then(|| found.clone())
-        }
-    }
 }

@@ -3,22 +3,13 @@
 //! It is the table with the most changed rows, as soon as those are enough. That is checked when a
 //! statement runs; one table is flushed at a time.
 
-use super::Sealer;
+use super::sealer::{Background, Sealer};
 use crate::{catalog::Known, limits::SEAL_RETRY_TIME};
-use rackscan_format::ids::TableId;
 use std::{
-    collections::BTreeMap,
     sync::{MutexGuard, PoisonError},
     time::Instant,
 };
-use tokio::{runtime::Handle, task::JoinHandle};
-
-#[derive(Debug, Default)]
-pub(super) struct Background {
-    task: Option<JoinHandle<()>>,
-    /// Tables whose flush failed, and when.
-    failed: BTreeMap<TableId, Instant>,
-}
+use tokio::runtime::Handle;
 
 impl Sealer {
     /// Flushes in the background the table with the most changed rows, if those are at least

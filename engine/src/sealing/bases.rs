@@ -9,7 +9,10 @@
 //! - A base whose new version was never published is dropped as soon as the table before is gone
 //!   ([`crate::deriving::BaseName`]).
 
-use super::{Replacement, Sealer, work::Work};
+use super::{
+    sealer::{Replacement, Sealer},
+    work::Work,
+};
 use crate::{
     catalog::{Known, Moment},
     deriving::{BaseName, Changed, NewBase, Sums, generated_source, of_base, of_rows},

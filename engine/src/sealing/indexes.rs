@@ -6,13 +6,13 @@
 //! read and write: an index that is behind knows fewer rows, never wrong ones
 //! ([`crate::indexing`]).
 
-use super::Sealer;
+use super::sealer::Sealer;
 use crate::{
     catalog::Known,
     error::EngineError,
-    indexing::{Coverage, TableIndex, definition, lay, sorted},
+    indexing::{Coverage, definition, lay, sorted},
     limits::{INDEX_PARTS_MAX, INDEX_STALE_TIMES, KEPT_IN_FLIGHT},
-    table::Table,
+    table::{Table, TableIndex},
 };
 use datafusion::physical_plan::execute_stream;
 use futures::{StreamExt, TryStreamExt, stream};

@@ -17,6 +17,7 @@ use super::{
     committing::pause_after,
     holding::held,
     reading::Attempts,
+    sql_session::{OneStatement, SqlSession},
     statement::{Parsed, classify},
 };
 use crate::{
@@ -31,12 +32,9 @@ use crate::{
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
 };
-use datafusion::{
-    arrow::{
-        array::{AsArray, RecordBatch},
-        datatypes::{DataType, Int64Type},
-    },
-    sql::parser::Statement,
+use datafusion::arrow::{
+    array::{AsArray, RecordBatch},
+    datatypes::{DataType, Int64Type},
 };
 use futures::future::BoxFuture;
 use rackscan_format::row_place::RowPlace;
@@ -45,32 +43,6 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-
-/// A sequence of statements, which may open a transaction. Dropping it rolls back an open
-/// transaction.
-#[derive(Debug, Default)]
-pub struct SqlSession {
-    open: Option<Transaction>,
-    isolation: Isolation,
-}
-
-impl SqlSession {
-    /// A session whose transactions have this isolation.
-    #[must_use]
-    pub fn with_isolation(isolation: Isolation) -> Self {
-        Self { open: None, isolation }
-    }
-
-    /// Whether a transaction is open.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.open.is_some()
-    }
-}
-
-/// One statement from a text that may have several.
-#[derive(Clone, Debug)]
-pub struct OneStatement(Statement);
 
 impl Engine {
     /// A transaction that begins now. Its tables are held, so that flushes do not take away what it

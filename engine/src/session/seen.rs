@@ -3,7 +3,7 @@
 //! Invariant: views are of the same point in time as the tables that are seen with them, or are not
 //! seen at all.
 
-use super::{CATALOG, SCHEMA};
+use super::state::{CATALOG, SCHEMA};
 use crate::{
     catalog::{Known, View},
     deriving::Sums,

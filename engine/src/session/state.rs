@@ -4,7 +4,7 @@
 //! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have
 //!   reached the scans.
 
-use super::{CATALOG, EngineOptions, SCHEMA};
+use super::options::EngineOptions;
 use crate::{
     error::EngineError,
     exec::{Bounds, Loads, QueryContext},
@@ -27,6 +27,10 @@ use datafusion::{
 use rackscan_client::{Cluster, LocalDevices};
 use rackscan_planner::Policy;
 use std::sync::Arc;
+
+/// The catalog and schema that SQL names are looked up in.
+pub(crate) const CATALOG: &str = "rackscan";
+pub(crate) const SCHEMA: &str = "public";
 
 /// Rows of a batch between operators.
 const BATCH_ROWS: usize = 8192;
