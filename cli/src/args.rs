@@ -13,6 +13,7 @@ mod help;
 mod kv;
 mod lab;
 mod load;
+mod old_names;
 mod query_memory;
 mod refresh;
 mod repair;
@@ -36,6 +37,7 @@ pub(crate) use help::parsed;
 pub(crate) use kv::{Isolation, Kv, KvGet, KvPut, KvScan};
 pub(crate) use lab::Lab;
 pub(crate) use load::{FileLoad, Load, LoadParity, LoadShape};
+pub(crate) use old_names::warn_command;
 pub(crate) use query_memory::QueryMemory;
 pub(crate) use refresh::{
     BenchDegraded, BenchRefresh, BenchRefreshStreams, Refresh, RefreshFunction, StreamsInArgument,
@@ -91,8 +93,8 @@ pub(crate) struct Global {
     pub(crate) queries: QueryMemory,
     /// How many nodes may be unavailable, 0 to 2: tables loaded with parity are read without them
     /// [default: 2 of four or more nodes and 1 of three for queries; otherwise 0]
-    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
-    pub(crate) away: Option<u8>,
+    #[arg(long, alias = "away", global = true, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub(crate) tolerate_unavailable: Option<u8>,
     /// Log filter for standard error, as in RUST_LOG (`info`, `rackscan_engine=debug`)
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
@@ -111,7 +113,7 @@ impl Global {
         say("--wire", self.wire.as_ref().map(word));
         say("--threads", self.threads.map(|threads| threads.to_string().into()));
         say("--engine-cache", Some(format!("{}B", self.engine_cache).into()));
-        say("--away", self.away.map(|away| away.to_string().into()));
+        say("--tolerate-unavailable", self.tolerate_unavailable.map(|nodes| nodes.to_string().into()));
         say("--log", self.log.clone().map(Into::into));
         words.extend(self.queries.words());
         words
@@ -179,7 +181,7 @@ pub(crate) enum Command {
     /// Drop a table
     Drop(DropTable),
     /// Flush changed rows into segments, while others read and write
-    Seal(Seal),
+    Flush(Flush),
     /// Check pages and parity on their devices, and repair what is corrupt
     Scrub(Scrub),
     /// Check everything, including the parity equations, and change nothing
@@ -374,16 +376,16 @@ pub(crate) struct Tables {
     pub(crate) format: Format,
 }
 
-/// `rackscan seal`
+/// `rackscan flush`
 #[derive(Debug, Args)]
 #[command(
     after_help = "Changed rows stay in the memory of the nodes until they are flushed into segments. Writing programs\n\
                   flush by themselves when enough of a table has changed; this command flushes now. Queries continue;\n\
                   writers of the table wait briefly (`closed`). Where a node has eight or more sparsely filled\n\
                   segments, their rows are rewritten, too (`rewritten`); the next flush drops empty segments.\n\n\
-                  Examples:\n  rackscan seal\n  rackscan seal orders lineitem --format json"
+                  Examples:\n  rackscan flush\n  rackscan flush orders lineitem --format json"
 )]
-pub(crate) struct Seal {
+pub(crate) struct Flush {
     /// Tables to flush [default: all]
     #[arg(value_name = "TABLE")]
     pub(crate) tables: Vec<String>,
@@ -483,7 +485,7 @@ mod tests {
     fn options_reach_another_process_as_they_are() {
         for said in [
             "rackscan tables",
-            "rackscan --data d --cluster c.toml --wire tcp --threads 3 --engine-cache 64MiB --away 1 --log info tables",
+            "rackscan --data d --cluster c.toml --wire tcp --threads 3 --engine-cache 64MiB --tolerate-unavailable 1 --log info tables",
         ] {
             let asked = Arguments::try_parse_from(said.split(' ')).unwrap();
             let words = asked.global.words();

@@ -38,7 +38,7 @@ impl Session {
     /// command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.away.unwrap_or(0);
+        let away_max = global.tolerate_unavailable.unwrap_or(0);
         let nodes = SharedNodes::start(&file, away_max)?;
         Self::over(global, file, nodes, away_max)
     }
@@ -47,7 +47,7 @@ impl Session {
     /// for the command do not get it, because other commands may use them, too.
     pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.away.unwrap_or(0);
+        let away_max = global.tolerate_unavailable.unwrap_or(0);
         let nodes = SharedNodes::start(&file, away_max)?;
         // Threads inherit the niceness of the thread that starts them, and no other has been
         // started yet.
@@ -59,7 +59,7 @@ impl Session {
     /// for.
     pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.away.unwrap_or(match file.endpoints().len() {
+        let away_max = global.tolerate_unavailable.unwrap_or(match file.endpoints().len() {
             0..=2 => 0,
             3 => 1,
             _ => 2,
@@ -157,7 +157,7 @@ impl Session {
     /// Lets nodes delete changed rows of dropped tables. What fails now is left to the next sweep.
     pub(crate) fn sweep(&self) {
         if let Err(error) = self.runtime.block_on(self.engine.sweep()) {
-            tracing::warn!(%error, "nodes still keep changed rows of dropped tables; `rackscan seal` deletes them");
+            tracing::warn!(%error, "nodes still keep changed rows of dropped tables; `rackscan flush` deletes them");
         }
     }
 
@@ -189,7 +189,7 @@ impl Reach {
     pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
-        let away_max = global.away.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
+        let away_max = global.tolerate_unavailable.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
         let nodes = SharedNodes::start_to_rebuild(&file, away_max, rebuilt)?;
         let runtime = runtime(global)?;
         let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, away_max))?;

@@ -257,7 +257,7 @@ pub enum ClientError {
         attempts: u32,
     },
     /// A table's definition from a node breaks an invariant.
-    #[error("node {node}: {source}")]
+    #[error("node {node} sent an invalid table definition: {source}")]
     Definition {
         /// The node.
         node: NodeId,
@@ -265,7 +265,7 @@ pub enum ClientError {
         source: DefinitionError,
     },
     /// A segment's directory from a node breaks an invariant.
-    #[error("node {node}: {source}")]
+    #[error("node {node} sent an invalid segment directory: {source}")]
     Directory {
         /// The node.
         node: NodeId,

@@ -1,7 +1,8 @@
 //! Drops published tables and forgets prepared loads.
 //!
 //! Invariants
-//! - A prepared load is forgotten first at the node that would decide on its commit.
+//! - A prepared load is forgotten first at the node that would decide on its commit, so that nobody
+//!   can commit it afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 

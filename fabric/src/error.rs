@@ -299,7 +299,7 @@ pub enum ConnectError {
         wire: &'static str,
     },
     /// The listener's inboxes cannot take another sender now.
-    #[error("{peer} was turned away: {reason}")]
+    #[error("the listener {peer} refused this connection: {reason}")]
     NoSeat {
         /// The peer.
         peer: String,

@@ -1,4 +1,5 @@
-//! Tracks how far each part of a stripe is at one place, and which slots may be reused.
+//! Tracks how far each part of a stripe is at one place, and which slots may be reused. `lib.rs`
+//! explains the terms.
 //!
 //! Each reader of a source has a tail of its own: the number of slices that it is done with. The
 //! tail of a source is the minimum of its readers' tails. No slice before it is needed, so the

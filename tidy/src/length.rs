@@ -51,8 +51,8 @@ pub fn too_long<'a>(
     violations
 }
 
-/// Documents that a reader must be able to finish in one sitting: the maximum number of lines by the
-/// beginning of their paths.
+/// Documents that a reader must be able to finish in one sitting: the beginning of their paths, and
+/// the maximum number of lines.
 pub const DOCUMENT_LENGTHS: &[(&str, usize)] = &[("README.md", 150), ("docs/decisions/0", 120)];
 
 /// A document with more lines than its kind may have.

@@ -21,6 +21,7 @@ pub struct RetiredWord {
 
 /// Words that the glossary replaces.
 pub const RETIRED_WORDS: &[RetiredWord] = &[
+    RetiredWord { word: "away", instead: "unavailable", left: 339 },
     RetiredWord { word: "brim", instead: "queue depth", left: 0 },
     RetiredWord { word: "bringing", instead: "rebuild", left: 0 },
     RetiredWord { word: "brought", instead: "rebuilt", left: 0 },
@@ -30,6 +31,8 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "fate", instead: "outcome", left: 0 },
     RetiredWord { word: "fates", instead: "outcomes", left: 0 },
     RetiredWord { word: "glance", instead: "poll", left: 6 },
+    RetiredWord { word: "home", instead: "participant", left: 2772 },
+    RetiredWord { word: "homes", instead: "participants", left: 557 },
     RetiredWord { word: "keeper", instead: "log replica", left: 0 },
     RetiredWord { word: "keepers", instead: "log replicas", left: 0 },
     RetiredWord { word: "knock", instead: "wake", left: 0 },
@@ -38,10 +41,16 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "mended", instead: "repaired", left: 0 },
     RetiredWord { word: "mending", instead: "repair", left: 0 },
     RetiredWord { word: "narrowing", instead: "runtime filter", left: 0 },
+    RetiredWord { word: "orphan", instead: "in-doubt transaction", left: 12 },
+    RetiredWord { word: "orphans", instead: "in-doubt transactions", left: 43 },
     RetiredWord { word: "pace", instead: "speed of a node", left: 226 },
     RetiredWord { word: "parcel", instead: "payload", left: 0 },
     RetiredWord { word: "rot", instead: "corruption", left: 0 },
     RetiredWord { word: "rotten", instead: "corrupt", left: 0 },
+    RetiredWord { word: "seal", instead: "flush", left: 181 },
+    RetiredWord { word: "sealed", instead: "flushed", left: 214 },
+    RetiredWord { word: "sealer", instead: "flush", left: 51 },
+    RetiredWord { word: "sealing", instead: "flush", left: 54 },
     RetiredWord { word: "stamp", instead: "timestamp", left: 0 },
     RetiredWord { word: "stamps", instead: "timestamps", left: 0 },
     RetiredWord { word: "succession", instead: "new table version", left: 0 },

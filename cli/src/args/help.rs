@@ -1,12 +1,12 @@
 //! The text of `rackscan --help`: lists the commands in groups.
 
-use super::Arguments;
+use super::{Arguments, old_names};
 use clap::{Command, CommandFactory, FromArgMatches};
 
 /// All visible commands, grouped by purpose.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Query", &["query", "sql", "shell", "explain"]),
-    ("Data", &["load", "tables", "drop", "seal", "refresh", "kv"]),
+    ("Data", &["load", "tables", "drop", "flush", "refresh", "kv"]),
     ("Cluster", &["cluster", "node", "calibrate", "scrub", "fsck", "rebuild", "recover"]),
     ("Laboratory", &["lab"]),
 ];
@@ -14,6 +14,9 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// Parses the arguments of this process. Exits with the help text or an error message if there is
 /// nothing to run.
 pub(crate) fn parsed() -> Arguments {
+    old_names::warn_options(
+        std::env::args_os().skip(1).collect::<Vec<_>>().iter().map(|word| word.as_os_str()),
+    );
     let matches = grouped(Arguments::command()).get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

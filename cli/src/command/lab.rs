@@ -5,7 +5,7 @@ use super::{
     bench_rebuild, bench_refresh, bench_scan, bench_tpch, bench_xor, replay, stripe,
 };
 use crate::{
-    args::{Bench, Global, Lab, Replay, Stripe},
+    args::{Bench, Global, Lab, Replay, Stripe, warn_command},
     failure::Failure,
 };
 
@@ -40,20 +40,16 @@ fn bench(global: &Global, bench: &Bench) -> Result<(), Failure> {
 
 /// Old names of these commands from before `lab`; the next release removes them.
 pub(crate) fn bench_by_old_name(global: &Global, options: &Bench) -> Result<(), Failure> {
-    warn("bench", "lab");
+    warn_command("bench", "lab");
     bench(global, options)
 }
 
 pub(crate) fn replay_by_old_name(global: &Global, options: &Replay) -> Result<(), Failure> {
-    warn("replay", "lab replay");
+    warn_command("replay", "lab replay");
     replay::run(global, options)
 }
 
 pub(crate) fn stripe_by_old_name(options: &Stripe) -> Result<(), Failure> {
-    warn("stripe", "lab stripe");
+    warn_command("stripe", "lab stripe");
     stripe::run(options)
-}
-
-fn warn(old: &str, new: &str) {
-    note!("warning: `rackscan {old}` is called `rackscan {new}` now; the next release removes the old name");
 }

@@ -77,7 +77,7 @@ impl Client<'_> {
             Operation::SelectRow => self.select_row(operation),
             Operation::Load => self.load_any(operation),
             Operation::Drop => self.drop_table(operation),
-            Operation::Flush => self.look_after(operation, "seal"),
+            Operation::Flush => self.look_after(operation, "flush"),
             Operation::Scrub => self.look_after(operation, "scrub"),
             Operation::Fsck => self.look_after(operation, "fsck"),
             Operation::Rebuild => {

@@ -113,6 +113,23 @@ fn a_stripe_is_shown_with_one_parity_or_two_and_without_the_nodes_that_are_named
 }
 
 #[test]
+fn old_names_of_commands_and_options_work_with_a_warning() {
+    let data = Data::new("old-names");
+    data.run("load tpch --scale 0.001").succeeds();
+    for (old, new) in [
+        ("seal nation", "`rackscan seal` is called `rackscan flush` now"),
+        ("query q06 --away 0", "`--away` is called `--tolerate-unavailable` now"),
+        ("query q06 --away=0", "`--away` is called `--tolerate-unavailable` now"),
+    ] {
+        let ran = data.run(old);
+        assert!(ran.stderr().contains(new), "{old}: {}", ran.stderr());
+        ran.succeeds();
+    }
+    let ran = data.run("query q06 --tolerate-unavailable 0");
+    assert!(!ran.stderr().contains("is called"), "{}", ran.stderr());
+}
+
+#[test]
 fn commands_end_as_ever_where_nobody_reads_standard_error() {
     let data = Data::new("unread");
     let ended = |words: &[&str]| {

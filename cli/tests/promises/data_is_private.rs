@@ -35,7 +35,7 @@ fn nothing_in_a_data_folder_can_be_read_by_others() {
     data.run("cluster start").succeeds();
     data.run("kv put k1 v1").succeeds();
     data.run_words(&["sql", "delete from region where r_regionkey = 1"], "").succeeds();
-    data.run("seal").succeeds();
+    data.run("flush").succeeds();
     let folder = data.path().join("data");
     let seen = all_in(&folder);
     for name in

@@ -37,7 +37,7 @@ fn writes_on_a_full_disk_are_refused_with_its_node_and_go_on_when_there_is_space
     assert!(refused.stderr().contains("free some space"), "{}", refused.stderr());
     assert!(refused.stderr().contains("SQLSTATE 53100"), "{}", refused.stderr());
     assert!(!refused.stderr().contains("not known whether"), "{}", refused.stderr());
-    data.run("seal t").fails(1, &["SQLSTATE 53100"]);
+    data.run("flush t").fails(1, &["SQLSTATE 53100"]);
     data.run_words(&words, "").fails(1, &["SQLSTATE 53100"]);
     // Acknowledged writes exist, and each transaction is complete.
     assert_eq!(data.run("kv get before").succeeds().trim(), "1");

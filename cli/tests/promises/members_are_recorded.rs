@@ -95,8 +95,11 @@ fn a_node_that_is_added_to_the_file_is_refused_with_both_lists() {
     let cluster = elsewhere.display().to_string();
     data.run_words(&["--cluster", &cluster, "kv", "get", "k1"], "")
         .fails(1, &["nodes 0, 1, 2, 3, 4", "expected nodes 0, 1, 2, 3", "records as the members"]);
-    data.run_words(&["--cluster", &cluster, "--away", "2", "sql", "select 1 from nowhere"], "")
-        .fails(1, &["nodes 0, 1, 2, 3, 4", "expected nodes 0, 1, 2, 3"]);
+    data.run_words(
+        &["--cluster", &cluster, "--tolerate-unavailable", "2", "sql", "select 1 from nowhere"],
+        "",
+    )
+    .fails(1, &["nodes 0, 1, 2, 3, 4", "expected nodes 0, 1, 2, 3"]);
     fs::write(file(&data), before).expect("the file");
     finds_all(&data);
 }

@@ -95,7 +95,7 @@ fn nodes_that_do_not_start_any_more_keep_neither_queries_nor_each_other_from_it(
     let ran = data.run(FEW);
     assert_eq!(ran.succeeds(), few);
     assert!(ran.stderr().contains("node 1 did not start"), "{}", ran.stderr());
-    data.run("query q06 --away 0").fails(1, &["node 1 did not start", "device0"]);
+    data.run("query q06 --tolerate-unavailable 0").fails(1, &["node 1 did not start", "device0"]);
     // Nodes that should keep running are started, too.
     data.run("cluster start").fails(1, &["node 1 did not start", "rackscan rebuild"]);
     assert_eq!(data.run(FEW).succeeds(), few);

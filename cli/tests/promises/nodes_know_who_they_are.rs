@@ -64,7 +64,7 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
     put(&data, "new");
     let change = "update orders set o_comment = 'later' where o_orderkey <= 200; delete from nation where n_nationkey = 3";
     data.run_words(&["sql", change], "").succeeds();
-    data.run("seal").succeeds();
+    data.run("flush").succeeds();
     let few = "query q01 q03 q06 --format csv";
     let rows = [
         "sql",
@@ -98,11 +98,11 @@ fn a_node_that_is_restored_from_a_snapshot_is_left_out_and_comes_back_by_a_rebui
         );
     }
     data.run("cluster start").fails(1, &["node 1 did not start", "outdated", "rackscan rebuild 1"]);
-    data.run("query q06 --away 0").fails(1, &["node 1"]);
+    data.run("query q06 --tolerate-unavailable 0").fails(1, &["node 1"]);
 
     data.run("rebuild 1").succeeds();
     data.run("fsck").succeeds();
-    assert_eq!(data.run(&format!("{few} --away 0")).succeeds(), answer);
+    assert_eq!(data.run(&format!("{few} --tolerate-unavailable 0")).succeeds(), answer);
     assert_eq!(data.run_words(&rows, "").succeeds(), found);
     let values = get(&data);
     assert_eq!(values.matches("new").count(), 40, "{values}");

@@ -32,7 +32,7 @@ fn all_queries_answer_the_same_with_two_nodes_killed_and_changed_rows_are_there(
     assert_eq!(answers(&data, "all", "auto"), expected);
     assert_eq!(data.run_words(&changed, "").succeeds(), rows);
     // A command that needs all nodes says so.
-    data.run("query q06 --away 0").fails(1, &["nodes 1, 2", "expected at most 0"]);
+    data.run("query q06 --tolerate-unavailable 0").fails(1, &["nodes 1, 2", "expected at most 0"]);
     data.run_words(&["sql", "delete from orders where o_orderkey = 1"], "").fails(1, &["node"]);
     assert_eq!(data.run_words(&changed, "").succeeds(), rows);
     // A third one is too many.

@@ -108,7 +108,7 @@ fn what_needs_all_nodes_names_the_one_that_is_unresponsive_and_does_nothing() {
     fails("delete", &["sql", "delete from orders where o_orderkey = 5"]);
     let path = csv.to_string_lossy().into_owned();
     fails("load", &["load", "csv", &path, "--table", "cities", "--partition-by", "id"]);
-    fails("query that may not do without it", &["query", "q06", "--away", "0"]);
+    fails("query that may not do without it", &["query", "q06", "--tolerate-unavailable", "0"]);
     drop(stopped);
     assert_eq!(data.run_words(&count, "").succeeds(), rows, "nothing was inserted");
     data.run_words(&["sql", "insert into region values (6, 'LEMURIA', 'far')"], "").succeeds();

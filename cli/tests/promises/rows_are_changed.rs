@@ -106,13 +106,13 @@ fn changed_rows_are_sealed_and_survive_killed_nodes_as_segments() {
     script(&data, "delete from lineitem where l_orderkey <= 100; delete from orders where o_orderkey <= 100");
     let sums = "select sum(o_shippriority) + count(*) from orders";
     let (orders, lines) = (number(&data, sums), number(&data, "select count(*) from lineitem"));
-    let sealed = data.run("seal --format csv").succeeds();
+    let sealed = data.run("flush --format csv").succeeds();
     let rows: Vec<&str> = sealed.lines().skip(1).map(|line| line.split(',').next().unwrap_or("")).collect();
     assert_eq!(rows, ["lineitem", "orders"], "{sealed}");
-    assert!(sealed.lines().skip(1).all(|line| line.ends_with("sealed")), "{sealed}");
-    let nothing = data.run("seal orders nation --format csv").succeeds();
+    assert!(sealed.lines().skip(1).all(|line| line.ends_with("flushed")), "{sealed}");
+    let nothing = data.run("flush orders nation --format csv").succeeds();
     assert!(nothing.lines().skip(1).all(|line| line.ends_with("nothing has changed")), "{nothing}");
-    data.run("seal moon").fails(1, &["moon"]);
+    data.run("flush moon").fails(1, &["moon"]);
     for pid in pids(&data) {
         kill(pid);
     }

@@ -40,7 +40,7 @@ fn cluster(name: &str) -> (Data, impl Fn(&Data, i64)) {
 fn an_open_shell_writes_to_the_table_that_others_have_loaded_dropped_or_flushed_or_says_that_it_cannot() {
     let (data, load) = cluster("replaced-alone");
     for statement in STATEMENTS {
-        for done in ["load", "drop", "seal", "view"] {
+        for done in ["load", "drop", "flush", "view"] {
             load(&data, 1);
             let mut shell = OpenShell::start(&data, &[]);
             shell.say("select sum(v) as s from t");
@@ -48,9 +48,9 @@ fn an_open_shell_writes_to_the_table_that_others_have_loaded_dropped_or_flushed_
             match done {
                 "load" => load(&data, 100),
                 "drop" => drop(data.run("drop t").succeeds()),
-                "seal" => {
+                "flush" => {
                     data.run_words(&["sql", "update t set v = v where k = 9"], "").succeeds();
-                    data.run("seal t").succeeds();
+                    data.run("flush t").succeeds();
                 }
                 _ => {
                     let view = "create materialized view s as select k, count(*) as n from t group by k";

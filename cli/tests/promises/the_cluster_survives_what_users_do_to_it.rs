@@ -22,7 +22,7 @@ fn a_killed_node_is_named_and_comes_back_with_its_data() {
     let pids = pids(&data);
     assert_eq!(pids.len(), 4);
     kill(pids[2]);
-    data.run("query q06 --away 0").fails(1, &["node 2"]);
+    data.run("query q06 --tolerate-unavailable 0").fails(1, &["node 2"]);
     let status = data.run("cluster status");
     assert!(status.stdout().contains("down") && status.stderr().contains("node 2"), "{}", status.stderr());
     data.run("cluster start").succeeds();
@@ -39,7 +39,16 @@ fn a_node_killed_in_mid_query_ends_the_query_with_its_name() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_rackscan"))
         .arg("--data")
         .arg(data.path().join("data"))
-        .args(["query", "all", "--repeat", "50", "--placement", "remote-process", "--away", "0"])
+        .args([
+            "query",
+            "all",
+            "--repeat",
+            "50",
+            "--placement",
+            "remote-process",
+            "--tolerate-unavailable",
+            "0",
+        ])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

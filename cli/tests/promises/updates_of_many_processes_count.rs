@@ -39,7 +39,7 @@ fn beside_flushes(data: &Data, work: impl FnOnce()) -> u32 {
         let flusher = scope.spawn(|| {
             let mut flushes = 0;
             while !is_over.load(Ordering::Relaxed) {
-                data.run("seal t").succeeds();
+                data.run("flush t").succeeds();
                 flushes += 1;
                 thread::sleep(Duration::from_millis(100));
             }

@@ -49,7 +49,7 @@ fn views_follow_refreshes_seals_and_killed_nodes_until_they_are_dropped() {
     }
     data.run("cluster start").succeeds();
     assert_eq!(revenue(&data, "after all nodes were killed"), last);
-    data.run("seal").succeeds();
+    data.run("flush").succeeds();
     assert_eq!(revenue(&data, "sealed"), last);
     let columns = data.run("tables lineitem --format csv").succeeds();
     for expected in ["key into orders by lines", "groups of view revenue"] {

@@ -36,7 +36,7 @@ pub enum DirectError {
         id: u64,
     },
     /// A request with no part or with too many.
-    #[error("a request of {parts} parts, expected 1 to {parts_max}")]
+    #[error("a request has {parts} parts, expected 1 to {parts_max}")]
     Parts {
         /// How many it has.
         parts: usize,

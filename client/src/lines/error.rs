@@ -33,7 +33,7 @@ pub enum LineError {
         tag: u64,
     },
     /// No such node.
-    #[error("node number {number} of {nodes}; numbers are positions in the list of nodes")]
+    #[error("there is no node at position {number} of the list of nodes, expected less than {nodes}")]
     NoSuchNode {
         /// The number.
         number: usize,

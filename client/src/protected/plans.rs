@@ -1,6 +1,6 @@
 //! Plans of how cells of a stripe are recovered, remembered for the next time.
 //!
-//! A plan depends on columns and not on nodes or stripes: a set needs few, which are soon known.
+//! A plan depends on columns and not on nodes or stripes, so a stripe set needs few plans.
 //!
 //! Invariant: the memory of plans is bounded, in cells ([`PLANS_CELLS_MAX`]).
 

@@ -1,8 +1,8 @@
 //! Checks that a catalog fits the changed rows that participants report.
 //!
 //! A flush moves rows from participants into segments of another table id. A catalog that was read
-//! before the flush, used with rows that were read after it, would lack the moved rows. So these
-//! hold.
+//! before the flush, used with rows that were read after it, would lack the moved rows. The
+//! invariants prevent that.
 //!
 //! Invariants
 //! - A catalog was read after participants were last scanned from the beginning: rows that such a
@@ -12,7 +12,7 @@
 //! - The catalog has no table whose rows were moved away.
 //! - If a table of the catalog takes no more writes, each statement reads the catalog anew: the
 //!   table is about to be flushed, replaced or dropped, or already was. A table is closed before
-//!   its successor is published, so an engine that has heard from all participants knows of every
+//!   its new version is published, so an engine that has heard from all participants knows of every
 //!   publication before that.
 
 use rackscan_client::ClusterCatalog;

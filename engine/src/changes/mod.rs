@@ -355,7 +355,7 @@ impl Changes {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
                 return Err(EngineError::Changes(format!(
-                    "what others have changed is not known: {why}; nothing was written, begin again"
+                    "cannot read what others have changed: {why}; nothing was written, begin again"
                 )));
             }
             transaction.items(timestamp, &followed.replica)

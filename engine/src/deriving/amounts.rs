@@ -48,7 +48,8 @@ pub(super) const SUM_DIGITS: u8 = 38;
 /// The type of a sum.
 pub(super) fn sum_type(table: &TableDefinition, of: &SumDefinition) -> DataType {
     // The definition is verified: amounts have at most 18 digits behind the point.
-    DataType::Decimal128(SUM_DIGITS, i8::try_from(of.scale(table)).unwrap_or(0))
+    let scale = i8::try_from(of.scale(table)).expect("the scale of a verified sum: at most 18");
+    DataType::Decimal128(SUM_DIGITS, scale)
 }
 
 /// Splits sums into the columns of a base: high and low.

@@ -112,7 +112,7 @@ impl View {
         let (schema, name) = (whole.schema(), self.derived.name());
         let why = match &sums.unknown {
             Some(why) => DataFusionError::Execution(format!(
-                "what changed rows add to view {name} is not known, because not all was heard: {why}"
+                "cannot read all changed rows that view {name} adds up: {why}"
             )),
             None => {
                 DataFusionError::Internal(format!("view {name} was planned without what changed rows add"))

@@ -81,7 +81,7 @@ pub enum EngineError {
     #[error(transparent)]
     Transaction(#[from] Box<TransactionError>),
     /// A table is being flushed into a new version.
-    #[error("the table was sealed since the transaction began; nothing of it was written: begin it again")]
+    #[error("the table was flushed since the transaction began; nothing of it was written: begin it again")]
     Sealed,
     /// Another transaction has changed a row that this one has read and writes.
     #[error(

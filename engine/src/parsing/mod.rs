@@ -9,8 +9,8 @@
 //! Invariants
 //! - The time is about proportional to the length of the text: nothing is parsed twice at each of
 //!   many levels.
-//! - A statement is at most `STATEMENT_DEPTH_MAX` deep, so that all code that walks it needs a
-//!   bounded stack.
+//! - The depth of a statement is bounded (`depth`), so that all code that walks it needs a bounded
+//!   stack.
 
 mod chains;
 mod depth;

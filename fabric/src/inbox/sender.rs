@@ -34,9 +34,9 @@ use crate::{
 /// A word in an inbox's memory that no honest process writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InboxFault {
-    #[error("the inbox's {ring} holds impossible claims")]
+    #[error("the receive queue is damaged: invalid write positions in its {ring}")]
     Claims { ring: &'static str },
-    #[error("the inbox's table names ring {ring} of {rings}")]
+    #[error("the receive queue is damaged: its table names ring {ring}, expected a number below {rings}")]
     Ring { ring: u64, rings: usize },
     #[error("inbox: {0}")]
     Memory(#[from] OutOfBounds),

@@ -6,8 +6,8 @@
 //! has fewer starts than its peers have seen, or another id for the same start.
 //!
 //! Invariants
-//! - A folder's history is compared only with starts of the same lineage: a new or rebuilt folder
-//!   begins a new lineage.
+//! - A folder's history is compared only with starts of the same lineage, that is, all starts of
+//!   one folder since it was created or rebuilt.
 
 use serde::{Deserialize, Serialize};
 

@@ -68,7 +68,7 @@ pub enum SimulationError {
         column: String,
     },
     /// A column has another type.
-    #[error("column {column} is {found}, expected {expected}")]
+    #[error("column {column} has type {found}, expected {expected}")]
     ColumnType {
         /// The column.
         column: String,

@@ -46,7 +46,7 @@ pub enum Record {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     /// An unknown kind.
-    #[error("a record of kind {found}, expected 1 to 7: written by a newer version?")]
+    #[error("log record of unknown kind {found}, expected 1 to 7: written by a newer version?")]
     Kind {
         /// The kind.
         found: u8,

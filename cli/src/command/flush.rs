@@ -1,7 +1,7 @@
-//! `rackscan seal`: flushes changed rows into segments.
+//! `rackscan flush`: flushes changed rows into segments.
 
 use crate::{
-    args::Seal,
+    args::{Flush, warn_command},
     failure::Failure,
     output::{Cell, TextTable, print_text},
     progress,
@@ -9,8 +9,14 @@ use crate::{
 };
 use rackscan_engine::{SealOutcome, Sealed};
 
+/// The same, by its old name.
+pub(crate) fn run_by_old_name(session: &Session, asked: &Flush) -> Result<(), Failure> {
+    warn_command("seal", "flush");
+    run(session, asked)
+}
+
 /// Flushes tables one after the other, and lets nodes delete rows of dropped tables.
-pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
+pub(crate) fn run(session: &Session, asked: &Flush) -> Result<(), Failure> {
     let engine = session.engine();
     let all = || engine.tables().into_iter().filter(|info| info.broken.is_none()).map(|info| info.name);
     let tables: Vec<String> = if asked.tables.is_empty() { all().collect() } else { asked.tables.clone() };
@@ -18,7 +24,7 @@ pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
     let mut shown = TextTable::new(&columns);
     let steps = progress::steps();
     for table in &tables {
-        steps.set_message(format!("sealing {table}"));
+        steps.set_message(format!("flushing {table}"));
         let outcome = session.block_on(engine.seal(table)).inspect_err(|_| steps.finish_and_clear())?;
         if outcome != SealOutcome::Nothing || !asked.tables.is_empty() {
             shown.push(row(table, outcome));
@@ -36,7 +42,7 @@ pub(crate) fn run(session: &Session, asked: &Seal) -> Result<(), Failure> {
 
 fn row(table: &str, outcome: SealOutcome) -> Vec<Cell> {
     let (sealed, said) = match outcome {
-        SealOutcome::Sealed(sealed) => (Some(sealed), "sealed"),
+        SealOutcome::Sealed(sealed) => (Some(sealed), "flushed"),
         SealOutcome::Nothing => (None, "nothing has changed"),
         SealOutcome::Overtaken => (None, "somebody else was faster"),
     };
