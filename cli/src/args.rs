@@ -214,6 +214,9 @@ pub(crate) enum Command {
     /// Old name of `lab stripe`
     #[command(hide = true)]
     Stripe(Stripe),
+    /// Old name of `flush`
+    #[command(hide = true)]
+    Seal(Flush),
 }
 
 /// Isolation levels of SQL transactions.

@@ -117,7 +117,7 @@ fn bytes_that_do_not_go_on_with_the_log_are_refused_and_change_nothing() {
     for wrong in [&other[at..], &flipped, &[0; 64], &[0xff; 64]] {
         let refused = bench.shelves.keep(ORIGIN, &part(NUMBER, at, wrong, true)).unwrap_err();
         let Trouble::Refused(refusal) = refused else { panic!("{refused:?}") };
-        assert!(refusal.text.contains("do not go on"), "{refusal:?}");
+        assert!(refusal.text.contains("do not continue"), "{refusal:?}");
     }
     let no_log = bench.shelves.keep(ORIGIN, &part(NUMBER, 0, &[7; 100], true));
     let mistaken = bench.shelves.keep(ORIGIN, &part(NUMBER, 0, &other, true));
