@@ -97,18 +97,16 @@ impl Session {
         self.nodes.pids()
     }
 
-    /// Kills a node that was started for this command, or starts it again, and connects again. The
-    /// new connection keeps nothing that was known of the node's devices.
-    pub(crate) fn lose(&mut self, global: &Global, node: u16, is_lost: bool) -> Result<(), Failure> {
-        let Some(started) = self.nodes.started_mut() else {
-            let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
-            return Err(Failure::Runtime(problem.to_owned()));
-        };
-        if is_lost {
-            started.kill(node)?
-        } else {
-            started.start_again(&self.file, node)?
-        }
+    /// Kills a node that was started for this command, and connects again. The new connection keeps
+    /// nothing that was known of the node's devices.
+    pub(crate) fn kill_node(&mut self, global: &Global, node: u16) -> Result<(), Failure> {
+        self.nodes.started_mut().ok_or_else(not_ours)?.kill(node)?;
+        self.reconnect(global)
+    }
+
+    /// Starts a node again that was killed, and connects again.
+    pub(crate) fn start_node(&mut self, global: &Global, node: u16) -> Result<(), Failure> {
+        self.nodes.started_mut().ok_or_else(not_ours)?.start_again(&self.file, node)?;
         self.reconnect(global)
     }
 
@@ -206,6 +204,12 @@ impl Reach {
     ) -> Result<T, Failure> {
         self.runtime.block_on(work).map_err(Into::into)
     }
+}
+
+/// The failure of a command that would kill or start nodes that ran before it.
+fn not_ours() -> Failure {
+    let problem = "the nodes ran before this command, which starts and kills its own: end them with `rackscan cluster stop`";
+    Failure::Runtime(problem.to_owned())
 }
 
 /// An engine over every node of the file.

@@ -60,6 +60,12 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Relaxed);
 }
 
+/// Takes from a number that other code has added to.
+pub(crate) fn take(number: &AtomicU64, count: u64) {
+    let before = number.fetch_sub(count, Relaxed);
+    debug_assert!(before >= count, "{count} taken from {before}");
+}
+
 impl Metrics {
     /// Counts memory of the budget as used.
     pub(crate) fn memory_taken(&self, bytes: u64) {

@@ -35,12 +35,12 @@ pub(crate) fn run(global: &Global, asked: &BenchDegraded) -> Result<(), Failure>
     let mut lost: Vec<u16> = Vec::new();
     phases.next(&session, &options, &lost)?;
     for node in &asked.lose {
-        session.lose(global, *node, true)?;
+        session.kill_node(global, *node)?;
         lost.push(*node);
         phases.next(&session, &options, &lost)?;
     }
     for node in lost.drain(..) {
-        session.lose(global, node, false)?;
+        session.start_node(global, node)?;
     }
     phases.next(&session, &options, &lost)?;
     let lines = phases.degraded.lines(&options);

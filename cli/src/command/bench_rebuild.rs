@@ -125,9 +125,9 @@ impl Nodes {
         let global = self.global.clone();
         let folder = self.folder(node)?;
         let session = self.session.as_mut().ok_or_else(ended)?;
-        session.lose(&global, node, true)?;
+        session.kill_node(&global, node)?;
         fs::remove_dir_all(&folder).map_err(at_path(&folder))?;
-        session.lose(&global, node, false)
+        session.start_node(&global, node)
     }
 
     /// Makes a node lose all its data and rebuilds it, with the wire and disks limited as asked

@@ -39,7 +39,7 @@ use crate::{
     },
     link::{Link, REPLY},
     message_queue::{Mail, MessageQueue},
-    metrics::add,
+    metrics::{add, take},
     serve,
     task::{Place, Progress, Task, Tasks},
 };
@@ -129,7 +129,7 @@ impl Reactor {
             last_work = Instant::now();
         }
         for link in self.core.links.take_all() {
-            add(&self.core.node.metrics.connections_open, 0_u64.wrapping_sub(1));
+            take(&self.core.node.metrics.connections_open, 1);
             drop(link);
         }
     }
@@ -314,10 +314,10 @@ impl Reactor {
             tracing::debug!(%error, "a watch could not be ended");
         }
         let metrics = &self.core.node.metrics;
-        add(&metrics.connections_open, 0_u64.wrapping_sub(1));
+        take(&metrics.connections_open, 1);
         metrics.memory_returned(self.core.node.plan.connection_bytes);
         if link.has_posts() {
-            add(&metrics.connections_with_boxes, 0_u64.wrapping_sub(1));
+            take(&metrics.connections_with_boxes, 1);
             metrics.memory_returned(POSTS_BYTES);
         }
         self.core.node.store.connection_closed(link.id());
