@@ -64,8 +64,8 @@ impl SimNet {
         Listener::bind(&self.address(place), key)
     }
 
-    /// Connects from one place to the listener at an address. Plain [`crate::connect`] calls from
-    /// [`ANONYMOUS`].
+    /// Connects from one place to the listener at an address. [`crate::connect`] connects from a
+    /// place that has no name.
     ///
     /// # Errors
     /// When nobody listens there, the places are cut off from each other, or the keys differ.
