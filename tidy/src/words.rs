@@ -47,7 +47,7 @@ pub const RETIRED_WORDS: &[RetiredWord] = &[
     RetiredWord { word: "parcel", instead: "payload", left: 0 },
     RetiredWord { word: "rot", instead: "corruption", left: 0 },
     RetiredWord { word: "rotten", instead: "corrupt", left: 0 },
-    RetiredWord { word: "seal", instead: "flush", left: 181 },
+    RetiredWord { word: "seal", instead: "flush", left: 182 },
     RetiredWord { word: "sealed", instead: "flushed", left: 214 },
     RetiredWord { word: "sealer", instead: "flush", left: 51 },
     RetiredWord { word: "sealing", instead: "flush", left: 54 },
