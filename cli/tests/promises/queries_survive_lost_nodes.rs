@@ -1,7 +1,7 @@
 //! Tests queries over protected tables while nodes are killed: the same answers in every placement,
 //! with their cost; queries that cannot be answered name the reason.
 
-use super::support::{Data, kill, pids, protected};
+use super::support::{Data, kill, pids, protected, wait_for_log_replicas};
 use std::process::{Child, Command, Stdio};
 
 const PLACEMENTS: [&str; 4] = ["auto", "local", "remote-fetch", "remote-process"];
@@ -77,6 +77,7 @@ fn tables_without_parity_are_named_with_their_nodes_and_others_are_answered() {
     load("kept", "xor");
     load("plain", "none");
     data.run("cluster start").succeeds();
+    wait_for_log_replicas(&data);
     let pids = pids(&data);
     kill(pids[0]);
     let count = |table: &str| {

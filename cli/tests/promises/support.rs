@@ -140,6 +140,25 @@ pub(crate) fn pids(data: &Data) -> Vec<u32> {
     rows.map(|row| row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a pid")).collect()
 }
 
+/// Waits until every node's log has all its replicas, and all nodes know so. A node that is killed
+/// earlier may leave the only whole log behind, and queries then refuse rightly.
+pub(crate) fn wait_for_log_replicas(data: &Data) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let status = data.run("cluster status --format ndjson").succeeds();
+        let is_ready = |line: &str| {
+            let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let replicas = row["log replicas"].as_str().expect("a text");
+            replicas.starts_with("2 of 2") && !replicas.contains("not known")
+        };
+        if status.lines().all(is_ready) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no replicas after a minute: {status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// A cluster of four nodes with TPC-H and the default parity, and rows that have changed since.
 pub(crate) fn protected(name: &str) -> Data {
     let data = Data::new(name);
