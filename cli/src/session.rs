@@ -146,7 +146,7 @@ impl Session {
     pub(crate) fn rest(&self) {
         if self.engine.is_sealing() {
             let steps = progress::steps();
-            steps.set_message("sealing changed rows");
+            steps.set_message("flushing changed rows");
             self.runtime.block_on(self.engine.rest());
             steps.finish_and_clear();
         }

@@ -295,7 +295,7 @@ pub enum ClientError {
     },
     /// During every attempt to replace or drop a table, another version was published.
     #[error(
-        "table {table:?} was loaded or sealed by others during each of {attempts} attempts to replace or drop it, expected one attempt without that; repeat the command"
+        "table {table:?} was loaded or flushed by others during each of {attempts} attempts to replace or drop it, expected one attempt without that; repeat the command"
     )]
     AlwaysReplaced {
         /// The table.

@@ -32,7 +32,7 @@ impl Sealer {
         let (sealer, name) = (self.clone(), name.clone());
         background.task = Some(runtime.spawn(async move {
             if let Err(error) = sealer.seal(&name).await {
-                tracing::warn!(table = name, %error, "could not be sealed; it is tried again later");
+                tracing::warn!(table = name, %error, "could not be flushed; it is tried again later");
                 let mut background = sealer.background();
                 background.failed.insert(id, Instant::now());
             }

@@ -54,7 +54,7 @@ impl Sealer {
             match self.lay_index(table, column, (known, there), to_be).await {
                 // Another engine was faster, or the table has another new version by now.
                 Err(EngineError::Catalog(error)) if error.is_overtaken() => {
-                    tracing::info!(index = derived.name, %error, "another engine has made the index, or sealed its table");
+                    tracing::info!(index = derived.name, %error, "another engine has made the index, or flushed its table");
                 }
                 done => first = first.and(done),
             }
