@@ -45,7 +45,7 @@ pub(crate) use refresh::{
 pub(crate) use repair::{BenchRebuild, Fsck, Rebuild, Recover, Scrub};
 pub(crate) use replay::Replay;
 pub(crate) use stripe::{ParityArgument, ScheduleArgument, Stripe};
-use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows};
+use values::{ascii_character, bytes, delimiter, effort, page_size, scale, segment_rows, table_name};
 
 /// A parallel SQL engine over disaggregated storage.
 #[derive(Debug, Parser)]
@@ -495,6 +495,14 @@ mod tests {
             let heard = ["rackscan".into()].into_iter().chain(words).chain(["tables".into()]);
             let heard = Arguments::try_parse_from(heard).unwrap();
             assert_eq!(format!("{:?}", heard.global), format!("{:?}", asked.global));
+        }
+    }
+
+    #[test]
+    fn names_of_internal_tables_are_refused() {
+        assert_eq!(table_name("cities"), Ok("cities".to_owned()));
+        for reserved in ["rackscan index zz", "rackscan base v 1 2"] {
+            assert!(table_name(reserved).is_err_and(|error| error.contains("reserved")), "{reserved}");
         }
     }
 

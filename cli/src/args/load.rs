@@ -1,6 +1,6 @@
 //! Arguments of `rackscan load`.
 
-use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows};
+use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows, table_name};
 use clap::{Args, Subcommand, ValueEnum};
 use rackscan_datasets::csv::{CsvOptions, Encoding, encoding_named};
 use rackscan_format::schema::Protection;
@@ -134,7 +134,7 @@ pub(crate) struct FileLoad {
     /// File to load
     pub(crate) file: PathBuf,
     /// Name of the table; an existing table of that name is replaced
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = table_name)]
     pub(crate) table: String,
     /// Column whose hash selects the node of a row
     #[arg(long, value_name = "COLUMN")]

@@ -56,3 +56,16 @@ pub(super) fn ascii_character(text: &str) -> Result<u8, String> {
         _ => Err("expected one ASCII character".to_owned()),
     }
 }
+
+/// The beginning of the names of tables that views and indexes are kept in.
+const RESERVED_PREFIX: &str = "rackscan ";
+
+/// The name of a table to load.
+pub(super) fn table_name(text: &str) -> Result<String, String> {
+    if text.starts_with(RESERVED_PREFIX) {
+        return Err(format!(
+            "names that begin with {RESERVED_PREFIX:?} are reserved for tables of views and indexes; choose another one"
+        ));
+    }
+    Ok(text.to_owned())
+}
