@@ -41,6 +41,14 @@ pub enum LocalError {
         /// What the device said.
         reason: String,
     },
+    /// No memory to read into.
+    #[error("{bytes} bytes of memory for pages of local devices cannot be allocated: {reason}")]
+    Memory {
+        /// How many.
+        bytes: usize,
+        /// What the system said.
+        reason: String,
+    },
     /// The reading thread has ended.
     #[error("the thread that reads local devices has ended; see the log")]
     Closed,

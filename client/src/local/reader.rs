@@ -91,13 +91,38 @@ struct InFlight {
     source: Source,
 }
 
+/// What pages are read into.
+struct Memory {
+    pool: BufferPool,
+    reserve: BufferPool,
+}
+
+impl Memory {
+    fn allocate() -> Result<Self, PoolError> {
+        let pool = |bytes| BufferPool::new(bytes, PAGE_BYTES_MAX as usize);
+        Ok(Self { pool: pool(LOCAL_POOL_BYTES)?, reserve: pool(LOCAL_RESERVE_BYTES)? })
+    }
+
+    /// Memory for a page, from the pool or else from the reserve; `None` if both are exhausted.
+    fn take(&self, bytes: usize) -> Result<Option<(Buffer, Source)>, TakeError> {
+        for (pool, source) in [(&self.pool, Source::Pool), (&self.reserve, Source::Reserve)] {
+            match pool.take(bytes) {
+                Ok(buffer) => return Ok(Some((buffer, source))),
+                Err(TakeError::Exhausted { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// The thread's state.
 pub(super) struct Reader {
     ring: Ring,
     received: mpsc::Receiver<Batch>,
     bell: Arc<Doorbell>,
-    pool: BufferPool,
-    reserve: BufferPool,
+    /// Allocated for the first read: most commands never read a local device.
+    memory: Option<Memory>,
     copies: Arc<PagePool>,
     batches: HashMap<u64, Batch>,
     /// Batches with reads not submitted yet, oldest first.
@@ -115,9 +140,6 @@ impl Reader {
         received: mpsc::Receiver<Batch>,
         bell: Arc<Doorbell>,
     ) -> Result<Self, String> {
-        let largest_bytes = PAGE_BYTES_MAX as usize;
-        let pool =
-            |bytes| BufferPool::new(bytes, largest_bytes).map_err(|error: PoolError| error.to_string());
         let watch = Watch {
             fd: bell.as_fd(),
             interest: Interest::Readable,
@@ -129,8 +151,7 @@ impl Reader {
             ring,
             received,
             bell,
-            pool: pool(LOCAL_POOL_BYTES)?,
-            reserve: pool(LOCAL_RESERVE_BYTES)?,
+            memory: None,
             copies: Arc::new(PagePool::default()),
             batches: HashMap::new(),
             waiting: VecDeque::new(),
@@ -188,7 +209,17 @@ impl Reader {
         let Some(batch) = self.batches.get_mut(&id) else { return true };
         let page = batch.next;
         let ExtentRead { device, extent } = batch.wanted[page];
-        let taken = match take(&self.pool, &self.reserve, extent.length_bytes as usize) {
+        let memory = match self.memory.take().map_or_else(Memory::allocate, Ok) {
+            Ok(memory) => self.memory.insert(memory),
+            Err(error) => {
+                batch.failed = Some(LocalError::Memory {
+                    bytes: LOCAL_POOL_BYTES + LOCAL_RESERVE_BYTES,
+                    reason: error.to_string(),
+                });
+                return true;
+            }
+        };
+        let taken = match memory.take(extent.length_bytes as usize) {
             Ok(Some(taken)) => taken,
             Ok(None) => return false,
             Err(error) => {
@@ -268,22 +299,6 @@ impl Reader {
             batch.finish();
         }
     }
-}
-
-/// Memory for a page, from the pool or else from the reserve; `None` if both are exhausted.
-fn take(
-    pool: &BufferPool,
-    reserve: &BufferPool,
-    bytes: usize,
-) -> Result<Option<(Buffer, Source)>, TakeError> {
-    for (pool, source) in [(pool, Source::Pool), (reserve, Source::Reserve)] {
-        match pool.take(bytes) {
-            Ok(buffer) => return Ok(Some((buffer, source))),
-            Err(TakeError::Exhausted { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
 }
 
 /// The page for its caller: the buffer itself, or a copy if the buffer is of the reserve.

@@ -23,6 +23,14 @@ const SKEWS_MS: [i64; 5] = [-10 * YEAR_MS, -HOUR_MS, 30_000, HOUR_MS, 10 * YEAR_
 const WRONG: [(bool, usize); 4] = [(true, 0), (false, 1), (false, 2), (true, 3)];
 const VIEW: &str = "select n_regionkey, count(*) as n from nation group by n_regionkey";
 
+/// Pairs of both. The numbers of each have no common divisor: five pairs have every value of both,
+/// `RACKSCAN_CASES=20` are all pairs.
+fn cases() -> impl Iterator<Item = ((bool, usize), i64)> {
+    let cases =
+        std::env::var("RACKSCAN_CASES").map_or(5, |text| text.parse().expect("RACKSCAN_CASES is a number"));
+    (0..cases).map(|case: usize| (WRONG[case % WRONG.len()], SKEWS_MS[case % SKEWS_MS.len()]))
+}
+
 fn clock(skew_ms: &Arc<AtomicI64>) -> WallClock {
     let skew_ms = Arc::clone(skew_ms);
     WallClock::new(move || {
@@ -112,24 +120,22 @@ async fn nothing_is_lost() -> Outcome<()> {
     right.sql(&format!("create materialized view by_region as {VIEW}")).await?;
     right.sql("create index of_region on nation (n_regionkey)").await?;
     let mut scene = Scene { engines: [right, wrong], engine_ms, nodes_ms, numbers: 100 };
-    for (is_engine_wrong, nodes) in WRONG {
-        for skew_ms in SKEWS_MS {
-            let what = format!("engine {is_engine_wrong}, {nodes} nodes, {skew_ms} ms");
-            scene.engine_ms.store(if is_engine_wrong { skew_ms } else { 0 }, Ordering::SeqCst);
-            scene.nodes_ms[..nodes].iter().for_each(|node| node.store(skew_ms, Ordering::SeqCst));
-            for by in [1, 0] {
-                let all = scene.statements(by, &format!("{what}, by {by}")).await?;
-                let ahead = if by == 1 && is_engine_wrong { skew_ms } else { 0 };
-                let behind = if nodes > 0 { skew_ms.min(0) } else { 0 };
-                assert!(all || ahead - behind > 45_000, "{what}: no clock is ahead of a node's");
-            }
-            // All are set right, one after the other: what was written until then is overwritten at
-            // once.
-            scene.nodes_ms.iter().for_each(|node| node.store(0, Ordering::SeqCst));
-            scene.engine_ms.store(0, Ordering::SeqCst);
-            for by in [0, 1] {
-                assert!(scene.statements(by, &format!("{what}, and all are right")).await?, "{what}");
-            }
+    for ((is_engine_wrong, nodes), skew_ms) in cases() {
+        let what = format!("engine {is_engine_wrong}, {nodes} nodes, {skew_ms} ms");
+        scene.engine_ms.store(if is_engine_wrong { skew_ms } else { 0 }, Ordering::SeqCst);
+        scene.nodes_ms[..nodes].iter().for_each(|node| node.store(skew_ms, Ordering::SeqCst));
+        for by in [1, 0] {
+            let all = scene.statements(by, &format!("{what}, by {by}")).await?;
+            let ahead = if by == 1 && is_engine_wrong { skew_ms } else { 0 };
+            let behind = if nodes > 0 { skew_ms.min(0) } else { 0 };
+            assert!(all || ahead - behind > 45_000, "{what}: no clock is ahead of a node's");
+        }
+        // All are set right, one after the other: what was written until then is overwritten at
+        // once.
+        scene.nodes_ms.iter().for_each(|node| node.store(0, Ordering::SeqCst));
+        scene.engine_ms.store(0, Ordering::SeqCst);
+        for by in [0, 1] {
+            assert!(scene.statements(by, &format!("{what}, and all are right")).await?, "{what}");
         }
     }
     Ok(())
