@@ -29,7 +29,7 @@ pub(crate) use bench_io::{BenchIo, LabMode, LabWire};
 pub(crate) use bench_parity::{BenchParity, CellsTo};
 pub(crate) use bench_placement::BenchPlacement;
 pub(crate) use bench_query::BenchQuery;
-pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, HomesArguments};
+pub(crate) use bench_ramp::{BenchRamp, BenchRampStress, ParticipantsArguments};
 pub(crate) use bench_scan::BenchScan;
 pub(crate) use bench_tpch::BenchTpch;
 pub(crate) use bench_xor::BenchXor;

@@ -38,34 +38,34 @@ impl Session {
     /// command if none runs.
     pub(crate) fn open(global: &Global) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.tolerate_unavailable.unwrap_or(0);
-        let nodes = SharedNodes::start(&file, away_max)?;
-        Self::over(global, file, nodes, away_max)
+        let unavailable_max = global.tolerate_unavailable.unwrap_or(0);
+        let nodes = SharedNodes::start(&file, unavailable_max)?;
+        Self::over(global, file, nodes, unavailable_max)
     }
 
     /// Like [`Session::open`], with this niceness for all threads of this process. Nodes started
     /// for the command do not get it, because other commands may use them, too.
     pub(crate) fn open_nice(global: &Global, nice: u8) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.tolerate_unavailable.unwrap_or(0);
-        let nodes = SharedNodes::start(&file, away_max)?;
+        let unavailable_max = global.tolerate_unavailable.unwrap_or(0);
+        let nodes = SharedNodes::start(&file, unavailable_max)?;
         // Threads inherit the niceness of the thread that starts them, and no other has been
         // started yet.
         be_nice(nice)?;
-        Self::over(global, file, nodes, away_max)
+        Self::over(global, file, nodes, unavailable_max)
     }
 
     /// Like [`Session::open`], to read only: as many nodes may be unavailable as parity compensates
     /// for.
     pub(crate) fn open_to_read(global: &Global) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
-        let away_max = global.tolerate_unavailable.unwrap_or(match file.endpoints().len() {
+        let unavailable_max = global.tolerate_unavailable.unwrap_or(match file.endpoints().len() {
             0..=2 => 0,
             3 => 1,
             _ => 2,
         });
-        let nodes = SharedNodes::start(&file, away_max)?;
-        Self::over(global, file, nodes, away_max)
+        let nodes = SharedNodes::start(&file, unavailable_max)?;
+        Self::over(global, file, nodes, unavailable_max)
     }
 
     /// Like [`Session::open`], with nodes that have a page cache of this size; `None` for any.
@@ -78,17 +78,22 @@ impl Session {
         Ok(session)
     }
 
-    fn over(global: &Global, file: ClusterFile, nodes: SharedNodes, away_max: u8) -> Result<Self, Failure> {
+    fn over(
+        global: &Global,
+        file: ClusterFile,
+        nodes: SharedNodes,
+        unavailable_max: u8,
+    ) -> Result<Self, Failure> {
         let runtime = runtime(global)?;
-        let engine = runtime.block_on(engine(global, &file, away_max))?;
+        let engine = runtime.block_on(engine(global, &file, unavailable_max))?;
         let load_bytes = Budget::of(global, &file, threads(global))?.for_loads();
         Ok(Self { engine, runtime, nodes, file, data: global.data.clone(), load_bytes })
     }
 
     /// Connects again, with a new engine that replaces the session's.
     pub(crate) fn reconnect(&mut self, global: &Global) -> Result<(), Failure> {
-        let away_max = u8::try_from(self.cluster().away_max()).unwrap_or(0);
-        self.engine = self.runtime.block_on(engine(global, &self.file, away_max))?;
+        let unavailable_max = u8::try_from(self.cluster().unavailable_max()).unwrap_or(0);
+        self.engine = self.runtime.block_on(engine(global, &self.file, unavailable_max))?;
         Ok(())
     }
 
@@ -144,7 +149,7 @@ impl Session {
 
     /// Waits for flushes in the background to finish, because nodes may end with this command.
     pub(crate) fn rest(&self) {
-        if self.engine.is_sealing() {
+        if self.engine.is_flushing() {
             let steps = progress::steps();
             steps.set_message("flushing changed rows");
             self.runtime.block_on(self.engine.rest());
@@ -187,10 +192,10 @@ impl Reach {
     pub(crate) fn open_to_rebuild(global: &Global, rebuilt: Option<NodeId>) -> Result<Self, Failure> {
         let file = find_or_create(global)?;
         let others = file.endpoints().len().saturating_sub(1);
-        let away_max = global.tolerate_unavailable.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
-        let nodes = SharedNodes::start_to_rebuild(&file, away_max, rebuilt)?;
+        let unavailable_max = global.tolerate_unavailable.unwrap_or(u8::try_from(others).unwrap_or(u8::MAX));
+        let nodes = SharedNodes::start_to_rebuild(&file, unavailable_max, rebuilt)?;
         let runtime = runtime(global)?;
-        let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, away_max))?;
+        let cluster = runtime.block_on(connect(&file, global.wire.map(Into::into), 0, unavailable_max))?;
         Ok(Self { cluster, runtime, _nodes: nodes })
     }
 
@@ -213,37 +218,38 @@ fn not_ours() -> Failure {
 }
 
 /// An engine over every node of the file.
-async fn engine(global: &Global, file: &ClusterFile, away_max: u8) -> Result<Engine, Failure> {
+async fn engine(global: &Global, file: &ClusterFile, unavailable_max: u8) -> Result<Engine, Failure> {
     let threads = threads(global);
     let budget = Budget::of(global, file, threads)?;
-    let mut reached = cluster_options(file, global.wire.map(Into::into), global.engine_cache, away_max)?;
+    let mut reached =
+        cluster_options(file, global.wire.map(Into::into), global.engine_cache, unavailable_max)?;
     reached.memory_bytes = budget.answers;
     let cluster = Cluster::connect(reached).await?;
     let options = EngineOptions { threads, calibration: calibration(file)?, ..budget.options(global, file)? };
     Ok(Engine::open(cluster, options).await?)
 }
 
-/// Connects to every node of the file, except up to `away_max` unavailable ones, with an own page
-/// cache of the given size.
+/// Connects to every node of the file, except up to `unavailable_max` unavailable ones, with an own
+/// page cache of the given size.
 pub(crate) async fn connect(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,
     page_cache_bytes: u64,
-    away_max: u8,
+    unavailable_max: u8,
 ) -> Result<Cluster, Failure> {
-    Ok(Cluster::connect(cluster_options(file, wire, page_cache_bytes, away_max)?).await?)
+    Ok(Cluster::connect(cluster_options(file, wire, page_cache_bytes, unavailable_max)?).await?)
 }
 
 fn cluster_options(
     file: &ClusterFile,
     wire: Option<rackscan_fabric::Wire>,
     page_cache_bytes: u64,
-    away_max: u8,
+    unavailable_max: u8,
 ) -> Result<ClusterOptions, Failure> {
     let mut options = ClusterOptions::new(file.endpoints(), file.key()?);
     options.wire = wire;
     options.page_cache_bytes = page_cache_bytes;
-    options.away_max = away_max.into();
+    options.unavailable_max = unavailable_max.into();
     options.folders = folder_ids(file)?;
     Ok(options)
 }

@@ -73,7 +73,7 @@ fn main() -> Outcome<()> {
     let mut idle = Vec::new();
     for _ in 0..2 * idle_clients {
         let lines = Lines::connect(options(&nodes, &key, 128 << 10))?;
-        if let Some(reason) = (0..nodes.len()).find_map(|node| lines.away(node)) {
+        if let Some(reason) = (0..nodes.len()).find_map(|node| lines.unavailable(node)) {
             return Err(format!("connection {}: {reason}", idle.len()).into());
         }
         idle.push(lines);

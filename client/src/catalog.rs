@@ -151,17 +151,17 @@ impl Cluster {
         &self,
         also_lost: bool,
     ) -> Result<(ClusterCatalog, Vec<Vec<TableId>>, bool), ClientError> {
-        let (mut catalogs, mut away) = self.available_catalogs().await?;
+        let (mut catalogs, mut unavailable) = self.available_catalogs().await?;
         let unfinished = half_committed(&catalogs);
         if !unfinished.is_empty() {
             for (node, load) in unfinished {
                 match self.complete_commit(node, load).await {
                     // The next read leaves the node out, or fails.
-                    Err(error) if self.shared.away_max > 0 && error.is_node_lost() => {}
+                    Err(error) if self.shared.unavailable_max > 0 && error.is_node_lost() => {}
                     done => done?,
                 }
             }
-            (catalogs, away) = self.available_catalogs().await?;
+            (catalogs, unavailable) = self.available_catalogs().await?;
         }
         let committed = |catalog: &NodeCatalog| {
             let tables = catalog.tables.iter().filter(|table| table.committed);
@@ -169,7 +169,7 @@ impl Cluster {
         };
         let found = catalogs.iter().map(committed).collect();
         let are_lost = has_lost_parts(&catalogs);
-        let mut missing = self.add_unavailable_parts(&mut catalogs, &away, also_lost).await?;
+        let mut missing = self.add_unavailable_parts(&mut catalogs, &unavailable, also_lost).await?;
         let devices = self.statuses().iter().map(|status| (status.node, status.devices.len())).collect();
         let mut catalog = assemble(catalogs, &devices);
         for broken in &mut catalog.broken {
@@ -182,19 +182,21 @@ impl Cluster {
 
     /// The catalogs of the available nodes, and the unavailable nodes, at most as many as may be.
     pub(crate) async fn available_catalogs(&self) -> Result<(Vec<NodeCatalog>, Vec<NodeId>), ClientError> {
-        if self.shared.away_max == 0 {
+        if self.shared.unavailable_max == 0 {
             return Ok((self.node_catalogs().await?, Vec::new()));
         }
-        let (mut catalogs, mut away) = (Vec::new(), Vec::new());
+        let (mut catalogs, mut unavailable) = (Vec::new(), Vec::new());
         let asked = self.nodes().map(|node| async move { (node, self.node_catalog(node).await) });
         for (node, outcome) in join_all(asked).await {
             match outcome {
                 Ok(catalog) => catalogs.push(catalog),
-                Err(error) if error.is_node_lost() && away.len() < self.shared.away_max => away.push(node),
+                Err(error) if error.is_node_lost() && unavailable.len() < self.shared.unavailable_max => {
+                    unavailable.push(node)
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok((catalogs, away))
+        Ok((catalogs, unavailable))
     }
 
     /// The catalog of each node.
@@ -205,9 +207,9 @@ impl Cluster {
     async fn node_catalog(&self, node: NodeId) -> Result<NodeCatalog, ClientError> {
         for _ in 0..CATALOG_ATTEMPTS_MAX {
             let wanted = |from_bytes, target| Request::Catalog { from_bytes, target };
-            let Some(bytes) = self.sealed_bytes(node, DURING, wanted).await? else { continue };
+            let Some(bytes) = self.encoded_bytes(node, DURING, wanted).await? else { continue };
             let what = "catalog";
-            let catalog: NodeCatalog = codec::unseal(Envelope::CatalogReply, what, &bytes)
+            let catalog: NodeCatalog = codec::decode_envelope(Envelope::CatalogReply, what, &bytes)
                 .map_err(|source| ClientError::Codec { node, during: DURING, source })?;
             if catalog.node != node {
                 let found = format!("the catalog of node {}", catalog.node);
@@ -218,8 +220,8 @@ impl Cluster {
         Err(ClientError::CatalogUnstable { node, attempts: CATALOG_ATTEMPTS_MAX })
     }
 
-    /// Reads a whole sealed catalog or map; `None` if it changed while it was read.
-    pub(crate) async fn sealed_bytes(
+    /// Reads a whole encoded catalog or map; `None` if it changed while it was read.
+    pub(crate) async fn encoded_bytes(
         &self,
         node: NodeId,
         during: &'static str,

@@ -19,7 +19,7 @@ use rackscan_format::{
     message::{NodeCatalog, Request},
     row_key::table_prefix,
 };
-use rackscan_ramp::{algorithm::Algorithm, closing::Closing, message::HomeId};
+use rackscan_ramp::{algorithm::Algorithm, closing::Closing, message::ParticipantId};
 
 use crate::{
     ClientError, Cluster, Session, SessionOptions, TransactionError,
@@ -98,9 +98,13 @@ impl Cluster {
 }
 
 fn close(session: &mut Session, tables: &BTreeSet<TableId>) -> Result<(), TransactionError> {
-    let homes: Vec<HomeId> = session.homes().to_vec();
-    let items = tables.iter().map(|table| Closing::Closed.items(&table_prefix(*table), &homes));
+    let participants: Vec<ParticipantId> = session.participants().to_vec();
+    let items = tables.iter().map(|table| Closing::Closed.items(&table_prefix(*table), &participants));
     let items: Option<Vec<_>> = items.collect();
-    assert!(items.is_some(), "{} homes, of which one has no closing key of its own", homes.len());
+    assert!(
+        items.is_some(),
+        "{} participants, of which one has no closing key of its own",
+        participants.len()
+    );
     session.write(items.into_iter().flatten().flatten().collect()).map(drop)
 }

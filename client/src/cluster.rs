@@ -1,9 +1,9 @@
 //! The cluster: connections to all nodes, and the requests sent over them.
 //!
 //! Invariants
-//! - A [`Cluster`] exists only if every configured node was reached, except for at most `away_max`
-//!   unavailable ones. Each node holds our key, speaks our version, is the node that the
-//!   configuration names and belongs to the same cluster as the others.
+//! - A [`Cluster`] exists only if every configured node was reached, except for at most
+//!   `unavailable_max` unavailable ones. Each node holds our key, speaks our version, is the node
+//!   that the configuration names and belongs to the same cluster as the others.
 //! - Clones share connections, memory and the driver thread; dropping the last one closes them.
 
 use std::{
@@ -59,7 +59,7 @@ pub struct ClusterOptions {
     /// Memory for this process' own page cache; 0 for none.
     pub page_cache_bytes: u64,
     /// The maximum number of unavailable nodes: protected tables are read without them.
-    pub away_max: usize,
+    pub unavailable_max: usize,
     /// The clock for timestamps of transactions.
     pub wall: WallClock,
     /// The member list that every node must have, ascending; not compared if empty. By default the
@@ -84,7 +84,7 @@ impl ClusterOptions {
             request_timeout: REQUEST_TIMEOUT_DEFAULT,
             reads_caches: true,
             page_cache_bytes: 0,
-            away_max: 0,
+            unavailable_max: 0,
             wall: WallClock::default(),
         }
     }
@@ -111,7 +111,7 @@ pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
     wire: Option<Wire>,
     wall: WallClock,
-    pub(crate) away_max: usize,
+    pub(crate) unavailable_max: usize,
     /// Maps of protected tables that were read.
     pub(crate) maps: KnownMaps,
     /// Permits for reconstructions of pages.
@@ -173,7 +173,7 @@ impl Cluster {
             let dial = Dial { node, address, key, memory, cache, reads_cache, cluster, posts, expected };
             dialling.push((dial.clone(), dial_apart(dial)?));
         }
-        let reached = reach(dialling, begun, options.away_max).await?;
+        let reached = reach(dialling, begun, options.unavailable_max).await?;
         let statuses = reached.iter().filter_map(|node| Some(node.connected()?.status.clone())).collect();
         let node = |reached: &DialledNode| Node {
             id: reached.dial.node,
@@ -185,11 +185,11 @@ impl Cluster {
         };
         let nodes: Vec<Node> = reached.iter().map(node).collect();
         let reached = reached.into_iter().zip(nodes.iter().map(|node| Arc::clone(&node.state))).collect();
-        let driver = Driver::start(reached, (options.request_timeout, options.away_max > 0))?;
+        let driver = Driver::start(reached, (options.request_timeout, options.unavailable_max > 0))?;
         let pages = Arc::new(PagePool::default());
         let request_timeout = options.request_timeout;
         let own = OwnPages::new(options.page_cache_bytes);
-        let ClusterOptions { nodes: endpoints, key, wire, away_max, wall, .. } = options;
+        let ClusterOptions { nodes: endpoints, key, wire, unavailable_max, wall, .. } = options;
         let (maps, reconstructions) = (KnownMaps::default(), Semaphore::new(RECONSTRUCTIONS_MAX));
         let shared = Shared {
             nodes,
@@ -203,7 +203,7 @@ impl Cluster {
             key,
             wire,
             wall,
-            away_max,
+            unavailable_max,
             maps,
             reconstructions,
             repairing: BackgroundRepairs::default(),

@@ -86,14 +86,14 @@ pub enum ClientError {
         advice: &'static str,
     },
     /// More nodes are unavailable than may be.
-    #[error("{found} nodes are unavailable (nodes {nodes}), expected at most {away_max}: {first}")]
-    TooManyAway {
+    #[error("{found} nodes are unavailable (nodes {nodes}), expected at most {unavailable_max}: {first}")]
+    TooManyUnavailable {
         /// How many.
         found: usize,
         /// Their ids.
         nodes: String,
         /// How many may be.
-        away_max: usize,
+        unavailable_max: usize,
         /// The error of the first of them.
         first: Box<ClientError>,
     },
@@ -307,7 +307,7 @@ pub enum ClientError {
     #[error(
         "table {table:?} has parts on nodes {nodes}, which cannot be reached, and {protection}: start them (`rackscan cluster start`)"
     )]
-    PartsAway {
+    PartsUnavailable {
         /// The table.
         table: String,
         /// The nodes.
@@ -423,7 +423,7 @@ impl ClientError {
             | Self::Outdated { .. }
             | Self::TimedOut { .. } => true,
             Self::Refused { refusal, .. } => refusal.code == RefusalCode::Stopping,
-            Self::TooManyAway { .. } => true,
+            Self::TooManyUnavailable { .. } => true,
             _ => false,
         }
     }
@@ -433,7 +433,7 @@ impl ClientError {
     pub fn is_unresponsive(&self) -> bool {
         match self {
             Self::Unresponsive { .. } => true,
-            Self::TooManyAway { first, .. } => first.is_unresponsive(),
+            Self::TooManyUnavailable { first, .. } => first.is_unresponsive(),
             _ => false,
         }
     }
@@ -450,7 +450,7 @@ impl ClientError {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Unrebuilt { .. } => "55000",
-            Self::TooManyAway { first, .. } => first.sqlstate(),
+            Self::TooManyUnavailable { first, .. } => first.sqlstate(),
             Self::Refused { refusal, .. } => match refusal.code {
                 RefusalCode::Full => "53100",
                 RefusalCode::Busy | RefusalCode::TooManyConnections => "53300",
@@ -485,7 +485,7 @@ impl ClientError {
             | Self::Definition { node, .. }
             | Self::Directory { node, .. }
             | Self::TooLarge { node, .. } => Some(*node),
-            Self::TooManyAway { first, .. } => first.node(),
+            Self::TooManyUnavailable { first, .. } => first.node(),
             _ => None,
         }
     }

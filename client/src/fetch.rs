@@ -116,13 +116,17 @@ impl Cluster {
         if !missing.is_empty() {
             let asked: Vec<PageWanted> = missing.iter().map(|index| pages[*index]).collect();
             let known = &self.shared.nodes[self.position(node)?];
-            let can_hedge = self.shared.away_max > 0 && self.shared.maps.protects(table);
+            let can_hedge = self.shared.unavailable_max > 0 && self.shared.maps.protects(table);
             let received = match can_hedge {
                 true => self.hedged_pages(known, (table, segment), &asked, fetched).await,
                 false => self.request_pages(node, (table, segment), &asked, None, fetched).await,
             };
             let received = match received {
-                Err(lost) if self.shared.away_max > 0 && lost.is_node_lost() && lost.node() == Some(node) => {
+                Err(lost)
+                    if self.shared.unavailable_max > 0
+                        && lost.is_node_lost()
+                        && lost.node() == Some(node) =>
+                {
                     self.reconstruct_for_fetch(node, (table, segment), &asked, (lost, false), fetched).await?
                 }
                 Err(refused) => self.refused_pages(node, (table, segment), &asked, refused, fetched).await?,

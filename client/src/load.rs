@@ -130,18 +130,15 @@ impl LoadSession {
     ) -> Result<Appended, ClientError> {
         let during = "append";
         self.check(node, directory, pages)?;
-        let sealed = codec::seal(Envelope::Segment, directory).map_err(|source| ClientError::TooLarge {
-            node,
-            during,
-            source,
-        })?;
-        let padded_bytes = sealed.len().next_multiple_of(SECTOR_BYTES as usize);
+        let encoded = codec::encode_envelope(Envelope::Segment, directory)
+            .map_err(|source| ClientError::TooLarge { node, during, source })?;
+        let padded_bytes = encoded.len().next_multiple_of(SECTOR_BYTES as usize);
         let page_bytes: usize = pages.iter().map(|page| page.as_ref().len()).sum();
         let span = self.cluster.shared.memory.take(padded_bytes + page_bytes, "storing a segment").await?;
-        fill(&span, &sealed, padded_bytes, pages)
+        fill(&span, &encoded, padded_bytes, pages)
             .map_err(|error| self.bad_segment(directory, error.to_string()))?;
-        let directory_bytes = u32::try_from(sealed.len())
-            .map_err(|_| self.bad_segment(directory, format!("a directory of {} bytes", sealed.len())))?;
+        let directory_bytes = u32::try_from(encoded.len())
+            .map_err(|_| self.bad_segment(directory, format!("a directory of {} bytes", encoded.len())))?;
         let mut source = span.as_target();
         source.length_bytes = (padded_bytes + page_bytes) as u64;
         let request = Request::Append { load: self.definition.id, directory_bytes, source };
@@ -465,12 +462,12 @@ impl Drop for LoadSession {
 
 fn fill<P: AsRef<[u8]>>(
     span: &Span,
-    sealed: &[u8],
+    encoded: &[u8],
     padded_bytes: usize,
     pages: &[P],
 ) -> Result<(), rackscan_fabric::OutOfBounds> {
-    span.copy_in(0, sealed)?;
-    span.zero(sealed.len(), padded_bytes - sealed.len())?;
+    span.copy_in(0, encoded)?;
+    span.zero(encoded.len(), padded_bytes - encoded.len())?;
     let mut offset = padded_bytes;
     for page in pages {
         span.copy_in(offset, page.as_ref())?;

@@ -3,11 +3,11 @@
 //! An **unreachable** node cannot be connected to, or its connection has ended; one request from
 //! time to time tries again. An **unresponsive** node is connected, or accepts connections, and
 //! does not answer: callers do not wait for it, and the driver of its connection notices when it
-//! answers again. Both are **unavailable** (`away` in names).
+//! answers again. Both are **unavailable**.
 //!
 //! Requests are refused for that only in clusters that may go without some nodes
-//! ([`crate::ClusterOptions::away_max`]). In other clusters every request is sent, and fails when
-//! its node has been silent for too long.
+//! ([`crate::ClusterOptions::unavailable_max`]). In other clusters every request is sent, and fails
+//! when its node has been silent for too long.
 //!
 //! Invariants
 //! - A node is unreachable from the first request on that could not reach it or lost it, until one

@@ -70,20 +70,20 @@ pub(crate) fn dial_apart(dial: Dial) -> Result<Dialling, ClientError> {
     Ok(dialling)
 }
 
-/// Waits for all connections, whose dials were begun at `begun`. Up to `away_max` nodes may be left
-/// out because they do not answer, but not all nodes.
+/// Waits for all connections, whose dials were begun at `begun`. Up to `unavailable_max` nodes may
+/// be left out because they do not answer, but not all nodes.
 pub(crate) async fn reach(
     dialling: Vec<(Dial, Dialling)>,
     begun: Instant,
-    away_max: usize,
+    unavailable_max: usize,
 ) -> Result<Vec<DialledNode>, ClientError> {
-    let mut missing = Missing { away_max, errors: Vec::new() };
+    let mut missing = Missing { unavailable_max, errors: Vec::new() };
     let (mut reached, mut late): (Vec<DialledNode>, _) = (Vec::new(), dialling);
     let (mut grace, mut timer) = (CONNECT_GRACE, None);
     while !late.is_empty() {
         let is_any_there = reached.iter().any(|node| node.connected().is_some());
         let may_leave =
-            missing.are_too_many() || is_any_there && late.len() + missing.errors.len() <= away_max;
+            missing.are_too_many() || is_any_there && late.len() + missing.errors.len() <= unavailable_max;
         let next = select_all(late.iter_mut().map(|(_, dialling)| dialling));
         let (result, at) = if may_leave {
             let ticking = match timer.take() {
@@ -146,7 +146,7 @@ fn timer_until(instant: Instant) -> Result<oneshot::Receiver<()>, ClientError> {
 
 /// Nodes that cannot be reached.
 pub(crate) struct Missing {
-    away_max: usize,
+    unavailable_max: usize,
     errors: Vec<ClientError>,
 }
 
@@ -172,7 +172,7 @@ impl Missing {
         if !error.is_node_lost() {
             return Err(error);
         }
-        if self.errors.len() < self.away_max {
+        if self.errors.len() < self.unavailable_max {
             tracing::warn!(node = %dial.node, %error, "a node is unavailable");
         }
         self.errors.push(error);
@@ -180,10 +180,10 @@ impl Missing {
     }
 
     fn are_too_many(&self) -> bool {
-        self.errors.len() > self.away_max
+        self.errors.len() > self.unavailable_max
     }
 
-    /// Returns an error that names all missing nodes if there are more than `away_max`.
+    /// Returns an error that names all missing nodes if there are more than `unavailable_max`.
     fn check(&mut self) -> Result<(), ClientError> {
         if !self.are_too_many() {
             return Ok(());
@@ -195,7 +195,12 @@ impl Missing {
             return Err(first);
         }
         let (found, nodes) = (nodes.len(), listed(&nodes));
-        Err(ClientError::TooManyAway { found, nodes, away_max: self.away_max, first: Box::new(first) })
+        Err(ClientError::TooManyUnavailable {
+            found,
+            nodes,
+            unavailable_max: self.unavailable_max,
+            first: Box::new(first),
+        })
     }
 }
 

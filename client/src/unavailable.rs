@@ -7,22 +7,22 @@ use rackscan_format::{ids::NodeId, message::Request};
 use crate::{ClientError, Cluster, cluster::Node};
 
 impl Cluster {
-    /// The maximum number of unavailable nodes ([`crate::ClusterOptions::away_max`]).
+    /// The maximum number of unavailable nodes ([`crate::ClusterOptions::unavailable_max`]).
     #[must_use]
-    pub fn away_max(&self) -> usize {
-        self.shared.away_max
+    pub fn unavailable_max(&self) -> usize {
+        self.shared.unavailable_max
     }
 
     /// Whether a node is unavailable now: the last request could not reach it, or it does not
     /// answer.
     #[must_use]
-    pub fn is_away(&self, node: NodeId) -> bool {
+    pub fn is_unavailable(&self, node: NodeId) -> bool {
         self.shared.nodes.iter().any(|known| known.id == node && known.state.is_unavailable())
     }
 
-    /// The nodes that are unavailable now, see [`Cluster::is_away`].
+    /// The nodes that are unavailable now, see [`Cluster::is_unavailable`].
     #[must_use]
-    pub fn away(&self) -> Vec<NodeId> {
+    pub fn unavailable(&self) -> Vec<NodeId> {
         let nodes = self.shared.nodes.iter();
         nodes.filter(|node| node.state.is_unavailable()).map(|node| node.id).collect()
     }
@@ -38,7 +38,7 @@ impl Cluster {
     pub(crate) fn suspect(&self, node: NodeId) {
         let known = self.shared.nodes.iter().position(|known| known.id == node);
         if let Some(at) =
-            known.filter(|at| self.away_max() > 0 && !self.shared.nodes[*at].state.is_unavailable())
+            known.filter(|at| self.unavailable_max() > 0 && !self.shared.nodes[*at].state.is_unavailable())
         {
             self.shared.nodes[at].state.mark_unresponsive(Instant::now());
             self.shared.driver.suspect(at);
@@ -59,7 +59,7 @@ impl Cluster {
             | Request::CopyOfLog(_) => true,
             _ => false,
         };
-        can && self.shared.away_max > 0
+        can && self.shared.unavailable_max > 0
     }
 
     /// Refuses a request at once if it would wait for an unavailable node. It was not sent then.
@@ -69,7 +69,7 @@ impl Cluster {
         request: &Request,
         during: &'static str,
     ) -> Result<(), ClientError> {
-        if self.shared.away_max == 0 {
+        if self.shared.unavailable_max == 0 {
             return Ok(());
         }
         let (id, address) = (node.id, node.address.clone());
@@ -90,7 +90,7 @@ impl Cluster {
 
     /// Updates the state of a node from the outcome of a request.
     pub(crate) fn record_outcome<T>(&self, node: &Node, outcome: &Result<T, ClientError>) {
-        if self.shared.away_max == 0 {
+        if self.shared.unavailable_max == 0 {
             return;
         }
         match outcome {

@@ -72,9 +72,9 @@ fn status(path: &Path, host: &str) -> NodeStatus {
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
-        home: Default::default(),
+        participant: Default::default(),
         relays: Vec::new(),
-        home_refuses: None,
+        participant_refuses: None,
         identity: rackscan_format::message::FolderIdentity::default(),
     }
 }

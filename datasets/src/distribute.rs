@@ -4,7 +4,7 @@ use arrow::{
     array::{Array, ArrayAccessor, ArrayRef, cast::AsArray},
     datatypes::{DataType, Float64Type, Int64Type},
 };
-use rackscan_format::home::KeyHash;
+use rackscan_format::participant::KeyHash;
 
 /// For each of `nodes` nodes the rows, ascending, whose key belongs there. `keys` is a column in
 /// its stored form.
@@ -52,20 +52,20 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_one_home_and_equal_keys_have_the_same() {
+    fn every_row_has_one_participant_and_equal_keys_have_the_same() {
         let keys: Vec<Option<i64>> = (0..5000).map(|row| (row % 7 != 0).then_some(row % 100)).collect();
         for nodes in [1, 3, 4] {
             let distributed = rows_once(Arc::new(Int64Array::from(keys.clone())), nodes);
             for key in keys.iter().take(200) {
-                let homes =
+                let participants =
                     distributed.iter().filter(|rows| rows.iter().any(|row| keys[*row as usize] == *key));
-                assert_eq!(homes.count(), 1, "key {key:?}");
+                assert_eq!(participants.count(), 1, "key {key:?}");
             }
         }
     }
 
     #[test]
-    fn texts_have_the_same_home_in_every_layout() {
+    fn texts_have_the_same_participant_in_every_layout() {
         let texts: Vec<Option<String>> =
             (0..500).map(|row| (row % 9 != 0).then(|| format!("key {row}"))).collect();
         let plain = rows_once(Arc::new(StringArray::from(texts.clone())), 4);

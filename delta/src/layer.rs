@@ -85,7 +85,7 @@ pub struct Layer {
     withheld_rows: BTreeMap<SegmentId, BTreeSet<u32>>,
     withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
     /// For segments, the rows that the table version withholds by itself.
-    sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
+    flushed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     /// For each row in a run, the run and the row number.
     places: HashMap<RowIdentity, (SegmentId, u32)>,
     next: SegmentId,
@@ -96,19 +96,19 @@ impl Layer {
     #[must_use]
     pub fn new(
         definition: Arc<TableDefinition>,
-        sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
+        flushed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     ) -> Self {
         let (withheld_rows, places) = (BTreeMap::new(), HashMap::new());
-        let withheld = BTreeMap::clone(&sealed);
-        Self { definition, runs: Vec::new(), withheld_rows, withheld, sealed, places, next: RUNS_FROM }
+        let withheld = BTreeMap::clone(&flushed);
+        Self { definition, runs: Vec::new(), withheld_rows, withheld, flushed, places, next: RUNS_FROM }
     }
 
     /// The withheld rows of a segment or run, to add to.
     fn withheld_of(&mut self, segment: SegmentId) -> &mut BTreeSet<u32> {
-        let sealed = &self.sealed;
+        let flushed = &self.flushed;
         self.withheld_rows
             .entry(segment)
-            .or_insert_with(|| sealed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
+            .or_insert_with(|| flushed.get(&segment).map(|rows| rows.rows().collect()).unwrap_or_default())
     }
 
     /// The view for scans from now on.

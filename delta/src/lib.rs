@@ -10,7 +10,7 @@
 //! statement -> rows with their identities -> items of one transaction -> participants     [identity], [row]
 //! participants -> their feeds -> [replica]: committed anywhere counts everywhere -> the delta store of a table
 //! delta store -> [layer]: rows withheld from segments, and [run]s: segments in memory -> scans
-//! delta store -> [sealed]: segments of a new version of the table, and rows withheld from those it keeps
+//! delta store -> [flushed]: segments of a new version of the table, and rows withheld from those it keeps
 //! changed rows -> entries of indexes, foreign keys and sums, in the same transaction, visible with them or not at all     [derived]
 //! ```
 //!
@@ -19,11 +19,11 @@
 #![forbid(unsafe_code)]
 
 pub mod derived;
+pub mod flushed;
 pub mod identity;
 pub mod layer;
 pub mod limits;
 pub mod replica;
 pub mod row;
 pub mod run;
-pub mod sealed;
 mod table_rows;

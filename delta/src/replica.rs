@@ -39,7 +39,7 @@ use rackscan_ramp::{
     feed::Follow,
     item::{Key, Value},
     log::Record,
-    message::{Found, HomeId, Part},
+    message::{Found, Part, ParticipantId},
     timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -55,9 +55,9 @@ pub fn note_of_new_version(new_version: TableId) -> [u8; 4] {
 #[derive(Debug, Default)]
 struct Open {
     /// All its participants; `None` if only a scan has shown it.
-    homes: Option<Vec<HomeId>>,
+    participants: Option<Vec<ParticipantId>>,
     /// The participants whose records were read.
-    heard: BTreeSet<HomeId>,
+    heard: BTreeSet<ParticipantId>,
     items: Vec<(Key, Value)>,
 }
 
@@ -169,7 +169,7 @@ impl Replica {
     ///
     /// # Errors
     /// [`NotARow`]: a key that this release does not understand.
-    pub fn scanned(&mut self, _: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
+    pub fn scanned(&mut self, _: ParticipantId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
         for (key, Found { version, beside, .. }) in items {
             if version.timestamp > Timestamp::FIRST {
                 self.committed.insert(version.timestamp, self.round);
@@ -186,13 +186,13 @@ impl Replica {
     ///
     /// # Errors
     /// [`NotARow`].
-    pub fn record(&mut self, home: HomeId, record: Record) -> Result<(), NotARow> {
+    pub fn record(&mut self, participant: ParticipantId, record: Record) -> Result<(), NotARow> {
         match record {
             Record::Prepare(part) if self.committed.contains_key(&part.timestamp) => self.apply_part(part),
-            Record::Prepare(Part { timestamp, homes, items, .. }) => {
+            Record::Prepare(Part { timestamp, participants, items, .. }) => {
                 let open = self.open.entry(timestamp).or_default();
-                open.homes = Some(homes);
-                open.heard.insert(home);
+                open.participants = Some(participants);
+                open.heard.insert(participant);
                 // A scan may have shown some of these items already.
                 open.items.extend(items);
                 Ok(())
@@ -236,8 +236,9 @@ impl Replica {
     fn commit(&mut self, timestamp: Timestamp) -> Result<(), NotARow> {
         // It is not open: the commit of another participant came first, or a scan has shown it as
         // committed.
-        let Some(Open { homes, heard, items }) = self.open.remove(&timestamp) else { return Ok(()) };
-        let is_whole = homes.is_some_and(|homes| homes.iter().all(|home| heard.contains(home)));
+        let Some(Open { participants, heard, items }) = self.open.remove(&timestamp) else { return Ok(()) };
+        let is_whole = participants
+            .is_some_and(|participants| participants.iter().all(|participant| heard.contains(participant)));
         if !is_whole {
             self.committed.entry(timestamp).or_insert(self.round);
         }
@@ -295,12 +296,12 @@ impl Follow for Replica {
         *self = Self { new_versions: std::mem::take(&mut self.new_versions), ..Self::new() };
     }
 
-    fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
-        Replica::scanned(self, home, items)
+    fn scanned(&mut self, participant: ParticipantId, items: Vec<(Key, Found)>) -> Result<(), NotARow> {
+        Replica::scanned(self, participant, items)
     }
 
-    fn record(&mut self, home: HomeId, record: Record) -> Result<(), NotARow> {
-        Replica::record(self, home, record)
+    fn record(&mut self, participant: ParticipantId, record: Record) -> Result<(), NotARow> {
+        Replica::record(self, participant, record)
     }
 
     fn round_ended(&mut self) -> Result<bool, NotARow> {

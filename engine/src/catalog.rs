@@ -150,8 +150,9 @@ impl Known {
 fn whole(table: &ClusterTable) -> Known {
     let segments = table.segments.iter().map(|placed| (placed.node, Arc::clone(&placed.directory)));
     let snapshot = TableSnapshot::new(Arc::clone(&table.definition), segments);
-    let sealed = table.segments.iter().map(|placed| (placed.directory.segment, Arc::clone(&placed.withheld)));
-    match snapshot.sealed(sealed.collect()) {
+    let flushed =
+        table.segments.iter().map(|placed| (placed.directory.segment, Arc::clone(&placed.withheld)));
+    match snapshot.flushed(flushed.collect()) {
         Ok(snapshot) => Known::Whole(Arc::new(Table::new(snapshot))),
         Err(source) => {
             let (name, why) = (table.definition.name.clone(), source.to_string());
@@ -301,9 +302,9 @@ fn views_of(stored: &View, bases: &View) -> View {
 
 impl Moment {
     /// Bases and indexes that are no longer needed.
-    pub(crate) fn orphans(&self) -> Vec<TableId> {
-        let orphans = self.bases.iter().filter(|(name, _)| self.is_orphan(name));
-        orphans.filter_map(|(_, known)| known.id()).collect()
+    pub(crate) fn abandoned_bases(&self) -> Vec<TableId> {
+        let abandoned_bases = self.bases.iter().filter(|(name, _)| self.is_abandoned(name));
+        abandoned_bases.filter_map(|(_, known)| known.id()).collect()
     }
 
     /// A base or index by its name.
@@ -312,9 +313,9 @@ impl Moment {
     }
 
     /// Whether this is the name of a base or an index that is no longer needed.
-    pub(crate) fn is_orphan(&self, name: &str) -> bool {
+    pub(crate) fn is_abandoned(&self, name: &str) -> bool {
         match (BaseName::parse(name), index_in(name)) {
-            (Some(base), _) => base.is_orphan(&self.ids),
+            (Some(base), _) => base.is_abandoned(&self.ids),
             (_, Some(index)) => !self.may_have_index(index),
             _ => false,
         }

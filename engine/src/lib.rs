@@ -32,7 +32,7 @@
 //! - `runtime_filter`: narrows running scans by what joins and top-k operators already know.
 //! - `memory`: the memory limit of queries, and spilling to disk.
 //! - `changes`: changed rows and transactions.
-//! - `sealing`: flushes changed rows into segments, as a new table version.
+//! - `flushing`: flushes changed rows into segments, as a new table version.
 //! - `indexing`, `deriving`: indexes, foreign keys and materialised views.
 //! - `explain`, `report`, `sql_text`, `trace`: what a query would do and what it did.
 //! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
@@ -46,6 +46,7 @@ mod deriving;
 mod error;
 mod exec;
 mod explain;
+mod flushing;
 mod functions;
 mod indexing;
 mod limits;
@@ -57,7 +58,6 @@ mod request;
 mod rewrite;
 mod rules;
 mod runtime_filter;
-mod sealing;
 mod session;
 mod snapshot;
 mod sql_text;
@@ -70,6 +70,7 @@ pub use changes::{FoundRow, Isolation, RowChange, RowWriter};
 pub use error::EngineError;
 pub use exec::ScanError;
 pub use explain::{ExplainMode, Explanation};
+pub use flushing::{FlushOutcome, Flushed};
 pub use limits::THREAD_STACK_BYTES;
 pub use memory::{MemoryFigures, Replanned, SpillOptions};
 pub use report::{
@@ -79,7 +80,6 @@ pub use report::{
 };
 pub use request::{ScanRequest, SegmentPlace};
 pub use rules::AggregatePushdown;
-pub use sealing::{SealOutcome, Sealed};
 pub use session::{Engine, EngineOptions, OneStatement, QueryOutcome, QueryStream, SqlSession, with_answers};
 pub use table::{ColumnDescription, TableDescription, TableInfo};
 pub use trace::{TraceFile, TraceSink};

@@ -89,11 +89,11 @@ pub(crate) const ENDINGS_POLL_TIME: Duration = Duration::from_millis(5);
 pub(crate) const ENDINGS_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Changed rows of a table from which on it is flushed in the background, unless the caller says
 /// otherwise.
-pub(crate) const SEAL_ROWS_DEFAULT: u64 = 1 << 17;
+pub(crate) const FLUSH_ROWS_DEFAULT: u64 = 1 << 17;
 /// After a failed flush, how long the table is not flushed again.
-pub(crate) const SEAL_RETRY_TIME: Duration = Duration::from_secs(30);
+pub(crate) const FLUSH_RETRY_TIME: Duration = Duration::from_secs(30);
 /// Segments of a flush in flight to their nodes at a time.
-pub(crate) const SEALED_IN_FLIGHT: usize = 4;
+pub(crate) const FLUSHED_IN_FLIGHT: usize = 4;
 /// Segments of a table that are carried over to its new version at a time: the node gets a request
 /// for each.
 pub(crate) const KEPT_IN_FLIGHT: usize = 16;
@@ -119,7 +119,7 @@ pub(crate) const BATCH_ROW_SHARE: usize = 32 << 10;
 pub(crate) const GIVEN_BACK_WAIT: Duration = Duration::from_millis(500);
 /// Memory for the queries of a flush: sums of views, sorted values of indexes. Beyond that they
 /// spill.
-pub(crate) const SEALING_MEMORY_BYTES: usize = 1 << 30;
+pub(crate) const FLUSHING_MEMORY_BYTES: usize = 1 << 30;
 /// The maximum values that one scan looks up in an index.
 pub(crate) const INDEX_VALUES_MAX: usize = 256;
 /// The maximum rows that one scan takes from an index; if there are more, the table is scanned.
@@ -151,7 +151,7 @@ pub(crate) const CONFLICT_PAUSE_MAX: Duration = Duration::from_millis(64);
 /// searched.
 pub(crate) const FOLLOWED_ROWS_MAX: u64 = COMPACTED_ROWS_MAX;
 /// How often a statement is run again because its table was flushed.
-pub(crate) const SEALED_ATTEMPTS_MAX: usize = 16;
+pub(crate) const FLUSHED_ATTEMPTS_MAX: usize = 16;
 
 /// Characters of a line of an explained plan: longer lines are constants and long lists.
 pub(crate) const PLAN_LINE_CHARACTERS_MAX: usize = 4096;

@@ -16,10 +16,10 @@ mod answers;
 mod changing;
 mod committing;
 mod deriving;
+mod flushed;
 mod holding;
 mod options;
 mod reading;
-mod sealed;
 mod seen;
 mod sql_session;
 mod state;
@@ -32,13 +32,13 @@ use crate::{
     error::{EngineError, near_names},
     exec::{Bounds, Loads, QueryContext},
     explain::{ExplainMode, Explanation, explain_plan},
-    limits::SEALING_MEMORY_BYTES,
+    flushing::Flusher,
+    limits::FLUSHING_MEMORY_BYTES,
     memory::Memory,
     parsing::{OnLargeStack, is_deep, parse},
     report::{QueryReport, ScanReport},
     rewrite::rewrite,
     rules::check_inserted,
-    sealing::Sealer,
     table::{TableDescription, TableInfo},
     trace::TraceSink,
 };
@@ -85,7 +85,7 @@ pub struct Engine {
     trace: RwLock<Option<TraceSink>>,
     tables: Arc<Tables>,
     changes: Arc<Changes>,
-    sealer: Sealer,
+    flusher: Flusher,
     memory: Memory,
     state: SessionState,
     queries: AtomicU64,
@@ -132,16 +132,16 @@ impl Engine {
         let changes = Arc::new(Changes::of(&cluster));
         let (policy, trace) = (RwLock::new(options.policy), RwLock::new(None));
         let devices = LocalDevices::attach(cluster.statuses());
-        let loads = Arc::new(Loads::new(cluster.statuses(), cluster.away()));
+        let loads = Arc::new(Loads::new(cluster.statuses(), cluster.unavailable()));
         let queries = AtomicU64::new(0);
         let context = context(&cluster, &devices, &loads, &options);
-        let of_sealers = match options.memory_bytes {
+        let of_flushers = match options.memory_bytes {
             Some(_) => memory.runtime(),
-            None => Memory::new(Some(SEALING_MEMORY_BYTES), None)?.runtime(),
+            None => Memory::new(Some(FLUSHING_MEMORY_BYTES), None)?.runtime(),
         };
-        let mut reading = session_state(&options, of_sealers)?;
+        let mut reading = session_state(&options, of_flushers)?;
         reading.config_mut().set_extension(Arc::new(context));
-        let sealer = Sealer::new(cluster.clone(), reading, Arc::clone(&tables), Arc::clone(&changes));
+        let flusher = Flusher::new(cluster.clone(), reading, Arc::clone(&tables), Arc::clone(&changes));
         let engine = Self {
             cluster,
             devices,
@@ -151,7 +151,7 @@ impl Engine {
             trace,
             tables,
             changes,
-            sealer,
+            flusher,
             memory,
             state,
             queries,

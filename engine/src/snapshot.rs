@@ -39,7 +39,7 @@ pub(crate) struct TableSnapshot {
     /// The withheld rows of segments that have some: rows that were updated or deleted.
     pub(crate) withheld: BTreeMap<SegmentId, Arc<WithheldRows>>,
     /// Those of them that nodes store with the segments, as of the last flush.
-    pub(crate) sealed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
+    pub(crate) flushed: Arc<BTreeMap<SegmentId, Arc<WithheldRows>>>,
     /// The pages of segments that are in memory.
     pub(crate) runs: BTreeMap<SegmentId, Arc<Run>>,
     /// The bounds of each column, in order. They are computed once, because every plan asks for
@@ -112,8 +112,8 @@ impl TableSnapshot {
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let segments = segments.into_iter().map(|(node, directory)| (directory.segment, (node, directory)));
         let (segments, withheld, runs) = (segments.collect(), BTreeMap::new(), BTreeMap::new());
-        let (sealed, bounds) = (Arc::default(), Vec::new());
-        let mut snapshot = Self { schema, segments, withheld, sealed, runs, definition, bounds };
+        let (flushed, bounds) = (Arc::default(), Vec::new());
+        let mut snapshot = Self { schema, segments, withheld, flushed, runs, definition, bounds };
         let columns = (0..snapshot.definition.columns.len()).filter_map(|index| u16::try_from(index).ok());
         let directories = || snapshot.segments.values().map(|(_, directory)| directory);
         snapshot.bounds = columns.map(|index| ColumnBounds::of(ColumnId(index), directories())).collect();
@@ -124,12 +124,12 @@ impl TableSnapshot {
     ///
     /// # Errors
     /// A row is in no segment of the table.
-    pub(crate) fn sealed(
+    pub(crate) fn flushed(
         &self,
-        sealed: BTreeMap<SegmentId, Arc<WithheldRows>>,
+        flushed: BTreeMap<SegmentId, Arc<WithheldRows>>,
     ) -> Result<Self, WithheldError> {
-        let over = self.withholding(sealed)?;
-        Ok(Self { sealed: Arc::new(over.withheld.clone()), ..over })
+        let over = self.withholding(flushed)?;
+        Ok(Self { flushed: Arc::new(over.withheld.clone()), ..over })
     }
 
     /// The same table with a layer over it, which withholds some rows and adds others.
@@ -205,8 +205,8 @@ impl TableSnapshot {
 
     /// Rows of stored segments that were withheld since they were stored or flushed.
     pub(crate) fn rows_withheld(&self) -> u64 {
-        let sealed: u64 = self.sealed.values().map(|rows| u64::from(rows.count())).sum();
-        self.rows_gone() - sealed
+        let flushed: u64 = self.flushed.values().map(|rows| u64::from(rows.count())).sum();
+        self.rows_gone() - flushed
     }
 
     /// Changed rows that are in no stored segment.

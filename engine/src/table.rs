@@ -172,7 +172,7 @@ impl Table {
 
     /// The layer over the table before any row has changed.
     pub(crate) fn layer(&self) -> Layer {
-        Layer::new(Arc::clone(&self.snapshot.definition), Arc::clone(&self.snapshot.sealed))
+        Layer::new(Arc::clone(&self.snapshot.definition), Arc::clone(&self.snapshot.flushed))
     }
 
     pub(crate) fn definition(&self) -> &Arc<TableDefinition> {

@@ -257,7 +257,7 @@ impl Connection {
     /// shows nothing; what memory does not show (that the peer is gone) is then seen later. Arm
     /// again before the next sleep, as after `poll`. If the connection is not armed, this is a
     /// `poll`.
-    pub fn glance(&mut self, events: &mut Vec<Event>) -> usize {
+    pub fn poll_memory(&mut self, events: &mut Vec<Event>) -> usize {
         self.take(events, |queue, events| queue.poll_memory(events))
     }
 
@@ -338,15 +338,15 @@ impl Connection {
 
     /// A descriptor that a reactor can watch for reading (`poll`, `epoll`, `IORING_OP_POLL_ADD`)
     /// together with others. It is meaningful only if [`Connection::arm`] has returned true and
-    /// neither `poll` nor `glance` was called since.
+    /// neither `poll` nor `poll_memory` was called since.
     #[must_use]
     pub fn wait_fd(&self) -> BorrowedFd<'_> {
         self.queue.wait_fd()
     }
 
     /// Announces that the owner is about to sleep on [`Connection::wait_fd`]. If it returns false,
-    /// do not sleep but poll. After waking, call `poll` (a wake-up may be spurious), or `glance` if
-    /// something else woke the owner, and `arm` again before the next sleep.
+    /// do not sleep but poll. After waking, call `poll` (a wake-up may be spurious), or
+    /// `poll_memory` if something else woke the owner, and `arm` again before the next sleep.
     pub fn arm(&mut self) -> bool {
         self.ended.is_some() || self.queue.arm()
     }

@@ -17,7 +17,7 @@ use crate::{
     },
     ids::{ColumnId, PageNumber, SegmentId, TableId},
     limits::{BLOCK_ROWS, PAGE_BYTES_MAX, PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES, SEGMENT_ROWS_MAX},
-    page::{HEADER_BYTES, PageHeader, seal, stored_bytes},
+    page::{HEADER_BYTES, PageHeader, stored_bytes, with_header},
     schema::ColumnType,
     zone::{Zone, ZoneValue},
 };
@@ -261,7 +261,7 @@ fn page(
         ..PageHeader::zeroed()
     };
     EncodedPage {
-        bytes: seal(bytes, &header),
+        bytes: with_header(bytes, &header),
         first_row: header.first_row,
         rows: header.rows,
         zone: Zone { min, max, nulls: header.nulls },

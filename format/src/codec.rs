@@ -30,7 +30,7 @@ pub enum Envelope {
     /// The record of a node's scratch area.
     Scratch = 4,
     /// The number of the current life of a node's participant, which distinguishes its starts.
-    HomeLife = 5,
+    ParticipantLife = 5,
     /// The tables and segments a node keeps: its metadata file before table definitions listed
     /// derivations.
     SucceedingCatalog = 6,
@@ -134,25 +134,25 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 ///
 /// # Errors
 /// As [`encode`]; and when the structure takes 4 GiB or more.
-pub fn seal<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8>, CodecError> {
+pub fn encode_envelope<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8>, CodecError> {
     let body = encode(value)?;
     let length = u32::try_from(body.len()).map_err(|_| CodecError::Malformed {
         what: std::any::type_name::<T>(),
         reason: format!("{} bytes encoded, expected less than 4 GiB", body.len()),
     })?;
-    let mut sealed = Vec::with_capacity(ENVELOPE_BYTES + body.len());
-    sealed.extend_from_slice(&first_bytes(kind));
-    sealed.extend_from_slice(&length.to_le_bytes());
-    sealed.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
-    sealed.extend_from_slice(&body);
-    Ok(sealed)
+    let mut encoded = Vec::with_capacity(ENVELOPE_BYTES + body.len());
+    encoded.extend_from_slice(&first_bytes(kind));
+    encoded.extend_from_slice(&length.to_le_bytes());
+    encoded.extend_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    encoded.extend_from_slice(&body);
+    Ok(encoded)
 }
 
 /// Decodes a structure from its envelope; bytes after it (padding) are ignored.
 ///
 /// # Errors
 /// The first part of the envelope or of the structure that is wrong.
-pub fn unseal<T: DeserializeOwned>(
+pub fn decode_envelope<T: DeserializeOwned>(
     kind: Envelope,
     what: &'static str,
     bytes: &[u8],
@@ -178,11 +178,11 @@ pub fn unseal<T: DeserializeOwned>(
     decode(what, body)
 }
 
-/// As [`unseal`], but no bytes may follow the envelope.
+/// As [`decode_envelope`], but no bytes may follow the envelope.
 ///
 /// # Errors
-/// As [`unseal`], and for bytes after the structure.
-pub fn unseal_all<T: DeserializeOwned>(
+/// As [`decode_envelope`], and for bytes after the structure.
+pub fn decode_envelope_all<T: DeserializeOwned>(
     kind: Envelope,
     what: &'static str,
     bytes: &[u8],
@@ -194,7 +194,7 @@ pub fn unseal_all<T: DeserializeOwned>(
             return Err(CodecError::Malformed { what, reason: format!("{left} bytes after its end") });
         }
     }
-    unseal(kind, what, bytes)
+    decode_envelope(kind, what, bytes)
 }
 
 /// The checksum (CRC-32C) of bytes that have no envelope.
@@ -214,22 +214,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_structure_comes_back_and_padding_is_ignored() {
-        let mut bytes = seal(Envelope::Catalog, &(7_u32, "seven")).unwrap();
+    fn a_encoded_structure_comes_back_and_padding_is_ignored() {
+        let mut bytes = encode_envelope(Envelope::Catalog, &(7_u32, "seven")).unwrap();
         bytes.resize(4096, 0);
         assert_eq!(
-            unseal::<(u32, String)>(Envelope::Catalog, "test", &bytes).unwrap(),
+            decode_envelope::<(u32, String)>(Envelope::Catalog, "test", &bytes).unwrap(),
             (7, "seven".to_owned())
         );
     }
 
     #[test]
-    fn every_flipped_byte_of_a_sealed_structure_is_noticed() {
-        let bytes = seal(Envelope::Catalog, &(7_u32, "seven")).unwrap();
+    fn every_flipped_byte_of_a_encoded_structure_is_noticed() {
+        let bytes = encode_envelope(Envelope::Catalog, &(7_u32, "seven")).unwrap();
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();
             broken[at] ^= 0x40;
-            assert!(unseal::<(u32, String)>(Envelope::Catalog, "test", &broken).is_err(), "byte {at}");
+            assert!(
+                decode_envelope::<(u32, String)>(Envelope::Catalog, "test", &broken).is_err(),
+                "byte {at}"
+            );
         }
     }
 

@@ -7,7 +7,7 @@
 //! How a table is divided:
 //!
 //! ```text
-//! table       rows are distributed to nodes by a hash of the partition key   (schema, home)
+//! table       rows are distributed to nodes by a hash of the partition key   (schema, participant)
 //!   segment   131,072 rows, wholly on one node, immutable                    (segment)
 //!     chunk   one column of a segment                                        (chunk)
 //!       page  the unit of IO, 128 KiB, with a checksum and a zone map        (page, zone)
@@ -20,7 +20,7 @@
 //! | `codec` | encoding of structures of variable size; the checksummed envelope |
 //! | `schema/` | table definitions and their verification |
 //! | `derived/` | definitions of what is written with rows: indexes, foreign keys, sums |
-//! | `home` | the hash that assigns a row to a node |
+//! | `participant` | the hash that assigns a row to a node |
 //! | `segment` | the directory of a segment: where its pages lie |
 //! | `chunk`, `page/`, `encoding/`, `zone` | writer of pages, pages, how pages store values, their bounds |
 //! | `withheld` | the rows of a segment that were deleted or updated since it was written |
@@ -38,13 +38,13 @@ pub mod chunk;
 pub mod codec;
 pub mod derived;
 pub mod encoding;
-pub mod home;
 pub mod ids;
 pub mod key_filter;
 pub mod label;
 pub mod limits;
 pub mod message;
 pub mod page;
+pub mod participant;
 pub mod program;
 pub mod row_key;
 pub mod row_place;

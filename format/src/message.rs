@@ -59,4 +59,4 @@ pub use repair::{Adopt, Repair, Verified, Verify};
 pub use request::{PageWanted, Request};
 pub use status::{DeviceStatus, NodeCounters, NodeStatus};
 pub use target::Target;
-pub use transact::{HomeRegion, HomeStatus, Payload};
+pub use transact::{ParticipantRegion, ParticipantStatus, Payload};

@@ -23,6 +23,6 @@ mod view;
 
 pub use checked::CheckedPage;
 pub use fault::PageFault;
-pub(crate) use header::{FIRST_SECTION, seal};
+pub(crate) use header::{FIRST_SECTION, with_header};
 pub use header::{FORMAT_VERSION, HEADER_BYTES, MAGIC, PageHeader, PageIdentity, stored_bytes};
 pub use view::PageView;

@@ -215,8 +215,8 @@ impl TableMap {
     ///
     /// # Errors
     /// When the map exceeds `MAP_BYTES_MAX`.
-    pub fn seal(&self) -> Result<Vec<u8>, MapError> {
-        let bytes = codec::seal(Envelope::Map, self)?;
+    pub fn encode_envelope(&self) -> Result<Vec<u8>, MapError> {
+        let bytes = codec::encode_envelope(Envelope::Map, self)?;
         if bytes.len() as u64 > MAP_BYTES_MAX {
             return Err(self.fault(
                 "its size",
@@ -231,8 +231,8 @@ impl TableMap {
     ///
     /// # Errors
     /// When the bytes do not parse or the map breaks an invariant.
-    pub fn unseal(bytes: &[u8]) -> Result<Self, MapError> {
-        let map: Self = codec::unseal_all(Envelope::Map, "the map of a table", bytes)?;
+    pub fn decode_envelope(bytes: &[u8]) -> Result<Self, MapError> {
+        let map: Self = codec::decode_envelope_all(Envelope::Map, "the map of a table", bytes)?;
         map.verify()?;
         Ok(map)
     }

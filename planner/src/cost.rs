@@ -124,7 +124,7 @@ impl Prices {
 /// that is known: what this scan measured, what other scans measured recently, what the node's
 /// cache leaves. At most the share that is not known to be in a cache.
 fn from_disk(profile: &ScanProfile, node: &NodeProfile) -> f64 {
-    let measured = profile.measured.from_disk.or(node.pace.from_disk);
+    let measured = profile.measured.from_disk.or(node.speed.from_disk);
     let expected = measured.unwrap_or(1.0 - node.cached.clamp(0.0, 1.0));
     expected.min(1.0 - profile.cached.clamp(0.0, 1.0))
 }
@@ -139,9 +139,9 @@ pub fn demand(
     placement: Placement,
 ) -> Demand {
     let wire = calibration.wire(node.wire);
-    let wire_seconds = |bytes: f64| bytes / wire.bytes_per_s.value * node.pace.wire;
+    let wire_seconds = |bytes: f64| bytes / wire.bytes_per_s.value * node.speed.wire;
     let trip_s = wire.round_trip_us.value * 1e-6;
-    let device_s = device_seconds(profile.pages(), calibration) * node.pace.device;
+    let device_s = device_seconds(profile.pages(), calibration) * node.speed.device;
     let not_cached_s = device_s * from_disk(profile, node);
     // The CPU time of reads is counted per read: it bounds small reads.
     let reads_s = f64::from(profile.pages().pages) * calibration.device.page_us.value * 1e-6;
@@ -171,7 +171,7 @@ pub fn demand(
         },
         Placement::RemoteProcess => {
             let scan_s = scan_seconds(profile, &calibration.node) * profile.measured.node_cpu;
-            let node_s = scan_s * node.pace.cpu;
+            let node_s = scan_s * node.speed.cpu;
             Demand {
                 device_s: not_cached_s,
                 wire_s: wire_seconds(profile.output_bytes()),
@@ -196,7 +196,7 @@ fn sent_s(bytes: f64, wire: Wire) -> f64 {
 
 /// Seconds between the ends of two segments of the node when many of them are in flight: the time
 /// of the busiest resource, other scans aside. Each node gets an equal share of the engine's cores.
-pub(crate) fn pace_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
+pub(crate) fn bottleneck_s(demand: &Demand, node: &NodeProfile, cluster: &ClusterProfile) -> f64 {
     let nodes = u32::try_from(cluster.nodes.len()).expect("node ids have 16 bits: their number fits in u32");
     let nodes = f64::from(nodes.max(1));
     let cores = f64::from(cluster.engine.cores.max(1)) / nodes;
@@ -248,7 +248,7 @@ fn seconds(
 ) -> f64 {
     let others = f64::from(node.load.scans_running) + f64::from(node.load.scans_queued);
     // Only the number of other engines' scans is known: each is assumed to be like this one.
-    let others_s = others * scan_seconds(profile, &calibration.node) * node.pace.cpu;
+    let others_s = others * scan_seconds(profile, &calibration.node) * node.speed.cpu;
     let segments = f64::from(node.ahead.segments);
     let shared = |ahead_s| Capacity { parallel: 1.0, segments, ahead_s };
     let workers = Capacity {

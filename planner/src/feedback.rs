@@ -1,13 +1,14 @@
 //! Places the segments of a scan one by one, each corrected by what the segments before it did.
 //!
 //! ```text
-//! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Feedback, Pace
+//! ScanProfile --corrected--> prices --> Decision --> the segment runs --> Observed --observe--> Feedback, NodeSpeed
 //! ```
 //!
 //! The first segments follow the price model. Each segment that ends reports how many rows it
 //! scanned and returned, which bytes moved, and the CPU time of engine and node; the next profiles
 //! are corrected by that. [`Feedback`] holds what is learned about one scan and ends with it.
-//! [`Pace`] holds what is learned about a node; it serves later scans too, until it is out of date.
+//! [`NodeSpeed`] holds what is learned about a node; it serves later scans too, until it is out of
+//! date.
 //!
 //! Invariants
 //! - Feedback never changes a forced placement.
@@ -21,11 +22,11 @@
 
 use crate::{
     calibration::{Calibration, Wire},
-    cost::{Price, Prices, WhyNot, demand, device_seconds, pace_s, price, scan_seconds},
+    cost::{Price, Prices, WhyNot, bottleneck_s, demand, device_seconds, price, scan_seconds},
     decision::{Decision, PlacementError, place},
     demand::Demand,
     placement::{Placement, Policy, Reason},
-    profile::{ClusterProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile},
+    profile::{ClusterProfile, Measured, NodeProfile, PageDemand, ScanProfile, SpeedFactors},
     ratio::{PassingRatio, Ratio},
 };
 use rackscan_format::ids::NodeId;
@@ -95,17 +96,17 @@ pub struct Observed {
 
 /// How fast a node, its devices and its wire are, as measured recently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pace {
+pub struct NodeSpeed {
     cpu: PassingRatio,
     wire: PassingRatio,
     device: PassingRatio,
     from_disk: PassingRatio,
 }
 
-impl Pace {
+impl NodeSpeed {
     /// Learns from a segment of the node that was scanned under `placement` and ended at `now_s`,
-    /// in seconds of the clock that [`Pace::factors`] uses. Each ratio has its own age, as each
-    /// placement measures only some of them.
+    /// in seconds of the clock that [`NodeSpeed::factors`] uses. Each ratio has its own age, as
+    /// each placement measures only some of them.
     #[expect(clippy::cast_precision_loss, reason = "estimates: 53 bits are plenty")]
     pub fn observe(
         &mut self,
@@ -150,8 +151,8 @@ impl Pace {
 
     /// The factors at `now_s`.
     #[must_use]
-    pub fn factors(&self, now_s: f64) -> PaceFactors {
-        PaceFactors {
+    pub fn factors(&self, now_s: f64) -> SpeedFactors {
+        SpeedFactors {
             fetch_known: self.wire.is_known(now_s),
             process_known: self.cpu.is_known(now_s),
             cpu: self.cpu.factor(now_s),
@@ -229,13 +230,13 @@ impl Feedback {
         let best_s = options.iter().map(|option| option.price_s).fold(f64::INFINITY, f64::min);
         let unknown = |option: &&Candidate| {
             !self.tried.contains(&(candidates.node, option.placement))
-                && !node.pace.is_known(option.placement)
+                && !node.speed.is_known(option.placement)
         };
-        let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
+        let bottleneck_s = options.iter().map(|option| option.bottleneck_s).fold(f64::INFINITY, f64::min);
         let near = options.iter().filter(|option| option.price_s <= EXPLORE_PRICE_MAX * best_s);
         // What the resources other than the wire take is known. Where they alone are too slow, no
         // wire is fast enough.
-        let promising = near.filter(|option| option.without_wire_s < pace_s);
+        let promising = near.filter(|option| option.without_wire_s < bottleneck_s);
         promising.filter(unknown).map(|option| option.placement).next()
     }
 
@@ -332,7 +333,7 @@ struct Candidate {
     /// Seconds it would take on an idle cluster.
     alone_s: f64,
     /// Seconds per segment if all segments had this placement.
-    pace_s: f64,
+    bottleneck_s: f64,
     /// The same if the wire took no time.
     without_wire_s: f64,
     /// Whether the node's speed under this placement was measured recently, or no node is needed.
@@ -366,17 +367,17 @@ impl Candidates {
             Candidate {
                 placement,
                 price_s,
-                is_known: placement == Placement::Local || node.pace.is_known(placement),
+                is_known: placement == Placement::Local || node.speed.is_known(placement),
                 alone_s: alone_s.expect("a placement that applies also applies on the idle cluster"),
-                pace_s: pace_s(&demand, node, cluster),
-                without_wire_s: pace_s(&Demand { wire_s: 0.0, ..demand }, node, cluster),
+                bottleneck_s: bottleneck_s(&demand, node, cluster),
+                without_wire_s: bottleneck_s(&Demand { wire_s: 0.0, ..demand }, node, cluster),
             }
         });
         let options: Vec<Candidate> = options.collect();
-        let pace_s = options.iter().map(|option| option.pace_s).fold(f64::INFINITY, f64::min);
+        let bottleneck_s = options.iter().map(|option| option.bottleneck_s).fold(f64::INFINITY, f64::min);
         // The clamp is harmless: with that many segments left, every change is early enough.
         let left = f64::from(u32::try_from(left).unwrap_or(u32::MAX));
-        Self { node: profile.node, options, left_s: left * pace_s, held_s: node.held_s() }
+        Self { node: profile.node, options, left_s: left * bottleneck_s, held_s: node.held_s() }
     }
 
     /// Whether a fetch through the node's cache, which then keeps the pages, costs little more than
@@ -394,7 +395,7 @@ impl Candidates {
     /// [`SWITCH_GAIN_MIN`] times sooner, and end well before the rest of the scan.
     fn best(&self) -> Option<Placement> {
         let fastest = self.options.iter().min_by(|left, right| {
-            left.pace_s.total_cmp(&right.pace_s).then(left.alone_s.total_cmp(&right.alone_s))
+            left.bottleneck_s.total_cmp(&right.bottleneck_s).then(left.alone_s.total_cmp(&right.alone_s))
         })?;
         let worth = self.options.iter().filter(|option| {
             option.placement == fastest.placement

@@ -20,14 +20,15 @@
 //!      |
 //!      v
 //! Observed        what the segment did; Feedback corrects the profiles of the scan's
-//!                 next segments by it, Pace the speed of the node                      (feedback, ratio)
+//!                 next segments by it, NodeSpeed the speed of the node                      (feedback, ratio)
 //! ```
 //!
 //! The result depends on the arguments only. [`place`] gives the same decision for the same
-//! profile, cluster, calibration and policy; [`Feedback`] and [`Pace`] also depend on what they
-//! observed before, and get the time as an argument. `tests/decisions.rs` holds tables of decisions
-//! for single segments, `tests/corrections.rs` what feedback learns. `tests/simulated_sweep.rs`
-//! simulates whole scans and compares `auto` with the best forced placement.
+//! profile, cluster, calibration and policy; [`Feedback`] and [`NodeSpeed`] also depend on what
+//! they observed before, and get the time as an argument. `tests/decisions.rs` holds tables of
+//! decisions for single segments, `tests/corrections.rs` what feedback learns.
+//! `tests/simulated_sweep.rs` simulates whole scans and compares `auto` with the best forced
+//! placement.
 
 #![forbid(unsafe_code)]
 
@@ -45,11 +46,11 @@ pub use cost::{Price, Prices, WhyNot, demand, price};
 pub use decision::{Decision, PlacementError, place};
 pub use demand::{Ahead, Demand};
 pub use feedback::{
-    EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Feedback, KEEP_PRICE_MAX, Observed, Pace, plan,
+    EXPLORE_EVERY, EXPLORE_LEFT_MIN, EXPLORE_PRICE_MAX, Feedback, KEEP_PRICE_MAX, NodeSpeed, Observed, plan,
     price_all,
 };
 pub use placement::{Placement, Policy, Reason, UnknownPolicy};
 pub use profile::{
-    Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PaceFactors, PageDemand, ScanProfile,
+    Attachment, ClusterProfile, EngineProfile, Measured, NodeProfile, PageDemand, ScanProfile, SpeedFactors,
 };
 pub use ratio::{PassingRatio, RATIO_MAX, Ratio};

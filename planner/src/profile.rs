@@ -146,7 +146,7 @@ pub enum Attachment {
 /// How slow a node and its wire are against the calibrated constants: 1 is as calibrated, 2 is half
 /// as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PaceFactors {
+pub struct SpeedFactors {
     /// Seconds that a scan worker takes for a second of CPU time.
     pub cpu: f64,
     /// Factor of the wire.
@@ -162,7 +162,7 @@ pub struct PaceFactors {
     pub process_known: bool,
 }
 
-impl PaceFactors {
+impl SpeedFactors {
     /// Whether the speed of this node under `placement` was measured recently. Always false for
     /// local scans, which use only the node's devices.
     #[must_use]
@@ -175,7 +175,7 @@ impl PaceFactors {
     }
 }
 
-impl Default for PaceFactors {
+impl Default for SpeedFactors {
     fn default() -> Self {
         Self { cpu: 1.0, wire: 1.0, device: 1.0, from_disk: None, fetch_known: false, process_known: false }
     }
@@ -194,7 +194,7 @@ pub struct NodeProfile {
     /// What this engine has asked of it and got no answer to yet.
     pub ahead: Ahead,
     /// How fast it was measured to be.
-    pub pace: PaceFactors,
+    pub speed: SpeedFactors,
     /// Share of the bytes it stores that its page cache held when it last reported that, 0 to 1.
     pub cached: f64,
     /// Whether it was lost recently. That changes placements only where its devices are attached or
@@ -254,7 +254,7 @@ impl ClusterProfile {
     pub fn unknown(&self) -> Self {
         let mut unknown = self.idle();
         unknown.nodes.values_mut().for_each(|node| {
-            (node.pace, node.lost) = (PaceFactors::default(), node.lost && !node.is_done_without());
+            (node.speed, node.lost) = (SpeedFactors::default(), node.lost && !node.is_done_without());
         });
         unknown
     }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EXPLORE_EVERY, EXPLORE_LEFT_MIN, EngineProfile,
-    Feedback, Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, Reason,
-    ScanProfile, Wire, demand,
+    Feedback, Measured, NodeProfile, NodeSpeed, Observed, PageDemand, Placement, Policy, Reason, ScanProfile,
+    SpeedFactors, Wire, demand,
 };
 
 const NODE: NodeId = NodeId(1);
@@ -50,7 +50,7 @@ fn cluster() -> ClusterProfile {
         attachment: Attachment::Detached("elsewhere".to_owned()),
         load: LoadReport { scan_workers: 2, ..LoadReport::default() },
         ahead: Ahead::default(),
-        pace: PaceFactors::default(),
+        speed: SpeedFactors::default(),
         cached: 0.0,
         lost: false,
     };
@@ -131,10 +131,10 @@ proptest! {
 #[test]
 fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
     let calibration = Calibration::default();
-    let mut pace = Pace::default();
+    let mut speed = NodeSpeed::default();
     for _ in 0..4 {
         let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
-        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, 0.0);
+        speed.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, 0.0);
         // A MiB at 50 MB/s, four at a time, the devices being quick.
         let fetched = Observed {
             wire_bytes: 1 << 20,
@@ -143,25 +143,25 @@ fn a_throttled_node_and_a_shaped_wire_are_seen_and_forgotten() {
             waiting: 4,
             ..observed(10, 0.0)
         };
-        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+        speed.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     }
-    let factors = pace.factors(0.0);
+    let factors = speed.factors(0.0);
     assert!((9.0..11.0).contains(&factors.cpu), "{factors:?}");
     assert!((27.0..33.0).contains(&factors.wire), "1.5 GB/s were thought: {factors:?}");
     assert!(factors.fetch_known && factors.process_known);
-    let later = pace.factors(600.0);
+    let later = speed.factors(600.0);
     assert!(later.cpu < 1.1 && later.wire < 1.1 && !later.process_known, "{later:?}");
 }
 
 #[test]
 fn a_node_that_a_quota_stops_together_with_all_that_is_on_its_way_does_not_make_the_wire_look_narrow() {
     let calibration = Calibration::default();
-    let mut pace = Pace::default();
+    let mut speed = NodeSpeed::default();
     for wait_s in [0.001, 0.001, 0.09, 0.09, 0.09, 0.09] {
         let fetched = Observed { wire_bytes: 1 << 20, wait_s, waiting: 1, ..observed(10, 0.0) };
-        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+        speed.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     }
-    assert!(pace.factors(0.0).wire < 2.0, "{:?}", pace.factors(0.0));
+    assert!(speed.factors(0.0).wire < 2.0, "{:?}", speed.factors(0.0));
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn nothing_goes_aside_for_less_than_a_quotas_period_to_a_node_that_it_holds() {
         let mut cluster = cluster();
         let node = cluster.nodes.get_mut(&NODE).expect("the node");
         node.load.cpu_milli = cpu_milli;
-        node.pace = PaceFactors { fetch_known: true, process_known: true, ..PaceFactors::default() };
-        node.pace.from_disk = Some(0.0);
+        node.speed = SpeedFactors { fetch_known: true, process_known: true, ..SpeedFactors::default() };
+        node.speed.from_disk = Some(0.0);
         let scans = Demand { worker_s: 0.001, ..Demand::default() };
         (0..16).for_each(|_| node.ahead.add(&scans));
         let (calibration, mut feedback) = (Calibration::default(), Feedback::default());
@@ -185,14 +185,14 @@ fn nothing_goes_aside_for_less_than_a_quotas_period_to_a_node_that_it_holds() {
 #[test]
 fn scans_in_a_node_do_not_keep_alive_what_was_known_of_the_way_for_its_pages() {
     let calibration = Calibration::default();
-    let mut pace = Pace::default();
+    let mut speed = NodeSpeed::default();
     let fetched = Observed { wire_bytes: 1 << 20, wait_s: 0.021, waiting: 1, ..observed(10, 0.0) };
     let scanned = Observed { node_cpu_s: 0.001, node_s: 0.010, ..observed(10, 0.0) };
-    pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+    speed.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     for second in 1..=90 {
-        pace.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, f64::from(second));
+        speed.observe(Placement::RemoteProcess, &scanned, Wire::Tcp, &calibration, f64::from(second));
     }
-    let factors = pace.factors(90.0);
+    let factors = speed.factors(90.0);
     assert!(factors.process_known && !factors.fetch_known, "{factors:?}");
     assert!(factors.cpu > 9.0 && factors.wire < 2.0, "{factors:?}");
 }
@@ -203,18 +203,18 @@ fn what_fetches_found_in_a_nodes_cache_counts_for_the_scans_after_them_and_says_
     let nodes = cluster().nodes;
     let scan = ScanProfile { filter: PAGES, payload: PageDemand::default(), ..expected(1.0) };
     let whole_s = demand(&scan, &nodes[&NODE], &calibration, Placement::Local).device_s;
-    let mut pace = Pace::default();
-    assert_eq!(pace.factors(0.0).from_disk, None);
+    let mut speed = NodeSpeed::default();
+    assert_eq!(speed.factors(0.0).from_disk, None);
     for _ in 0..4 {
         // A quarter came from devices, which took three times as long as calibrated.
         let (disk_bytes, device_s) = (PAGES.bytes / 4, 3.0 * whole_s / 4.0);
         let fetched = Observed { disk_bytes, device_s, ..observed(10, 0.0) };
-        pace.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
+        speed.observe(Placement::RemoteFetch, &fetched, Wire::Tcp, &calibration, 0.0);
     }
-    let factors = pace.factors(0.0);
+    let factors = speed.factors(0.0);
     assert!((0.2..0.3).contains(&factors.from_disk.expect("it was measured")), "{factors:?}");
     assert!((2.8..3.2).contains(&factors.device), "{factors:?}");
-    assert_eq!(pace.factors(600.0).from_disk, None, "caches change");
+    assert_eq!(speed.factors(600.0).from_disk, None, "caches change");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, Feedback, Measured, NodeProfile,
-    PaceFactors, PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, WhyNot, Wire, place,
+    PageDemand, Placement, PlacementError, Policy, Reason, ScanProfile, SpeedFactors, WhyNot, Wire, place,
     price,
 };
 
@@ -61,7 +61,7 @@ fn cluster(wire: Wire, attachment: Attachment, node_scans: u16, engine_scans: u1
                 attachment,
                 load,
                 ahead: Ahead::default(),
-                pace: PaceFactors::default(),
+                speed: SpeedFactors::default(),
                 cached: 0.0,
                 lost: false,
             },
@@ -123,7 +123,7 @@ fn auto_takes_the_cheapest_placement() {
 /// Where a segment goes whose node's fetches have all come from devices.
 fn scan_from_a_cold_cluster(profile: ScanProfile) -> Placement {
     let mut cluster = cluster(Wire::Shm, attached(), 0, 0);
-    cluster.nodes.get_mut(&NODE).expect("it is there").pace.from_disk = Some(1.0);
+    cluster.nodes.get_mut(&NODE).expect("it is there").speed.from_disk = Some(1.0);
     decided(&profile, &cluster)
 }
 
@@ -133,7 +133,7 @@ fn pages_come_from_a_nodes_cache_rather_than_from_a_device() {
     let with = |cached: f64, from_disk: Option<f64>, measured: Option<f64>| {
         let mut cluster = cluster(Wire::Shm, attached(), 0, 0);
         let node = cluster.nodes.get_mut(&NODE).expect("it is there");
-        (node.cached, node.pace.from_disk) = (cached, from_disk);
+        (node.cached, node.speed.from_disk) = (cached, from_disk);
         let measured = Measured { from_disk: measured, ..Measured::default() };
         decided(&ScanProfile { measured, ..selective }, &cluster)
     };

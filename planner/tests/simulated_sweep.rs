@@ -7,8 +7,8 @@
 use rackscan_format::{ids::NodeId, message::LoadReport};
 use rackscan_planner::{
     Ahead, Attachment, Calibration, ClusterProfile, Decision, Demand, EXPLORE_EVERY, EngineProfile, Feedback,
-    Measured, NodeProfile, Observed, Pace, PaceFactors, PageDemand, Placement, Policy, ScanProfile, Wire,
-    demand,
+    Measured, NodeProfile, NodeSpeed, Observed, PageDemand, Placement, Policy, ScanProfile, SpeedFactors,
+    Wire, demand,
 };
 use std::{
     cmp::Ordering,
@@ -58,7 +58,7 @@ impl Truth {
         if self.attached { Attachment::Attached } else { Attachment::Detached("elsewhere".to_owned()) }
     }
 
-    fn node(&self, pace: PaceFactors) -> NodeProfile {
+    fn node(&self, speed: SpeedFactors) -> NodeProfile {
         let load = LoadReport { scan_workers: SCAN_WORKERS, ..LoadReport::default() };
         let wire = if self.attached { Wire::Shm } else { Wire::Tcp };
         NodeProfile {
@@ -66,7 +66,7 @@ impl Truth {
             attachment: self.attachment(),
             load,
             ahead: Ahead::default(),
-            pace,
+            speed,
             cached: 0.0,
             lost: false,
         }
@@ -76,7 +76,7 @@ impl Truth {
     fn demand(&self, node: NodeId, placement: Placement) -> Demand {
         let calibration = Calibration::default();
         let profile = profile(node, self.selectivity);
-        let there = self.node(PaceFactors::default());
+        let there = self.node(SpeedFactors::default());
         let assumed = demand(&profile, &there, &calibration, placement);
         let wire_rate = calibration.wire(there.wire).bytes_per_s.value;
         let scanned_here = placement != Placement::RemoteProcess;
@@ -164,7 +164,7 @@ struct Simulation {
     now_s: f64,
     cluster: ClusterProfile,
     feedback: Feedback,
-    paces: BTreeMap<NodeId, Pace>,
+    speeds: BTreeMap<NodeId, NodeSpeed>,
     fetching: BTreeMap<NodeId, BTreeSet<usize>>,
     /// Segments of each node that were placed.
     begun: BTreeMap<NodeId, usize>,
@@ -172,13 +172,13 @@ struct Simulation {
 
 struct Outcome {
     seconds: f64,
-    paces: BTreeMap<NodeId, Pace>,
+    speeds: BTreeMap<NodeId, NodeSpeed>,
     by_placement: BTreeMap<Placement, usize>,
     explored: u32,
 }
 
 impl Simulation {
-    fn new(truth: Truth, policy: Policy, total: usize, paces: BTreeMap<NodeId, Pace>) -> Self {
+    fn new(truth: Truth, policy: Policy, total: usize, speeds: BTreeMap<NodeId, NodeSpeed>) -> Self {
         let nodes = (0..truth.nodes).map(NodeId);
         let mut servers = BTreeMap::new();
         let mut serve = |station, idle: u16| {
@@ -190,10 +190,10 @@ impl Simulation {
             serve(Station::Wire(node), 1);
             serve(Station::Workers(node), SCAN_WORKERS);
         }
-        let pace = |node: NodeId| paces.get(&node).copied().unwrap_or_default().factors(0.0);
+        let speed = |node: NodeId| speeds.get(&node).copied().unwrap_or_default().factors(0.0);
         let cluster = ClusterProfile {
             engine: EngineProfile { cores: ENGINE_CORES, ahead: Ahead::default() },
-            nodes: nodes.map(|node| (node, truth.node(pace(node)))).collect(),
+            nodes: nodes.map(|node| (node, truth.node(speed(node)))).collect(),
         };
         Self {
             truth,
@@ -207,7 +207,7 @@ impl Simulation {
             now_s: 0.0,
             cluster,
             feedback: Feedback::default(),
-            paces,
+            speeds,
             fetching: BTreeMap::new(),
             begun: BTreeMap::new(),
         }
@@ -227,7 +227,7 @@ impl Simulation {
             *by_placement.entry(segment.decision.placement).or_default() += 1;
         }
         let explored = self.feedback.explored();
-        Outcome { seconds: self.now_s, paces: self.paces, by_placement, explored }
+        Outcome { seconds: self.now_s, speeds: self.speeds, by_placement, explored }
     }
 
     fn begin(&mut self) {
@@ -385,10 +385,10 @@ impl Simulation {
         self.cluster.engine.ahead.remove(&demand);
         let expected = profile(node, self.truth.expected_selectivity);
         self.feedback.observe(&expected, placement, &observed, &self.calibration);
-        let pace = self.paces.entry(node).or_default();
+        let speed = self.speeds.entry(node).or_default();
         let known = self.cluster.nodes.get_mut(&node).expect("it is there");
-        pace.observe(placement, &observed, known.wire, &self.calibration, 0.0);
-        known.pace = pace.factors(0.0);
+        speed.observe(placement, &observed, known.wire, &self.calibration, 0.0);
+        known.speed = speed.factors(0.0);
         known.ahead.remove(&demand);
         if self.segments.len() < self.total {
             self.begin();
@@ -453,7 +453,7 @@ fn compare(truth: Truth, is_first: bool) -> (f64, f64, String) {
     let (best_s, best) = best_forced(truth, SEGMENTS);
     let mut auto = run(truth, Policy::Auto, SEGMENTS);
     if !is_first {
-        auto = Simulation::new(truth, Policy::Auto, SEGMENTS, auto.paces).run();
+        auto = Simulation::new(truth, Policy::Auto, SEGMENTS, auto.speeds).run();
     }
     assert!(auto.explored <= 400 / EXPLORE_EVERY, "{truth:?}");
     (auto.seconds, best_s, format!("{:?} against {best}: {truth:?}", auto.by_placement))

@@ -5,7 +5,7 @@
 use rackscan_ramp::{
     item::{Key, Metadata, Value},
     log::snapshot_records,
-    message::{Guard, HomeId, Part},
+    message::{Guard, Part, ParticipantId},
     slot::SlotVector,
     store::{Store, StoreOptions},
     timestamp::{ClientId, Timestamp},
@@ -21,8 +21,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let timestamp = Timestamp { time, client: ClientId(1) };
             let key = Key::new(format!("user{:019}", time.wrapping_mul(0x9e37_79b9_7f4a_7c15)).as_bytes())?;
             let items = vec![(key, Value::new(&vec![7; value_bytes])?)];
-            let (homes, guard, metadata) = (vec![HomeId(0)], Guard::Open, Metadata::Timestamp);
-            store.prepare(&Part { timestamp, homes, guard, metadata, items })?;
+            let (participants, guard, metadata) = (vec![ParticipantId(0)], Guard::Open, Metadata::Timestamp);
+            store.prepare(&Part { timestamp, participants, guard, metadata, items })?;
             store.commit(timestamp);
             store.settle(timestamp);
         }

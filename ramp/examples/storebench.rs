@@ -7,44 +7,46 @@
 
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},
-    home::{Home, Peer},
     item::{Key, Value},
     log::{LogWriter, Tail},
-    message::{HomeId, LeaseId, Reply, Request},
+    message::{LeaseId, ParticipantId, Reply, Request},
+    participant::{Participant, Peer},
     slot::{Place, SlotVector, decode},
     store::{Store, StoreOptions},
     timestamp::{ClientId, Timestamp},
 };
 use std::{error::Error, time::Instant};
 
-const HOMES: u16 = 4;
+const PARTICIPANTS: u16 = 4;
 const KEYS: u64 = 1000;
 const KEYS_PER_TRANSACTION: u64 = 8;
 
-struct Homes {
-    homes: Vec<Home<SlotVector>>,
+struct Participants {
+    participants: Vec<Participant<SlotVector>>,
     leases: Vec<LeaseId>,
 }
 
-impl Cluster for Homes {
-    fn home(&self, key: &Key) -> HomeId {
-        HomeId(u16::try_from(key.fingerprint().0 % u64::from(HOMES)).unwrap_or_default())
+impl Cluster for Participants {
+    fn participant(&self, key: &Key) -> ParticipantId {
+        ParticipantId(u16::try_from(key.fingerprint().0 % u64::from(PARTICIPANTS)).unwrap_or_default())
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        self.leases[usize::from(home.0)]
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        self.leases[usize::from(participant.0)]
     }
 }
 
-impl Homes {
+impl Participants {
     fn new() -> Self {
         let options = StoreOptions { budget_bytes: 1 << 30, life: 1 };
-        let home =
-            |_| Home::new(Store::new(options, SlotVector::zeroed(4 << 20)), LogWriter::after(Tail::START));
-        let mut this = Self { homes: (0..HOMES).map(home).collect(), leases: Vec::new() };
-        for home in 0..HOMES {
+        let participant = |_| {
+            Participant::new(Store::new(options, SlotVector::zeroed(4 << 20)), LogWriter::after(Tail::START))
+        };
+        let mut this =
+            Self { participants: (0..PARTICIPANTS).map(participant).collect(), leases: Vec::new() };
+        for participant in 0..PARTICIPANTS {
             let Some(Reply::Leased { lease, .. }) =
-                this.ask(HomeId(home), Request::Lease { client: ClientId(1) }).pop()
+                this.ask(ParticipantId(participant), Request::Lease { client: ClientId(1) }).pop()
             else {
                 continue;
             };
@@ -54,13 +56,13 @@ impl Homes {
     }
 
     /// A participant's answers; its log is durable at once.
-    fn ask(&mut self, home: HomeId, request: Request) -> Vec<Reply> {
-        let home = &mut self.homes[usize::from(home.0)];
-        home.request(Peer(0), request);
-        if let Some(batch) = home.log_mut().take_batch() {
-            home.durable(batch.sequence);
+    fn ask(&mut self, participant: ParticipantId, request: Request) -> Vec<Reply> {
+        let participant = &mut self.participants[usize::from(participant.0)];
+        participant.request(Peer(0), request);
+        if let Some(batch) = participant.log_mut().take_batch() {
+            participant.durable(batch.sequence);
         }
-        home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+        participant.take_replies().into_iter().map(|(_, reply)| reply).collect()
     }
 
     /// Carries a transaction to its end.
@@ -100,15 +102,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let transactions: u32 = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse())?;
     let micros = |start: Instant| start.elapsed().as_secs_f64() * 1e6 / f64::from(transactions);
     for algorithm in Algorithm::ALL {
-        let (mut homes, mut draw, mut settled) = (Homes::new(), 1, Vec::new());
+        let (mut participants, mut draw, mut settled) = (Participants::new(), 1, Vec::new());
         let value = Value::new(&[7; 1000])?;
         let start = Instant::now();
         for time in 1..=u64::from(transactions) {
             let timestamp = Timestamp { time, client: ClientId(1) };
             let items = keys(&mut draw).into_iter().map(|key| (key, value.clone()).into()).collect();
             let begun = Begun { timestamp, wall_ms: 0, settled: &settled };
-            let begun = algorithm.begin_write(begun, items, &homes)?;
-            settled = match homes.run(begun) {
+            let begun = algorithm.begin_write(begun, items, &participants)?;
+            settled = match participants.run(begun) {
                 Some(Outcome::Committed { timestamp }) => vec![timestamp],
                 other => return Err(format!("{algorithm}: {other:?}").into()),
             };
@@ -117,8 +119,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         for time in 1..=u64::from(transactions) {
             let timestamp = Timestamp { time: (1 << 40) + time, client: ClientId(1) };
-            let begun = algorithm.begin_read(timestamp, &keys(&mut draw), &homes)?;
-            if !matches!(homes.run(begun), Some(Outcome::Read { .. })) {
+            let begun = algorithm.begin_read(timestamp, &keys(&mut draw), &participants)?;
+            if !matches!(participants.run(begun), Some(Outcome::Read { .. })) {
                 return Err(format!("{algorithm}: a read did not end").into());
             }
         }
@@ -126,21 +128,27 @@ fn main() -> Result<(), Box<dyn Error>> {
         let places: Vec<(Key, usize, Place)> = (0..KEYS)
             .filter_map(|key| {
                 let key = Key::new(format!("user{key:019}").as_bytes()).ok()?;
-                let home = usize::from(homes.home(&key).0);
-                homes.homes[home].store().get(&key).place.map(|place| (key, home, place))
+                let participant = usize::from(participants.participant(&key).0);
+                participants.participants[participant]
+                    .store()
+                    .get(&key)
+                    .place
+                    .map(|place| (key, participant, place))
             })
             .collect();
         let start = Instant::now();
         let mut believed = 0_u64;
-        for (key, home, place) in places.iter().cycle().take(places.len().min(1) * 8 * transactions as usize)
+        for (key, participant, place) in
+            places.iter().cycle().take(places.len().min(1) * 8 * transactions as usize)
         {
             let from = usize::try_from(place.offset_bytes)?;
-            let memory = homes.homes[*home].store().area().memory().as_slice();
+            let memory = participants.participants[*participant].store().area().memory().as_slice();
             let copy = memory[from..from + place.length_bytes as usize].to_vec();
             believed += u64::from(decode(&copy, key, 1).is_ok());
         }
         let slots = micros(start);
-        let status: Vec<_> = homes.homes.iter().map(|home| home.store().status()).collect();
+        let status: Vec<_> =
+            participants.participants.iter().map(|participant| participant.store().status()).collect();
         let sum = |of: fn(&rackscan_ramp::store::StoreStatus) -> usize| status.iter().map(of).sum::<usize>();
         #[expect(clippy::cast_precision_loss, reason = "a share in percent")]
         let share = 100.0 * sum(|of| of.metadata_bytes) as f64 / sum(|of| of.value_bytes).max(1) as f64;

@@ -23,7 +23,7 @@
 
 use crate::{
     item::{Key, Value},
-    message::{HomeId, home_of},
+    message::{ParticipantId, participant_of},
 };
 use std::collections::BTreeMap;
 
@@ -51,31 +51,35 @@ impl Closing {
         if value.bytes() == Some(EMPTIED.as_slice()) { Self::Emptied } else { Self::Closed }
     }
 
-    /// The items that write this state at every one of `homes`, which are all participants, in
-    /// order.
+    /// The items that write this state at every one of `participants`, which are all participants,
+    /// in order.
     ///
     /// `None` if the prefix is too long for a key, or if no number leads to some participant, which
-    /// does not happen with up to [`HOMES_MAX`](crate::limits::HOMES_MAX) participants.
+    /// does not happen with up to [`PARTICIPANTS_MAX`](crate::limits::PARTICIPANTS_MAX)
+    /// participants.
     #[must_use]
-    pub fn items(self, prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
+    pub fn items(self, prefix: &[u8], participants: &[ParticipantId]) -> Option<Vec<(Key, Value)>> {
         let state = match self {
             Self::Closed => CLOSED,
             Self::Emptied => EMPTIED,
         };
-        items(&state, prefix, homes)
+        items(&state, prefix, participants)
     }
 
     /// The items of a [`Closing::Closed`] with a note for readers of feeds ([`note_of`]).
     /// Participants do not read it. An emptied prefix has no note any more.
     #[must_use]
-    pub fn noted(note: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
-        items(&[&CLOSED, note].concat(), prefix, homes)
+    pub fn noted(note: &[u8], prefix: &[u8], participants: &[ParticipantId]) -> Option<Vec<(Key, Value)>> {
+        items(&[&CLOSED, note].concat(), prefix, participants)
     }
 }
 
-fn items(value: &[u8], prefix: &[u8], homes: &[HomeId]) -> Option<Vec<(Key, Value)>> {
+fn items(value: &[u8], prefix: &[u8], participants: &[ParticipantId]) -> Option<Vec<(Key, Value)>> {
     let value = Value::new(value).ok()?;
-    homes.iter().map(|home| Some((key_at(prefix, *home, homes)?, value.clone()))).collect()
+    participants
+        .iter()
+        .map(|participant| Some((key_at(prefix, *participant, participants)?, value.clone())))
+        .collect()
 }
 
 /// The note of a closing; empty if it has none.
@@ -85,9 +89,9 @@ pub fn note_of(value: &Value) -> &[u8] {
 }
 
 /// The closing key of a prefix that this participant keeps.
-fn key_at(prefix: &[u8], home: HomeId, homes: &[HomeId]) -> Option<Key> {
+fn key_at(prefix: &[u8], participant: ParticipantId, participants: &[ParticipantId]) -> Option<Key> {
     let key = |salt: u16| Key::new(&[CLOSING_PREFIX, prefix, &salt.to_be_bytes()].concat()).ok();
-    (0..=u16::MAX).map_while(key).find(|key| home_of(key.placement(), homes) == home)
+    (0..=u16::MAX).map_while(key).find(|key| participant_of(key.placement(), participants) == participant)
 }
 
 /// The prefix that a closing key closes; `None` for other keys.
@@ -151,17 +155,19 @@ impl Closings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::HOMES_MAX;
+    use crate::limits::PARTICIPANTS_MAX;
 
     #[test]
-    fn every_home_of_the_largest_cluster_has_a_closing_key_of_its_own() {
-        let homes: Vec<HomeId> =
-            (0..HOMES_MAX).map(|home| HomeId(u16::try_from(3 * home).unwrap())).collect();
+    fn every_participant_of_the_largest_cluster_has_a_closing_key_of_its_own() {
+        let participants: Vec<ParticipantId> = (0..PARTICIPANTS_MAX)
+            .map(|participant| ParticipantId(u16::try_from(3 * participant).unwrap()))
+            .collect();
         for table in 0..200_u32 {
             let prefix = [b"\0r".as_slice(), &table.to_be_bytes()].concat();
-            let items = Closing::Closed.items(&prefix, &homes).unwrap();
-            let found: Vec<HomeId> = items.iter().map(|(key, _)| home_of(key.placement(), &homes)).collect();
-            assert_eq!(found, homes);
+            let items = Closing::Closed.items(&prefix, &participants).unwrap();
+            let found: Vec<ParticipantId> =
+                items.iter().map(|(key, _)| participant_of(key.placement(), &participants)).collect();
+            assert_eq!(found, participants);
             assert!(items.iter().all(|(key, value)| {
                 prefix_of(key) == Some(&prefix) && Closing::of(value) == Closing::Closed
             }));
@@ -170,10 +176,10 @@ mod tests {
 
     #[test]
     fn a_closing_with_a_note_closes_as_one_without_and_gives_it_back() {
-        let homes = [HomeId(0), HomeId(1)];
-        let noted = Closing::noted(b"\x02x", b"\0rabcd", &homes).unwrap();
-        let plain = Closing::Closed.items(b"\0rabcd", &homes).unwrap();
-        let emptied = Closing::Emptied.items(b"\0rabcd", &homes).unwrap();
+        let participants = [ParticipantId(0), ParticipantId(1)];
+        let noted = Closing::noted(b"\x02x", b"\0rabcd", &participants).unwrap();
+        let plain = Closing::Closed.items(b"\0rabcd", &participants).unwrap();
+        let emptied = Closing::Emptied.items(b"\0rabcd", &participants).unwrap();
         for ((noted, plain), emptied) in noted.iter().zip(&plain).zip(&emptied) {
             assert_eq!(noted.0, plain.0);
             assert_eq!((Closing::of(&noted.1), note_of(&noted.1)), (Closing::Closed, b"\x02x".as_slice()));

@@ -401,10 +401,10 @@ mod tests {
         let of = |owner: u8, group: &[u8], member: u8| {
             key(&[b"\0r", &[owner; OWNER_BYTES][..], group, &[member; MEMBER_BYTES]].concat())
         };
-        let home = of(1, b"group", 1).placement();
+        let participant = of(1, b"group", 1).placement();
         for (owner, member) in [(1, 2), (2, 1), (255, 255)] {
-            assert_eq!(of(owner, b"group", member).placement(), home);
-            assert_ne!(of(owner, b"groups", member).placement(), home);
+            assert_eq!(of(owner, b"group", member).placement(), participant);
+            assert_ne!(of(owner, b"groups", member).placement(), participant);
         }
         for alone in [&b"\0r"[..], b"\0r1234", b"\0r12345678", b"\0i1234group1234", b"r1234group1234", b"\0"]
         {

@@ -3,13 +3,13 @@
 //!
 //! The algorithms are those of Bailis et al. (2014), with reads by RDMA as in Murata, Kawashima and
 //! Tatebe (2017). A *participant* is the node that keeps a key and its versions; the type names
-//! call it `Home`. This crate is pure protocol logic: it opens no connections and no files, starts
-//! no threads and reads no clocks. Its users deliver the messages, write the log and say what time
-//! it is.
+//! call it `Participant`. This crate is pure protocol logic: it opens no connections and no files,
+//! starts no threads and reads no clocks. Its users deliver the messages, write the log and say
+//! what time it is.
 //!
 //! ```text
 //! client                                    participant
-//! algorithm  -- message::Request -->        home --> store      versions of keys, slots for one-sided reads
+//! algorithm  -- message::Request -->        participant --> store      versions of keys, slots for one-sided reads
 //!            <-- message::Reply --            |  --> locks      only for two-phase locking
 //! slot       -- one-sided read -->            |  --> log        records that survive a crash
 //! feed       -- one-sided read -->            \----> feed       the same records, for readers that follow
@@ -19,7 +19,8 @@
 //! - [`item`]: keys, values and versions. [`bloom`]: filters of keys.
 //! - [`message`]: requests and replies between clients and participants.
 //! - [`algorithm`]: coordinates one transaction: which messages it sends, and how it ends.
-//! - [`home`]: serves requests at a participant. [`store`]: its versions. [`locks`]: its locks.
+//! - [`participant`]: serves requests at a participant. [`store`]: its versions. [`locks`]: its
+//!   locks.
 //! - [`slot`]: the byte layout of versions that clients read one-sidedly.
 //! - [`log`]: the records that a participant writes, and its recovery from them.
 //! - [`termination`]: ends a transaction whose coordinator has failed.
@@ -37,13 +38,13 @@ pub mod closing;
 pub mod feed;
 mod fingerprint;
 pub mod history;
-pub mod home;
 pub mod item;
 pub mod limits;
 mod list;
 pub mod locks;
 pub mod log;
 pub mod message;
+pub mod participant;
 pub mod slot;
 pub mod store;
 pub mod termination;

@@ -12,7 +12,7 @@ pub const WRITE_KEYS_MAX: usize = 4096;
 /// Keys that a transaction may read.
 pub const READ_KEYS_MAX: usize = 4096;
 /// Participants that a transaction may write to: the nodes of a cluster.
-pub const HOMES_MAX: usize = 64;
+pub const PARTICIPANTS_MAX: usize = 64;
 /// Bytes of keys and values that a transaction may write at one participant: they are one record of
 /// its log.
 pub const PART_BYTES_MAX: usize = 4 << 20;
@@ -104,14 +104,14 @@ pub const FEED_PIECE_BYTES: usize = 256 << 10;
 const _: () = assert!(
     PART_BYTES_MAX
         + METADATA_BYTES_MAX
-        + HOMES_MAX * 2
+        + PARTICIPANTS_MAX * 2
         + WRITE_KEYS_MAX * 8
         + SETTLED_PER_PART_MAX * 12
         + 256
         <= RECORD_BYTES_MAX - RECORD_HEADER_BYTES
 );
 // A piece of a transaction of small values, with lengths and participants, is read at once.
-const _: () = assert!(2 * FEED_PIECE_BYTES + WRITE_KEYS_MAX * 8 + HOMES_MAX * 2 < FEED_READ_BYTES_MAX);
+const _: () = assert!(2 * FEED_PIECE_BYTES + WRITE_KEYS_MAX * 8 + PARTICIPANTS_MAX * 2 < FEED_READ_BYTES_MAX);
 // The largest value can be written at all.
 const _: () = assert!(KEY_BYTES_MAX + VALUE_BYTES_MAX <= PART_BYTES_MAX);
 // The prepared versions beside a small version fit the same answer.

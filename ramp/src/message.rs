@@ -12,7 +12,9 @@
 
 use crate::{
     item::{Fingerprint, Key, Metadata, Value, Version},
-    limits::{HOMES_MAX, KEY_BYTES_MAX, PART_BYTES_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, WRITE_KEYS_MAX},
+    limits::{
+        KEY_BYTES_MAX, PART_BYTES_MAX, PARTICIPANTS_MAX, READ_KEYS_MAX, SETTLED_PER_PART_MAX, WRITE_KEYS_MAX,
+    },
     list,
     log::Tail,
     slot::Place,
@@ -30,20 +32,20 @@ pub use refusal::Refusal;
 
 /// Identifies a participant: a node that keeps keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct HomeId(pub u16);
+pub struct ParticipantId(pub u16);
 
-impl fmt::Display for HomeId {
+impl fmt::Display for ParticipantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "home {}", self.0)
+        write!(f, "participant {}", self.0)
     }
 }
 
 /// The participant that keeps the keys of this placement ([`crate::item::Key::placement`]), out of
 /// all participants, ascending. The result is the same as long as the list is.
 #[must_use]
-pub fn home_of(placement: Fingerprint, homes: &[HomeId]) -> HomeId {
-    let place = usize::try_from(placement.0 % homes.len().max(1) as u64).expect("below their number");
-    homes.get(place).copied().unwrap_or_default()
+pub fn participant_of(placement: Fingerprint, participants: &[ParticipantId]) -> ParticipantId {
+    let place = usize::try_from(placement.0 % participants.len().max(1) as u64).expect("below their number");
+    participants.get(place).copied().unwrap_or_default()
 }
 
 /// Protects the versions that a reader may still need. A participant grants it, and it ends with
@@ -86,8 +88,8 @@ pub struct Part {
     pub timestamp: Timestamp,
     /// All participants that it writes to, ascending. They decide how it ends if its coordinator
     /// fails.
-    #[serde(deserialize_with = "list::at_most::<_, _, HOMES_MAX>")]
-    pub homes: Vec<HomeId>,
+    #[serde(deserialize_with = "list::at_most::<_, _, PARTICIPANTS_MAX>")]
+    pub participants: Vec<ParticipantId>,
     /// What the participant relies on.
     pub guard: Guard,
     /// What each version says about the other keys of the transaction.
@@ -102,7 +104,7 @@ impl Part {
     /// other participant has a vote.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.homes.len() == 1
+        self.participants.len() == 1
     }
 
     /// Checks the limits and the order of keys.
@@ -111,7 +113,7 @@ impl Part {
     /// [`Refusal::TooMuch`] and [`Refusal::Unordered`].
     pub fn check(&self) -> Result<(), Refusal> {
         let bytes = self.items.iter().map(|(key, value)| key.bytes().len() + value.len()).sum::<usize>();
-        within(Bounded::Homes, self.homes.len(), HOMES_MAX)?;
+        within(Bounded::Participants, self.participants.len(), PARTICIPANTS_MAX)?;
         within(Bounded::Keys, self.items.len(), WRITE_KEYS_MAX)?;
         within(Bounded::Bytes, bytes, PART_BYTES_MAX)?;
         let pairs = self.items.iter().zip(self.items.iter().skip(1));
@@ -124,7 +126,7 @@ impl Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bounded {
     /// Participants of the transaction.
-    Homes,
+    Participants,
     /// Keys at one participant.
     Keys,
     /// Bytes of keys and values at one participant.
@@ -140,9 +142,9 @@ pub enum Bounded {
 impl fmt::Display for Bounded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Homes => "homes",
-            Self::Keys => "keys in one home",
-            Self::Bytes => "bytes in one home",
+            Self::Participants => "participants",
+            Self::Keys => "keys in one participant",
+            Self::Bytes => "bytes in one participant",
             Self::Prefix => "bytes of a prefix",
             Self::Timestamps => "timestamps",
             Self::Settled => "ended transactions",
@@ -444,14 +446,20 @@ mod tests {
     fn part(names: &[&str]) -> Part {
         let items = names.iter().map(|name| (key(name), Value::new(name.as_bytes()).unwrap())).collect();
         let metadata = Metadata::WriteSet(vec![Fingerprint(1), Fingerprint(2)]);
-        Part { timestamp: TIMESTAMP, homes: vec![HomeId(1)], guard: Guard::Open, metadata, items }
+        Part {
+            timestamp: TIMESTAMP,
+            participants: vec![ParticipantId(1)],
+            guard: Guard::Open,
+            metadata,
+            items,
+        }
     }
 
     #[test]
-    fn the_home_of_a_key_is_its_fingerprint_s_place_among_all() {
-        let homes = [HomeId(3), HomeId(5), HomeId(9)];
-        let of = |fingerprint| home_of(Fingerprint(fingerprint), &homes);
-        assert_eq!([0, 1, 2, 3, u64::MAX].map(of), [3, 5, 9, 3, 3].map(HomeId));
+    fn the_participant_of_a_key_is_its_fingerprint_s_place_among_all() {
+        let participants = [ParticipantId(3), ParticipantId(5), ParticipantId(9)];
+        let of = |fingerprint| participant_of(Fingerprint(fingerprint), &participants);
+        assert_eq!([0, 1, 2, 3, u64::MAX].map(of), [3, 5, 9, 3, 3].map(ParticipantId));
     }
 
     #[test]
@@ -501,8 +509,8 @@ mod tests {
         let lease = LeaseId::default();
         let keys = |count| vec![key("a"); count];
         let timestamps = |count| vec![TIMESTAMP; count];
-        let write = |homes, items| Part {
-            homes: vec![HomeId(1); homes],
+        let write = |participants, items| Part {
+            participants: vec![ParticipantId(1); participants],
             items: vec![(key("a"), Value::DELETED); items],
             ..part(&[])
         };
@@ -526,7 +534,7 @@ mod tests {
             (SETTLED_PER_PART_MAX, &|count| Request::Settled { timestamps: timestamps(count) }),
             (SETTLED_PER_PART_MAX, &|count| Request::Ended { timestamps: timestamps(count) }),
             (SETTLED_PER_PART_MAX, &|count| prepare(part(&["a"]), count)),
-            (HOMES_MAX, &|count| prepare(write(count, 1), 0)),
+            (PARTICIPANTS_MAX, &|count| prepare(write(count, 1), 0)),
             (WRITE_KEYS_MAX, &|count| prepare(write(1, count), 0)),
             (WRITE_KEYS_MAX, &|count| Request::Put {
                 part: write(1, count),

@@ -17,7 +17,7 @@
 //! - `Ended` is sent only after all participants have durably committed.
 
 use crate::{
-    message::{HomeId, Reply, Request, Vote},
+    message::{ParticipantId, Reply, Request, Vote},
     timestamp::Timestamp,
 };
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The participant.
-    pub to: HomeId,
+    pub to: ParticipantId,
     /// The request.
     pub request: Request,
 }
@@ -45,18 +45,18 @@ pub struct Message {
 pub struct Termination {
     timestamp: Timestamp,
     /// The participants and their votes, if known.
-    votes: BTreeMap<HomeId, Option<Vote>>,
+    votes: BTreeMap<ParticipantId, Option<Vote>>,
     decision: Option<Decision>,
     ended: bool,
 }
 
 impl Termination {
-    /// Terminates a transaction that wrote at `homes`. Returns the first messages. The participant
-    /// that begins this also asks itself: like every other vote, its own counts only once it is
-    /// durable.
+    /// Terminates a transaction that wrote at `participants`. Returns the first messages. The
+    /// participant that begins this also asks itself: like every other vote, its own counts only
+    /// once it is durable.
     #[must_use]
-    pub fn begin(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
-        let votes = homes.iter().map(|home| (*home, None)).collect();
+    pub fn begin(timestamp: Timestamp, participants: &[ParticipantId]) -> (Self, Vec<Message>) {
+        let votes = participants.iter().map(|participant| (*participant, None)).collect();
         let this = Self { timestamp, votes, decision: None, ended: false };
         let messages = this.again();
         (this, messages)
@@ -65,8 +65,8 @@ impl Termination {
     /// Tells all participants about a transaction that is known to be committed, so that it may be
     /// forgotten. Returns the first messages.
     #[must_use]
-    pub fn settle(timestamp: Timestamp, homes: &[HomeId]) -> (Self, Vec<Message>) {
-        let votes = homes.iter().map(|home| (*home, Some(Vote::Prepared))).collect();
+    pub fn settle(timestamp: Timestamp, participants: &[ParticipantId]) -> (Self, Vec<Message>) {
+        let votes = participants.iter().map(|participant| (*participant, Some(Vote::Prepared))).collect();
         let this = Self { timestamp, votes, decision: Some(Decision::Commit), ended: false };
         let messages = this.again();
         (this, messages)
@@ -105,13 +105,13 @@ impl Termination {
             Some(Decision::Commit) => Request::Commit { timestamp },
             Some(Decision::Abort) => Request::Abort { timestamp },
         };
-        let homes = self.votes.iter().filter(|(_, vote)| !self.ended && open(vote));
-        homes.map(|(home, _)| Message { to: *home, request: request.clone() }).collect()
+        let participants = self.votes.iter().filter(|(_, vote)| !self.ended && open(vote));
+        participants.map(|(participant, _)| Message { to: *participant, request: request.clone() }).collect()
     }
 
     /// Processes an answer, and returns the next messages.
     #[must_use]
-    pub fn heard(&mut self, from: HomeId, reply: &Reply) -> Vec<Message> {
+    pub fn heard(&mut self, from: ParticipantId, reply: &Reply) -> Vec<Message> {
         let vote = match reply {
             // The participant that asks is in doubt, or has decided.
             Reply::Voted { vote: Vote::Forgotten } => Vote::Refused,
@@ -133,7 +133,10 @@ impl Termination {
             Some(Decision::Commit) if all(Vote::Committed) => {
                 self.ended = true;
                 let request = Request::Ended { timestamps: vec![self.timestamp] };
-                self.votes.keys().map(|home| Message { to: *home, request: request.clone() }).collect()
+                self.votes
+                    .keys()
+                    .map(|participant| Message { to: *participant, request: request.clone() })
+                    .collect()
             }
             Some(Decision::Abort) if all(Vote::Refused) => {
                 self.ended = true;
@@ -166,8 +169,8 @@ mod tests {
 
     const TIMESTAMP: Timestamp = Timestamp { time: 5, client: ClientId(1) };
 
-    fn homes() -> Vec<HomeId> {
-        [0, 1, 2].map(HomeId).to_vec()
+    fn participants() -> Vec<ParticipantId> {
+        [0, 1, 2].map(ParticipantId).to_vec()
     }
 
     fn requests(messages: &[Message]) -> Vec<(u16, Request)> {
@@ -184,74 +187,76 @@ mod tests {
 
     #[test]
     fn all_have_prepared_so_it_is_committed_and_forgotten_when_all_know() {
-        let (mut ending, asked) = Termination::begin(TIMESTAMP, &homes());
+        let (mut ending, asked) = Termination::begin(TIMESTAMP, &participants());
         assert_eq!(requests(&asked), [(0, INQUIRE), (1, INQUIRE), (2, INQUIRE)]);
-        assert_eq!(ending.heard(HomeId(1), &voted(Vote::Prepared)), []);
-        assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
+        assert_eq!(ending.heard(ParticipantId(1), &voted(Vote::Prepared)), []);
+        assert_eq!(ending.heard(ParticipantId(0), &voted(Vote::Prepared)), []);
         assert_eq!((ending.decision(), requests(&ending.again())), (None, vec![(2, INQUIRE)]));
-        let told = ending.heard(HomeId(2), &voted(Vote::Prepared));
+        let told = ending.heard(ParticipantId(2), &voted(Vote::Prepared));
         assert_eq!(requests(&told), [(0, COMMIT), (1, COMMIT), (2, COMMIT)]);
         assert_eq!(ending.decision(), Some(Decision::Commit));
-        for home in [1, 0] {
-            assert_eq!(ending.heard(HomeId(home), &Reply::Committed), []);
+        for participant in [1, 0] {
+            assert_eq!(ending.heard(ParticipantId(participant), &Reply::Committed), []);
         }
         assert_eq!(requests(&ending.again()), [(2, COMMIT)]);
-        let settled = ending.heard(HomeId(2), &Reply::Committed);
+        let settled = ending.heard(ParticipantId(2), &Reply::Committed);
         assert_eq!((settled.len(), ending.ended(), ending.again()), (3, true, vec![]));
     }
 
     #[test]
     fn one_refuses_so_it_is_aborted() {
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &homes());
-        let told = ending.heard(HomeId(2), &voted(Vote::Refused));
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &participants());
+        let told = ending.heard(ParticipantId(2), &voted(Vote::Refused));
         assert_eq!(requests(&told), [(0, ABORT), (1, ABORT)], "0 has not answered, and is told, too");
-        assert_eq!(ending.heard(HomeId(0), &voted(Vote::Prepared)), []);
-        assert_eq!(ending.heard(HomeId(0), &Reply::Aborted), []);
-        assert_eq!((ending.heard(HomeId(1), &Reply::Aborted), ending.ended()), (vec![], true));
+        assert_eq!(ending.heard(ParticipantId(0), &voted(Vote::Prepared)), []);
+        assert_eq!(ending.heard(ParticipantId(0), &Reply::Aborted), []);
+        assert_eq!((ending.heard(ParticipantId(1), &Reply::Aborted), ending.ended()), (vec![], true));
         assert_eq!(ending.decision(), Some(Decision::Abort));
     }
 
     #[test]
     fn one_has_committed_so_nobody_else_needs_to_be_asked() {
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &homes());
-        let told = ending.heard(HomeId(0), &voted(Vote::Committed));
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &participants());
+        let told = ending.heard(ParticipantId(0), &voted(Vote::Committed));
         assert_eq!(requests(&told), [(1, COMMIT), (2, COMMIT)]);
     }
 
     #[test]
-    fn a_transaction_of_one_home_is_committed_if_it_is_prepared() {
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
-        let told = ending.heard(HomeId(1), &voted(Vote::Prepared));
+    fn a_transaction_of_one_participant_is_committed_if_it_is_prepared() {
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[ParticipantId(1)]);
+        let told = ending.heard(ParticipantId(1), &voted(Vote::Prepared));
         assert_eq!((ending.decision(), requests(&told)), (Some(Decision::Commit), vec![(1, COMMIT)]));
     }
 
     #[test]
     fn all_know_already_so_there_is_nothing_more_to_say() {
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
-        let settled = ending.heard(HomeId(1), &voted(Vote::Committed));
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[ParticipantId(1)]);
+        let settled = ending.heard(ParticipantId(1), &voted(Vote::Committed));
         assert_eq!(requests(&settled), [(1, Request::Ended { timestamps: vec![TIMESTAMP] })]);
         assert!(ending.ended());
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1)]);
-        assert_eq!((ending.heard(HomeId(1), &voted(Vote::Refused)), ending.ended()), (vec![], true));
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[ParticipantId(1)]);
+        assert_eq!((ending.heard(ParticipantId(1), &voted(Vote::Refused)), ending.ended()), (vec![], true));
     }
 
     #[test]
     fn it_ended_while_it_was_asked_about() {
-        let (mut ending, _) = Termination::begin(TIMESTAMP, &[HomeId(1), HomeId(2)]);
-        let told = ending.heard(HomeId(2), &voted(Vote::Refused));
+        let (mut ending, _) = Termination::begin(TIMESTAMP, &[ParticipantId(1), ParticipantId(2)]);
+        let told = ending.heard(ParticipantId(2), &voted(Vote::Refused));
         assert_eq!(requests(&told), [(1, ABORT)], "2 has forgotten it");
-        let told = ending.heard(HomeId(1), &Reply::Committed);
+        let told = ending.heard(ParticipantId(1), &Reply::Committed);
         assert_eq!(requests(&told), [(2, COMMIT)]);
-        assert_eq!((ending.heard(HomeId(2), &Reply::Committed).len(), ending.ended()), (2, true));
+        assert_eq!((ending.heard(ParticipantId(2), &Reply::Committed).len(), ending.ended()), (2, true));
         assert_eq!(ending.decision(), Some(Decision::Commit));
     }
 
     #[test]
     fn what_is_committed_here_is_pushed_until_all_know() {
-        let (mut ending, told) = Termination::settle(TIMESTAMP, &homes());
+        let (mut ending, told) = Termination::settle(TIMESTAMP, &participants());
         assert_eq!(told.len(), 3);
-        let settled: Vec<Message> =
-            homes().iter().flat_map(|home| ending.heard(*home, &Reply::Committed)).collect();
+        let settled: Vec<Message> = participants()
+            .iter()
+            .flat_map(|participant| ending.heard(*participant, &Reply::Committed))
+            .collect();
         assert_eq!((settled.len(), ending.ended()), (3, true));
     }
 }

@@ -7,7 +7,7 @@ use rackscan_fabric::Region;
 use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value},
-    message::{Guard, HomeId, Part},
+    message::{Guard, Part, ParticipantId},
     slot::{Place, SlotMemory, decode},
     store::{Store, StoreOptions},
     timestamp::{ClientId, Timestamp},
@@ -50,7 +50,7 @@ fn commit(store: &mut Store<Registered>, time: u64) {
     let value = Value::new(&timestamp.to_bytes().repeat(copies)).expect("a value");
     let metadata = Algorithm::Fast.metadata(&keys);
     let items = keys.into_iter().map(|key| (key, value.clone())).collect();
-    let part = Part { timestamp, homes: vec![HomeId(0)], guard: Guard::Open, metadata, items };
+    let part = Part { timestamp, participants: vec![ParticipantId(0)], guard: Guard::Open, metadata, items };
     store.prepare(&part).expect("there is room");
     store.commit(timestamp);
     store.settle(timestamp);

@@ -10,8 +10,8 @@ use rackscan_format::codec::CodecError;
 use crate::{
     config::ConfigError,
     folder_lock::FolderLockError,
-    home::HomeFileError,
     identity::IdentityError,
+    participant::ParticipantFileError,
     store::{CatalogFault, CatalogFileError, LabelFault},
 };
 
@@ -70,7 +70,7 @@ pub enum StartError {
     },
     /// The files of transactions could not be used.
     #[error("transactions: {0}")]
-    Home(#[from] HomeFileError),
+    Participant(#[from] ParticipantFileError),
     /// The scratch area could not be made.
     #[error("scratch on device {path}: {reason}", path = path.display())]
     Scratch {

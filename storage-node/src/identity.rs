@@ -37,7 +37,7 @@ use crate::{
     durable_file,
     error::StartError,
     folder_lock::{FolderLock, FolderLockError},
-    home::log_files,
+    participant::log_files,
 };
 pub use error::IdentityError;
 use error::VERSION;

@@ -7,8 +7,8 @@
 //!                    process  ---------------------- job ------------------->              |
 //!                    append   source --> checked --> device                 requester's memory, or staging
 //!                    publish  --> publishing thread --> catalog file
-//!                    transact --> home (first reactor) --> log thread --> log; slots --> read by peers
-//!                                                      \--> peers' thread (connections to other nodes) --> their homes
+//!                    transact --> participant (first reactor) --> log thread --> log; slots --> read by peers
+//!                                                      \--> peers' thread (connections to other nodes) --> their participants
 //!                  reply  <---------------------- message queue --------------------
 //!  relays: a listener, a thread and a ring each (`relay`) --> other nodes' relays, device
 //! ```
@@ -18,12 +18,12 @@
 //!   write -> reply.
 //! - remote-process: `bridge/reactor` -> `serve` -> `request/process` -> `scan_pool/worker` ->
 //!   one-sided write -> reply.
-//! - transaction: `request/transact` -> `home/access` -> `home/service` -> `home/writer` -> mail ->
-//!   reply.
-//! - replication of a log: `home/service` -> `peers/copier` -> another node's `request/keep_log` ->
-//!   `copies` -> `peers` -> mail -> `home/copying`.
-//! - end of a transaction whose client is gone: `home/endings` -> `peers` -> another node's
-//!   `request/transact` -> `peers` -> mail -> `home/endings`.
+//! - transaction: `request/transact` -> `participant/access` -> `participant/service` ->
+//!   `participant/writer` -> mail -> reply.
+//! - replication of a log: `participant/service` -> `peers/copier` -> another node's
+//!   `request/keep_log` -> `copies` -> `peers` -> mail -> `participant/copying`.
+//! - end of a transaction whose client is gone: `participant/endings` -> `peers` -> another node's
+//!   `request/transact` -> `peers` -> mail -> `participant/endings`.
 //! - stripe: `relay` (`rackscan_relay::Node`) -> other nodes' relays, and the device.
 //! - load: `request/append` -> `store/allocate`, `store/loads` -> `request/publish` ->
 //!   `store/publish` -> `store/catalog_file`.
@@ -48,7 +48,6 @@ mod cpu_share;
 mod durable_file;
 mod error;
 mod folder_lock;
-mod home;
 mod host_memory;
 mod identity;
 mod ids;
@@ -59,6 +58,7 @@ mod memory_plan;
 mod message_queue;
 mod metrics;
 mod node;
+mod participant;
 mod peers;
 mod private;
 mod refusals;
@@ -74,8 +74,8 @@ pub use config::{ByteSize, ClusterId, Config, ConfigError, DeviceConfig, LogPati
 pub use cpu_share::{CgroupVersion, ControlGroup};
 pub use error::{StartError, Stopped};
 pub use folder_lock::{FolderLockError, FolderOwner, folder_owner};
-pub use home::HomeFileError;
 pub use host_memory::available_memory;
 pub use identity::{IdentityError, IdentityFile, renew_outdated};
 pub use node::{Node, NodeHandle};
+pub use participant::ParticipantFileError;
 pub use store::{CatalogFault, CatalogFileError, LabelFault, MetadataFull};

@@ -166,20 +166,20 @@ pub const PUBLISH_QUEUE_MAX: usize = 256;
 /// and new connections.
 pub const MESSAGE_QUEUE_MAX: usize = REQUESTS_PER_REACTOR_MAX + CONNECTIONS_PER_REACTOR_MAX;
 
-/// Minimum memory of a home of transactions, in bytes: it suffices for small values.
+/// Minimum memory of a participant of transactions, in bytes: it suffices for small values.
 pub const TRANSACTIONS_BYTES_MIN: u64 = 1 << 20;
-/// Maximum memory of a home: half of it is at most one region.
+/// Maximum memory of a participant: half of it is at most one region.
 pub const TRANSACTIONS_BYTES_MAX: u64 = 1 << 38;
 /// The maximum nice value of a thread.
 pub const NICE_MAX: u8 = 19;
-/// Minimum bound of a home's log that can be configured.
+/// Minimum bound of a participant's log that can be configured.
 pub const TRANSACTIONS_LOG_BYTES_MIN: u64 = 1 << 20;
-/// Fraction of a home's memory (one part in so many) that requests in progress may hold ..
+/// Fraction of a participant's memory (one part in so many) that requests in progress may hold ..
 pub const TRANSIT_SHARE: u64 = 8;
 /// .. but at least this many bytes where half of the memory allows it: the largest request, while
 /// it is decoded.
 pub const TRANSIT_BYTES_WANTED: u64 = 2 * TRANSACT_PULLED_BYTES_MAX;
-/// Fraction of a home's memory (one part in so many) that the feed has ..
+/// Fraction of a participant's memory (one part in so many) that the feed has ..
 pub const FEED_SHARE: u64 = 8;
 /// .. but at least this many bytes ..
 pub const FEED_BYTES_MIN: u64 = 64 << 10;
@@ -202,19 +202,19 @@ pub const TRANSACT_REPLY_BYTES_MAX: usize = 8 << 20;
 /// Clients of transactions whose leases may be taken over one connection.
 pub const CLIENTS_PER_CONNECTION_MAX: usize = 64;
 /// Transactions without a coordinator that wait to be ended: as many as may be in doubt.
-pub const ORPHANS_MAX: usize = UNSETTLED_MAX;
-/// Transactions that a home ends at a time by asking their other participants.
+pub const IN_DOUBT_MAX: usize = UNSETTLED_MAX;
+/// Transactions that a participant ends at a time by asking their other participants.
 pub const ENDINGS_MAX: usize = 64;
 /// A transaction that is in doubt for longer is ended even if its client's connection lives: after
 /// one to two times this time.
 pub const IN_DOUBT_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often a home repeats requests that were not answered, or could not be sent.
+/// How often a participant repeats requests that were not answered, or could not be sent.
 pub const PEERS_TICK: Duration = Duration::from_secs(1);
 /// How long a node waits before it tries again, if it cannot make connections for another reason
 /// than that the other nodes are unavailable.
 pub const PEERS_RETRY: Duration = Duration::from_secs(5);
-/// Messages of the home that wait for the peers' thread; one more is dropped, and sent again at the
-/// next tick.
+/// Messages of the participant that wait for the peers' thread; one more is dropped, and sent again
+/// at the next tick.
 pub const ERRANDS_MAX: usize = 1024;
 /// How long another node may be silent while replies are outstanding.
 pub const PEER_PATIENCE: Duration = Duration::from_secs(10);
@@ -245,9 +245,9 @@ pub const LOST_END_FIRST_TIME: Duration = Duration::from_secs(30);
 pub const LOST_END_TRIES_MAX: u32 = 30;
 /// Parts of log replicas that wait for their thread.
 pub const KEEPING_QUEUE_MAX: usize = 64;
-/// Fraction of a home's memory (one part in so many) for log replication where nodes know each
-/// other: half of it for the replicas kept here, half for the home's own batches that slower nodes
-/// do not have yet ..
+/// Fraction of a participant's memory (one part in so many) for log replication where nodes know
+/// each other: half of it for the replicas kept here, half for the participant's own batches that
+/// slower nodes do not have yet ..
 pub const COPIES_SHARE: u64 = 8;
 /// .. but no more than this.
 pub const COPIES_BYTES_MAX: u64 = 4 << 20;
@@ -359,8 +359,8 @@ const _: () = assert!(PART_BYTES_MAX as u64 + 2 * LOG_ENDS_BYTES <= LOG_AHEAD_BY
 const _: () =
     assert!(LOG_WINDOW_BYTES > RECORD_BYTES_MAX as u64 && LOG_STEP_BYTES as u64 <= LOG_COMPACT_BYTES);
 const _: () = assert!(TRANSACTIONS_BYTES_MAX / 2 <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);
-// The minimum memory of a home leaves something beside its feed and the requests in progress, and a
-// feed is one region with room for a ring.
+// The minimum memory of a participant leaves something beside its feed and the requests in
+// progress, and a feed is one region with room for a ring.
 const _: () = assert!(FEED_BYTES_MIN * FEED_SHARE <= TRANSACTIONS_BYTES_MIN && FEED_SHARE > 2);
 const _: () = assert!(FEED_BYTES_MIN < FEED_BYTES_MAX);
 const _: () = assert!(FEED_BYTES_MAX <= rackscan_fabric::limits::REGION_BYTES_MAX as u64);

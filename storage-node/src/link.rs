@@ -59,12 +59,12 @@ pub(crate) struct Link {
     held_bytes: Option<usize>,
     /// The page cache, if the peer was granted access.
     cache: Option<Target>,
-    /// The home's slots and feed, if the peer was granted access.
+    /// The participant's slots and feed, if the peer was granted access.
     slots: Option<Target>,
     feed: Option<Target>,
     /// The post boxes of both ends, if the peer has asked for them.
     posts: Option<Box<Posts>>,
-    /// Whether the home got requests over this connection.
+    /// Whether the participant got requests over this connection.
     pub(crate) transacts: bool,
     /// Set when the connection is closed, and nobody waits for answers.
     gone: Arc<AtomicBool>,
@@ -84,9 +84,9 @@ pub(crate) fn remote(target: &Target) -> RemoteRegion {
     RemoteRegion { key: target.key, address: target.offset_bytes, length: target.length_bytes }
 }
 
-/// The memory of the home that a peer may read.
+/// The memory of the participant that a peer may read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GrantedHome {
+pub(crate) struct GrantedParticipant {
     pub(crate) slots: Target,
     pub(crate) feed: Target,
 }
@@ -195,11 +195,16 @@ impl Link {
         grant(&mut self.connection, &mut self.cache, region)
     }
 
-    /// Grants the peer read access to the slots and the feed of the home; returns their names.
-    pub(crate) fn grant_home(&mut self, slots: &Region, feed: &Region) -> Result<GrantedHome, RegisterError> {
+    /// Grants the peer read access to the slots and the feed of the participant; returns their
+    /// names.
+    pub(crate) fn grant_participant(
+        &mut self,
+        slots: &Region,
+        feed: &Region,
+    ) -> Result<GrantedParticipant, RegisterError> {
         let slots = grant(&mut self.connection, &mut self.slots, slots)?;
         let feed = grant(&mut self.connection, &mut self.feed, feed)?;
-        Ok(GrantedHome { slots, feed })
+        Ok(GrantedParticipant { slots, feed })
     }
 
     /// Copies a part of our memory into the peer's.
@@ -292,7 +297,7 @@ impl Link {
         self.release();
         // No system call is needed while its watch has not fired.
         let happened = match self.watch {
-            Some(_) => self.connection.glance(events),
+            Some(_) => self.connection.poll_memory(events),
             None => self.connection.poll(events),
         } > 0;
         while let Some(next) = self.waiting.pop_front() {

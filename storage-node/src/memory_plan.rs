@@ -8,7 +8,7 @@
 //! cache         as configured, or an eighth of the budget if the rest can spare it
 //! transactions  as configured, or a sixteenth of the budget if the cache and the rest can spare it:
 //!   copies      1/8 where nodes know each other, at most 4 MiB: pieces of logs on their way to log
-//!               replicas here, and from this home to others. Of the remainder:
+//!               replicas here, and from this participant to others. Of the remainder:
 //!   transit     1/8: requests being served, and their records in batches of the log (more where that
 //!               is less than the largest request)
 //!   feed        1/8, bounded either way: recent writes, for followers (one fabric region)
@@ -51,7 +51,7 @@ use crate::{
 
 /// The divisor of the budget that gives the cache, unless the configuration says otherwise.
 const CACHE_SHARE: u64 = 8;
-/// The same for the home of transactions.
+/// The same for the participant of transactions.
 const TRANSACTIONS_SHARE: u64 = 16;
 const PARTS: u64 = 16;
 const STAGING_PARTS: u64 = 6;
@@ -71,8 +71,8 @@ pub(crate) struct MemoryPlan {
     /// Stripes that are relayed, and links that have not identified themselves yet; 0 without
     /// relays.
     pub(crate) relay_bytes: u64,
-    /// The home of transactions, if the node keeps keys.
-    pub(crate) home: Option<HomePlan>,
+    /// The participant of transactions, if the node keeps keys.
+    pub(crate) participant: Option<ParticipantPlan>,
     /// Staging of one reactor, without its echo memory.
     pub(crate) staging_bytes: usize,
     /// Append pool of one reactor.
@@ -95,20 +95,20 @@ pub(crate) struct MemoryPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "at least {min_bytes} bytes for {reactors} reactors (or pollers) and {scan_workers} scan workers beside a cache of \
-     {cache_bytes} bytes, {home_bytes} bytes of transactions and {relay_bytes} bytes of relays"
+     {cache_bytes} bytes, {participant_bytes} bytes of transactions and {relay_bytes} bytes of relays"
 )]
 pub(crate) struct TooSmall {
     min_bytes: u64,
     cache_bytes: u64,
-    home_bytes: u64,
+    participant_bytes: u64,
     relay_bytes: u64,
     reactors: u16,
     scan_workers: u16,
 }
 
-/// Bytes for each use of a home of transactions.
+/// Bytes for each use of a participant of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HomePlan {
+pub(crate) struct ParticipantPlan {
     /// Pieces of logs in flight, half of them to replicas here.
     pub(crate) copies_bytes: u64,
     /// Requests being served, and their records that are not in the log yet.
@@ -121,8 +121,8 @@ pub(crate) struct HomePlan {
     pub(crate) versions_bytes: usize,
 }
 
-impl HomePlan {
-    /// Divides the memory of a home. `copies`: whether logs are replicated.
+impl ParticipantPlan {
+    /// Divides the memory of a participant. `copies`: whether logs are replicated.
     fn of(bytes: u64, copies: bool) -> Self {
         let copies_bytes = if copies { COPIES_BYTES_MAX.min(bytes / COPIES_SHARE) } else { 0 };
         let bytes = bytes - copies_bytes;
@@ -166,15 +166,15 @@ impl MemoryPlan {
         // Without its relays, the node divides the remaining memory as any other node does.
         let others_bytes = budget_bytes.saturating_sub(relay_bytes);
         let cache_bytes = cache_bytes(config, others_bytes, min_bytes + asked_bytes);
-        let home_bytes = home_bytes(config, others_bytes, min_bytes + cache_bytes);
-        let taken_bytes = cache_bytes + home_bytes + relay_bytes;
+        let participant_bytes = participant_bytes(config, others_bytes, min_bytes + cache_bytes);
+        let taken_bytes = cache_bytes + participant_bytes + relay_bytes;
         let shared_bytes = budget_bytes.saturating_sub(taken_bytes);
         let part = |parts: u64| shared_bytes / PARTS * parts;
         if shared_bytes < min_bytes {
             return Err(TooSmall {
                 min_bytes: min_bytes + taken_bytes,
                 cache_bytes,
-                home_bytes,
+                participant_bytes,
                 relay_bytes,
                 reactors: config.pollers(),
                 scan_workers: config.scan_workers,
@@ -187,7 +187,8 @@ impl MemoryPlan {
             budget_bytes: budget_bytes.saturating_add(connections * connection_bytes),
             cache_bytes,
             relay_bytes,
-            home: (home_bytes > 0).then(|| HomePlan::of(home_bytes, !config.peers.is_empty())),
+            participant: (participant_bytes > 0)
+                .then(|| ParticipantPlan::of(participant_bytes, !config.peers.is_empty())),
             staging_bytes: if maps_all_memory(config) { 2 * BUFFER_BYTES_MAX } else { staging_bytes },
             append_bytes: whole_buffers(part(APPEND_PARTS) / reactors),
             scan_page_bytes: whole_buffers(scan_worker / 2),
@@ -236,9 +237,9 @@ fn cache_bytes(config: &Config, budget_bytes: u64, min_bytes: u64) -> u64 {
     }
 }
 
-/// The memory of the home of transactions. `others_bytes`: the cache and the minimum of the other
-/// parts.
-fn home_bytes(config: &Config, budget_bytes: u64, others_bytes: u64) -> u64 {
+/// The memory of the participant of transactions. `others_bytes`: the cache and the minimum of the
+/// other parts.
+fn participant_bytes(config: &Config, budget_bytes: u64, others_bytes: u64) -> u64 {
     let spare_bytes = budget_bytes.saturating_sub(others_bytes);
     match config.transactions {
         Some(asked) => asked.0,
@@ -298,24 +299,31 @@ mod tests {
 
     #[test]
     fn transactions_take_a_sixteenth_or_what_cache_and_rest_can_spare_unless_they_are_told() {
-        let home = |budget_bytes, transactions: Option<u64>| {
+        let participant = |budget_bytes, transactions: Option<u64>| {
             let config = Config { transactions: transactions.map(ByteSize), ..config(budget_bytes, 1, 1) };
-            MemoryPlan::of(&config).map(|plan| plan.home.map_or(0, |home| home.bytes()))
+            MemoryPlan::of(&config).map(|plan| plan.participant.map_or(0, |participant| participant.bytes()))
         };
-        assert_eq!((home(512 << 20, None), home(1 << 30, None)), (Ok(32 << 20), Ok(64 << 20)));
-        assert_eq!((home(64 << 20, None), home(73 << 20, None)), (Ok(0), Ok(0)), "the cache comes first");
-        assert_eq!((home(512 << 20, Some(0)), home(80 << 20, Some(8 << 20))), (Ok(0), Ok(8 << 20)));
-        let refused = home(64 << 20, Some(8 << 20)).unwrap_err();
-        assert_eq!((refused.min_bytes, refused.home_bytes), (72 << 20, 8 << 20));
+        assert_eq!((participant(512 << 20, None), participant(1 << 30, None)), (Ok(32 << 20), Ok(64 << 20)));
+        assert_eq!(
+            (participant(64 << 20, None), participant(73 << 20, None)),
+            (Ok(0), Ok(0)),
+            "the cache comes first"
+        );
+        assert_eq!(
+            (participant(512 << 20, Some(0)), participant(80 << 20, Some(8 << 20))),
+            (Ok(0), Ok(8 << 20))
+        );
+        let refused = participant(64 << 20, Some(8 << 20)).unwrap_err();
+        assert_eq!((refused.min_bytes, refused.participant_bytes), (72 << 20, 8 << 20));
     }
 
     #[test]
-    fn a_home_holds_slots_and_versions_alike_and_the_largest_request_where_it_can() {
+    fn a_participant_holds_slots_and_versions_alike_and_the_largest_request_where_it_can() {
         for bytes in [TRANSACTIONS_BYTES_MIN, (5 << 20) + 4097, 32 << 20, 1 << 30, TRANSACTIONS_BYTES_MAX] {
-            let copied = HomePlan::of(bytes, true);
+            let copied = ParticipantPlan::of(bytes, true);
             assert!(copied.bytes() <= bytes && bytes - copied.bytes() <= 8192, "{copied:?} of {bytes}");
             assert_eq!(copied.copies_bytes, (bytes / 8).min(4 << 20));
-            let plan = HomePlan::of(bytes, false);
+            let plan = ParticipantPlan::of(bytes, false);
             assert!(plan.bytes() <= bytes && bytes - plan.bytes() <= 8192, "{plan:?} of {bytes}");
             assert!(plan.versions_bytes - plan.slots_bytes < REGION_ALIGNMENT_BYTES);
             assert!(plan.slots_bytes.is_multiple_of(REGION_ALIGNMENT_BYTES) && plan.slots_bytes > 0);
@@ -337,7 +345,7 @@ mod tests {
                 let per_reactor = plan.staging_bytes + plan.append_bytes + ECHO_BYTES;
                 let per_worker = plan.scan_page_bytes + plan.scan_work_bytes;
                 let total = plan.cache_bytes
-                    + plan.home.map_or(0, |home| home.bytes())
+                    + plan.participant.map_or(0, |participant| participant.bytes())
                     + per_reactor as u64 * u64::from(reactors)
                     + per_worker as u64 * u64::from(workers)
                     + plan.metadata_bytes

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Senders never wait. The queue is bounded: outcomes by the reactor's own requests, messages for
-//!   the home by the requests of all reactors, replies of other nodes by the requests outstanding
-//!   there, new connections by `MESSAGE_QUEUE_MAX`.
+//!   the participant by the requests of all reactors, replies of other nodes by the requests
+//!   outstanding there, new connections by `MESSAGE_QUEUE_MAX`.
 //! - Ringing the bell after sending wakes a reactor that sleeps, however the two interleave: the
 //!   bell stays rung until it is drained.
 
@@ -20,9 +20,9 @@ use rustix::event::EventfdFlags;
 
 use crate::{
     copies::Kept,
-    home::{Caller, HomeRequest, Report},
     ids::{ConnectionId, TaskIndex},
     limits::MESSAGE_QUEUE_MAX,
+    participant::{Caller, ParticipantRequest, Report},
     peers::PeerReport,
     scan_pool::ScanResult,
 };
@@ -40,18 +40,18 @@ pub(crate) enum Mail {
     Scanned(TaskIndex, Box<ScanResult>),
     /// The thread of log replicas has served a request of this reactor.
     Kept(TaskIndex, Result<Kept, Refusal>),
-    /// To the first reactor: messages for the home.
-    Transact(HomeRequest),
-    /// The home has answered one of this reactor's requests.
+    /// To the first reactor: messages for the participant.
+    Transact(ParticipantRequest),
+    /// The participant has answered one of this reactor's requests.
     Answered(Caller, Vec<Reply>),
-    /// To the first reactor: a connection over which the home got requests is closed.
+    /// To the first reactor: a connection over which the participant got requests is closed.
     ConnectionClosed(ConnectionId),
     /// To the first reactor: a report of the log's thread.
     Log(Report),
     /// To the first reactor: a report of the thread that talks to other nodes.
     Peers(PeerReport),
-    /// To the first reactor: the home was recovered from other nodes, and can be taken.
-    HomeRecovered,
+    /// To the first reactor: the participant was recovered from other nodes, and can be taken.
+    ParticipantRecovered,
 }
 
 /// The messages of one reactor, and the eventfd that wakes it.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: configuration, key, lock and identity of the data folder, catalog and devices, memory,
-//!        scan workers, publisher, log replicas, home, listeners, relays, reactors
+//!        scan workers, publisher, log replicas, participant, listeners, relays, reactors
 //! stop:  reactors refuse and finish requests, their connections close, workers and publisher end,
 //!        devices close
 //! ```
@@ -35,7 +35,6 @@ use crate::{
     cpu_share::CpuShare,
     error::{StartError, Stopped},
     folder_lock::FolderLock,
-    home::{self, FirstHome, HomeAccess},
     host_memory::available_memory,
     identity::{self, Identity},
     lifecycle::Lifecycle,
@@ -43,6 +42,7 @@ use crate::{
     memory_plan::{MemoryPlan, inbox_config},
     message_queue::MessageQueue,
     metrics::Metrics,
+    participant::{self, FirstParticipant, ParticipantAccess},
     peers,
     private::make_private,
     relay,
@@ -87,7 +87,7 @@ impl Node {
         let store = Arc::new(store);
         let identity = Arc::new(Identity::new(begin.begin(&config, &store.nodes_of_tables())?, lock));
         let cache = make_cache(&config, &plan, &store, &metrics)?;
-        let opened = home::open(&config, plan.home, &lifecycle, &metrics)?;
+        let opened = participant::open(&config, plan.participant, &lifecycle, &metrics)?;
         let scans = Arc::new(ScanQueue::new(config.scan_queue.into()));
         let mut handle = NodeHandle::new(&lifecycle, &scans, &identity);
         let pages = cache.as_ref().map(NodeCache::pages);
@@ -98,8 +98,8 @@ impl Node {
         start_reclaim(&mut handle, &config, &store)?;
         let queues = make_message_queues(&config, &lifecycle)?;
         let keeping = start_keeping(&mut handle, &config, opened.as_ref())?;
-        let home = opened.as_ref().map(home::Opened::shared);
-        let mut service = start_home(&mut handle, &config, &key, opened, &queues)?;
+        let participant = opened.as_ref().map(participant::Opened::shared);
+        let mut service = start_participant(&mut handle, &config, &key, opened, &queues)?;
         let inboxes = make_inboxes(&config)?;
         let private_rings = config.private_rings;
         let receive: Vec<InboxHandle> = inboxes.iter().map(Inbox::handle).collect();
@@ -117,7 +117,7 @@ impl Node {
             identity,
             store,
             cache,
-            home,
+            participant,
             keeping,
             relays,
             metrics,
@@ -136,7 +136,12 @@ impl Node {
                 publisher: publisher.clone(),
                 message_queue: Arc::clone(queue),
                 intake: Intake::new(inbox, private_rings),
-                home: HomeAccess::new(number, service.take(), node.home.is_some(), queues.clone()),
+                participant: ParticipantAccess::new(
+                    number,
+                    service.take(),
+                    node.participant.is_some(),
+                    queues.clone(),
+                ),
             };
             let (thread, report) = start.spawn(parts)?;
             handle.reactors.push(thread);
@@ -329,7 +334,7 @@ fn start_reclaim(handle: &mut NodeHandle, config: &Config, store: &Arc<Store>) -
 fn start_keeping(
     handle: &mut NodeHandle,
     config: &Config,
-    opened: Option<&home::Opened>,
+    opened: Option<&participant::Opened>,
 ) -> Result<Option<Keeping>, StartError> {
     let Some(opened) = opened else { return Ok(None) };
     let started =
@@ -339,14 +344,15 @@ fn start_keeping(
     Ok(keeping)
 }
 
-/// Starts the thread of the home's log and the one that talks to other nodes, if there is a home.
-fn start_home(
+/// Starts the thread of the participant's log and the one that talks to other nodes, if there is a
+/// participant.
+fn start_participant(
     handle: &mut NodeHandle,
     config: &Config,
     key: &ClusterKey,
-    opened: Option<home::Opened>,
+    opened: Option<participant::Opened>,
     message_queues: &[Arc<MessageQueue>],
-) -> Result<Option<FirstHome>, StartError> {
+) -> Result<Option<FirstParticipant>, StartError> {
     let (Some(opened), Some(first)) = (opened, message_queues.first()) else { return Ok(None) };
     let shared = (opened.shared(), opened.copies_bytes() / 2);
     let shares = (&handle.lifecycle, &handle.identity);
@@ -411,7 +417,7 @@ struct ReactorStart {
     publisher: Publisher,
     message_queue: Arc<MessageQueue>,
     intake: Intake,
-    home: HomeAccess,
+    participant: ParticipantAccess,
 }
 
 impl ReactorStart {
@@ -443,7 +449,7 @@ impl ReactorStart {
     }
 
     fn build(self, parts: ReactorParts) -> Result<(Reactor, BufferRegistration), StartError> {
-        let Self { number, node, publisher, message_queue, intake, home } = self;
+        let Self { number, node, publisher, message_queue, intake, participant } = self;
         if let Some(core) = node.config.core_of(number.into()) {
             pin_current_thread(core)?;
         }
@@ -453,7 +459,8 @@ impl ReactorStart {
         let staging = Staging::new(node.plan.staging_bytes, Arc::clone(&node.metrics))?;
         let echo = Region::allocate(ECHO_BYTES)?;
         let (reserved, links) = (0, Links::default());
-        let core = Core { node, publisher, message_queue, io, reserved, pool, staging, echo, home, links };
+        let core =
+            Core { node, publisher, message_queue, io, reserved, pool, staging, echo, participant, links };
         let reactor = Reactor::new(core, intake, parts, number)
             .map_err(|source| StartError::Os { action: "watch the reactor's descriptors", source })?;
         Ok((reactor, report))

@@ -16,8 +16,8 @@ use crate::{
     bridge::Core,
     metrics::Metrics,
     request::{
-        append, cache, catalog, copy_of_log, drop, echo, fetch, hold, home, keep, keep_log, keep_map, posts,
-        process, publish, raw, reserve_parity, status, stop, transact, verify,
+        append, cache, catalog, copy_of_log, drop, echo, fetch, hold, keep, keep_log, keep_map, participant,
+        posts, process, publish, raw, reserve_parity, status, stop, transact, verify,
     },
     task::{Place, Work},
 };
@@ -86,7 +86,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::CacheUsed { places } => cache::used(core, &places),
         Request::ReadRaw { reads, target } => raw::read(core, place, &reads, &target),
         Request::WriteRaw { writes, source } => raw::write(core, place, &writes, &source),
-        Request::OpenHome => home::open(core, place),
+        Request::OpenParticipant => participant::open(core, place),
         Request::Transact { messages, target } => transact::start(core, messages, target),
         Request::OpenPosts { boxes, body_bytes_max, replies } => {
             posts::open(core, place, boxes, body_bytes_max, &replies)
@@ -94,7 +94,7 @@ pub(crate) fn start(core: &mut Core, place: Place, request: Request) -> Result<B
         Request::KeepLog(request) => keep_log::start(core, request),
         Request::CopyOfLog(request) => copy_of_log::start(core, request),
         Request::Stop => stop::start(),
-        Request::AcceptLoss => home::accept_loss(core),
+        Request::AcceptLoss => participant::accept_loss(core),
         Request::HoldTables(request) => hold::hold(core, place, &request),
         Request::ReleaseTables(hold) => hold::release(core, hold),
     }
@@ -128,7 +128,7 @@ pub(crate) fn kind(request: &Request) -> Kind {
         Request::CacheUsed { .. } => ("cache used", None, None),
         Request::ReadRaw { .. } => ("read-raw", None, None),
         Request::WriteRaw { .. } => ("write-raw", None, None),
-        Request::OpenHome => ("open home", None, None),
+        Request::OpenParticipant => ("open participant", None, None),
         Request::Transact { .. } => ("transact", None, None),
         Request::OpenPosts { .. } => ("open posts", None, None),
         Request::KeepLog(_) => ("keep log", None, None),

@@ -64,7 +64,7 @@ pub(crate) trait Work {
         let _ = (core, result);
     }
 
-    /// The home has sent all its answers to the request.
+    /// The participant has sent all its answers to the request.
     fn answered(&mut self, replies: Vec<Reply>) {
         let _ = replies;
     }

@@ -238,7 +238,10 @@ mod tests {
     #[test]
     fn why_a_process_gives_up_or_how_it_ended_is_told() {
         for (then, expected) in [
-            ("read w; echo '{\"failed\":{\"reason\":\"node 2 is away\"}}'", "streams: node 2 is away"),
+            (
+                "read w; echo '{\"failed\":{\"reason\":\"node 2 is unavailable\"}}'",
+                "streams: node 2 is unavailable",
+            ),
             ("read w; exit 3", "has ended (exit status: 3), expected to say that its streams work"),
             ("exit 3", "exit status: 3"),
             ("kill -9 $$", "signal: 9"),

@@ -217,7 +217,7 @@ impl<'e> Refresher<'e> {
                 return Ok(());
             }
         }
-        Err(EngineError::Sealed.into())
+        Err(EngineError::Flushed.into())
     }
 
     /// Deletes orders with their lines, each in a transaction.
@@ -235,7 +235,7 @@ impl<'e> Refresher<'e> {
                 return Ok(());
             }
         }
-        Err(EngineError::Sealed.into())
+        Err(EngineError::Flushed.into())
     }
 
     /// Searches for orders and deletes them, until rows have moved into other segments. Returns how
@@ -282,7 +282,7 @@ impl<'e> Refresher<'e> {
         let began = Instant::now();
         match self.writer.write(vec![("orders", orders), ("lineitem", lines)]) {
             Ok(_) => {}
-            Err(EngineError::Sealed) => {
+            Err(EngineError::Flushed) => {
                 self.runtime.block_on(self.engine.renew_writer(&mut self.writer))?;
                 return Ok(false);
             }
@@ -292,7 +292,7 @@ impl<'e> Refresher<'e> {
         outcome.orders += 1;
         outcome.lines += count;
         if outcome.orders.is_multiple_of(LOOKED_AFTER) {
-            self.runtime.block_on(self.engine.seal_if_due())?;
+            self.runtime.block_on(self.engine.flush_if_due())?;
         }
         Ok(true)
     }

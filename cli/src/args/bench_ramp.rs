@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// The nodes to measure on.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct HomesArguments {
+pub(crate) struct ParticipantsArguments {
     /// Number of nodes; each is a process started for this command
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) nodes: u16,
@@ -75,7 +75,7 @@ pub(crate) struct BenchRamp {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) homes: HomesArguments,
+    pub(crate) participants: ParticipantsArguments,
     /// Append one JSON line per measurement to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -119,7 +119,7 @@ pub(crate) struct BenchRampStress {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) homes: HomesArguments,
+    pub(crate) participants: ParticipantsArguments,
     /// Append a JSON line to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! Creates an embedded cluster: nodes of this host, with device files below the data folder.
 //!
 //! Invariants
-//! - A cluster file is written only if the data folder has none. People may edit it; only `rackscan
-//!   rebuild --onto` changes it afterwards.
+//! - A cluster file is written only if the data folder has none. People may edit it; only
+//!   `rackscan rebuild --onto` changes it afterwards.
 //! - The key is generated here and readable by its owner only.
 //! - Each node relays stripes over the wires that it listens on. The relays' memory is part of the
 //!   node's memory budget.
@@ -160,7 +160,7 @@ fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
         let node = entry.path();
         if ["catalog", "identity.toml"].iter().any(|name| node.join(name).exists()) {
             return Err(Failure::Runtime(format!(
-                "{}: there is no cluster.toml, but {} has the data of a node: restore cluster.toml, or move the folders of nodes away \
+                "{}: there is no cluster.toml, but {} has the data of a node: restore cluster.toml, or move the folders of nodes unavailable \
                  to begin a new cluster",
                 folder.display(),
                 node.display()

@@ -110,8 +110,11 @@ impl Lifelines {
 }
 
 /// Starts this host's nodes for the time of a command, unless one of them runs already. Up to
-/// `away_max` nodes may fail to start; they are logged and count as unavailable.
-pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Option<Lifelines>, Failure> {
+/// `unavailable_max` nodes may fail to start; they are logged and count as unavailable.
+pub(crate) fn start_for_command(
+    file: &ClusterFile,
+    unavailable_max: u8,
+) -> Result<Option<Lifelines>, Failure> {
     let here: Vec<&Member> = file.members_here().collect();
     wait_for_ending(file, &here);
     if here.is_empty() || here.iter().any(|node| is_running(file, node)) {
@@ -135,7 +138,7 @@ pub(crate) fn start_for_command(file: &ClusterFile, away_max: u8) -> Result<Opti
             failed.push((*id, failure));
         }
     }
-    if failed.len() > away_max.into() {
+    if failed.len() > unavailable_max.into() {
         started.stop();
         return Err(failed.swap_remove(0).1);
     }

@@ -21,16 +21,16 @@ pub(crate) struct SharedNodes {
 }
 
 impl SharedNodes {
-    /// Starts the nodes of this host that the file lists, unless one of them runs. Up to `away_max`
-    /// nodes may fail to start.
-    pub(crate) fn start(file: &ClusterFile, away_max: u8) -> Result<Self, Failure> {
-        Self::start_to_rebuild(file, away_max, None)
+    /// Starts the nodes of this host that the file lists, unless one of them runs. Up to
+    /// `unavailable_max` nodes may fail to start.
+    pub(crate) fn start(file: &ClusterFile, unavailable_max: u8) -> Result<Self, Failure> {
+        Self::start_to_rebuild(file, unavailable_max, None)
     }
 
     /// Like [`SharedNodes::start`], to rebuild a node that may have lost its folder.
     pub(crate) fn start_to_rebuild(
         file: &ClusterFile,
-        away_max: u8,
+        unavailable_max: u8,
         rebuilt: Option<NodeId>,
     ) -> Result<Self, Failure> {
         // Only one command at a time looks for nodes and starts them; this lock ends with this
@@ -39,7 +39,7 @@ impl SharedNodes {
         check_members(file, rebuilt)?;
         // A command that stops its nodes holds this lock exclusively until they have ended.
         let sharing = lock(&file.folder, "sessions.lock", File::lock_shared)?;
-        Ok(Self { started: start_for_command(file, away_max)?, sharing })
+        Ok(Self { started: start_for_command(file, unavailable_max)?, sharing })
     }
 
     /// The process ids of the nodes that were started for this command.

@@ -7,7 +7,7 @@
 
 use super::bench::{ended, publish};
 use crate::{
-    args::{BenchRamp, BenchRampStress, HomesArguments},
+    args::{BenchRamp, BenchRampStress, ParticipantsArguments},
     cluster::{EphemeralNodes, TransactionNodesOptions},
     failure::{Failure, at_path},
     output::{Cell, TextTable, print_text},
@@ -62,7 +62,7 @@ pub(crate) fn run(asked: &BenchRamp) -> Result<(), Failure> {
         stop: &stop,
     };
     let value_bytes = u64::from(asked.keys) * u64::from(asked.value_bytes);
-    let mut host = Host::start(&asked.homes, value_bytes)?;
+    let mut host = Host::start(&asked.participants, value_bytes)?;
     let bar = progress::turns();
     let outcome = sweep(&plan, &mut host, &mut |step| {
         bar.set_length(step.total as u64);
@@ -130,8 +130,8 @@ struct Host {
 }
 
 impl Host {
-    fn start(homes: &HomesArguments, value_bytes: u64) -> Result<Self, Failure> {
-        let HomesArguments { nodes, folder, verbs } = homes.clone();
+    fn start(participants: &ParticipantsArguments, value_bytes: u64) -> Result<Self, Failure> {
+        let ParticipantsArguments { nodes, folder, verbs } = participants.clone();
         let each = value_bytes * BYTES_PER_VALUE_BYTE / u64::from(nodes.max(1));
         let transactions_bytes = each.max(TRANSACTIONS_BYTES_MIN);
         let options = TransactionNodesOptions { folder, nodes, transactions_bytes, verbs };
@@ -256,7 +256,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         operations: asked.operations,
         wire: kind(Wire::from(asked.over)),
     };
-    if series.wire == WireKind::Verbs && asked.homes.verbs.is_none() {
+    if series.wire == WireKind::Verbs && asked.participants.verbs.is_none() {
         return Err(Failure::Usage(
             "--over verbs: name the adapter with --verbs, or expected shm or tcp".to_owned(),
         ));
@@ -269,7 +269,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         value_bytes,
         read_share: asked.read_share,
         choice: Choice::Uniform,
-        nodes: if kills == 0 { 0 } else { asked.homes.nodes.into() },
+        nodes: if kills == 0 { 0 } else { asked.participants.nodes.into() },
         between_strikes: Span { least: (kills / 2).max(1), most: kills.saturating_mul(2).max(1) },
         down_max: Duration::from_secs(5),
         transactions_max: asked.transactions,
@@ -279,7 +279,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
         stop: &stop,
     };
     let bytes = u64::from(asked.keys) * u64::from(value_bytes.most);
-    let Host { nodes, endpoints, key } = Host::start(&asked.homes, bytes)?;
+    let Host { nodes, endpoints, key } = Host::start(&asked.participants, bytes)?;
     let nodes = Mutex::new(nodes);
     let session = |_: u32| open(&endpoints, &key, &series);
     let mut chaos = |strike: Strike| {

@@ -77,10 +77,10 @@ fn wait_for_transactions(global: &Global, file: &ClusterFile) -> Result<(), Fail
     let began = Instant::now();
     loop {
         let statuses = ask_all(file, &runtime, global)?;
-        let refusing = statuses.iter().flatten().find(|status| status.home_refuses.is_some());
+        let refusing = statuses.iter().flatten().find(|status| status.participant_refuses.is_some());
         let Some(refusing) = refusing.filter(|_| statuses.iter().all(Result::is_ok)) else { return Ok(()) };
         if began.elapsed() > TRANSACTIONS_TIME_MAX {
-            let refusal = refusing.home_refuses.as_deref().unwrap_or_default();
+            let refusal = refusing.participant_refuses.as_deref().unwrap_or_default();
             note!("node {}: transactions: {refusal}", refusing.node);
             return Ok(());
         }
@@ -159,7 +159,7 @@ fn status(global: &Global, format: Format) -> Result<(), Failure> {
         let address = member.config.listen.first().map(ToString::to_string).unwrap_or_default();
         match asked {
             Ok(status) => {
-                if let Some(refuses) = &status.home_refuses {
+                if let Some(refuses) = &status.participant_refuses {
                     note!("node {}: transactions: {refuses}", member.config.node);
                 }
                 table.push(row(&status, address));
@@ -290,15 +290,15 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
         Cell::from(status.cache.one_sided_hits),
         Cell::from(status.cache.misses),
         Cell::from(status.cache.evictions),
-        Cell::from(status.home.keys),
-        Cell::Bytes(status.home.used_bytes),
-        Cell::Bytes(status.home.budget_bytes),
-        Cell::from(status.home.committed),
-        Cell::from(status.home.in_doubt),
-        Cell::Bytes(status.home.log_bytes),
-        Cell::from(usize::from(status.home.log_copies)),
+        Cell::from(status.participant.keys),
+        Cell::Bytes(status.participant.used_bytes),
+        Cell::Bytes(status.participant.budget_bytes),
+        Cell::from(status.participant.committed),
+        Cell::from(status.participant.in_doubt),
+        Cell::Bytes(status.participant.log_bytes),
+        Cell::from(usize::from(status.participant.log_copies)),
         Cell::from(replicas(status)),
-        Cell::Bytes(status.home.log_cut_bytes),
+        Cell::Bytes(status.participant.log_cut_bytes),
         Cell::from(counters.connections_open),
         Cell::from(registered),
     ]
@@ -306,19 +306,20 @@ fn row(status: &NodeStatus, address: String) -> Vec<Cell> {
 
 /// How many replicas the node's log has, and how many it needs.
 fn replicas(status: &NodeStatus) -> String {
-    let home = &status.home;
-    if home.budget_bytes == 0 || home.log_replicas == 0 {
-        return if status.home_refuses.is_some() { "refuses" } else { "none" }.to_owned();
+    let participant = &status.participant;
+    if participant.budget_bytes == 0 || participant.log_replicas == 0 {
+        return if status.participant_refuses.is_some() { "refuses" } else { "none" }.to_owned();
     }
-    let (found, all, least) = (home.log_copies, home.log_replicas, home.log_replicas_min);
-    let state = match (&status.home_refuses, least) {
+    let (found, all, least) =
+        (participant.log_copies, participant.log_replicas, participant.log_replicas_min);
+    let state = match (&status.participant_refuses, least) {
         (Some(_), _) => "; refuses".to_owned(),
         (None, 0) => "; may continue alone".to_owned(),
-        (None, _) if home.log_generation_unaware > 0 => {
-            let (number, unaware) = (home.log_generation, home.log_generation_unaware);
+        (None, _) if participant.log_generation_unaware > 0 => {
+            let (number, unaware) = (participant.log_generation, participant.log_generation_unaware);
             format!("; generation {number}, not known to {unaware} nodes yet")
         }
-        (None, _) => format!("; generation {}", home.log_generation),
+        (None, _) => format!("; generation {}", participant.log_generation),
     };
     format!("{found} of {all}, min {least}{state}")
 }

@@ -7,7 +7,7 @@ use crate::{
     progress,
     session::Session,
 };
-use rackscan_engine::{SealOutcome, Sealed};
+use rackscan_engine::{FlushOutcome, Flushed};
 
 /// The same, by its old name.
 pub(crate) fn run_by_old_name(session: &Session, asked: &Flush) -> Result<(), Failure> {
@@ -25,8 +25,8 @@ pub(crate) fn run(session: &Session, asked: &Flush) -> Result<(), Failure> {
     let steps = progress::steps();
     for table in &tables {
         steps.set_message(format!("flushing {table}"));
-        let outcome = session.block_on(engine.seal(table)).inspect_err(|_| steps.finish_and_clear())?;
-        if outcome != SealOutcome::Nothing || !asked.tables.is_empty() {
+        let outcome = session.block_on(engine.flush(table)).inspect_err(|_| steps.finish_and_clear())?;
+        if outcome != FlushOutcome::Nothing || !asked.tables.is_empty() {
             shown.push(row(table, outcome));
         }
     }
@@ -40,15 +40,15 @@ pub(crate) fn run(session: &Session, asked: &Flush) -> Result<(), Failure> {
     Ok(())
 }
 
-fn row(table: &str, outcome: SealOutcome) -> Vec<Cell> {
-    let (sealed, said) = match outcome {
-        SealOutcome::Sealed(sealed) => (Some(sealed), "flushed"),
-        SealOutcome::Nothing => (None, "nothing has changed"),
-        SealOutcome::Overtaken => (None, "somebody else was faster"),
+fn row(table: &str, outcome: FlushOutcome) -> Vec<Cell> {
+    let (flushed, said) = match outcome {
+        FlushOutcome::Flushed(flushed) => (Some(flushed), "flushed"),
+        FlushOutcome::Nothing => (None, "nothing has changed"),
+        FlushOutcome::Overtaken => (None, "somebody else was faster"),
     };
     let figure = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
-    match sealed {
-        Some(Sealed { rows, rewritten, segments, stored_bytes, elapsed, closed, .. }) => vec![
+    match flushed {
+        Some(Flushed { rows, rewritten, segments, stored_bytes, elapsed, closed, .. }) => vec![
             Cell::from(table.to_owned()),
             Cell::from(rows),
             Cell::from(rewritten),

@@ -109,8 +109,8 @@ fn items(put: &KvPut) -> Result<Vec<(Key, Value)>, Failure> {
 fn write(session: &mut Session, items: Vec<(Key, Value)>, verb: &str) -> Result<(), Failure> {
     let count = items.len();
     let written = session.write(items).map_err(|error| Failure::of(&error))?;
-    for home in &written.untold {
-        note!("{home} does not know the outcome yet and will be told when it is available");
+    for participant in &written.untold {
+        note!("{participant} does not know the outcome yet and will be told when it is available");
     }
     session.rest();
     note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.timestamp);

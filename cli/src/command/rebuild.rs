@@ -117,7 +117,7 @@ fn judge(report: &RebuildReport, node: NodeId) -> Result<(), Failure> {
         if more > 0 {
             problems.push(format!("{}: and {more} more like these", table.name));
         }
-        if !found.away.is_empty() || !found.lost.is_empty() {
+        if !found.unavailable.is_empty() || !found.lost.is_empty() {
             problems.push(format!("{}: {}", table.name, said(found).join("; ")));
         }
     }

@@ -31,13 +31,13 @@ pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
     };
     runtime(global)?.block_on(async {
         let line = connect_one(&file, member, global).await?;
-        let before = line.status(node).await?.home_refuses;
+        let before = line.status(node).await?.participant_refuses;
         line.accept_loss(node).await?;
         if let Some(before) = before {
             note!("node {node} {before}");
         }
         let deadline = Instant::now() + PATIENCE;
-        while let Some(refuses) = line.status(node).await?.home_refuses {
+        while let Some(refuses) = line.status(node).await?.participant_refuses {
             if Instant::now() >= deadline {
                 return Err(Failure::Runtime(format!(
                     "node {node} was told to continue and still refuses after {PATIENCE:?}: {refuses}; see its node.log"

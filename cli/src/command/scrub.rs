@@ -152,8 +152,8 @@ pub(super) fn said(report: &ScrubReport) -> Vec<String> {
     if !report.lost.is_empty() {
         said.push(format!("nothing of it on node {}", nodes(&report.lost)));
     }
-    if !report.away.is_empty() {
-        said.push(format!("node {} not reached", nodes(&report.away)));
+    if !report.unavailable.is_empty() {
+        said.push(format!("node {} not reached", nodes(&report.unavailable)));
     }
     said
 }

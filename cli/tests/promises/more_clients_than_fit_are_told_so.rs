@@ -12,7 +12,7 @@ use super::support::Data;
 const TIME_MAX: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_client_beyond_the_maximum_is_told_so_and_never_that_its_node_is_away() {
+fn a_client_beyond_the_maximum_is_told_so_and_never_that_its_node_is_unavailable() {
     let data = Data::new("full");
     data.run("kv put color blue").succeeds();
     let path = data.path().join("data/cluster.toml");
@@ -38,7 +38,7 @@ fn a_client_beyond_the_maximum_is_told_so_and_never_that_its_node_is_away() {
         std::thread::sleep(Duration::from_millis(300));
     };
     refused.fails(1, &["node ", "has 9 connections", "at most 9", "`connections`"]);
-    assert!(!refused.stderr().contains("away"), "{}", refused.stderr());
+    assert!(!refused.stderr().contains("unavailable"), "{}", refused.stderr());
     for mut shell in shells {
         drop(shell.stdin.take());
         shell.wait().expect("it ends");

@@ -98,18 +98,18 @@ fn refreshes_insert_and_delete_whole_orders() {
 }
 
 #[test]
-fn changed_rows_are_sealed_and_survive_killed_nodes_as_segments() {
-    let data = Data::new("sealed");
+fn changed_rows_are_flushed_and_survive_killed_nodes_as_segments() {
+    let data = Data::new("flushed");
     data.run("load tpch --scale 0.01").succeeds();
     data.run("cluster start").succeeds();
     script(&data, "update orders set o_shippriority = 9 where o_orderkey <= 400");
     script(&data, "delete from lineitem where l_orderkey <= 100; delete from orders where o_orderkey <= 100");
     let sums = "select sum(o_shippriority) + count(*) from orders";
     let (orders, lines) = (number(&data, sums), number(&data, "select count(*) from lineitem"));
-    let sealed = data.run("flush --format csv").succeeds();
-    let rows: Vec<&str> = sealed.lines().skip(1).map(|line| line.split(',').next().unwrap_or("")).collect();
-    assert_eq!(rows, ["lineitem", "orders"], "{sealed}");
-    assert!(sealed.lines().skip(1).all(|line| line.ends_with("flushed")), "{sealed}");
+    let flushed = data.run("flush --format csv").succeeds();
+    let rows: Vec<&str> = flushed.lines().skip(1).map(|line| line.split(',').next().unwrap_or("")).collect();
+    assert_eq!(rows, ["lineitem", "orders"], "{flushed}");
+    assert!(flushed.lines().skip(1).all(|line| line.ends_with("flushed")), "{flushed}");
     let nothing = data.run("flush orders nation --format csv").succeeds();
     assert!(nothing.lines().skip(1).all(|line| line.ends_with("nothing has changed")), "{nothing}");
     data.run("flush moon").fails(1, &["moon"]);

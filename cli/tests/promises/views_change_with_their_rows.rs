@@ -18,7 +18,7 @@ fn revenue(data: &Data, when: &str) -> String {
 }
 
 #[test]
-fn views_follow_refreshes_seals_and_killed_nodes_until_they_are_dropped() {
+fn views_follow_refreshes_flushes_and_killed_nodes_until_they_are_dropped() {
     let data = Data::new("derived");
     data.run("load tpch --scale 0.01").succeeds();
     data.run("cluster start").succeeds();
@@ -50,7 +50,7 @@ fn views_follow_refreshes_seals_and_killed_nodes_until_they_are_dropped() {
     data.run("cluster start").succeeds();
     assert_eq!(revenue(&data, "after all nodes were killed"), last);
     data.run("flush").succeeds();
-    assert_eq!(revenue(&data, "sealed"), last);
+    assert_eq!(revenue(&data, "flushed"), last);
     let columns = data.run("tables lineitem --format csv").succeeds();
     for expected in ["key into orders by lines", "groups of view revenue"] {
         assert!(columns.contains(expected), "{columns}");

@@ -455,7 +455,7 @@ fn targets_of(request: &mut Request) -> impl Iterator<Item = &mut Target> {
         }
         Request::Status
         | Request::AcceptLoss
-        | Request::OpenHome
+        | Request::OpenParticipant
         | Request::OpenPosts { .. }
         | Request::OpenCache
         | Request::CacheUsed { .. }

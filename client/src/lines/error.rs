@@ -8,7 +8,7 @@ use rackscan_format::{codec::CodecError, ids::NodeId};
 pub enum LineError {
     /// The node is unavailable.
     #[error("node {node} at {address} is unavailable: {reason}; start it, or try again later")]
-    Away {
+    Unavailable {
         /// The node.
         node: NodeId,
         /// Where it should be.

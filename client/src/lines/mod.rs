@@ -206,7 +206,7 @@ impl Lines {
         self.check_same_cluster()?;
         self.leave_out_outdated();
         for (node, line) in self.node_lines.iter().enumerate() {
-            if let Some(reason) = line.away() {
+            if let Some(reason) = line.unavailable() {
                 self.ready.push(LineEvent::Lost { node, reason: reason.to_owned() });
             }
         }
@@ -268,8 +268,8 @@ impl Lines {
 
     /// Why a node is unavailable, if it is. The event that reports it may come later.
     #[must_use]
-    pub fn away(&self, node: usize) -> Option<&str> {
-        self.node_lines.get(node)?.away()
+    pub fn unavailable(&self, node: usize) -> Option<&str> {
+        self.node_lines.get(node)?.unavailable()
     }
 
     /// Whether a node is being connected to for the first time, so that it is not known yet whether

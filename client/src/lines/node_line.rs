@@ -167,7 +167,7 @@ impl NodeLine {
     }
 
     /// Why the node is unavailable, if it is.
-    pub(super) fn away(&self) -> Option<&str> {
+    pub(super) fn unavailable(&self) -> Option<&str> {
         if self.open().is_some() { None } else { Some(&self.reason) }
     }
 
@@ -181,8 +181,8 @@ impl NodeLine {
         self.owed.iter().filter(|owed| !owed.forgotten).count() + self.reads
     }
 
-    fn away_error(&self) -> LineError {
-        LineError::Away {
+    fn unavailable_error(&self) -> LineError {
+        LineError::Unavailable {
             node: self.peer.node,
             address: Box::new(self.peer.address.clone()),
             reason: self.reason.clone(),
@@ -260,7 +260,7 @@ impl NodeLine {
     /// Sends a request.
     pub(super) fn send(&mut self, tag: u64, request: Request, hold: bool) -> Result<(), LineError> {
         if self.open().is_none() {
-            return Err(self.away_error());
+            return Err(self.unavailable_error());
         }
         let (outstanding, depth_max) = (self.owed.len(), DIRECT_DEPTH_MAX);
         if outstanding >= depth_max {
@@ -316,7 +316,7 @@ impl NodeLine {
 
     /// Reads the node's memory one-sidedly into the memory of the connection.
     pub(super) fn read(&mut self, tag: u64, read: &OneRead, hold: bool) -> Result<(), LineError> {
-        let Some(open) = self.open() else { return Err(self.away_error()) };
+        let Some(open) = self.open() else { return Err(self.unavailable_error()) };
         if self.reads >= LINES_READS_MAX {
             let (outstanding, depth_max) = (self.reads, LINES_READS_MAX);
             return Err(LineError::Full { node: self.peer.node, outstanding, depth_max });
@@ -344,7 +344,7 @@ impl NodeLine {
 
     fn post(&mut self, id: u64, operation: Operation<'_>, hold: bool) -> Result<(), LineError> {
         let must_hold = hold && !self.held;
-        let State::Open(open) = &mut self.state else { return Err(self.away_error()) };
+        let State::Open(open) = &mut self.state else { return Err(self.unavailable_error()) };
         if must_hold {
             open.connection.hold();
             self.held = true;
@@ -352,7 +352,7 @@ impl NodeLine {
         match open.connection.post(id, operation) {
             Ok(()) => Ok(()),
             // The next poll reports the end, too; nothing of this request was done.
-            Err(PostError::Closed(ending)) => Err(LineError::Away {
+            Err(PostError::Closed(ending)) => Err(LineError::Unavailable {
                 node: self.peer.node,
                 address: Box::new(self.peer.address.clone()),
                 reason: ending.to_string(),
@@ -387,7 +387,7 @@ impl NodeLine {
         let has_reply = open.posts.as_mut().is_some_and(|posts| posts.replies.look());
         let happened = match std::mem::take(&mut self.is_woken) || has_reply {
             true => open.connection.poll(scratch),
-            false => open.connection.glance(scratch),
+            false => open.connection.poll_memory(scratch),
         } > 0;
         // Replies in boxes count before an end that was polled with them.
         self.take_posts(node, events);

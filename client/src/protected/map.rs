@@ -49,7 +49,7 @@ impl Cluster {
 
     async fn map_bytes(&self, node: NodeId, table: TableId) -> Result<Vec<u8>, ClientError> {
         let wanted = |from_bytes, target| Request::ReadMap(ReadMap { table, from_bytes, target });
-        let bytes = self.sealed_bytes(node, READ, wanted).await?;
+        let bytes = self.encoded_bytes(node, READ, wanted).await?;
         bytes.ok_or(ClientError::CatalogUnstable { node, attempts: 1 })
     }
 
@@ -62,7 +62,7 @@ impl Cluster {
             found,
             expected: "a map whose stripes are those of its parity".to_owned(),
         };
-        let map = TableMap::unseal(&bytes).map_err(|error| wrong(error.to_string()))?;
+        let map = TableMap::decode_envelope(&bytes).map_err(|error| wrong(error.to_string()))?;
         let map = Arc::new(KnownMap::new(map).map_err(wrong)?);
         self.shared.maps.learn(&map);
         Ok(map)
@@ -128,7 +128,7 @@ impl Cluster {
                     continue;
                 }
             };
-            match TableMap::unseal(&bytes) {
+            match TableMap::decode_envelope(&bytes) {
                 Ok(map) if map.definition.id == table => return self.send_map(node, table, &bytes).await,
                 Ok(_) => {}
                 // Another node may have a whole map.
@@ -162,7 +162,7 @@ impl Cluster {
     pub(crate) async fn add_unavailable_parts(
         &self,
         catalogs: &mut Vec<NodeCatalog>,
-        away: &[NodeId],
+        unavailable: &[NodeId],
         also_lost: bool,
     ) -> Result<BTreeMap<TableId, ClientError>, ClientError> {
         let mut missing: BTreeMap<TableId, TableDefinition> = BTreeMap::new();
@@ -175,8 +175,9 @@ impl Cluster {
             let has_nothing = there.contains(node) && !here.contains(&(*node, definition.id));
             also_lost && definition.protection.is_some() && has_nothing
         };
-        let lacks =
-            |definition: &TableDefinition, node: &NodeId| away.contains(node) || has_lost(definition, node);
+        let lacks = |definition: &TableDefinition, node: &NodeId| {
+            unavailable.contains(node) || has_lost(definition, node)
+        };
         let committed = catalogs.iter().flat_map(|catalog| &catalog.tables).filter(|table| table.committed);
         for definition in committed.map(|table| &table.definition) {
             if definition.nodes.iter().any(|node| lacks(definition, node)) {
@@ -192,9 +193,9 @@ impl Cluster {
             match map.filter(|map| map.definition == definition) {
                 Some(map) => add_parts(catalogs, &map, &lost),
                 // For available nodes, assembling the catalog reports what is missing.
-                None if !lost.iter().any(|node| away.contains(node)) => {}
+                None if !lost.iter().any(|node| unavailable.contains(node)) => {}
                 None => {
-                    errors.insert(id, parts_away(&definition, &lost, bears));
+                    errors.insert(id, parts_unavailable(&definition, &lost, bears));
                 }
             }
         }
@@ -215,7 +216,7 @@ fn add_parts(catalogs: &mut Vec<NodeCatalog>, map: &KnownMap, lost: &[NodeId]) {
     }
 }
 
-fn parts_away(definition: &TableDefinition, lost: &[NodeId], bears: usize) -> ClientError {
+fn parts_unavailable(definition: &TableDefinition, lost: &[NodeId], bears: usize) -> ClientError {
     let nodes = lost.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let protection = match definition.protection {
         None => "it is not protected".to_owned(),
@@ -224,5 +225,5 @@ fn parts_away(definition: &TableDefinition, lost: &[NodeId], bears: usize) -> Cl
         }
         Some(_) => "none of its other nodes has its map".to_owned(),
     };
-    ClientError::PartsAway { table: definition.name.clone(), nodes, protection }
+    ClientError::PartsUnavailable { table: definition.name.clone(), nodes, protection }
 }

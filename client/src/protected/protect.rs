@@ -58,7 +58,7 @@ impl LoadSession {
         let map = TableMap { definition: self.definition().clone(), parts, sets };
         let wrong = |problem: String| self.unprotectable(problem);
         map.verify().map_err(|error| wrong(error.to_string()))?;
-        let bytes = map.seal().map_err(|error| wrong(error.to_string()))?;
+        let bytes = map.encode_envelope().map_err(|error| wrong(error.to_string()))?;
         drop(map);
         let (id, nodes) = (self.definition().id, &self.definition().nodes);
         try_join_all(nodes.iter().map(|node| self.cluster.send_map(*node, id, &bytes))).await.map(drop)
@@ -171,11 +171,11 @@ impl LoadSession {
                 Err(error) => return Err(error),
             };
             let span = reply.span.ok_or(ClientError::Closed)?;
-            // At most the target is read, whatever the node says: unsealing checks the bytes.
+            // At most the target is read, whatever the node says: decoding checks the bytes.
             let length = usize::try_from(written).unwrap_or(usize::MAX).min(span.length_bytes());
             let mut bytes = vec![0; length];
             span.copy_out(0, &mut bytes).map_err(|error| self.unprotectable(error.to_string()))?;
-            let told = codec::unseal(Envelope::LoadHeld, "what a load holds", &bytes);
+            let told = codec::decode_envelope(Envelope::LoadHeld, "what a load holds", &bytes);
             return Ok((told.map_err(|source| ClientError::Codec { node, during, source })?, next));
         }
     }

@@ -200,7 +200,7 @@ impl Cluster {
 
     /// The published tables of which a node should have a part, as the available nodes say.
     async fn candidates(&self, node: NodeId) -> Result<Vec<Candidate>, ClientError> {
-        let (catalogs, away) = self.available_catalogs().await?;
+        let (catalogs, unavailable) = self.available_catalogs().await?;
         let mut found: Vec<Candidate> = Vec::new();
         let tables = catalogs.iter().flat_map(|catalog| &catalog.tables);
         let published = tables.filter(|table| table.committed && table.definition.nodes.contains(&node));
@@ -209,7 +209,7 @@ impl Cluster {
                 continue;
             }
             let is_here = has_published(&catalogs, node, definition);
-            let problem = problem(&catalogs, &away, node, definition);
+            let problem = problem(&catalogs, &unavailable, node, definition);
             // A table that is not protected and has its part needs nothing.
             if !(is_here && definition.protection.is_none()) {
                 found.push(Candidate { definition: definition.clone(), is_here, problem });
@@ -221,9 +221,9 @@ impl Cluster {
     /// Drops the versions of tables that a node has from before they were dropped or replaced
     /// everywhere else.
     async fn drop_outdated(&self, node: NodeId) -> Result<Vec<String>, ClientError> {
-        let (catalogs, away) = self.available_catalogs().await?;
+        let (catalogs, unavailable) = self.available_catalogs().await?;
         let mut dropped = Vec::new();
-        for definition in outdated(&catalogs, &away, node) {
+        for definition in outdated(&catalogs, &unavailable, node) {
             tracing::warn!(%node, table = definition.name, id = %definition.id, "dropping an outdated version of a table");
             self.ask_done(node, Request::Drop { table: definition.id }).await?;
             dropped.push(definition.name);
@@ -271,7 +271,7 @@ fn lost_part(catalogs: &[NodeCatalog], nodes: &[NodeId]) -> Option<(NodeId, Tabl
 
 /// The tables that a node has published and none of their other nodes has, not even prepared. If
 /// some of those nodes cannot be asked, only tables that a newer version has replaced.
-fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<TableDefinition> {
+fn outdated(catalogs: &[NodeCatalog], unavailable: &[NodeId], node: NodeId) -> Vec<TableDefinition> {
     let here = catalogs.iter().filter(|catalog| catalog.node == node).flat_map(|catalog| &catalog.tables);
     let here: Vec<&NodeTable> = here.collect();
     let there = || catalogs.iter().filter(|catalog| catalog.node != node);
@@ -290,7 +290,7 @@ fn outdated(catalogs: &[NodeCatalog], away: &[NodeId], node: NodeId) -> Vec<Tabl
         let others = || table.nodes.iter().filter(|other| **other != node);
         // A node that has lost everything cannot tell whether a table was dropped.
         let can_tell = |other: &NodeId| {
-            !away.contains(other) && there().any(|it| it.node == *other && !it.tables.is_empty())
+            !unavailable.contains(other) && there().any(|it| it.node == *other && !it.tables.is_empty())
         };
         others().all(can_tell) || (is_replaced(table) && others().any(can_tell))
     };
@@ -306,27 +306,27 @@ fn has_published(catalogs: &[NodeCatalog], node: NodeId, definition: &TableDefin
 /// Why a node's part of a table cannot be rebuilt, if it cannot.
 fn problem(
     catalogs: &[NodeCatalog],
-    away: &[NodeId],
+    unavailable: &[NodeId],
     node: NodeId,
     definition: &TableDefinition,
 ) -> Option<String> {
     let Some(protection) = definition.protection else {
         return Some("it is not protected; load it again".to_owned());
     };
-    if away.contains(&node) {
+    if unavailable.contains(&node) {
         return Some(format!("node {node} cannot be reached; start it"));
     }
     let others = || definition.nodes.iter().filter(|other| **other != node);
-    let lost = others().filter(|other| away.contains(other)).count();
+    let lost = others().filter(|other| unavailable.contains(other)).count();
     if lost >= protection.lost_max() {
         return Some(format!("{lost} of its other nodes cannot be reached; start them"));
     }
     let without =
-        others().find(|other| !away.contains(other) && !has_published(catalogs, **other, definition));
+        others().find(|other| !unavailable.contains(other) && !has_published(catalogs, **other, definition));
     // Two nodes may have to be rebuilt, one after the other; if a table is being dropped or
     // replaced, more and more nodes have nothing of it.
     let missing = others()
-        .filter(|other| !away.contains(other) && !has_published(catalogs, **other, definition))
+        .filter(|other| !unavailable.contains(other) && !has_published(catalogs, **other, definition))
         .count();
     without.filter(|_| lost + missing >= protection.lost_max()).map(|other| {
         format!("node {other} has not published it either: it is being dropped or replaced, or too many have lost it")

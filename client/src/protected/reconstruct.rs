@@ -56,7 +56,7 @@ impl Cluster {
     pub fn rebuilt_from(&self, table: TableId, segment: SegmentId) -> Option<f64> {
         let (_, stripes) = self.shared.maps.find(table, segment)?;
         let place = stripes.place_of(table, segment)?;
-        let lost: BTreeSet<usize> = self.places_away(&stripes).chain([place]).collect();
+        let lost: BTreeSet<usize> = self.places_unavailable(&stripes).chain([place]).collect();
         let (mut cells, mut read) = (0_u32, 0_u32);
         // In as many stripes as there are nodes, each node has each column once.
         for stripe in 0..nodes_of(&stripes) {
@@ -126,20 +126,20 @@ impl Cluster {
         let length = u64::from(page.extent.length_bytes);
         let position = lost.stripes.position(lost.place, lost.table, lost.segment, &page.extent);
         let ranges = position.and_then(|(_, start)| lost.stripes.ranges(lost.place, start, length));
-        let mut away = self.lost_places(lost);
+        let mut unavailable = self.lost_places(lost);
         let (Some((place, _)), Some(ranges)) = (position, ranges) else {
             return Err(self.lost_pages_error(
                 lost,
                 page,
-                &away,
+                &unavailable,
                 "its place is not one of the stripes".to_owned(),
             ));
         };
         let mut read = 0;
-        let mut outcome = self.reconstruct_without(lost, page, &ranges, &mut away, &mut read).await?;
-        if outcome.is_err() && away.len() < lost.stripes.set.protection.lost_max() {
-            for other in (0..lost.stripes.set.streams.len()).filter(|other| !away.contains(other)) {
-                let mut also = away.clone();
+        let mut outcome = self.reconstruct_without(lost, page, &ranges, &mut unavailable, &mut read).await?;
+        if outcome.is_err() && unavailable.len() < lost.stripes.set.protection.lost_max() {
+            for other in (0..lost.stripes.set.streams.len()).filter(|other| !unavailable.contains(other)) {
+                let mut also = unavailable.clone();
                 also.insert(other);
                 let again = self.reconstruct_without(lost, page, &ranges, &mut also, &mut read).await?;
                 if again.is_ok() {
@@ -150,7 +150,7 @@ impl Cluster {
         }
         let bytes = outcome.map_err(|problem| {
             self.shared.maps.forget(lost.table, lost.segment);
-            self.lost_pages_error(lost, page, &away, problem)
+            self.lost_pages_error(lost, page, &unavailable, problem)
         })?;
         if lost.is_there {
             self.repair_later(lost.stripes, lost.stripes.set.streams[lost.place].node, place, &bytes);
@@ -165,21 +165,21 @@ impl Cluster {
         }
     }
 
-    /// Reconstructs a page without the `away` nodes, to which nodes are added that turn out to be
-    /// lost. The inner error says why the page could not be reconstructed or is wrong.
+    /// Reconstructs a page without the `unavailable` nodes, to which nodes are added that turn out
+    /// to be lost. The inner error says why the page could not be reconstructed or is wrong.
     async fn reconstruct_without(
         &self,
         lost: &LostSegment<'_>,
         page: PageWanted,
         ranges: &[CellRange],
-        away: &mut BTreeSet<usize>,
+        unavailable: &mut BTreeSet<usize>,
         read: &mut u64,
     ) -> Result<Result<Vec<u8>, String>, ClientError> {
         let mut bytes = Vec::new();
         loop {
-            match self.reconstruct_ranges(lost, ranges, away, &mut bytes, read).await {
+            match self.reconstruct_ranges(lost, ranges, unavailable, &mut bytes, read).await {
                 Ok(()) => break,
-                Err(GatherError::Lost(place)) if away.insert(place) => {}
+                Err(GatherError::Lost(place)) if unavailable.insert(place) => {}
                 Err(GatherError::Lost(_) | GatherError::TooManyLost) => {
                     return Ok(Err(format!("its parity {} does not bear that", lost.stripes.set.protection)));
                 }
@@ -197,7 +197,7 @@ impl Cluster {
     /// The positions of unavailable nodes, of the node whose page is wanted, and of slow nodes as
     /// far as the parity allows it.
     pub(super) fn lost_places(&self, lost: &LostSegment<'_>) -> BTreeSet<usize> {
-        let mut places: BTreeSet<usize> = self.places_away(lost.stripes).chain([lost.place]).collect();
+        let mut places: BTreeSet<usize> = self.places_unavailable(lost.stripes).chain([lost.place]).collect();
         for node in self.slow() {
             let place = lost.stripes.set.streams.iter().position(|stream| stream.node == node);
             if places.len() < lost.stripes.set.protection.lost_max() {
@@ -208,10 +208,10 @@ impl Cluster {
     }
 
     /// The positions in the set of unavailable nodes.
-    pub(super) fn places_away<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
-        let away = self.away();
+    pub(super) fn places_unavailable<'s>(&self, stripes: &'s Stripes) -> impl Iterator<Item = usize> + 's {
+        let unavailable = self.unavailable();
         let streams = stripes.set.streams.iter().enumerate();
-        streams.filter(move |(_, stream)| away.contains(&stream.node)).map(|(place, _)| place)
+        streams.filter(move |(_, stream)| unavailable.contains(&stream.node)).map(|(place, _)| place)
     }
 
     /// Reconstructs the ranges into `bytes`, one behind the other.
@@ -219,13 +219,13 @@ impl Cluster {
         &self,
         lost: &LostSegment<'_>,
         ranges: &[CellRange],
-        away: &BTreeSet<usize>,
+        unavailable: &BTreeSet<usize>,
         bytes: &mut Vec<u8>,
         read: &mut u64,
     ) -> Result<(), GatherError> {
         bytes.clear();
         for range in ranges {
-            let sources = sources(lost.stripes, range, away)?;
+            let sources = sources(lost.stripes, range, unavailable)?;
             let length = usize::try_from(range.length).expect("a range of a cell: it fits 32 bits");
             let from = bytes.len();
             bytes.resize(from + length, 0);
@@ -249,10 +249,10 @@ impl Cluster {
         &self,
         lost: &LostSegment<'_>,
         page: PageWanted,
-        away: &BTreeSet<usize>,
+        unavailable: &BTreeSet<usize>,
         problem: String,
     ) -> ClientError {
-        let nodes = away.iter().filter_map(|place| lost.stripes.set.streams.get(*place));
+        let nodes = unavailable.iter().filter_map(|place| lost.stripes.set.streams.get(*place));
         ClientError::LostPages {
             table: lost.name.to_owned(),
             pages: format!(
@@ -279,10 +279,11 @@ fn nodes_of(stripes: &Stripes) -> u64 {
 fn sources(
     stripes: &Stripes,
     range: &CellRange,
-    away: &BTreeSet<usize>,
+    unavailable: &BTreeSet<usize>,
 ) -> Result<Vec<(usize, Vec<Piece>)>, GatherError> {
     let geometry = stripes.layout.geometry();
-    let nodes: Vec<Node> = away.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
+    let nodes: Vec<Node> =
+        unavailable.iter().filter_map(|place| u8::try_from(*place).ok()).map(Node).collect();
     let columns = geometry.lost_with(range.stripe, &nodes).map_err(|_| GatherError::TooManyLost)?;
     let cells = geometry.degraded(columns).sources(range.cell);
     let cells = cells.ok().flatten().ok_or(GatherError::TooManyLost)?;

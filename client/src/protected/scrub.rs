@@ -96,7 +96,7 @@ pub struct ScrubReport {
     /// Nodes that have nothing of the table: see [`Cluster::rebuild`].
     pub lost: Vec<NodeId>,
     /// Nodes that could not be asked.
-    pub away: Vec<NodeId>,
+    pub unavailable: Vec<NodeId>,
 }
 
 impl ScrubReport {
@@ -107,7 +107,7 @@ impl ScrubReport {
             && self.unequal.count == 0
             && self.corrupt.count == self.repaired
             && self.lost.is_empty()
-            && self.away.is_empty()
+            && self.unavailable.is_empty()
             && self.stripes_skipped == 0
     }
 
@@ -133,7 +133,7 @@ enum NodeFindings {
     Corrupt(Vec<u64>),
     /// It has nothing of the set.
     Lost,
-    Away,
+    Unavailable,
 }
 
 impl Cluster {
@@ -196,7 +196,7 @@ impl Cluster {
             }
             _ => join_all(nodes.iter().map(|node| self.verify_node(stripes, *node, pace))).await,
         };
-        let mut missing: BTreeSet<usize> = self.places_away(stripes).collect();
+        let mut missing: BTreeSet<usize> = self.places_unavailable(stripes).collect();
         let mut found = Vec::new();
         for (node, looked) in nodes.into_iter().zip(looked) {
             let id = stripes.set.streams[node].node;
@@ -206,9 +206,9 @@ impl Cluster {
                     missing.insert(node);
                     once(&mut report.lost, id);
                 }
-                NodeFindings::Away => {
+                NodeFindings::Unavailable => {
                     missing.insert(node);
-                    once(&mut report.away, id);
+                    once(&mut report.unavailable, id);
                 }
             }
         }
@@ -287,7 +287,7 @@ impl Cluster {
             let found = match self.verify_places(id, wanted).await {
                 Ok(found) => found,
                 Err(error) if error.is_not_found() => return Ok(NodeFindings::Lost),
-                Err(error) if error.is_node_lost() => return Ok(NodeFindings::Away),
+                Err(error) if error.is_node_lost() => return Ok(NodeFindings::Unavailable),
                 Err(error) => return Err(error),
             };
             let bytes = |place: &u64| stripes.spot(node, *place).map_or(0, |spot| stripes.bytes_of(spot));
@@ -319,7 +319,7 @@ impl Cluster {
                         self.give_map(*node, table).await?;
                     }
                 }
-                Err(error) if error.is_node_lost() => once(&mut report.away, *node),
+                Err(error) if error.is_node_lost() => once(&mut report.unavailable, *node),
                 Err(error) => return Err(error),
             }
         }

@@ -83,11 +83,11 @@ impl Cluster {
         wanted: &[PageWanted],
     ) -> Result<(Vec<Option<PageBuffer>>, u64), ClientError> {
         let (mut batch, mut read) = (Batch::new(lost, wanted, &self.shared.pages), 0);
-        let mut away = self.lost_places(lost);
+        let mut unavailable = self.lost_places(lost);
         loop {
-            match self.gather_remaining(lost, &away, &mut batch, &mut read).await {
+            match self.gather_remaining(lost, &unavailable, &mut batch, &mut read).await {
                 Ok(()) => break,
-                Err(GatherError::Lost(place)) if away.insert(place) => {}
+                Err(GatherError::Lost(place)) if unavailable.insert(place) => {}
                 Err(
                     GatherError::Lost(_)
                     | GatherError::TooManyLost
@@ -111,17 +111,17 @@ impl Cluster {
         Ok((wanted.iter().zip(batch.pages).map(right).collect(), read))
     }
 
-    /// Gathers the remaining intervals without the `away` nodes.
+    /// Gathers the remaining intervals without the `unavailable` nodes.
     async fn gather_remaining(
         &self,
         lost: &LostSegment<'_>,
-        away: &BTreeSet<usize>,
+        unavailable: &BTreeSet<usize>,
         batch: &mut Batch,
         read: &mut u64,
     ) -> Result<(), GatherError> {
         let stripes = lost.stripes;
         let planned = |interval: &Interval| {
-            let plan = stripes.plan(interval.stripe, &interval.cells, away)?;
+            let plan = stripes.plan(interval.stripe, &interval.cells, unavailable)?;
             Some(PlannedInterval { interval: interval.clone(), plan })
         };
         let planned: Option<Vec<PlannedInterval>> = batch.remaining.iter().map(planned).collect();

@@ -11,7 +11,7 @@ use std::time::Instant;
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
     codec,
-    message::{Answer, HomeRegion, Payload, Refusal, RefusalCode, Target},
+    message::{Answer, ParticipantRegion, Payload, Refusal, RefusalCode, Target},
 };
 use rackscan_ramp::{
     algorithm::Event as CoordinatorEvent,
@@ -23,22 +23,22 @@ use rackscan_ramp::{
 use super::{
     Session, TransactionError,
     follower_event::FollowerEvent,
-    home::{OpenedHome, Purpose, SentRequest},
+    participant::{OpenedParticipant, Purpose, SentRequest},
     send::ends_with_its_transaction,
 };
 use crate::limits::BUSY_PAUSE;
 
 impl Session {
     pub(super) fn replied(&mut self, at: usize, tag: u64, outcome: Result<Answer, Box<Refusal>>) {
-        let home = &mut self.homes[at];
-        let Some(place) = home.sent.iter().position(|asked| asked.tag == tag) else { return };
-        let asked = home.sent.swap_remove(place);
-        let answer_bytes = if home.answer_of == Some(tag) { self.parts.answers.len() } else { 0 };
-        if home.source_of == Some(tag) {
-            home.source_of = None;
+        let participant = &mut self.participants[at];
+        let Some(place) = participant.sent.iter().position(|asked| asked.tag == tag) else { return };
+        let asked = participant.sent.swap_remove(place);
+        let answer_bytes = if participant.answer_of == Some(tag) { self.parts.answers.len() } else { 0 };
+        if participant.source_of == Some(tag) {
+            participant.source_of = None;
         }
         let understood = match outcome {
-            Ok(Answer::Home(region)) if asked.purpose == Purpose::Open => {
+            Ok(Answer::Participant(region)) if asked.purpose == Purpose::Open => {
                 self.opened(at, region);
                 Ok(())
             }
@@ -52,9 +52,9 @@ impl Session {
                 Ok(())
             }
         };
-        let home = &mut self.homes[at];
-        if home.answer_of == Some(tag) {
-            home.answer_of = None;
+        let participant = &mut self.participants[at];
+        if participant.answer_of == Some(tag) {
+            participant.answer_of = None;
         }
         if let Err(reason) = understood {
             self.lines.hang_up(at, &reason);
@@ -80,10 +80,10 @@ impl Session {
         region.to_vec(begin, length).map_err(|error| error.to_string())
     }
 
-    fn opened(&mut self, at: usize, region: Option<HomeRegion>) {
-        let Some(HomeRegion { slots, feed, life }) = region else {
-            let home = self.homes[at].id;
-            self.refuses_to_open(at, TransactionError::KeepsNoKeys { home });
+    fn opened(&mut self, at: usize, region: Option<ParticipantRegion>) {
+        let Some(ParticipantRegion { slots, feed, life }) = region else {
+            let participant = self.participants[at].id;
+            self.refuses_to_open(at, TransactionError::KeepsNoKeys { participant });
             return;
         };
         let mapped = slots.and_then(|slots| self.lines.map(at, slots));
@@ -93,18 +93,18 @@ impl Session {
             length,
         };
         let (slots, feed) = (slots.map(remote), feed.map(remote));
-        self.homes[at].opened = Some(OpenedHome { life, slots, mapped, feed });
+        self.participants[at].opened = Some(OpenedParticipant { life, slots, mapped, feed });
     }
 
-    fn no_home(&mut self, at: usize, reason: &str) {
-        let (home, reason) = (self.homes[at].id, reason.to_owned());
-        self.refuses_to_open(at, TransactionError::NoHome { home, reason });
+    fn no_participant(&mut self, at: usize, reason: &str) {
+        let (participant, reason) = (self.participants[at].id, reason.to_owned());
+        self.refuses_to_open(at, TransactionError::NoParticipant { participant, reason });
     }
 
     fn refuses_to_open(&mut self, at: usize, refusal: TransactionError) {
-        let home = &mut self.homes[at];
-        home.is_opening = false;
-        home.refusal.get_or_insert(refusal);
+        let participant = &mut self.participants[at];
+        participant.is_opening = false;
+        participant.refusal.get_or_insert(refusal);
     }
 
     fn take_replies(&mut self, at: usize, asked: &SentRequest, replies: Vec<Reply>) {
@@ -113,7 +113,7 @@ impl Session {
         }
         for reply in replies {
             self.note(at, asked.purpose, &reply);
-            let from = self.homes[at].id;
+            let from = self.participants[at].id;
             match asked.purpose {
                 Purpose::Run(number) => self.notify(number, CoordinatorEvent::Reply { from, reply }),
                 Purpose::Follow(attempt) => self.notify_follower(FollowerEvent::Reply { at, attempt, reply }),
@@ -135,24 +135,24 @@ impl Session {
     fn note(&mut self, at: usize, purpose: Purpose, reply: &Reply) {
         match reply {
             Reply::Leased { lease, epoch, newest } => {
-                self.homes[at].leased(*lease, *epoch);
+                self.participants[at].leased(*lease, *epoch);
                 self.hear(*newest);
                 if !self.reads {
                     self.give_lease_back(at);
                 }
             }
             Reply::Unleased if purpose == Purpose::Lease => {
-                self.no_home(
+                self.no_participant(
                     at,
                     "as many readers as it protects old versions for have leases; close some sessions",
                 );
             }
             Reply::Unleased => {
-                let home = &mut self.homes[at];
-                (home.lease, home.is_opening) = (None, false);
+                let participant = &mut self.participants[at];
+                (participant.lease, participant.is_opening) = (None, false);
             }
             Reply::Found { items, epoch } => {
-                self.homes[at].note_epoch(*epoch);
+                self.participants[at].note_epoch(*epoch);
                 self.note_found(at, items);
             }
             Reply::Locked { items } => self.note_found(at, items),
@@ -160,7 +160,7 @@ impl Session {
                 let versions = items.iter().filter_map(|(_, version)| version.as_ref());
                 versions.for_each(|version| self.hear(version.timestamp));
             }
-            Reply::Refused { why } if purpose == Purpose::Lease => self.no_home(at, &why.to_string()),
+            Reply::Refused { why } if purpose == Purpose::Lease => self.no_participant(at, &why.to_string()),
             Reply::Refused { why } => {
                 if let Some(newest) = why.newest() {
                     self.hear(newest);
@@ -171,7 +171,7 @@ impl Session {
     }
 
     fn note_found(&mut self, at: usize, items: &[(Key, Found)]) {
-        let life = self.homes[at].opened.as_ref().map(|opened| opened.life);
+        let life = self.participants[at].opened.as_ref().map(|opened| opened.life);
         for (key, Found { version, place, .. }) in items {
             self.hear(version.timestamp);
             match (life, place) {
@@ -190,15 +190,15 @@ impl Session {
     /// Stops waiting for the locks of `owner`: they are released, so that request is never
     /// answered.
     fn forget_lock(&mut self, at: usize, owner: Timestamp) {
-        let home = &mut self.homes[at];
+        let participant = &mut self.participants[at];
         let of_owner = |asked: &SentRequest| matches!(asked.request, Some(Request::Lock { owner: of, .. }) if of == owner);
-        let Some(place) = home.sent.iter().position(of_owner) else { return };
-        let SentRequest { tag, .. } = home.sent.swap_remove(place);
-        if home.answer_of == Some(tag) {
-            home.answer_of = None;
+        let Some(place) = participant.sent.iter().position(of_owner) else { return };
+        let SentRequest { tag, .. } = participant.sent.swap_remove(place);
+        if participant.answer_of == Some(tag) {
+            participant.answer_of = None;
         }
-        if home.source_of == Some(tag) {
-            home.source_of = None;
+        if participant.source_of == Some(tag) {
+            participant.source_of = None;
         }
         self.lines.forget(at, tag);
     }
@@ -208,19 +208,19 @@ impl Session {
         let SentRequest { purpose, request, .. } = asked;
         match (refusal.code, purpose) {
             (RefusalCode::Busy, _) => {
-                let home = &mut self.homes[at];
-                home.waiting.push_front(super::home::QueuedRequest { purpose, request });
-                (home.rests_until, home.busy) =
+                let participant = &mut self.participants[at];
+                participant.waiting.push_front(super::participant::QueuedRequest { purpose, request });
+                (participant.rests_until, participant.busy) =
                     (Some(Instant::now() + BUSY_PAUSE), Some(refusal.text.clone()));
             }
             (RefusalCode::TargetTooSmall, _) => self.ask_for_less(at, purpose, request, refusal.needed_bytes),
-            (_, Purpose::Open | Purpose::Lease) => self.no_home(at, &refusal.text),
+            (_, Purpose::Open | Purpose::Lease) => self.no_participant(at, &refusal.text),
             (RefusalCode::Full | RefusalCode::Malformed | RefusalCode::NotFound, Purpose::Run(number))
                 if request.as_ref().is_some_and(ends_with_its_transaction) =>
             {
                 // The node did nothing of the request.
-                let (home, reason) = (self.homes[at].id, refusal.text.clone());
-                self.fail(number, TransactionError::NoHome { home, reason });
+                let (participant, reason) = (self.participants[at].id, refusal.text.clone());
+                self.fail(number, TransactionError::NoParticipant { participant, reason });
                 self.not_sent(at, purpose, request);
             }
             // It is not known whether the request was carried out. The participant tells it when it
@@ -247,8 +247,8 @@ impl Session {
                 halves(keys).map(|keys| Request::Among { lease, keys, timestamps: timestamps.clone() }).into()
             }
             _ => {
-                let (home, bytes_max) = (self.homes[at].id, self.parts.answers.len() as u64);
-                let error = TransactionError::TooLarge { home, bytes: needed_bytes, bytes_max };
+                let (participant, bytes_max) = (self.participants[at].id, self.parts.answers.len() as u64);
+                let error = TransactionError::TooLarge { participant, bytes: needed_bytes, bytes_max };
                 return self.fail_purpose(purpose, error);
             }
         };

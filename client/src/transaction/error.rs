@@ -10,7 +10,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Interruption, KeyCount},
     item::Key,
     limits::CLOCK_SKEW_MS_MAX,
-    message::{HomeId, Refusal},
+    message::{ParticipantId, Refusal},
     timestamp::{ClockError, Timestamp},
     utc::Utc,
 };
@@ -19,18 +19,18 @@ use rackscan_ramp::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransactionError {
     /// A participant is unavailable. Nothing was written, and nothing ever will be.
-    #[error("nothing was done, because {home} is away: {reason}; start it, or try again later")]
+    #[error("nothing was done, because {participant} is unavailable: {reason}; start it, or try again later")]
     NodeDown {
         /// The participant, which keeps some of the keys.
-        home: HomeId,
+        participant: ParticipantId,
         /// Why it is unavailable.
         reason: String,
     },
     /// A participant has its maximum of connections. Nothing was written, and nothing ever will be.
-    #[error("nothing was done, because {home} takes no further connection: {reason}")]
+    #[error("nothing was done, because {participant} takes no further connection: {reason}")]
     NodeFull {
         /// The participant, which keeps some of the keys.
-        home: HomeId,
+        participant: ParticipantId,
         /// What the node said.
         reason: String,
     },
@@ -45,13 +45,13 @@ pub enum TransactionError {
     /// A key has another newest version than the one that the write was conditional on. Nothing was
     /// written, and nothing ever will be.
     #[error(
-        "conflict: nothing was written, because another transaction has written {key}: the newest version at {home} is {found} ({}), \
+        "conflict: nothing was written, because another transaction has written {key}: the newest version at {participant} is {found} ({}), \
          expected {expected}; read it again and write again",
         if *.committed { "committed" } else { "prepared" }
     )]
     Conflict {
         /// The participant that refused.
-        home: HomeId,
+        participant: ParticipantId,
         /// The first such key.
         key: Key,
         /// The timestamp of the version that was expected; [`Timestamp::FIRST`] for none.
@@ -78,13 +78,13 @@ pub enum TransactionError {
     /// This host's clock is ahead of a participant's by more than it may be. Nothing was written,
     /// and nothing ever will be.
     #[error(
-        "nothing was written, because the clocks differ: {client_host} (this client) says {}, and {host} ({home}) says {}; the client is \
+        "nothing was written, because the clocks differ: {client_host} (this client) says {}, and {host} ({participant}) says {}; the client is \
          {} s ahead, expected at most {} s; set the clocks of both hosts and write again",
         Utc(*client_ms), Utc(*host_ms), client_ms.saturating_sub(*host_ms) / 1000, CLOCK_SKEW_MS_MAX / 1000
     )]
     ClockAhead {
         /// The participant that refused.
-        home: HomeId,
+        participant: ParticipantId,
         /// The host of this client.
         client_host: String,
         /// Its clock, in milliseconds since 1970.
@@ -102,13 +102,13 @@ pub enum TransactionError {
     #[error(
         "it is not known whether the transaction {timestamp} is committed: {} did not answer in time; it will be visible wholly or not at all, \
          read to find out",
-        listed(homes)
+        listed(participants)
     )]
     Unknown {
         /// The transaction.
         timestamp: Timestamp,
         /// The participants that did not answer.
-        homes: Vec<HomeId>,
+        participants: Vec<ParticipantId>,
     },
     /// The read was interrupted. Nothing was read.
     #[error("nothing was read: {why}")]
@@ -117,23 +117,23 @@ pub enum TransactionError {
         why: Interruption,
     },
     /// There was no time left. Nothing was read, or written.
-    #[error("nothing was done within {waited:?}: ask {} again, or give more time", listed(homes))]
+    #[error("nothing was done within {waited:?}: ask {} again, or give more time", listed(participants))]
     TimedOut {
         /// How long the session waited.
         waited: Duration,
         /// The participants that owe an answer.
-        homes: Vec<HomeId>,
+        participants: Vec<ParticipantId>,
     },
     /// No keys, or too many.
     #[error(transparent)]
     Keys(#[from] KeyCount),
     /// More than the session's memory has room for. Nothing was done.
     #[error(
-        "{bytes} bytes in one message for {home}, expected at most {bytes_max}: divide the transaction, or give the session more memory"
+        "{bytes} bytes in one message for {participant}, expected at most {bytes_max}: divide the transaction, or give the session more memory"
     )]
     TooLarge {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
         /// The bytes of the message; 0 if the participant did not say.
         bytes: u64,
         /// The maximum.
@@ -149,16 +149,16 @@ pub enum TransactionError {
     },
     /// No node that was asked is configured to keep keys, so no keys or rows can have been written
     /// there.
-    #[error("{home} keeps no keys: give its node memory for them in its configuration")]
+    #[error("{participant} keeps no keys: give its node memory for them in its configuration")]
     KeepsNoKeys {
         /// The node.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// The participant does not accept this transaction now, or has no room for another reader.
-    #[error("{home} takes no transactions: {reason}")]
-    NoHome {
+    #[error("{participant} takes no transactions: {reason}")]
+    NoParticipant {
         /// The node.
-        home: HomeId,
+        participant: ParticipantId,
         /// Why.
         reason: String,
     },
@@ -185,6 +185,6 @@ impl TransactionError {
     }
 }
 
-fn listed(homes: &[HomeId]) -> String {
-    homes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn listed(participants: &[ParticipantId]) -> String {
+    participants.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -11,9 +11,9 @@
 //!   lines to all nodes
 //! ```
 //!
-//! A participant is a node in its part as keeper of keys; names in the code still say `home`, as
-//! [`rackscan_ramp::message::HomeId`] does. A session has no thread of its own: a transaction costs
-//! its messages and the time of its coordinator.
+//! A participant is a node in its part as keeper of keys; names in the code still say
+//! `participant`, as [`rackscan_ramp::message::ParticipantId`] does. A session has no thread of its
+//! own: a transaction costs its messages and the time of its coordinator.
 //!
 //! Invariants
 //! - A session runs one transaction at a time. Messages of an earlier transaction that are still
@@ -27,8 +27,8 @@ mod answers;
 mod error;
 mod follow;
 mod follower_event;
-mod home;
 mod options;
+mod participant;
 mod places;
 mod run;
 mod running;

@@ -14,12 +14,13 @@ use rackscan_ramp::{
         Abortion, Algorithm, Coordinator, Event as CoordinatorEvent, Interruption, Message, Outcome, Step,
     },
     item::Key,
-    message::{HomeId, Refusal, Reply, Request},
+    message::{ParticipantId, Refusal, Reply, Request},
     timestamp::Timestamp,
 };
 
 use super::{
-    Session, TransactionError, follower_event::FollowerEvent, home::Purpose, running::RunningTransaction,
+    Session, TransactionError, follower_event::FollowerEvent, participant::Purpose,
+    running::RunningTransaction,
 };
 use crate::{LineEvent, limits::AWAITED_LOOK_PERIOD};
 
@@ -38,7 +39,7 @@ impl Session {
             outcome: None,
             commits: false,
             one_sided: 0,
-            away: None,
+            unavailable: None,
             failure: None,
         };
         self.coordinator_events.clear();
@@ -120,18 +121,18 @@ impl Session {
     /// Handles a request that was not sent because the participant is unavailable.
     pub(super) fn not_sent(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
         self.missed_an_end = true;
-        let (home, Purpose::Run(number)) = (self.homes[at].id, purpose) else { return };
-        let reason = self.lines.away(at).unwrap_or("the connection ended").to_owned();
+        let (participant, Purpose::Run(number)) = (self.participants[at].id, purpose) else { return };
+        let reason = self.lines.unavailable(at).unwrap_or("the connection ended").to_owned();
         if let Some(run) = self.run.as_mut().filter(|run| run.number == number) {
-            run.away.get_or_insert((home, reason));
+            run.unavailable.get_or_insert((participant, reason));
         }
         let refused = |timestamp: Timestamp| {
             let reply = Reply::Refused { why: Refusal::Promised { timestamp } };
-            CoordinatorEvent::Reply { from: home, reply }
+            CoordinatorEvent::Reply { from: participant, reply }
         };
         let event = match request {
             Some(Request::Prepare { part, .. } | Request::Put { part, .. }) => refused(part.timestamp),
-            _ => CoordinatorEvent::Lost { home },
+            _ => CoordinatorEvent::Lost { participant },
         };
         self.notify(number, event);
         self.stop_waiting_for(number);
@@ -139,9 +140,9 @@ impl Session {
 
     /// Waits for events until the deadline, handles them, and sends waiting requests.
     pub(super) fn wait(&mut self, deadline: Instant) {
-        let rests = self.homes.iter().filter_map(|home| home.rests_until).min();
+        let rests = self.participants.iter().filter_map(|participant| participant.rests_until).min();
         self.take_events(Wait::Until(rests.map_or(deadline, |rests| rests.min(deadline))));
-        (0..self.homes.len()).for_each(|at| self.pump(at));
+        (0..self.participants.len()).for_each(|at| self.pump(at));
     }
 
     pub(super) fn take_events(&mut self, wait: Wait) {
@@ -168,16 +169,16 @@ impl Session {
     }
 
     fn lost(&mut self, at: usize) {
-        let Some(home) = self.homes.get_mut(at) else { return };
-        let (id, unsent) = (home.id, home.lost());
+        let Some(participant) = self.participants.get_mut(at) else { return };
+        let (id, unsent) = (participant.id, participant.lost());
         for waiting in unsent {
             self.not_sent(at, waiting.purpose, waiting.request);
         }
         let Some(run) = &mut self.run else { return };
-        let reason = self.lines.away(at).unwrap_or("the connection ended").to_owned();
-        run.away.get_or_insert((id, reason));
+        let reason = self.lines.unavailable(at).unwrap_or("the connection ended").to_owned();
+        run.unavailable.get_or_insert((id, reason));
         let number = run.number;
-        self.notify(number, CoordinatorEvent::Lost { home: id });
+        self.notify(number, CoordinatorEvent::Lost { participant: id });
         self.stop_waiting_for(number);
     }
 
@@ -190,16 +191,16 @@ impl Session {
     }
 
     fn back(&mut self, at: usize) {
-        let Some(home) = self.homes.get(at).map(|home| home.id) else { return };
+        let Some(participant) = self.participants.get(at).map(|participant| participant.id) else { return };
         // First, so that the participant knows what is committed before it is asked for anything.
         let endings: Vec<(Timestamp, Vec<Message>)> =
             self.endings.iter().map(|(timestamp, ending)| (*timestamp, ending.again())).collect();
         for (timestamp, mut messages) in endings {
-            messages.retain(|message| message.to == home);
+            messages.retain(|message| message.to == participant);
             self.tell_ending(timestamp, messages);
         }
         if let Some(number) = self.run.as_ref().map(|run| run.number) {
-            self.notify(number, CoordinatorEvent::Back { home });
+            self.notify(number, CoordinatorEvent::Back { participant });
         }
     }
 
@@ -210,81 +211,83 @@ impl Session {
         deadline: Instant,
     ) -> Result<(), TransactionError> {
         let is_ready = |session: &Self| {
-            let at = |key: &Key| session.position(session.home_of(key));
+            let at = |key: &Key| session.position(session.participant_of(key));
             keys.clone().all(|key| at(key).is_some_and(|at| session.is_ready(at)))
         };
         if is_ready(self) && !self.missed_an_end {
             return Ok(());
         }
-        let homes = self.homes_of(keys.clone());
-        self.make_homes_ready(&homes, deadline)
+        let participants = self.participants_of(keys.clone());
+        self.make_participants_ready(&participants, deadline)
     }
 
     /// Whether the session can send its operations to a participant.
     fn is_ready(&self, at: usize) -> bool {
-        let home = &self.homes[at];
-        home.lease.is_some() || (home.is_known && !self.reads)
+        let participant = &self.participants[at];
+        participant.lease.is_some() || (participant.is_known && !self.reads)
     }
 
     /// Obtains leases at these participants, where the session has none.
-    pub(super) fn make_homes_ready(
+    pub(super) fn make_participants_ready(
         &mut self,
-        homes: &[HomeId],
+        participants: &[ParticipantId],
         deadline: Instant,
     ) -> Result<(), TransactionError> {
         self.take_events(Wait::Now);
         // A refusal of an earlier transaction may not hold any more.
-        self.homes.iter_mut().for_each(|home| home.refusal = None);
+        self.participants.iter_mut().for_each(|participant| participant.refusal = None);
         loop {
             let (mut missing, mut without_keys) = (Vec::new(), Vec::new());
-            for home in homes {
-                let Some(at) = self.position(*home) else { continue };
-                if let Some(reason) = self.lines.away(at) {
+            for participant in participants {
+                let Some(at) = self.position(*participant) else { continue };
+                if let Some(reason) = self.lines.unavailable(at) {
                     if self.awaits_first && self.lines.is_awaited(at) {
-                        missing.push(*home);
+                        missing.push(*participant);
                         continue;
                     }
-                    return Err(self.unavailable(*home, reason.to_owned()));
+                    return Err(self.unavailable(*participant, reason.to_owned()));
                 }
-                match &self.homes[at].refusal {
+                match &self.participants[at].refusal {
                     Some(TransactionError::KeepsNoKeys { .. }) => {
-                        without_keys.push(*home);
+                        without_keys.push(*participant);
                         continue;
                     }
                     Some(refusal) => return Err(refusal.clone()),
                     None => {}
                 }
                 if !self.is_ready(at) {
-                    missing.push(*home);
-                    self.open_home(at);
+                    missing.push(*participant);
+                    self.open_participant(at);
                 }
             }
             if missing.is_empty() {
-                return without_keys
-                    .first()
-                    .map_or(Ok(()), |home| Err(keeps_no_keys(*home, &without_keys, homes)));
+                return without_keys.first().map_or(Ok(()), |participant| {
+                    Err(keeps_no_keys(*participant, &without_keys, participants))
+                });
             }
             if Instant::now() >= deadline {
-                let busy = |home: &HomeId| {
-                    let reason = self.homes[self.position(*home)?].busy.clone()?;
-                    Some(TransactionError::NoHome { home: *home, reason })
+                let busy = |participant: &ParticipantId| {
+                    let reason = self.participants[self.position(*participant)?].busy.clone()?;
+                    Some(TransactionError::NoParticipant { participant: *participant, reason })
                 };
-                let timed_out = TransactionError::TimedOut { waited: self.timeout, homes: missing.clone() };
+                let timed_out =
+                    TransactionError::TimedOut { waited: self.timeout, participants: missing.clone() };
                 return Err(missing.iter().find_map(busy).unwrap_or(timed_out));
             }
             // No event reports that a first dial has lasted too long.
-            let is_awaited = self.awaits_first && (0..self.homes.len()).any(|at| self.lines.is_awaited(at));
+            let is_awaited =
+                self.awaits_first && (0..self.participants.len()).any(|at| self.lines.is_awaited(at));
             let soon = Instant::now() + AWAITED_LOOK_PERIOD;
             self.wait(if is_awaited { deadline.min(soon) } else { deadline });
         }
     }
 
     /// The error of an unavailable participant.
-    fn unavailable(&self, home: HomeId, reason: String) -> TransactionError {
-        if self.position(home).is_some_and(|at| self.lines.is_full(at)) {
-            return TransactionError::NodeFull { home, reason };
+    fn unavailable(&self, participant: ParticipantId, reason: String) -> TransactionError {
+        if self.position(participant).is_some_and(|at| self.lines.is_full(at)) {
+            return TransactionError::NodeFull { participant, reason };
         }
-        TransactionError::NodeDown { home, reason }
+        TransactionError::NodeDown { participant, reason }
     }
 
     /// The error of a transaction that was interrupted.
@@ -292,15 +295,19 @@ impl Session {
         if let Some(error) = run.failure {
             return error;
         }
-        match (why, run.away) {
-            (Interruption::Lost { home }, away) => {
-                let reason = away.filter(|(of, _)| *of == home).map(|(_, reason)| reason);
+        match (why, run.unavailable) {
+            (Interruption::Lost { participant }, unavailable) => {
+                let reason = unavailable.filter(|(of, _)| *of == participant).map(|(_, reason)| reason);
                 let reason = reason.unwrap_or_else(|| "it was lost meanwhile".to_owned());
-                self.unavailable(home, reason)
+                self.unavailable(participant, reason)
             }
             (Interruption::GivenUp, _) => {
-                let homes = self.homes.iter().filter(|home| !home.sent.is_empty()).map(|home| home.id);
-                TransactionError::TimedOut { waited: self.timeout, homes: homes.collect() }
+                let participants = self
+                    .participants
+                    .iter()
+                    .filter(|participant| !participant.sent.is_empty())
+                    .map(|participant| participant.id);
+                TransactionError::TimedOut { waited: self.timeout, participants: participants.collect() }
             }
             (why, _) => TransactionError::Interrupted { why },
         }
@@ -317,11 +324,10 @@ impl Session {
             return error;
         }
         match (why, run) {
-            (Abortion::Refused { home, .. }, RunningTransaction { away: Some((of, reason)), .. })
-                if home == of =>
-            {
-                self.unavailable(home, reason)
-            }
+            (
+                Abortion::Refused { participant, .. },
+                RunningTransaction { unavailable: Some((of, reason)), .. },
+            ) if participant == of => self.unavailable(participant, reason),
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
                 self.interrupted(why, run)
             }
@@ -332,14 +338,18 @@ impl Session {
 
 /// The error of a participant that keeps no keys. [`TransactionError::KeepsNoKeys`] only if none of
 /// the asked participants keeps any.
-fn keeps_no_keys(home: HomeId, without_keys: &[HomeId], asked: &[HomeId]) -> TransactionError {
-    match asked.iter().find(|home| !without_keys.contains(home)) {
-        None => TransactionError::KeepsNoKeys { home },
+fn keeps_no_keys(
+    participant: ParticipantId,
+    without_keys: &[ParticipantId],
+    asked: &[ParticipantId],
+) -> TransactionError {
+    match asked.iter().find(|participant| !without_keys.contains(participant)) {
+        None => TransactionError::KeepsNoKeys { participant },
         Some(other) => {
             let reason = format!(
                 "it keeps no keys, and {other} does: give its node memory for them in its configuration"
             );
-            TransactionError::NoHome { home, reason }
+            TransactionError::NoParticipant { participant, reason }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use rackscan_ramp::{
     algorithm::{Coordinator, Outcome},
-    message::HomeId,
+    message::ParticipantId,
 };
 
 use super::TransactionError;
@@ -18,7 +18,7 @@ pub(super) struct RunningTransaction {
     /// Number of keys that were read one-sidedly.
     pub(super) one_sided: usize,
     /// The first participant that was unavailable, and why.
-    pub(super) away: Option<(HomeId, String)>,
+    pub(super) unavailable: Option<(ParticipantId, String)>,
     /// The error that makes the transaction impossible.
     pub(super) failure: Option<TransactionError>,
 }

@@ -72,9 +72,10 @@ impl Session {
     ) -> Result<(Vec<Key>, Option<Key>), TransactionError> {
         let ids = self.ids.clone();
         for attempt in 1.. {
-            self.make_homes_ready(&ids, deadline)?;
+            self.make_participants_ready(&ids, deadline)?;
             self.begin(Instant::now());
-            let leases = self.homes.iter().filter_map(|home| Some((home.id, home.lease?)));
+            let leases =
+                self.participants.iter().filter_map(|participant| Some((participant.id, participant.lease?)));
             let (coordinator, messages) = begin_listing(listing, &leases.collect::<BTreeMap<_, _>>());
             let (outcome, run) = self.drive(coordinator, messages, deadline);
             match outcome {
@@ -86,6 +87,6 @@ impl Session {
                 _ => return Err(self.interrupted(Interruption::GivenUp, run)),
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() })
+        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() })
     }
 }

@@ -17,13 +17,13 @@ use rackscan_format::{
 use rackscan_ramp::{
     algorithm::Message,
     item::{Key, Write},
-    message::{HomeId, Request, home_of},
+    message::{ParticipantId, Request, participant_of},
     timestamp::Timestamp,
 };
 
 use super::{
     Operations, Session, TransactionError,
-    home::{Purpose, QueuedRequest, SentRequest},
+    participant::{Purpose, QueuedRequest, SentRequest},
 };
 use crate::{
     LineError,
@@ -42,12 +42,12 @@ enum SendOutcome {
     /// It waits for memory or room.
     NotYet,
     Never(TransactionError),
-    Away,
+    Unavailable,
 }
 
 impl Session {
-    pub(super) fn home_of(&self, key: &Key) -> HomeId {
-        home_of(key.placement(), &self.ids)
+    pub(super) fn participant_of(&self, key: &Key) -> ParticipantId {
+        participant_of(key.placement(), &self.ids)
     }
 
     /// Sends the messages of a coordinator. Keys that it reads come out of slots where their places
@@ -119,16 +119,16 @@ impl Session {
     }
 
     pub(super) fn enqueue(&mut self, at: usize, purpose: Purpose, request: Option<Request>) {
-        self.homes[at].waiting.push_back(QueuedRequest { purpose, request });
+        self.participants[at].waiting.push_back(QueuedRequest { purpose, request });
     }
 
     /// Sends the requests that wait for a participant, as far as possible now.
     pub(super) fn pump(&mut self, at: usize) {
-        if self.homes[at].rests_until.is_some_and(|until| Instant::now() < until) {
+        if self.participants[at].rests_until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        self.homes[at].rests_until = None;
-        while let Some(waiting) = self.homes[at].waiting.pop_front() {
+        self.participants[at].rests_until = None;
+        while let Some(waiting) = self.participants[at].waiting.pop_front() {
             let QueuedRequest { purpose, request } = waiting;
             if let Purpose::Run(number) = purpose
                 && !self.is_running(number)
@@ -140,11 +140,11 @@ impl Session {
             match sent {
                 SendOutcome::Yes => {}
                 SendOutcome::NotYet => {
-                    self.homes[at].waiting.push_front(QueuedRequest { purpose, request });
+                    self.participants[at].waiting.push_front(QueuedRequest { purpose, request });
                     return;
                 }
                 SendOutcome::Never(error) => self.fail_purpose(purpose, error),
-                SendOutcome::Away => self.not_sent(at, purpose, request),
+                SendOutcome::Unavailable => self.not_sent(at, purpose, request),
             }
         }
     }
@@ -159,16 +159,16 @@ impl Session {
         self.tags += 1;
         let tag = self.tags;
         if purpose == Purpose::Open {
-            let sent = self.lines.send(at, tag, LineRequest::OpenHome);
+            let sent = self.lines.send(at, tag, LineRequest::OpenParticipant);
             return self.was_sent(at, SentRequest { tag, purpose, request }, sent);
         }
         let has_long_answer = request.as_ref().is_some_and(is_answered_at_length);
-        if has_long_answer && self.homes[at].answer_of.is_some() {
+        if has_long_answer && self.participants[at].answer_of.is_some() {
             return (SendOutcome::NotYet, request);
         }
-        let Some((_, memory)) = self.lines.memory(at) else { return (SendOutcome::Away, request) };
+        let Some((_, memory)) = self.lines.memory(at) else { return (SendOutcome::Unavailable, request) };
         let mut messages = Vec::with_capacity(3);
-        self.homes[at].piggy_back(&mut messages);
+        self.participants[at].piggy_back(&mut messages);
         messages.extend(request);
         let encoded = codec::encode(&messages);
         let request = messages.pop().filter(is_answered);
@@ -186,7 +186,7 @@ impl Session {
             Target { length_bytes, offset_bytes: memory.offset_bytes + answers.start as u64, ..memory };
         let sent = self.lines.send(at, tag, LineRequest::Transact { messages: payload, target });
         if has_long_answer && sent.is_ok() {
-            self.homes[at].answer_of = Some(tag);
+            self.participants[at].answer_of = Some(tag);
         }
         self.was_sent(at, SentRequest { tag, purpose, request }, sent)
     }
@@ -197,17 +197,17 @@ impl Session {
         asked: SentRequest,
         sent: Result<(), LineError>,
     ) -> (SendOutcome, Option<Request>) {
-        let home = &mut self.homes[at];
+        let participant = &mut self.participants[at];
         let Err(error) = sent else {
-            home.sent.push(asked);
+            participant.sent.push(asked);
             return (SendOutcome::Yes, None);
         };
-        if home.source_of == Some(asked.tag) {
-            home.source_of = None;
+        if participant.source_of == Some(asked.tag) {
+            participant.source_of = None;
         }
         let sent = match error {
             LineError::Full { .. } => SendOutcome::NotYet,
-            LineError::Away { .. } => SendOutcome::Away,
+            LineError::Unavailable { .. } => SendOutcome::Unavailable,
             _ => SendOutcome::Never(self.too_large(at, 0)),
         };
         (sent, asked.request)
@@ -220,21 +220,21 @@ impl Session {
         if bytes.len() > area.len() {
             return Err(SendOutcome::Never(self.too_large(at, bytes.len() as u64)));
         }
-        if self.homes[at].source_of.is_some() {
+        if self.participants[at].source_of.is_some() {
             return Err(SendOutcome::NotYet);
         }
-        let (region, _) = self.lines.memory(at).ok_or(SendOutcome::Away)?;
+        let (region, _) = self.lines.memory(at).ok_or(SendOutcome::Unavailable)?;
         if region.copy_in(area.start, bytes).is_err() {
             return Err(SendOutcome::Never(self.too_large(at, bytes.len() as u64)));
         }
-        self.homes[at].source_of = Some(tag);
+        self.participants[at].source_of = Some(tag);
         let offset_bytes = memory.offset_bytes + area.start as u64;
         Ok(Payload::Beside(Target { offset_bytes, length_bytes: bytes.len() as u64, ..memory }))
     }
 
     pub(super) fn too_large(&self, at: usize, bytes: u64) -> TransactionError {
         let bytes_max = self.parts.requests.len() as u64;
-        TransactionError::TooLarge { home: self.homes[at].id, bytes, bytes_max }
+        TransactionError::TooLarge { participant: self.participants[at].id, bytes, bytes_max }
     }
 
     /// Checks that all parts of a write fit the memory that participants read them from.
@@ -249,23 +249,23 @@ impl Session {
         if all <= most {
             return Ok(());
         }
-        let mut of_homes = vec![items.len() * 8; self.homes.len()];
+        let mut of_participants = vec![items.len() * 8; self.participants.len()];
         for item in items {
-            if let Some(at) = self.position(self.home_of(&item.key)) {
-                of_homes[at] += bytes(item);
+            if let Some(at) = self.position(self.participant_of(&item.key)) {
+                of_participants[at] += bytes(item);
             }
         }
-        let too_large = of_homes.iter().position(|bytes| *bytes > most);
-        too_large.map_or(Ok(()), |at| Err(self.too_large(at, of_homes[at] as u64)))
+        let too_large = of_participants.iter().position(|bytes| *bytes > most);
+        too_large.map_or(Ok(()), |at| Err(self.too_large(at, of_participants[at] as u64)))
     }
 
     /// Requests a participant's memory and a lease.
-    pub(super) fn open_home(&mut self, at: usize) {
-        let home = &mut self.homes[at];
-        if std::mem::replace(&mut home.is_opening, true) {
+    pub(super) fn open_participant(&mut self, at: usize) {
+        let participant = &mut self.participants[at];
+        if std::mem::replace(&mut participant.is_opening, true) {
             return;
         }
-        if home.opened.is_none() {
+        if participant.opened.is_none() {
             self.enqueue(at, Purpose::Open, None);
         }
         let client = self.clock.client();
@@ -275,12 +275,12 @@ impl Session {
     /// Moves leases on that have not been moved for a while, so that participants do not keep old
     /// versions that nobody reads.
     pub(super) fn refresh(&mut self, now: Instant) {
-        for at in 0..self.homes.len() {
-            let home = &mut self.homes[at];
-            let is_due = home.epoch_at.is_some_and(|epoch_at| now >= epoch_at + LEASE_REFRESH_PERIOD);
-            if let Some(lease) = home.lease.filter(|_| is_due) {
+        for at in 0..self.participants.len() {
+            let participant = &mut self.participants[at];
+            let is_due = participant.epoch_at.is_some_and(|epoch_at| now >= epoch_at + LEASE_REFRESH_PERIOD);
+            if let Some(lease) = participant.lease.filter(|_| is_due) {
                 // Not again before the participant has answered, or the period has passed again.
-                home.epoch_at = Some(now);
+                participant.epoch_at = Some(now);
                 self.ask(at, Purpose::Refresh, Request::Get { lease, keys: Vec::new() });
             }
         }
@@ -288,23 +288,23 @@ impl Session {
 
     /// Tells a participant which transactions have settled, if they are many.
     pub(super) fn tell_if_many(&mut self, at: usize) {
-        if self.homes[at].settled.len() >= SETTLED_TOLD && self.lines.away(at).is_none() {
+        if self.participants[at].settled.len() >= SETTLED_TOLD && self.lines.unavailable(at).is_none() {
             self.enqueue(at, Purpose::Tell, None);
             self.pump(at);
         }
-        let home = &mut self.homes[at];
-        if home.settled.len() > 2 * SETTLED_TOLD {
+        let participant = &mut self.participants[at];
+        if participant.settled.len() > 2 * SETTLED_TOLD {
             // It has been unavailable for long, and will find out itself.
-            home.settled.clear();
+            participant.settled.clear();
         }
     }
 
     /// Returns the lease to a participant, because nothing will be read for a while.
     pub(super) fn give_lease_back(&mut self, at: usize) {
-        let lease = self.homes[at].lease.take();
+        let lease = self.participants[at].lease.take();
         if let Some(lease) = lease {
             self.enqueue(at, Purpose::Tell, Some(Request::Close { lease }));
-        } else if self.homes[at].has_news() && self.lines.away(at).is_none() {
+        } else if self.participants[at].has_news() && self.lines.unavailable(at).is_none() {
             self.enqueue(at, Purpose::Tell, None);
         }
         self.pump(at);
@@ -314,10 +314,12 @@ impl Session {
     /// Unavailable ones are told when they are back.
     pub(super) fn tell_ending(&mut self, timestamp: Timestamp, messages: Vec<Message>) {
         for Message { to, request } in messages {
-            let Some(at) = self.position(to).filter(|at| self.lines.away(*at).is_none()) else { continue };
+            let Some(at) = self.position(to).filter(|at| self.lines.unavailable(*at).is_none()) else {
+                continue;
+            };
             let is_asked = |asked: &SentRequest| asked.purpose == Purpose::Ending(timestamp);
             let is_last = matches!(request, Request::Ended { .. });
-            if is_last || !self.homes[at].sent.iter().any(is_asked) {
+            if is_last || !self.participants[at].sent.iter().any(is_asked) {
                 self.ask(at, Purpose::Ending(timestamp), request);
             }
         }

@@ -11,7 +11,7 @@ use rackscan_format::ids::NodeId;
 use rackscan_ramp::{
     algorithm::{Algorithm, Cluster, Event as CoordinatorEvent, Interruption, Outcome},
     item::{Key, Version},
-    message::{HomeId, LeaseId, home_of},
+    message::{LeaseId, ParticipantId, participant_of},
     termination::Termination,
     timestamp::{ClientId, Clock, Timestamp},
 };
@@ -19,7 +19,7 @@ use rackscan_ramp::{
 use super::{
     Operations, SessionOptions, TransactionError,
     follower_event::FollowerEvent,
-    home::{Home, MemoryParts},
+    participant::{MemoryParts, Participant},
     places::Places,
     running::RunningTransaction,
 };
@@ -47,7 +47,7 @@ pub struct Written {
     pub timestamp: Timestamp,
     /// Participants that have not confirmed the commit: there the transaction may be invisible to
     /// others until they do. The session goes on telling them.
-    pub untold: Vec<HomeId>,
+    pub untold: Vec<ParticipantId>,
 }
 
 /// A client of transactions, owned by one thread.
@@ -55,8 +55,8 @@ pub struct Written {
 pub struct Session {
     pub(super) lines: Lines,
     /// Ascending by id; their positions are the numbers of their nodes in `lines`.
-    pub(super) homes: Vec<Home>,
-    pub(super) ids: Vec<HomeId>,
+    pub(super) participants: Vec<Participant>,
+    pub(super) ids: Vec<ParticipantId>,
     pub(super) parts: MemoryParts,
     pub(super) clock: Clock,
     pub(super) wall: WallClock,
@@ -110,14 +110,14 @@ impl Session {
             // A session that waits for a lock hears nothing meanwhile.
             lines.patience = lines.patience.max(2 * timeout);
         }
-        let ids: Vec<HomeId> = lines.nodes.iter().map(|node| HomeId(node.id.0)).collect();
+        let ids: Vec<ParticipantId> = lines.nodes.iter().map(|node| ParticipantId(node.id.0)).collect();
         let client = getrandom::u32().map_err(|error| ClientError::Os {
             action: "draw a random id",
             source: Arc::new(std::io::Error::other(error.to_string())),
         })?;
         let parts = MemoryParts::of(lines.memory_bytes);
         Ok(Self {
-            homes: ids.iter().map(|id| Home::new(*id)).collect(),
+            participants: ids.iter().map(|id| Participant::new(*id)).collect(),
             lines: Lines::connect_without(lines, unresponsive)?,
             ids,
             parts,
@@ -149,14 +149,14 @@ impl Session {
 
     /// The participants, ascending.
     #[must_use]
-    pub fn homes(&self) -> &[HomeId] {
+    pub fn participants(&self) -> &[ParticipantId] {
         &self.ids
     }
 
     /// Why a participant is unavailable, if it is.
     #[must_use]
-    pub fn away(&self, home: HomeId) -> Option<&str> {
-        self.lines.away(self.position(home)?)
+    pub fn unavailable(&self, participant: ParticipantId) -> Option<&str> {
+        self.lines.unavailable(self.position(participant)?)
     }
 
     /// Number of committed transactions that some participants do not know of yet.
@@ -179,7 +179,7 @@ impl Session {
             self.make_ready(unique.iter(), deadline)?;
             let timestamp = self.clock.next(self.wall.now_ms())?;
             self.begin(begun);
-            let cluster = Participants { homes: &self.homes, ids: &self.ids };
+            let cluster = Participants { participants: &self.participants, ids: &self.ids };
             let (coordinator, messages) = self.algorithm.begin_read(timestamp, &unique, &cluster)?;
             let (outcome, run) = self.drive(coordinator, messages, deadline);
             match outcome {
@@ -197,12 +197,12 @@ impl Session {
                 _ => return Err(self.interrupted(Interruption::GivenUp, run)),
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() })
+        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() })
     }
 
     /// Begins a transaction at all participants.
     pub(super) fn begin(&mut self, now: Instant) {
-        self.homes.iter_mut().for_each(Home::begin);
+        self.participants.iter_mut().for_each(Participant::begin);
         self.refresh(now);
     }
 
@@ -210,12 +210,13 @@ impl Session {
     /// session. The next transaction costs one more round trip. Waits a short time at most, until
     /// the participants have heard of it.
     pub fn rest(&mut self) {
-        self.homes.iter_mut().for_each(Home::begin);
-        for at in 0..self.homes.len() {
+        self.participants.iter_mut().for_each(Participant::begin);
+        for at in 0..self.participants.len() {
             self.give_lease_back(at);
         }
         let deadline = Instant::now() + SESSION_REST_TIME_MAX;
-        let owes = |session: &Self| (0..session.homes.len()).any(|at| session.lines.outstanding(at) > 0);
+        let owes =
+            |session: &Self| (0..session.participants.len()).any(|at| session.lines.outstanding(at) > 0);
         while owes(self) && Instant::now() < deadline {
             self.wait(deadline);
         }
@@ -227,21 +228,22 @@ impl Session {
     }
 
     /// The participants of these keys, ascending, each once.
-    pub(super) fn homes_of<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<HomeId> {
-        let mut homes: Vec<HomeId> = keys.map(|key| home_of(key.placement(), &self.ids)).collect();
-        homes.sort_unstable();
-        homes.dedup();
-        homes
+    pub(super) fn participants_of<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<ParticipantId> {
+        let mut participants: Vec<ParticipantId> =
+            keys.map(|key| participant_of(key.placement(), &self.ids)).collect();
+        participants.sort_unstable();
+        participants.dedup();
+        participants
     }
 
-    pub(super) fn position(&self, home: HomeId) -> Option<usize> {
-        self.ids.binary_search(&home).ok()
+    pub(super) fn position(&self, participant: ParticipantId) -> Option<usize> {
+        self.ids.binary_search(&participant).ok()
     }
 
-    pub(super) fn settled(&mut self, timestamp: Timestamp, homes: &[HomeId]) {
-        for home in homes {
-            if let Some(at) = self.position(*home) {
-                self.homes[at].settled.push(timestamp);
+    pub(super) fn settled(&mut self, timestamp: Timestamp, participants: &[ParticipantId]) {
+        for participant in participants {
+            if let Some(at) = self.position(*participant) {
+                self.participants[at].settled.push(timestamp);
                 self.tell_if_many(at);
             }
         }
@@ -249,9 +251,9 @@ impl Session {
 
     /// Goes on telling the participants of a committed transaction of its end, until all know.
     /// Beyond [`SESSION_ENDINGS_MAX`] transactions, participants learn of it from each other.
-    pub(super) fn go_on_telling(&mut self, timestamp: Timestamp, homes: &[HomeId]) {
+    pub(super) fn go_on_telling(&mut self, timestamp: Timestamp, participants: &[ParticipantId]) {
         if self.endings.len() < SESSION_ENDINGS_MAX {
-            let (ending, messages) = Termination::settle(timestamp, homes);
+            let (ending, messages) = Termination::settle(timestamp, participants);
             self.endings.insert(timestamp, ending);
             self.tell_ending(timestamp, messages);
         }
@@ -260,18 +262,18 @@ impl Session {
 
 /// The participants of keys, and the leases there, for a coordinator.
 pub(super) struct Participants<'s> {
-    pub(super) homes: &'s [Home],
-    pub(super) ids: &'s [HomeId],
+    pub(super) participants: &'s [Participant],
+    pub(super) ids: &'s [ParticipantId],
 }
 
 impl Cluster for Participants<'_> {
-    fn home(&self, key: &Key) -> HomeId {
-        home_of(key.placement(), self.ids)
+    fn participant(&self, key: &Key) -> ParticipantId {
+        participant_of(key.placement(), self.ids)
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        let at = self.ids.binary_search(&home).ok();
-        at.and_then(|at| self.homes.get(at)?.lease).unwrap_or_default()
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        let at = self.ids.binary_search(&participant).ok();
+        at.and_then(|at| self.participants.get(at)?.lease).unwrap_or_default()
     }
 }
 

@@ -25,15 +25,16 @@ use rackscan_ramp::{
 
 use super::{
     Session,
-    home::{Purpose, SlotRead, SlotReads},
+    participant::{Purpose, SlotRead, SlotReads},
 };
 use crate::{OneRead, limits::LINES_READS_MAX};
 
 impl Session {
     /// Begins to read keys out of slots, and requests those whose places are not known.
     pub(super) fn begin_slot_reads(&mut self, at: usize, number: u64, keys: Vec<Key>) {
-        let home = &self.homes[at];
-        let Some(opened) = home.opened.as_ref().filter(|_| home.slot_reads.pending.is_empty()) else {
+        let participant = &self.participants[at];
+        let Some(opened) = participant.opened.as_ref().filter(|_| participant.slot_reads.pending.is_empty())
+        else {
             return self.ask_for(at, number, keys);
         };
         let (life, is_mapped) = (opened.life, opened.mapped.is_some());
@@ -41,7 +42,7 @@ impl Session {
         let mut end = self.parts.slots.start;
         for key in keys {
             let place = self.places.find(&key, life);
-            let bounds = place.and_then(|place| self.homes[at].opened.as_ref()?.bounds(place));
+            let bounds = place.and_then(|place| self.participants[at].opened.as_ref()?.bounds(place));
             let (Some(place), Some((offset, length))) = (place, bounds) else {
                 slot_reads.unknown.push(key);
                 continue;
@@ -57,13 +58,13 @@ impl Session {
         }
         // Requested now, so that the answer comes while slots are read.
         let unknown = std::mem::take(&mut slot_reads.unknown);
-        self.homes[at].slot_reads = slot_reads;
+        self.participants[at].slot_reads = slot_reads;
         self.ask_for(at, number, unknown);
     }
 
     fn ask_for(&mut self, at: usize, number: u64, keys: Vec<Key>) {
         if !keys.is_empty() {
-            let lease = self.homes[at].lease.unwrap_or_default();
+            let lease = self.participants[at].lease.unwrap_or_default();
             self.ask(at, Purpose::Run(number), Request::Get { lease, keys });
         }
     }
@@ -75,7 +76,7 @@ impl Session {
             return None;
         }
         self.tags += 1;
-        let source = self.homes[at].opened.as_ref()?.slots?;
+        let source = self.participants[at].opened.as_ref()?.slots?;
         let read = OneRead {
             source,
             source_offset_bytes: place.offset_bytes,
@@ -87,11 +88,12 @@ impl Session {
 
     /// Reads the slots of all participants whose memory is mapped here.
     pub(super) fn take_slots(&mut self, number: u64) {
-        let mut copied = Vec::with_capacity(self.homes.len());
-        for at in 0..self.homes.len() {
-            let home = &self.homes[at];
-            let is_mapped = home.opened.as_ref().is_some_and(|opened| opened.mapped.is_some());
-            if is_mapped && home.slot_reads.run == number && !home.slot_reads.pending.is_empty() {
+        let mut copied = Vec::with_capacity(self.participants.len());
+        for at in 0..self.participants.len() {
+            let participant = &self.participants[at];
+            let is_mapped = participant.opened.as_ref().is_some_and(|opened| opened.mapped.is_some());
+            if is_mapped && participant.slot_reads.run == number && !participant.slot_reads.pending.is_empty()
+            {
                 self.copy_mapped(at);
                 copied.push(at);
             }
@@ -101,17 +103,17 @@ impl Session {
         }
         let all = self.lines.are_there(&copied);
         for at in copied {
-            if all || self.lines.away(at).is_none() {
+            if all || self.lines.unavailable(at).is_none() {
                 self.deliver(at);
             } else {
                 // The next event reports that it is lost; bytes of its memory do not count.
-                self.homes[at].slot_reads = SlotReads::default();
+                self.participants[at].slot_reads = SlotReads::default();
             }
         }
     }
 
     fn copy_mapped(&mut self, at: usize) {
-        let pending = std::mem::take(&mut self.homes[at].slot_reads.pending);
+        let pending = std::mem::take(&mut self.participants[at].slot_reads.pending);
         for SlotRead { key, offset, length, .. } in pending {
             let is_copied = self.slot_into(at, offset, length);
             self.judge(at, key, is_copied, length);
@@ -123,15 +125,15 @@ impl Session {
         if self.slot.len() < length {
             self.slot.resize(length, 0);
         }
-        let mapped = self.homes[at].opened.as_ref().and_then(|opened| opened.mapped.as_ref());
+        let mapped = self.participants[at].opened.as_ref().and_then(|opened| opened.mapped.as_ref());
         mapped.is_some_and(|mapped| mapped.copy_out(offset, &mut self.slot[..length]).is_ok())
     }
 
     /// Verifies the copy of a slot, and records the version or that the key must be requested.
     fn judge(&mut self, at: usize, key: Key, is_copied: bool, length: usize) {
-        let Some(life) = self.homes[at].opened.as_ref().map(|opened| opened.life) else { return };
+        let Some(life) = self.participants[at].opened.as_ref().map(|opened| opened.life) else { return };
         let version = is_copied.then(|| decode(&self.slot[..length], &key, life));
-        let slot_reads = &mut self.homes[at].slot_reads;
+        let slot_reads = &mut self.participants[at].slot_reads;
         match version {
             Some(Ok(version)) => slot_reads.found.push((key, Self::as_found(version))),
             // The slot may be valid again at once: the place is kept until the participant names
@@ -142,12 +144,12 @@ impl Session {
 
     /// Passes the found versions to the transaction, and requests the other keys.
     fn deliver(&mut self, at: usize) {
-        let home = &mut self.homes[at];
-        let SlotReads { run, found, unknown, .. } = std::mem::take(&mut home.slot_reads);
+        let participant = &mut self.participants[at];
+        let SlotReads { run, found, unknown, .. } = std::mem::take(&mut participant.slot_reads);
         if !self.is_running(run) {
             return;
         }
-        let (from, epoch) = (self.homes[at].id, self.homes[at].epoch);
+        let (from, epoch) = (self.participants[at].id, self.participants[at].epoch);
         if !found.is_empty() {
             self.count_one_sided(found.len());
             found.iter().for_each(|(_, Found { version, .. })| self.hear(version.timestamp));
@@ -158,7 +160,7 @@ impl Session {
 
     /// Handles the end of a one-sided read of a slot.
     pub(super) fn slot_read(&mut self, at: usize, tag: u64, is_done: bool) {
-        let slot_reads = &mut self.homes[at].slot_reads;
+        let slot_reads = &mut self.participants[at].slot_reads;
         let Some(place) = slot_reads.pending.iter().position(|reading| reading.tag == tag) else { return };
         let SlotRead { key, offset, length, .. } = slot_reads.pending.swap_remove(place);
         let is_last = slot_reads.pending.is_empty();

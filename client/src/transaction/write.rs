@@ -20,7 +20,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Algorithm, Begun, Interruption, Outcome},
     item::{Key, Value, Write},
     limits::{CLOCK_SKEW_MS_MAX, LOGICAL_BITS},
-    message::{HomeId, Refusal},
+    message::{ParticipantId, Refusal},
     timestamp::Timestamp,
 };
 
@@ -68,7 +68,7 @@ impl Session {
     ) -> Result<Written, E> {
         let begun = Instant::now();
         let ids = self.ids.clone();
-        self.make_homes_ready(&ids, begun + self.timeout)?;
+        self.make_participants_ready(&ids, begun + self.timeout)?;
         self.write_with(begun, |timestamp| Ok(make(timestamp)?.into_iter().map(W::into).collect()))
     }
 
@@ -99,7 +99,7 @@ impl Session {
                 }
             }
         }
-        Err(TransactionError::TimedOut { waited: self.timeout, homes: Vec::new() }.into())
+        Err(TransactionError::TimedOut { waited: self.timeout, participants: Vec::new() }.into())
     }
 
     /// Writes once under this timestamp, at participants that are ready.
@@ -110,21 +110,21 @@ impl Session {
         items: Vec<Write>,
         begun: Instant,
     ) -> Result<Written, WriteFailure> {
-        let homes = self.homes_of(items.iter().map(|item| &item.key));
+        let participants = self.participants_of(items.iter().map(|item| &item.key));
         self.begin(begun);
-        let cluster = Participants { homes: &self.homes, ids: &self.ids };
+        let cluster = Participants { participants: &self.participants, ids: &self.ids };
         let began = self.algorithm.begin_write(Begun { timestamp, wall_ms, settled: &[] }, items, &cluster);
         let (coordinator, messages) = began.map_err(|error| WriteFailure::Final(error.into()))?;
         let (outcome, run) = self.drive(coordinator, messages, begun + self.timeout);
         match outcome {
             Outcome::Committed { timestamp } => {
                 if self.algorithm != Algorithm::None {
-                    self.settled(timestamp, &homes);
+                    self.settled(timestamp, &participants);
                 }
                 Ok(Written { timestamp, untold: Vec::new() })
             }
-            Outcome::Sealed { timestamp, missing } => {
-                self.go_on_telling(timestamp, &homes);
+            Outcome::CommittedInPart { timestamp, missing } => {
+                self.go_on_telling(timestamp, &participants);
                 Ok(Written { timestamp, untold: missing })
             }
             Outcome::Unknown { timestamp, missing } => Err(WriteFailure::Final(unknown(timestamp, missing))),
@@ -145,20 +145,20 @@ impl Session {
     /// The error of an aborted transaction for which a newer timestamp would not help.
     fn refused_for(&self, timestamp: Timestamp, why: Abortion, run: RunningTransaction) -> TransactionError {
         match why {
-            Abortion::Refused { home, why: Refusal::Conflict { key, expected, found, committed } } => {
-                TransactionError::Conflict { home, key, expected, found, committed }
+            Abortion::Refused { participant, why: Refusal::Conflict { key, expected, found, committed } } => {
+                TransactionError::Conflict { participant, key, expected, found, committed }
             }
-            Abortion::Refused { home, why: Refusal::ClockAhead { client_ms, host, host_ms } } => {
+            Abortion::Refused { participant, why: Refusal::ClockAhead { client_ms, host, host_ms } } => {
                 let client_host = rackscan_fabric::host_name();
-                TransactionError::ClockAhead { home, client_host, client_ms, host, host_ms }
+                TransactionError::ClockAhead { participant, client_host, client_ms, host, host_ms }
             }
             why => self.aborted(timestamp, why, run),
         }
     }
 }
 
-fn unknown(timestamp: Timestamp, homes: Vec<HomeId>) -> TransactionError {
-    TransactionError::Unknown { timestamp, homes }
+fn unknown(timestamp: Timestamp, participants: Vec<ParticipantId>) -> TransactionError {
+    TransactionError::Unknown { timestamp, participants }
 }
 
 /// The timestamp that the next attempt must exceed: ahead of the newest one that this attempt met

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const NODE: NodeId = NodeId(3);
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
-pub(crate) struct Home {
+pub(crate) struct Participant {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
@@ -42,7 +42,7 @@ fn patient() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-impl Home {
+impl Participant {
     pub(crate) fn new() -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
@@ -139,9 +139,9 @@ fn say_who(mut connection: Connection, over: &AtomicBool) {
                 registered_buffers: Ok(()),
                 counters: rackscan_format::message::NodeCounters::default(),
                 cache: rackscan_format::message::CacheStatus::default(),
-                home: rackscan_format::message::HomeStatus::default(),
+                participant: rackscan_format::message::ParticipantStatus::default(),
                 relays: Vec::new(),
-                home_refuses: None,
+                participant_refuses: None,
                 identity: rackscan_format::message::FolderIdentity::default(),
             };
             let outcome = Ok(Answer::Status(Box::new(status)));

@@ -24,7 +24,7 @@ async fn survives_every_loss(nodes: usize, protection: Protection) {
     for lost in losses(nodes, protection.lost_max()) {
         lost.iter().for_each(|node| rack.stop(*node));
         let cluster = rack.connect(lost.len()).await.expect("enough are there");
-        assert_eq!(cluster.away(), lost.iter().map(|node| id(*node)).collect::<Vec<_>>());
+        assert_eq!(cluster.unavailable(), lost.iter().map(|node| id(*node)).collect::<Vec<_>>());
         let degraded = table(&cluster, 7).await;
         assert!((said(&degraded), &degraded.definition) == (said(&before), &before.definition), "{lost:?}");
         let gone = |node| lost.iter().any(|lost| id(*lost) == node);
@@ -57,14 +57,14 @@ async fn nodes_that_are_lost_while_pages_are_read_are_done_without_and_used_agai
     let cluster = rack.connect(2).await.unwrap();
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[2, 3, 1, 2]).await;
     let before = table(&cluster, 7).await;
-    assert_eq!((is_read(&cluster, &before).await, cluster.away()), ((0, 0), vec![]));
+    assert_eq!((is_read(&cluster, &before).await, cluster.unavailable()), ((0, 0), vec![]));
     rack.stop(1);
     // Nobody has read a map so far: it is found when it is needed.
     assert!(is_read(&cluster, &before).await.0 > 0);
-    assert_eq!(cluster.away(), [id(1)]);
+    assert_eq!(cluster.unavailable(), [id(1)]);
     rack.stop(3);
     let two = is_read(&cluster, &before).await;
-    assert_eq!(cluster.away(), [id(1), id(3)]);
+    assert_eq!(cluster.unavailable(), [id(1), id(3)]);
     assert!(said(&table(&cluster, 7).await) == said(&before));
     rack.start(1);
     rack.start(3);

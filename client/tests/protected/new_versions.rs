@@ -90,7 +90,7 @@ async fn a_stripe_set_goes_when_none_of_its_segments_is_kept_and_not_before() {
     rack.comes_to_use(&whole, |used| used < loaded).await;
     rack.stop(0);
     let cluster = rack.connect(1).await.unwrap();
-    assert_eq!(cluster.away(), [id(0)]);
+    assert_eq!(cluster.unavailable(), [id(0)]);
     assert!(is_read(&cluster, &table(&cluster, 9).await).await.0 > 0);
     rack.start(0);
     let whole = rack.connect(0).await.unwrap();

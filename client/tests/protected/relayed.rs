@@ -52,7 +52,7 @@ async fn done_with(rack: &Rack, cluster: &Cluster, stripes: u64) -> (RelayStatus
 /// The stripe sets of a table, as a node's map has them.
 fn sets(rack: &Rack, table: u32) -> Vec<StripeSet> {
     let file = rack.data(0).join("maps").join(format!("{table:08x}"));
-    TableMap::unseal(&std::fs::read(file).expect("it has the map")).expect("a map").sets
+    TableMap::decode_envelope(&std::fs::read(file).expect("it has the map")).expect("a map").sets
 }
 
 async fn is_whole(cluster: &Cluster, table: u32) -> bool {

@@ -68,7 +68,7 @@ fn bytes(file: &File, extent: &Extent) -> Vec<u8> {
 
 fn map(rack: &Rack, node: usize, table: u32) -> TableMap {
     let file = rack.data(node).join("maps").join(format!("{table:08x}"));
-    TableMap::unseal(&std::fs::read(file).expect("it has the map")).expect("the map is whole")
+    TableMap::decode_envelope(&std::fs::read(file).expect("it has the map")).expect("the map is whole")
 }
 
 /// Overwrites bytes of a device behind the back of its node, which runs.
@@ -180,12 +180,12 @@ fn forge(rack: &Rack, node: usize) {
     for other in 0..nodes {
         std::fs::write(
             rack.data(other).join("maps").join("00000007"),
-            forged.seal().expect("the rack has it"),
+            forged.encode_envelope().expect("the rack has it"),
         )
         .expect("the rack has it");
     }
     let file = rack.data(node).join("catalog");
-    let content = codec::unseal(
+    let content = codec::decode_envelope(
         codec::Envelope::Catalog,
         "the catalog",
         &std::fs::read(&file).expect("the rack has it"),
@@ -196,7 +196,8 @@ fn forge(rack: &Rack, node: usize) {
     held.expect("the catalog has it").checksum = cell.checksum;
     std::fs::write(
         &file,
-        codec::seal(codec::Envelope::Catalog, &(labels, cluster, catalog)).expect("the rack has it"),
+        codec::encode_envelope(codec::Envelope::Catalog, &(labels, cluster, catalog))
+            .expect("the rack has it"),
     )
     .expect("the rack has it");
 }

@@ -69,7 +69,7 @@ async fn a_damaged_map_is_found_and_others_are_used_and_nothing_else_of_the_node
     for node in 1..4 {
         assert_eq!(std::fs::read(file(&rack, node)).unwrap(), whole);
     }
-    let map = TableMap::unseal(&whole).unwrap();
+    let map = TableMap::decode_envelope(&whole).unwrap();
     assert_eq!((map.definition.id.0, map.parts.len()), (7, 4));
     let mut state = 1_u64;
     let mut draw = |below: usize| {
@@ -84,7 +84,7 @@ async fn a_damaged_map_is_found_and_others_are_used_and_nothing_else_of_the_node
             let at = draw(whole.len());
             broken[at] ^= 1 << draw(8);
         }
-        assert!(TableMap::unseal(&broken).is_err(), "seed {seed}");
+        assert!(TableMap::decode_envelope(&broken).is_err(), "seed {seed}");
     }
     // A node with a damaged map, and one without.
     for node in [1, 2] {
@@ -107,7 +107,7 @@ async fn a_damaged_map_is_found_and_others_are_used_and_nothing_else_of_the_node
     let catalog = cluster.catalog().await.unwrap();
     let text = catalog.table("t7").unwrap_err().to_string();
     assert!(text.contains("none of its other nodes has its map") && text.contains("nodes 1, 4"), "{text}");
-    assert_eq!(cluster.away(), [id(0), id(3)]);
+    assert_eq!(cluster.unavailable(), [id(0), id(3)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

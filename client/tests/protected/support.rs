@@ -130,17 +130,17 @@ impl Rack {
         self.start(node);
     }
 
-    pub(crate) async fn connect(&self, away_max: usize) -> Result<Cluster, ClientError> {
-        self.connect_with(away_max, 16 << 20).await
+    pub(crate) async fn connect(&self, unavailable_max: usize) -> Result<Cluster, ClientError> {
+        self.connect_with(unavailable_max, 16 << 20).await
     }
 
     pub(crate) async fn connect_with(
         &self,
-        away_max: usize,
+        unavailable_max: usize,
         memory_bytes: usize,
     ) -> Result<Cluster, ClientError> {
         let mut options = self.options();
-        (options.memory_bytes, options.away_max) = (memory_bytes, away_max);
+        (options.memory_bytes, options.unavailable_max) = (memory_bytes, unavailable_max);
         Cluster::connect(options).await
     }
 
@@ -279,12 +279,12 @@ pub(crate) async fn table(cluster: &Cluster, id: u32) -> ClusterTable {
     found.unwrap_or_else(|| panic!("no table {id}; broken: {:?}", catalog.broken))
 }
 
-/// Waits until the nodes that were away are used again, which takes looking at what there is from
-/// time to time.
+/// Waits until the nodes that were unavailable are used again, which takes looking at what there is
+/// from time to time.
 pub(crate) async fn are_back(cluster: &Cluster) {
     let deadline = Instant::now() + PATIENCE;
-    while !cluster.away().is_empty() {
-        assert!(Instant::now() < deadline, "{:?} are away for ever", cluster.away());
+    while !cluster.unavailable().is_empty() {
+        assert!(Instant::now() < deadline, "{:?} are unavailable for ever", cluster.unavailable());
         tokio::time::sleep(rackscan_client::limits::AWAY_LOOK_PERIOD / 10).await;
         cluster.catalog().await.expect("enough nodes are there");
     }

@@ -147,10 +147,10 @@ async fn a_survivor_that_is_lost_unnoticed_is_done_without_and_pages_still_come_
     // Nobody has asked it since: the rounds that need it find out.
     rack.stop(3);
     let before = raw_requests(&cluster, &[1, 2, 4]).await;
-    assert_eq!(cluster.away(), [id(0)]);
+    assert_eq!(cluster.unavailable(), [id(0)]);
     let unnoticed = is_whole(&cluster, &table, 0).await;
     let requests = raw_requests(&cluster, &[1, 2, 4]).await - before;
-    assert_eq!(cluster.away(), [id(0), id(3)]);
+    assert_eq!(cluster.unavailable(), [id(0), id(3)]);
     let of_each = unnoticed.survivor_bytes / requests.max(1);
     assert!(of_each > 2 * PAGE_BYTES, "{requests} requests, {unnoticed:?}");
     let known = is_whole(&cluster, &table, 0).await;
@@ -172,17 +172,17 @@ async fn survivors_that_die_at_any_moment_of_a_fetch_leave_its_pages_right() {
         let read = tokio::time::timeout(PATIENCE, reader).await.expect("nobody waits for ever");
         assert!(read.expect("it reads").pages > 0);
         tokio::task::block_in_place(|| rack.start(dying));
-        // A node that was not asked meanwhile is not known to have been away.
+        // A node that was not asked meanwhile is not known to have been unavailable.
         let _ = is_whole(&cluster, &table, dying).await;
-        only_is_away(&cluster, 0).await;
+        only_is_unavailable(&cluster, 0).await;
     }
 }
 
-/// Waits until no other node is away.
-async fn only_is_away(cluster: &Cluster, node: usize) {
+/// Waits until no other node is unavailable.
+async fn only_is_unavailable(cluster: &Cluster, node: usize) {
     let deadline = Instant::now() + PATIENCE;
-    while cluster.away() != [id(node)] {
-        assert!(Instant::now() < deadline, "{:?} are away for ever", cluster.away());
+    while cluster.unavailable() != [id(node)] {
+        assert!(Instant::now() < deadline, "{:?} are unavailable for ever", cluster.unavailable());
         tokio::time::sleep(rackscan_client::limits::AWAY_LOOK_PERIOD / 10).await;
         cluster.catalog().await.expect("enough nodes are there");
     }

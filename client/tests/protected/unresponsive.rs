@@ -119,7 +119,7 @@ async fn behind_proxies(nodes: &[usize]) -> (Rack, Vec<Proxy>, ClusterOptions) {
     let cluster = rack.connect(0).await.expect("all nodes are there");
     load(&cluster, definition(7, &rack.ids(), Some(Protection::TwoD)), &[2, 3, 2, 3]).await;
     let mut options = rack.options();
-    (options.away_max, options.reads_caches) = (2, false);
+    (options.unavailable_max, options.reads_caches) = (2, false);
     let mut proxies = Vec::new();
     for node in nodes {
         let proxy = Proxy::to(&rack.tcp(*node));
@@ -143,7 +143,7 @@ async fn pages_of_nodes_that_fall_silent_come_from_others_until_they_speak_again
     let (_rack, proxies, options) = behind_proxies(&[1, 3]).await;
     let cluster = Cluster::connect(options).await.expect("all nodes are there");
     let before = table(&cluster, 7).await;
-    assert_eq!((is_read(&cluster, &before).await, cluster.away()), ((0, 0), vec![]));
+    assert_eq!((is_read(&cluster, &before).await, cluster.unavailable()), ((0, 0), vec![]));
     for (silent, proxy) in proxies.iter().enumerate() {
         proxy.block(true);
         let begun = Instant::now();
@@ -152,14 +152,14 @@ async fn pages_of_nodes_that_fall_silent_come_from_others_until_they_speak_again
         assert!(begun.elapsed() < NOTICED_TIME_MAX);
         assert!(said(&table(&cluster, 7).await) == said(&before));
     }
-    assert_eq!(cluster.away(), [id(1), id(3)]);
+    assert_eq!(cluster.unavailable(), [id(1), id(3)]);
     assert!(cluster.unresponsive_for(id(1)).is_some() && cluster.unresponsive_for(id(0)).is_none());
     let begun = Instant::now();
     assert!(is_read(&cluster, &before).await.0 > 0);
     println!("known to be silent: read in {:.2?}", begun.elapsed());
     proxies.iter().for_each(|proxy| proxy.block(false));
     are_used_again(&cluster, &before).await;
-    assert_eq!(cluster.away(), []);
+    assert_eq!(cluster.unavailable(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,17 +169,17 @@ async fn nodes_that_do_not_answer_who_connects_are_done_without_and_used_when_th
     let before = table(&healthy, 7).await;
     proxies.iter().for_each(|proxy| proxy.block(true));
     let begun = Instant::now();
-    let cluster = Cluster::connect(options.clone()).await.expect("two of four may be away");
+    let cluster = Cluster::connect(options.clone()).await.expect("two of four may be unavailable");
     println!("connected in {:.2?}", begun.elapsed());
     assert!(begun.elapsed() < NOTICED_TIME_MAX);
-    assert_eq!(cluster.away(), [id(0), id(2)]);
+    assert_eq!(cluster.unavailable(), [id(0), id(2)]);
     assert!(said(&table(&cluster, 7).await) == said(&before));
     assert!(is_read(&cluster, &before).await.0 > 0);
     // Nothing is loaded without them, and that is said.
     let begun = LoadSession::begin(&cluster, definition(8, &rack.ids(), None)).await;
     assert!(begun.unwrap_err().to_string().contains("unresponsive for"));
-    let one_away = ClusterOptions { away_max: 1, ..options };
-    let error = Cluster::connect(one_away).await.unwrap_err();
+    let one_unavailable = ClusterOptions { unavailable_max: 1, ..options };
+    let error = Cluster::connect(one_unavailable).await.unwrap_err();
     assert!(error.is_unresponsive(), "{error}");
     proxies.iter().for_each(|proxy| proxy.block(false));
     are_used_again(&cluster, &before).await;
@@ -188,7 +188,7 @@ async fn nodes_that_do_not_answer_who_connects_are_done_without_and_used_when_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_needs_a_silent_node_hears_for_how_long_it_has_been_and_may_ask_again_when_it_speaks() {
     let (_rack, proxies, mut options) = behind_proxies(&[1]).await;
-    options.away_max = 0;
+    options.unavailable_max = 0;
     let cluster = Cluster::connect(options).await.expect("all nodes are there");
     let before = table(&cluster, 7).await;
     proxies[0].block(true);
@@ -227,9 +227,9 @@ async fn pages_of_a_node_that_is_far_slower_than_others_come_from_those_and_are_
         });
         reconstructed = join_all(read).await.iter().map(|fetched| fetched.reconstructed_pages).sum();
     }
-    // Its pages are what they were, and it does not count as away.
+    // Its pages are what they were, and it does not count as unavailable.
     is_read(&cluster, &before).await;
-    assert_eq!(cluster.away(), []);
+    assert_eq!(cluster.unavailable(), []);
     proxies[0].be_late(Duration::ZERO);
     are_used_again(&cluster, &before).await;
 }

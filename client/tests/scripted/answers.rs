@@ -11,7 +11,7 @@ use rackscan_client::{
 };
 use rackscan_fabric::Address;
 use rackscan_format::{
-    codec::{Envelope, seal},
+    codec::{Envelope, encode_envelope},
     derived::{DerivedDefinition, DerivedKind, Factor, SumDefinition, Within},
     ids::{ColumnId, DeviceId, NodeId, PageNumber, RequestId, SegmentId, TableId},
     limits::WITHHELD_HERE_BYTES_MAX,
@@ -194,7 +194,7 @@ async fn a_request_that_is_refused_here_is_not_said_to_be_perhaps_carried_out() 
     let node = FakeNode::start(&addresses(&folder, 1)[0], status(1), Box::new(|_| Act::HangUp));
     let down = NodeEndpoint { id: NodeId(2), addresses: vec![addresses(&folder, 2)[0].clone()] };
     let mut options = ClusterOptions::new(vec![node.endpoint.clone(), down], key());
-    (options.memory_bytes, options.away_max) = (16 << 20, 1);
+    (options.memory_bytes, options.unavailable_max) = (16 << 20, 1);
     let cluster = Cluster::connect(options).await.unwrap();
     let error = cluster.status(NodeId(2)).await.unwrap_err();
     assert!(matches!(error, ClientError::Unreachable { node: NodeId(2), .. }), "{error}");
@@ -355,9 +355,10 @@ async fn an_unreachable_node_is_named_with_its_address_and_a_way_out() {
     }
 }
 
-fn sealed(committed: bool, definition: TableDefinition) -> Vec<u8> {
+fn encoded(committed: bool, definition: TableDefinition) -> Vec<u8> {
     let table = NodeTable { definition, committed, segments: Vec::new(), sets: Vec::new() };
-    seal(Envelope::CatalogReply, &NodeCatalog { node: NODE, tables: vec![table] }).expect("it is small")
+    encode_envelope(Envelope::CatalogReply, &NodeCatalog { node: NODE, tables: vec![table] })
+        .expect("it is small")
 }
 
 #[tokio::test]
@@ -370,7 +371,7 @@ async fn a_catalog_is_read_in_parts_and_again_when_it_changes() {
         Box::new(move |request| {
             let Request::Catalog { from_bytes, .. } = request else { return Act::HangUp };
             requests += 1;
-            let bytes = sealed(true, definition(0));
+            let bytes = encoded(true, definition(0));
             let from = usize::try_from(*from_bytes).expect("it is small");
             let part = bytes[from..bytes.len().min(from + 20)].to_vec();
             let (written_bytes, total_bytes) = (part.len() as u64, bytes.len() as u64);
@@ -404,7 +405,7 @@ async fn what_a_table_derives_comes_with_its_catalog_and_what_does_not_fit_it_br
     ];
     let twice = [&all[..1], &all[..1]].concat();
     for (number, derived, problem) in [(1, all, None), (2, twice, Some("a derivation's name is twice"))] {
-        let bytes = sealed(true, TableDefinition { derived: derived.clone(), ..definition(0) });
+        let bytes = encoded(true, TableDefinition { derived: derived.clone(), ..definition(0) });
         let node = FakeNode::start(
             &addresses(&folder, number)[0],
             status(1),
@@ -496,7 +497,7 @@ fn answer_catalog(request: &Request, node: u16, committed: bool) -> Act {
 
 fn answer_tables(node: u16, tables: Vec<NodeTable>) -> Act {
     let generation = tables.iter().filter(|table| table.committed).count() as u64;
-    let bytes = seal(Envelope::CatalogReply, &NodeCatalog { node: NodeId(node), tables });
+    let bytes = encode_envelope(Envelope::CatalogReply, &NodeCatalog { node: NodeId(node), tables });
     let bytes = bytes.expect("it is small");
     let total_bytes = bytes.len() as u64;
     Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation })
@@ -509,7 +510,7 @@ async fn a_corrupt_catalog_is_an_error_that_names_the_node() {
         &addresses(&folder, 1)[0],
         status(1),
         Box::new(|_| {
-            let mut bytes = sealed(true, definition(0));
+            let mut bytes = encoded(true, definition(0));
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
             let total_bytes = bytes.len() as u64;

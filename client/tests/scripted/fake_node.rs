@@ -78,9 +78,9 @@ pub(crate) fn status(node: u16) -> NodeStatus {
         registered_buffers: Ok(()),
         counters: NodeCounters::default(),
         cache: CacheStatus::default(),
-        home: Default::default(),
+        participant: Default::default(),
         relays: Vec::new(),
-        home_refuses: None,
+        participant_refuses: None,
         identity: rackscan_format::message::FolderIdentity::default(),
     }
 }

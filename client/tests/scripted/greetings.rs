@@ -54,11 +54,11 @@ fn a_node_that_ends_with_its_greeting_is_connected_to_again() {
         let mut lines = Lines::begin(options).expect("it begins");
         let deadline = Instant::now() + SOON;
         let (mut events, mut connections) = (Vec::new(), Vec::new());
-        while (connections.len() < 2 || lines.away(0).is_some()) && Instant::now() < deadline {
+        while (connections.len() < 2 || lines.unavailable(0).is_some()) && Instant::now() < deadline {
             lines.poll(Wait::Until(Instant::now() + Duration::from_millis(10)), &mut events);
             connections.extend(met.try_iter());
         }
-        assert_eq!((connections, lines.away(0)), (vec![true, false], None), "{address}");
+        assert_eq!((connections, lines.unavailable(0)), (vec![true, false], None), "{address}");
         drop(lines);
         serving.join().expect("the node did not panic");
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::fake_node::{Act, FakeNode, addresses, connect, status};
 use rackscan_client::{ClientError, LoadSession};
 use rackscan_format::{
-    codec::{Envelope, seal, unseal},
+    codec::{Envelope, decode_envelope, encode_envelope},
     derived::{DerivedDefinition, DerivedKind},
     ids::{ColumnId, DeviceId, NodeId, SegmentId, TableId},
     message::{Answer, NodeCatalog, NodeTable, RefusalCode, Request},
@@ -54,7 +54,7 @@ fn segment(number: u32) -> (SegmentDirectory, Vec<Vec<u8>>) {
 }
 
 fn catalog(node: NodeId, tables: Vec<NodeTable>) -> Act {
-    let bytes = seal(Envelope::CatalogReply, &NodeCatalog { node, tables }).expect("it is small");
+    let bytes = encode_envelope(Envelope::CatalogReply, &NodeCatalog { node, tables }).expect("it is small");
     let total_bytes = bytes.len() as u64;
     Act::Answer(bytes, Answer::Catalog { written_bytes: total_bytes, total_bytes, generation: 1 })
 }
@@ -71,7 +71,7 @@ fn obey(node: u16, request: &Request) -> Act {
 /// What a node says that keeps no keys: nobody can write rows there.
 fn keeps_no_keys(request: &Request) -> Option<Act> {
     match request {
-        Request::OpenHome => Some(Act::Answer(Vec::new(), Answer::Home(None))),
+        Request::OpenParticipant => Some(Act::Answer(Vec::new(), Answer::Participant(None))),
         Request::Transact { .. } => Some(Act::Refuse(RefusalCode::NotFound, 0)),
         _ => None,
     }
@@ -120,7 +120,7 @@ async fn a_segment_arrives_with_its_directory_first_and_its_pages_in_order() {
         let stored = one.stored.lock().unwrap().remove(0);
         assert_eq!(stored.len(), 4096 + 4096 + 8192);
         assert!(appended.stored_bytes == stored.len() as u64 && appended.wire_bytes > appended.stored_bytes);
-        let found: SegmentDirectory = unseal(Envelope::Segment, "segment", &stored[..4096]).unwrap();
+        let found: SegmentDirectory = decode_envelope(Envelope::Segment, "segment", &stored[..4096]).unwrap();
         assert_eq!(found, directory);
         assert!(
             stored[4096..8192].iter().all(|byte| *byte == 1) && stored[8192..].iter().all(|byte| *byte == 2)
@@ -405,14 +405,14 @@ async fn a_table_is_not_replaced_while_a_node_that_keeps_keys_refuses_to_close_i
         let folder = folder();
         let answers = move |node: u16| {
             move |request: &Request| {
-                if matches!(request, Request::OpenHome) && NodeId(node) == late {
+                if matches!(request, Request::OpenParticipant) && NodeId(node) == late {
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 let definition = TableDefinition { id: TableId(6), ..definition() };
                 let table = NodeTable { definition, committed: true, segments: Vec::new(), sets: Vec::new() };
                 match request {
                     Request::Catalog { .. } => catalog(NodeId(node), vec![table]),
-                    Request::OpenHome if NodeId(node) == NODE => Act::Refuse(RefusalCode::Full, 0),
+                    Request::OpenParticipant if NodeId(node) == NODE => Act::Refuse(RefusalCode::Full, 0),
                     _ => obey(node, request),
                 }
             }

@@ -176,7 +176,9 @@ fn the_error_of_a_clock_that_is_ahead_names_both_hosts_both_clocks_and_the_diffe
     let mut ahead = session(&scene, Algorithm::Fast, &Arc::new(AtomicI64::new(HOUR_MS)));
     let error = ahead.write(vec![(of("a"), value("1"))]).unwrap_err().to_string();
     let own = rackscan_fabric::host_name();
-    for part in [&own, "the node's host", "home 3", " UTC", " s ahead", "at most 60 s", "set the clocks"] {
+    for part in
+        [&own, "the node's host", "participant 3", " UTC", " s ahead", "at most 60 s", "set the clocks"]
+    {
         assert!(error.contains(part), "{part}: {error}");
     }
     // The node reads its clock later than the client: on a busy machine the difference is a little

@@ -1,5 +1,5 @@
-//! What does following homes cost, and how does it fail? What it tells is tested where replicas are
-//! (`storage-node/tests`).
+//! What does following participants cost, and how does it fail? What it tells is tested where
+//! replicas are (`storage-node/tests`).
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use rackscan_ramp::{
     feed::Follow,
     item::{Key, SYSTEM_PREFIX, Value},
     log::Record,
-    message::{Found, HomeId},
+    message::{Found, ParticipantId},
     timestamp::Timestamp,
 };
 
@@ -41,12 +41,12 @@ impl Follow for Told {
         *self = Self::default();
     }
 
-    fn scanned(&mut self, _: HomeId, items: Vec<(Key, Found)>) -> Result<(), Infallible> {
+    fn scanned(&mut self, _: ParticipantId, items: Vec<(Key, Found)>) -> Result<(), Infallible> {
         self.values.extend(items.into_iter().map(|(key, found)| (key, found.version.value)));
         Ok(())
     }
 
-    fn record(&mut self, _: HomeId, record: Record) -> Result<(), Infallible> {
+    fn record(&mut self, _: ParticipantId, record: Record) -> Result<(), Infallible> {
         match record {
             Record::Prepare(part) => self.open.entry(part.timestamp).or_default().extend(part.items),
             Record::Commit(timestamp) => self.values.extend(self.open.remove(&timestamp).unwrap_or_default()),
@@ -73,7 +73,7 @@ fn catch_up_when_back(follower: &mut Follower, told: &mut Told) -> rackscan_clie
     loop {
         match follower.catch_up(told) {
             Ok(caught) => return caught,
-            Err(FollowError::Home(TransactionError::NodeDown { .. })) if Instant::now() < deadline => {
+            Err(FollowError::Participant(TransactionError::NodeDown { .. })) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(error) => panic!("{error}"),
@@ -116,7 +116,7 @@ fn what_is_written_after_the_first_time_comes_without_a_message_and_in_pieces_th
 }
 
 #[test]
-fn who_was_away_for_too_long_begins_anew_and_has_everything() {
+fn who_was_unavailable_for_too_long_begins_anew_and_has_everything() {
     for wire in WIRES {
         let scene = Scene::start(wire, 2);
         let mut session = open(&scene, Algorithm::Fast, Operations::Messages);
@@ -135,7 +135,7 @@ fn who_was_away_for_too_long_begins_anew_and_has_everything() {
 }
 
 #[test]
-fn a_home_that_is_down_is_named_and_followed_anew_when_it_is_back() {
+fn a_participant_that_is_down_is_named_and_followed_anew_when_it_is_back() {
     for wire in WIRES {
         let mut scene = Scene::start(wire, 3);
         let mut session = open(&scene, Algorithm::Fast, Operations::Messages);
@@ -143,10 +143,10 @@ fn a_home_that_is_down_is_named_and_followed_anew_when_it_is_back() {
         let mut follower = Follower::open(follower_options(&scene)).unwrap();
         let mut told = Told::default();
         follower.catch_up(&mut told).unwrap();
-        let down = HomeId(scene.places[1].id);
+        let down = ParticipantId(scene.places[1].id);
         scene.stop(1);
         let error = follower.catch_up(&mut told).unwrap_err();
-        let named = |error: &FollowError<_>| matches!(error, FollowError::Home(TransactionError::NodeDown { home, .. }) if *home == down);
+        let named = |error: &FollowError<_>| matches!(error, FollowError::Participant(TransactionError::NodeDown { participant, .. }) if *participant == down);
         assert!(named(&error), "{wire:?} {error}");
         let mut other = Follower::open(follower_options(&scene)).unwrap();
         let error = other.catch_up(&mut Told::default()).unwrap_err();
@@ -165,15 +165,15 @@ fn a_home_that_is_down_is_named_and_followed_anew_when_it_is_back() {
 }
 
 #[test]
-fn a_home_that_says_nothing_is_named_when_time_is_over() {
+fn a_participant_that_says_nothing_is_named_when_time_is_over() {
     for wire in WIRES {
         let scene = Scene::start(wire, 2);
         let timeout = Duration::from_millis(300);
         let mut follower = Follower::open(FollowerOptions { timeout, ..follower_options(&scene) }).unwrap();
         scene.knobs(1).silent.store(true, Ordering::SeqCst);
         let error = follower.catch_up(&mut Told::default()).unwrap_err();
-        let silent = HomeId(scene.places[1].id);
-        let is_named = matches!(&error, FollowError::Home(TransactionError::TimedOut { homes, .. }) if *homes == [silent]);
+        let silent = ParticipantId(scene.places[1].id);
+        let is_named = matches!(&error, FollowError::Participant(TransactionError::TimedOut { participants, .. }) if *participants == [silent]);
         assert!(is_named, "{wire:?} {error}");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use rackscan_client::{FollowError, Follower, Operations, Session, SessionOptions, TransactionError};
 use rackscan_fabric::Address;
-use rackscan_ramp::{algorithm::Algorithm, message::HomeId};
+use rackscan_ramp::{algorithm::Algorithm, message::ParticipantId};
 
 use crate::{
     follow::{Told, follower_options},
@@ -64,7 +64,10 @@ fn the_memory_of_a_process_that_was_killed_is_not_believed() {
     child.wait().unwrap();
     let error = session.read(&[of("a")]).unwrap_err();
     assert!(matches!(error, TransactionError::NodeDown { .. }), "{error}");
-    assert!(error.to_string().contains("home 9 is away: the peer was lost: its process is gone"), "{error}");
+    assert!(
+        error.to_string().contains("participant 9 is unavailable: the peer was lost: its process is gone"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -89,6 +92,9 @@ fn who_follows_a_process_that_was_killed_is_told_so_and_not_that_there_is_no_new
     child.kill().unwrap();
     child.wait().unwrap();
     let error = follower.catch_up(&mut told).unwrap_err();
-    let is_down = matches!(&error, FollowError::Home(TransactionError::NodeDown { home: HomeId(9), .. }));
+    let is_down = matches!(
+        &error,
+        FollowError::Participant(TransactionError::NodeDown { participant: ParticipantId(9), .. })
+    );
     assert!(is_down, "{error}");
 }

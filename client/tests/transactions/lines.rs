@@ -71,14 +71,14 @@ fn every_node_s_replies_come_back_under_their_tags_over_every_wire() {
 }
 
 #[test]
-fn a_node_that_is_down_is_away_and_reported_when_it_is_back() {
+fn a_node_that_is_down_is_unavailable_and_reported_when_it_is_back() {
     for wire in WIRES {
         let mut scene = Scene::start(wire, 2);
         scene.stop(1);
         let mut lines = Lines::connect(options(&scene)).unwrap();
         until(&mut lines, |event| matches!(event, LineEvent::Lost { node: 1, .. }));
         let refused = lines.send(1, 1, Request::Status).unwrap_err();
-        assert!(matches!(refused, LineError::Away { .. }), "{refused}");
+        assert!(matches!(refused, LineError::Unavailable { .. }), "{refused}");
         lines.send(0, 1, Request::Status).unwrap();
         until(&mut lines, |event| is_status_of(event, 0, 1));
         scene.start_again(1);
@@ -87,7 +87,7 @@ fn a_node_that_is_down_is_away_and_reported_when_it_is_back() {
         until(&mut lines, |event| is_status_of(event, 1, 2));
         scene.stop(1);
         until(&mut lines, |event| matches!(event, LineEvent::Lost { node: 1, .. }));
-        assert!(lines.away(1).is_some() && lines.away(0).is_none());
+        assert!(lines.unavailable(1).is_some() && lines.unavailable(0).is_none());
     }
 }
 
@@ -98,7 +98,7 @@ fn a_node_that_owes_a_reply_and_is_silent_is_lost() {
         let mut lines =
             Lines::connect(LinesOptions { patience: Duration::from_millis(50), ..options(&scene) }).unwrap();
         scene.knobs(1).silent.store(true, std::sync::atomic::Ordering::SeqCst);
-        lines.send(1, 1, Request::OpenHome).unwrap();
+        lines.send(1, 1, Request::OpenParticipant).unwrap();
         let lost = until(&mut lines, |event| matches!(event, LineEvent::Lost { .. }));
         let LineEvent::Lost { node: 1, reason } = lost else { panic!("{lost:?}") };
         assert!(reason.contains("owes 1 replies") && reason.contains("50ms"), "{reason}");

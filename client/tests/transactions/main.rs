@@ -1,5 +1,5 @@
 //! Are transactions whole, whatever the wire, the algorithm and the outcome of nodes? Goal: what
-//! sessions promise, over real connections. Method: homes in threads of the test that can be
+//! sessions promise, over real connections. Method: participants in threads of the test that can be
 //! silent, end and begin again; and the checker of histories.
 
 mod clocks;

@@ -1,5 +1,5 @@
-//! Which node do sessions meet in the tests? A home of transactions in a thread, whose log is a
-//! vector that is durable at once. It speaks through the fabric like a real node, and can be
+//! Which node do sessions meet in the tests? A participant of transactions in a thread, whose log
+//! is a vector that is durable at once. It speaks through the fabric like a real node, and can be
 //! silent, end, and begin again with what its log says.
 
 use std::{
@@ -22,17 +22,17 @@ use rackscan_format::{
     ids::{NodeId, RequestId},
     limits::TRANSACT_BYTES_MAX,
     message::{
-        Answer, BridgeStatus, CacheStatus, HomeRegion, HomeStatus, LoadReport, NodeCounters, NodeStatus,
-        Payload, Refusal, RefusalCode, ReplyMessage, Request, RequestMessage, Target,
+        Answer, BridgeStatus, CacheStatus, LoadReport, NodeCounters, NodeStatus, ParticipantRegion,
+        ParticipantStatus, Payload, Refusal, RefusalCode, ReplyMessage, Request, RequestMessage, Target,
     },
 };
 use rackscan_ramp::{
     feed::Feed,
-    home::{Home, Peer},
     item::SYSTEM_PREFIX,
     limits::LOG_HEADER_BYTES,
     log::{LogWriter, Tail, read, recover},
     message::{Reply, Request as Asked},
+    participant::{Participant, Peer},
     slot::SlotMemory,
     store::StoreOptions,
     timestamp::{ClientId, Timestamp},
@@ -66,7 +66,7 @@ impl SlotMemory for Slots {
 /// What tests do to a node, and see of it.
 #[derive(Debug, Default)]
 pub(crate) struct Knobs {
-    /// So often it says that its home is not there yet.
+    /// So often it says that its participant is not there yet.
     pub(crate) absent: AtomicU64,
     /// It answers nothing but the status.
     pub(crate) silent: AtomicBool,
@@ -184,7 +184,7 @@ struct Serving {
     id: u16,
     life: u64,
     listener: Listener,
-    home: Home<Slots>,
+    participant: Participant<Slots>,
     slots: Region,
     feed: Region,
     log: Arc<Mutex<Vec<u8>>>,
@@ -202,17 +202,18 @@ impl Serving {
         let start = Tail::from_header(&log).expect("a log");
         let (records, tail, _) = read(start, &log[LOG_HEADER_BYTES..]);
         let options = StoreOptions { budget_bytes: 64 << 20, life };
-        let store = recover(options, Slots(slots.clone()), records).expect("a log of this home");
+        let store = recover(options, Slots(slots.clone()), records).expect("a log of this participant");
         let fed = Feed::new(Slots(feed.clone()), life).expect("there is room for a ring");
-        let home =
-            Home::new(store, LogWriter::after(tail)).feeding(fed, SYSTEM_PREFIX).on_host("the node's host");
+        let participant = Participant::new(store, LogWriter::after(tail))
+            .feeding(fed, SYSTEM_PREFIX)
+            .on_host("the node's host");
         drop(log);
         let (clients, askers) = (Vec::new(), HashMap::new());
         Self {
             id: place.id,
             life,
             listener,
-            home,
+            participant,
             slots,
             feed,
             log: Arc::clone(&place.log),
@@ -249,7 +250,7 @@ impl Serving {
                 let client = self.clients.swap_remove(at);
                 self.askers.retain(|_, asker| asker.client != client.number);
                 if let Some(id) = client.id {
-                    self.home.client_lost(id);
+                    self.participant.client_lost(id);
                     self.answer();
                 }
             }
@@ -295,18 +296,24 @@ impl Serving {
                 self.say(at, id, Ok(Answer::Posts { requests }));
             }
             _ if self.knobs.silent.load(Ordering::SeqCst) => {}
-            Request::OpenHome | Request::Transact { .. } if self.knobs.absent.load(Ordering::SeqCst) > 0 => {
+            Request::OpenParticipant | Request::Transact { .. }
+                if self.knobs.absent.load(Ordering::SeqCst) > 0 =>
+            {
                 self.knobs.absent.fetch_sub(1, Ordering::SeqCst);
                 let refusal = Refusal::new(RefusalCode::Busy, "it waits for its log; ask again");
                 self.say(at, id, Err(refusal));
             }
-            Request::OpenHome => {
+            Request::OpenParticipant => {
                 let [slots, feed] = [&self.slots, &self.feed].map(|memory| {
                     let granted = self.clients[at].connection.register(memory, Access::Read).expect("room");
                     let RemoteRegion { key, address: offset_bytes, length: length_bytes } = granted;
                     Some(Target { key, offset_bytes, length_bytes })
                 });
-                self.say(at, id, Ok(Answer::Home(Some(HomeRegion { slots, feed, life: self.life }))));
+                self.say(
+                    at,
+                    id,
+                    Ok(Answer::Participant(Some(ParticipantRegion { slots, feed, life: self.life }))),
+                );
             }
             Request::Transact { messages, target } => return self.transact(at, id, messages, target),
             other => panic!("not expected here: {other:?}"),
@@ -337,7 +344,7 @@ impl Serving {
         let client = self.clients[at].number;
         self.askers.insert(peer, Asker { client, id, target, replies: Vec::new() });
         let skew_ms = self.knobs.skew_ms.load(Ordering::SeqCst);
-        self.home.set_wall_ms(WallClock::default().now_ms().saturating_add_signed(skew_ms));
+        self.participant.set_wall_ms(WallClock::default().now_ms().saturating_add_signed(skew_ms));
         for asked in asked {
             *self.knobs.seen.lock().expect("no panic").entry(kind(&asked)).or_default() += 1;
             if let Asked::Lease { client } = &asked {
@@ -348,10 +355,11 @@ impl Serving {
                 // As if somebody else had the lock, too.
                 Asked::Lock { owner, wanted } if keeps => {
                     let other = Timestamp { client: ClientId(u32::MAX), ..owner };
-                    self.home.request(Peer(u64::MAX), Asked::Lock { owner: other, wanted: wanted.clone() });
-                    self.home.request(Peer(peer), Asked::Lock { owner, wanted });
+                    self.participant
+                        .request(Peer(u64::MAX), Asked::Lock { owner: other, wanted: wanted.clone() });
+                    self.participant.request(Peer(peer), Asked::Lock { owner, wanted });
                 }
-                asked => self.home.request(Peer(peer), asked),
+                asked => self.participant.request(Peer(peer), asked),
             }
         }
         if let Some(asker) = self.askers.remove(&peer).filter(|_| !is_answered) {
@@ -365,15 +373,15 @@ impl Serving {
 
     /// What was written down is durable at once, and what waited for that goes out.
     fn answer(&mut self) {
-        if let Some(batch) = self.home.log_mut().take_batch() {
+        if let Some(batch) = self.participant.log_mut().take_batch() {
             let mut log = self.log.lock().expect("no panic while it was locked");
             log.truncate(usize::try_from(batch.offset_bytes).expect("an offset"));
             log.extend_from_slice(&batch.bytes);
-            self.home.durable(batch.sequence);
+            self.participant.durable(batch.sequence);
         }
-        self.home.publish_feed();
+        self.participant.publish_feed();
         let mut answered = Vec::new();
-        for (Peer(peer), reply) in self.home.take_replies() {
+        for (Peer(peer), reply) in self.participant.take_replies() {
             if let Some(asker) = self.askers.get_mut(&peer) {
                 asker.replies.push(reply);
                 answered.push(peer);
@@ -439,9 +447,9 @@ impl Serving {
             registered_buffers: Ok(()),
             counters: NodeCounters::default(),
             cache: CacheStatus::default(),
-            home: HomeStatus::default(),
+            participant: ParticipantStatus::default(),
             relays: Vec::new(),
-            home_refuses: None,
+            participant_refuses: None,
             identity: rackscan_format::message::FolderIdentity::default(),
         }
     }

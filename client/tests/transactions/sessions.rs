@@ -11,7 +11,7 @@ use rackscan_client::{
 use rackscan_ramp::{
     algorithm::Algorithm,
     item::{Key, Value},
-    message::{HomeId, home_of},
+    message::{ParticipantId, participant_of},
     timestamp::Timestamp,
 };
 
@@ -54,10 +54,10 @@ fn texts(read: &ReadOutcome) -> Vec<(String, Option<String>)> {
 
 /// A key that the node keeps, for each node.
 fn key_at(scene: &Scene, node: usize) -> Key {
-    let ids: Vec<HomeId> = scene.places.iter().map(|place| HomeId(place.id)).collect();
+    let ids: Vec<ParticipantId> = scene.places.iter().map(|place| ParticipantId(place.id)).collect();
     (0..)
         .map(|number| of(&format!("k{number}")))
-        .find(|key| home_of(key.placement(), &ids) == ids[node])
+        .find(|key| participant_of(key.placement(), &ids) == ids[node])
         .expect("each node keeps some")
 }
 
@@ -191,9 +191,9 @@ fn a_transaction_whose_node_is_down_is_aborted_with_its_name_and_works_when_it_i
             session.write(items.clone()).unwrap();
             session.read(&keys(&items)).unwrap();
             scene.stop(1);
-            let down = HomeId(scene.places[1].id);
+            let down = ParticipantId(scene.places[1].id);
             let error = session.read(&keys(&items)).unwrap_err();
-            let is_down = |error: &TransactionError| matches!(error, TransactionError::NodeDown { home, .. } if *home == down);
+            let is_down = |error: &TransactionError| matches!(error, TransactionError::NodeDown { participant, .. } if *participant == down);
             assert!(is_down(&error), "{wire:?} {operations}: {error}");
             let error = session.write(of_each(&scene, 2, "never")).unwrap_err();
             assert!(is_down(&error), "{error}");
@@ -222,8 +222,8 @@ fn a_node_that_is_lost_before_it_votes_leaves_the_transaction_unknown_and_named(
     // It takes no request any more: the connection ends with the PREPARE, and with every other one.
     scene.knobs(1).silent.store(true, Ordering::SeqCst);
     let error = session.write(items.clone()).unwrap_err();
-    let TransactionError::Unknown { homes, .. } = &error else { panic!("{error}") };
-    assert_eq!(*homes, [HomeId(scene.places[1].id)]);
+    let TransactionError::Unknown { participants, .. } = &error else { panic!("{error}") };
+    assert_eq!(*participants, [ParticipantId(scene.places[1].id)]);
     scene.stop(1);
     scene.start_again(1);
     // The first write is there, and of the second all or nothing.
@@ -250,7 +250,7 @@ fn a_vote_that_was_lost_on_its_way_is_asked_for_when_the_node_is_back() {
 }
 
 #[test]
-fn a_home_that_was_lost_before_it_knew_of_a_commit_is_told_when_it_is_back() {
+fn a_participant_that_was_lost_before_it_knew_of_a_commit_is_told_when_it_is_back() {
     for wire in WIRES {
         let scene = Scene::start(wire, 2);
         let mut session = open(&scene, Algorithm::Fast, Operations::Messages);
@@ -260,8 +260,8 @@ fn a_home_that_was_lost_before_it_knew_of_a_commit_is_told_when_it_is_back() {
         scene.knobs(1).hangs_up_at.store(2, Ordering::SeqCst);
         let items = of_each(&scene, 2, "after");
         let written = session.write(items.clone()).unwrap();
-        let home = HomeId(scene.places[1].id);
-        assert!(written.untold.contains(&home), "{wire:?} {written:?}");
+        let participant = ParticipantId(scene.places[1].id);
+        assert!(written.untold.contains(&participant), "{wire:?} {written:?}");
         let read = read_when_back(&mut session, &keys(&items[1..]));
         assert_eq!(read.items[0].1.value, value("after"), "a session reads what it wrote");
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -338,19 +338,19 @@ fn a_session_that_rests_keeps_no_versions_and_goes_on_later() {
 }
 
 #[test]
-fn a_home_that_is_not_there_yet_is_asked_again_with_pauses_and_its_reason_is_told() {
+fn a_participant_that_is_not_there_yet_is_asked_again_with_pauses_and_its_reason_is_told() {
     let scene = Scene::start(Wire::Shm, 1);
     let absent = &scene.knobs(0).absent;
     absent.store(1000, Ordering::SeqCst);
     let timeout = Duration::from_millis(200);
     let options = SessionOptions { timeout, ..options(&scene, Algorithm::Fast, Operations::Messages) };
     let mut session = Session::open(options).expect("the options work");
-    let error = session.read(&[of("a")]).expect_err("there is no home").to_string();
+    let error = session.read(&[of("a")]).expect_err("there is no participant").to_string();
     assert!(error.contains("it waits for its log"), "{error}");
     let asked = 1000 - absent.load(Ordering::SeqCst);
     // Two requests wait, each for two milliseconds at least.
     assert!((2..=210).contains(&asked), "{asked} times in {timeout:?}");
     absent.store(3, Ordering::SeqCst);
     let mut session = open(&scene, Algorithm::Fast, Operations::Messages);
-    session.read(&[of("a")]).expect("the home is there at last");
+    session.read(&[of("a")]).expect("the participant is there at last");
 }

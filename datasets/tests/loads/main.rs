@@ -1,4 +1,5 @@
-//! Does every row of a source arrive at its home exactly once, and nothing of a load that fails?
+//! Does every row of a source arrive at its participant exactly once, and nothing of a load that
+//! fails?
 //!
 //! All tests load into real storage nodes and read every row back through scans at the nodes.
 

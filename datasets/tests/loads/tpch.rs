@@ -7,7 +7,7 @@ use rackscan_datasets::{
     LoadError, LoadOptions,
     tpch::{self, SortBy, TABLES},
 };
-use rackscan_format::{home::KeyHash, ids::NodeId};
+use rackscan_format::{ids::NodeId, participant::KeyHash};
 use tpchgen::generators::{LineItemGenerator, NationGenerator, OrderGenerator, PartSuppGenerator};
 use tpchgen_arrow::{LineItemArrow, NationArrow, OrderArrow, PartSuppArrow};
 
@@ -57,7 +57,7 @@ async fn every_row_arrives_exactly_once_whatever_the_sizes_of_segments_and_pages
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_and_its_lines_are_at_the_home_of_their_key() {
+async fn an_order_and_its_lines_are_at_the_participant_of_their_key() {
     let cluster = TestCluster::start(4).await.unwrap();
     tpch::load(&cluster.cluster, SCALE, &[], &LoadOptions::default(), &|_| ()).await.unwrap();
     let mut rows_of: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -65,8 +65,8 @@ async fn an_order_and_its_lines_are_at_the_home_of_their_key() {
         for (node, rows) in rows::stored(&cluster, table).await.unwrap() {
             *rows_of.entry(node).or_default() += rows.len();
             for line in rows {
-                let home = KeyHash::of_integer(key(&line, 0)).position(4);
-                assert_eq!(usize::from(node.0), home, "{table}: {line}");
+                let participant = KeyHash::of_integer(key(&line, 0)).position(4);
+                assert_eq!(usize::from(node.0), participant, "{table}: {line}");
             }
         }
     }

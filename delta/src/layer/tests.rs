@@ -214,10 +214,10 @@ fn what_lies_over_a_layer_needs_to_know_of_its_own_rows_only() {
 }
 
 #[test]
-fn rows_that_were_sealed_as_gone_stay_gone_beside_those_that_go_later() {
-    let sealed = WithheldRows::of([3, 900]).map(Arc::new).unwrap();
-    let sealed = Arc::new(BTreeMap::from([(SegmentId(1), Arc::clone(&sealed)), (SegmentId(2), sealed)]));
-    let mut layer = Layer::new(table(), sealed);
+fn rows_that_were_flushed_as_gone_stay_gone_beside_those_that_go_later() {
+    let flushed = WithheldRows::of([3, 900]).map(Arc::new).unwrap();
+    let flushed = Arc::new(BTreeMap::from([(SegmentId(1), Arc::clone(&flushed)), (SegmentId(2), flushed)]));
+    let mut layer = Layer::new(table(), flushed);
     let mut rows = TableRows::default();
     let row = RowIdentity::Stored { segment: SegmentId(1), row: 5 };
     let timestamp = Timestamp { time: 1, client: ClientId(1) };

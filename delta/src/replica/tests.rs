@@ -3,8 +3,8 @@
 //!
 //! Real participants with feeds; transactions whose messages arrive in any order that their
 //! coordinators allow; a reader that scans page by page and reads one feed after the other, with
-//! messages arriving between any two pages and feeds, and that begins anew when it was away for too
-//! long. All from a seed.
+//! messages arriving between any two pages and feeds, and that begins anew when it was unavailable
+//! for too long. All from a seed.
 
 use super::*;
 use fastrand::Rng;
@@ -12,33 +12,33 @@ use rackscan_format::ids::SegmentId;
 use rackscan_ramp::{
     algorithm::Algorithm,
     feed::{Behind, Feed, FeedHeader, FeedReader},
-    home::{Home, Peer},
     log::{LogWriter, Tail},
     message::{Guard, KeyRange, LeaseId, Refusal, Reply, Request},
+    participant::{Participant, Peer},
     slot::SlotVector,
     store::{Store, StoreOptions},
     timestamp::ClientId,
 };
 
-const HOMES: u16 = 3;
+const PARTICIPANTS: u16 = 3;
 const FEED_BYTES: usize = 64 + 8192;
 const TABLES: u32 = 2;
 
 /// A participant whose log is durable at once, and its feed's memory as a peer would copy it.
 struct Node {
-    id: HomeId,
-    home: Home<SlotVector>,
+    id: ParticipantId,
+    participant: Participant<SlotVector>,
     reader: FeedReader,
 }
 
 fn ask(node: &mut Node, request: Request) -> Vec<Reply> {
-    node.home.request(Peer(0), request);
-    if let Some(batch) = node.home.log_mut().take_batch() {
-        node.home.durable(batch.sequence);
+    node.participant.request(Peer(0), request);
+    if let Some(batch) = node.participant.log_mut().take_batch() {
+        node.participant.durable(batch.sequence);
     }
     // Before any reply.
-    node.home.publish_feed();
-    node.home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+    node.participant.publish_feed();
+    node.participant.take_replies().into_iter().map(|(_, reply)| reply).collect()
 }
 
 impl Node {
@@ -46,8 +46,9 @@ impl Node {
         let options = StoreOptions { budget_bytes: 64 << 20, life: 1 };
         let store = Store::new(options, SlotVector::zeroed(4096));
         let feed = Feed::new(SlotVector::zeroed(FEED_BYTES), 1).unwrap();
-        let home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, crate::identity::ROW_PREFIX);
-        Self { id: HomeId(id), home, reader: FeedReader::at(Tail::START, 1, FEED_BYTES) }
+        let participant =
+            Participant::new(store, LogWriter::after(Tail::START)).feeding(feed, crate::identity::ROW_PREFIX);
+        Self { id: ParticipantId(id), participant, reader: FeedReader::at(Tail::START, 1, FEED_BYTES) }
     }
 
     fn mark(&mut self) {
@@ -73,7 +74,7 @@ impl Node {
     }
 
     fn read(&mut self, replica: &mut Replica) -> Result<(), Behind> {
-        let memory = self.home.feed_memory().unwrap().as_slice().to_vec();
+        let memory = self.participant.feed_memory().unwrap().as_slice().to_vec();
         let header = FeedHeader::of(memory.first_chunk().unwrap());
         if let Some(pieces) = self.reader.wanted(header)? {
             let bytes = [&memory[pieces.first.clone()], &memory[pieces.second.clone()]].concat();
@@ -89,9 +90,9 @@ impl Node {
 struct Writing {
     timestamp: Timestamp,
     rows: Vec<(TableId, RowIdentity)>,
-    parts: BTreeMap<HomeId, Vec<(Key, Value)>>,
-    prepared: BTreeSet<HomeId>,
-    told: BTreeSet<HomeId>,
+    parts: BTreeMap<ParticipantId, Vec<(Key, Value)>>,
+    prepared: BTreeSet<ParticipantId>,
+    told: BTreeSet<ParticipantId>,
     aborts: bool,
 }
 
@@ -119,17 +120,18 @@ impl World {
             };
             rows.insert((table, row));
         }
-        let mut parts: BTreeMap<HomeId, Vec<(Key, Value)>> = BTreeMap::new();
+        let mut parts: BTreeMap<ParticipantId, Vec<(Key, Value)>> = BTreeMap::new();
         for (table, row) in &rows {
             let key = row.key(*table).unwrap();
-            let home = HomeId(u16::try_from(key.fingerprint().0 % u64::from(HOMES)).unwrap());
+            let participant =
+                ParticipantId(u16::try_from(key.fingerprint().0 % u64::from(PARTICIPANTS)).unwrap());
             let length = self.random.usize(1..200);
             let value = if self.random.u8(0..5) == 0 {
                 Value::DELETED
             } else {
                 Value::new(&vec![1; length]).unwrap()
             };
-            parts.entry(home).or_default().push((key, value));
+            parts.entry(participant).or_default().push((key, value));
         }
         parts.values_mut().for_each(|items| items.sort_by(|(a, _), (b, _)| a.cmp(b)));
         let rows: Vec<_> = rows.into_iter().collect();
@@ -146,40 +148,44 @@ impl World {
         }
         let index = self.random.usize(0..self.writing.len());
         let writing = &mut self.writing[index];
-        let homes: Vec<HomeId> = writing.parts.keys().copied().collect();
+        let participants: Vec<ParticipantId> = writing.parts.keys().copied().collect();
         let timestamp = writing.timestamp;
-        let open =
-            |done: &BTreeSet<HomeId>| homes.iter().copied().filter(|home| !done.contains(home)).collect();
-        let left: Vec<HomeId> = open(&writing.prepared);
+        let open = |done: &BTreeSet<ParticipantId>| {
+            participants.iter().copied().filter(|participant| !done.contains(participant)).collect()
+        };
+        let left: Vec<ParticipantId> = open(&writing.prepared);
         let keeps_back = writing.aborts && left.len() == 1;
         if !(left.is_empty() || keeps_back) {
-            let home = left[self.random.usize(0..left.len())];
-            let items = writing.parts[&home].clone();
+            let participant = left[self.random.usize(0..left.len())];
+            let items = writing.parts[&participant].clone();
             let keys: Vec<Key> = writing.parts.values().flatten().map(|(key, _)| key.clone()).collect();
             let metadata = Algorithm::Fast.metadata(&keys);
-            let part = Part { timestamp, homes, guard: Guard::Open, metadata, items };
+            let part = Part { timestamp, participants, guard: Guard::Open, metadata, items };
             let voted = if part.is_whole() { Reply::Committed } else { Reply::Prepared };
             let prepare = Request::Prepare { part, settled: vec![], preconditions: Default::default() };
-            let replies = ask(&mut self.nodes[usize::from(home.0)], prepare);
+            let replies = ask(&mut self.nodes[usize::from(participant.0)], prepare);
             // A transaction that began later was here first: then all are told to abort.
             let is_outdated = matches!(replies[..], [Reply::Refused { why: Refusal::Outdated { .. } }]);
             writing.aborts |= is_outdated;
             assert!(is_outdated || replies == [voted], "{replies:?}");
-            writing.prepared.insert(home);
+            writing.prepared.insert(participant);
             return;
         }
-        let left: Vec<HomeId> = open(&writing.told);
-        let home = left[self.random.usize(0..left.len())];
+        let left: Vec<ParticipantId> = open(&writing.told);
+        let participant = left[self.random.usize(0..left.len())];
         let request =
             if writing.aborts { Request::Abort { timestamp } } else { Request::Commit { timestamp } };
-        ask(&mut self.nodes[usize::from(home.0)], request);
-        writing.told.insert(home);
+        ask(&mut self.nodes[usize::from(participant.0)], request);
+        writing.told.insert(participant);
         if left.len() > 1 {
             return;
         }
         let Writing { timestamp, rows, aborts, .. } = self.writing.swap_remove(index);
-        for home in homes {
-            ask(&mut self.nodes[usize::from(home.0)], Request::Settled { timestamps: vec![timestamp] });
+        for participant in participants {
+            ask(
+                &mut self.nodes[usize::from(participant.0)],
+                Request::Settled { timestamps: vec![timestamp] },
+            );
         }
         if aborts {
             self.refused.insert(timestamp);
@@ -260,7 +266,7 @@ impl World {
 fn run(seed: u64) -> (usize, usize) {
     let mut world = World {
         random: Rng::with_seed(seed),
-        nodes: (0..HOMES).map(Node::new).collect(),
+        nodes: (0..PARTICIPANTS).map(Node::new).collect(),
         writing: Vec::new(),
         acknowledged: Vec::new(),
         refused: BTreeSet::new(),
@@ -308,7 +314,7 @@ fn after_a_round_every_transaction_is_visible_wholly_or_not_at_all() {
         begun_anew += anew;
     }
     assert!(rounds > 1, "no commit was ever read before what it commits");
-    assert!(begun_anew > 0 || cases < 50, "no reader was ever away for too long");
+    assert!(begun_anew > 0 || cases < 50, "no reader was ever unavailable for too long");
 }
 
 #[test]
@@ -319,14 +325,14 @@ fn changes_are_taken_once() {
         let items = vec![(row.key(TableId(3)).unwrap(), Value::new(&[1]).unwrap())];
         let timestamp = Timestamp { time, client: ClientId(1) };
         let metadata = rackscan_ramp::item::Metadata::Timestamp;
-        Record::Put(Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items })
+        Record::Put(Part { timestamp, participants: Vec::new(), guard: Guard::Open, metadata, items })
     };
-    replica.record(HomeId(0), put(5)).unwrap();
+    replica.record(ParticipantId(0), put(5)).unwrap();
     assert_eq!(replica.take_changed(TableId(3)), BTreeSet::from([row]));
     assert_eq!(replica.take_changed(TableId(3)), BTreeSet::new());
-    replica.record(HomeId(0), put(4)).unwrap();
+    replica.record(ParticipantId(0), put(4)).unwrap();
     assert_eq!(replica.take_changed(TableId(3)), BTreeSet::new(), "an older version changes nothing");
-    replica.record(HomeId(0), put(6)).unwrap();
+    replica.record(ParticipantId(0), put(6)).unwrap();
     assert_eq!(replica.take_changed(TableId(3)), BTreeSet::from([row]));
     replica.forget(TableId(3));
     assert!(replica.table(TableId(3)).is_none());
@@ -335,23 +341,24 @@ fn changes_are_taken_once() {
 #[test]
 fn a_table_that_came_of_another_by_flushes_is_told_from_one_that_replaced_it_however_many_there_were() {
     let (mut replica, mut time) = (Replica::new(), 0);
-    let homes = [HomeId(0), HomeId(1)];
+    let participants = [ParticipantId(0), ParticipantId(1)];
     let mut told = |replica: &mut Replica, items: Vec<(Key, Value)>| {
         time += 1;
         let timestamp = Timestamp { time, client: ClientId(1) };
         let part = Part {
             timestamp,
-            homes: Vec::new(),
+            participants: Vec::new(),
             guard: Guard::Open,
             metadata: rackscan_ramp::item::Metadata::Timestamp,
             items,
         };
-        replica.record(HomeId(0), Record::Put(part)).unwrap();
+        replica.record(ParticipantId(0), Record::Put(part)).unwrap();
     };
     let flush = |from, to| {
-        Closing::noted(&note_of_new_version(TableId(to)), &table_prefix(TableId(from)), &homes).unwrap()
+        Closing::noted(&note_of_new_version(TableId(to)), &table_prefix(TableId(from)), &participants)
+            .unwrap()
     };
-    let emptied = |table| Closing::Emptied.items(&table_prefix(TableId(table)), &homes).unwrap();
+    let emptied = |table| Closing::Emptied.items(&table_prefix(TableId(table)), &participants).unwrap();
     for (from, to) in [(1, 2), (2, 3), (2, 4), (4, 5)] {
         told(&mut replica, flush(from, to));
         assert!(replica.is_closed(TableId(from)), "{from}");
@@ -360,7 +367,7 @@ fn a_table_that_came_of_another_by_flushes_is_told_from_one_that_replaced_it_how
     told(&mut replica, emptied(1));
     assert_eq!(replica.closed_tables().collect::<Vec<_>>(), [TableId(2), TableId(4)]);
     // A load, which closes without a note.
-    told(&mut replica, Closing::Closed.items(&table_prefix(TableId(5)), &homes).unwrap());
+    told(&mut replica, Closing::Closed.items(&table_prefix(TableId(5)), &participants).unwrap());
     replica.begin_anew();
     for (table, from, descends) in
         [(5, 1, true), (5, 4, true), (5, 3, false), (3, 1, true), (1, 5, false), (6, 5, false)]

@@ -194,8 +194,8 @@ mod tests {
         let mut held: Vec<Buffer> = (0..4).map(|_| pool.take(1 << 18).unwrap()).collect();
         let full = TakeError::Exhausted { wanted_bytes: 1, free_bytes: 0, total_bytes: 1 << 20 };
         assert_eq!(pool.take(1).unwrap_err(), full);
-        let away = held.pop().unwrap();
-        std::thread::spawn(move || drop(away)).join().unwrap();
+        let unavailable = held.pop().unwrap();
+        std::thread::spawn(move || drop(unavailable)).join().unwrap();
         assert_eq!(pool.free_bytes(), 1 << 18);
         drop(held);
         assert_eq!(pool.free_bytes(), pool.total_bytes());

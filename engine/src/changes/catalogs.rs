@@ -60,7 +60,7 @@ impl Catalogs {
     }
 
     /// Notes that all participants were scanned from the beginning.
-    pub(super) fn homes_were_scanned(&mut self) {
+    pub(super) fn participants_were_scanned(&mut self) {
         self.scans += 1;
     }
 
@@ -123,7 +123,7 @@ mod tests {
         closing::Closing,
         item::{Key, Metadata, Value},
         log::Record,
-        message::{Guard, HomeId, Part},
+        message::{Guard, Part, ParticipantId},
         timestamp::{ClientId, Timestamp},
     };
 
@@ -139,8 +139,8 @@ mod tests {
     fn told(replica: &mut Replica, time: u64, items: Vec<(Key, Value)>) {
         let timestamp = Timestamp { time, client: ClientId(1) };
         let metadata = Metadata::Timestamp;
-        let part = Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
-        replica.record(HomeId(0), Record::Put(part)).unwrap();
+        let part = Part { timestamp, participants: Vec::new(), guard: Guard::Open, metadata, items };
+        replica.record(ParticipantId(0), Record::Put(part)).unwrap();
     }
 
     fn row_of(table: u32) -> Vec<(Key, Value)> {
@@ -149,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn a_catalog_that_was_read_before_homes_were_scanned_is_read_again() {
+    fn a_catalog_that_was_read_before_participants_were_scanned_is_read_again() {
         let (mut catalogs, replica) = (Catalogs::default(), Replica::new());
         assert!(!catalogs.fits(&replica, None), "there is none");
         let before = catalogs.begin_reading();
-        catalogs.homes_were_scanned();
+        catalogs.participants_were_scanned();
         assert!(!catalogs.fits(&replica, Some(&before.ended(catalog(&[1])))));
         let after = catalogs.begin_reading().ended(catalog(&[1]));
         assert!(catalogs.fits(&replica, Some(&after)));
         catalogs.taken(after);
         assert!(catalogs.fits(&replica, None));
-        catalogs.homes_were_scanned();
+        catalogs.participants_were_scanned();
         assert!(!catalogs.fits(&replica, None));
     }
 
@@ -190,11 +190,11 @@ mod tests {
         assert!(catalogs.fits(&replica, Some(&first)));
         catalogs.taken(first);
         told(&mut replica, 1, row_of(1));
-        let homes = [HomeId(0)];
-        told(&mut replica, 2, Closing::Closed.items(&table_prefix(TableId(1)), &homes).unwrap());
+        let participants = [ParticipantId(0)];
+        told(&mut replica, 2, Closing::Closed.items(&table_prefix(TableId(1)), &participants).unwrap());
         assert!(catalogs.fits(&replica, None), "closed, but still there");
         assert!(catalogs.have_closed(&replica), "each statement looks whether it still is");
-        told(&mut replica, 3, Closing::Emptied.items(&table_prefix(TableId(1)), &homes).unwrap());
+        told(&mut replica, 3, Closing::Emptied.items(&table_prefix(TableId(1)), &participants).unwrap());
         assert!(!catalogs.fits(&replica, None));
         assert!(replica.table(TableId(1)).is_none());
         let new_version = catalogs.begin_reading().ended(catalog(&[5]));
@@ -207,15 +207,15 @@ mod tests {
         let first = catalogs.begin_reading().ended(catalog(&[1]));
         assert!(catalogs.fits(&replica, Some(&first)));
         catalogs.taken(first);
-        let homes = [HomeId(0)];
-        told(&mut replica, 1, Closing::Closed.items(&table_prefix(TableId(2)), &homes).unwrap());
+        let participants = [ParticipantId(0)];
+        told(&mut replica, 1, Closing::Closed.items(&table_prefix(TableId(2)), &participants).unwrap());
         assert!(!catalogs.fits(&replica, None), "it may be a table that was published since");
         assert!(catalogs.left_behind(&replica).is_empty());
         let second = catalogs.begin_reading().ended(catalog(&[1]));
         assert!(catalogs.fits(&replica, Some(&second)) && !catalogs.have_closed(&replica));
         catalogs.taken(second);
         assert_eq!(catalogs.left_behind(&replica), [TableId(2)]);
-        told(&mut replica, 2, Closing::Emptied.items(&table_prefix(TableId(2)), &homes).unwrap());
+        told(&mut replica, 2, Closing::Emptied.items(&table_prefix(TableId(2)), &participants).unwrap());
         assert!(catalogs.left_behind(&replica).is_empty());
     }
 }

@@ -94,7 +94,7 @@ fn was(
     match (row, stored.get(&row)) {
         (RowIdentity::Stored { .. }, Some(bytes)) => Ok(Was::Stored(values(table, bytes)?)),
         // The row was found as a changed row, and participants no longer have it: it was flushed.
-        (RowIdentity::Stored { .. }, None) if has_sums(table) => Err(EngineError::Sealed),
+        (RowIdentity::Stored { .. }, None) if has_sums(table) => Err(EngineError::Flushed),
         _ => Ok(Was::Beside(None)),
     }
 }

@@ -45,7 +45,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Algorithm},
     closing::Closing,
     item::{Key, SYSTEM_PREFIX, Value, Write},
-    message::{HomeId, Refusal},
+    message::{ParticipantId, Refusal},
     timestamp::Timestamp,
 };
 use std::{
@@ -142,7 +142,7 @@ impl Changes {
             }
         }
         let why = format!(
-            "tables were loaded, dropped or sealed during each of {RENEWALS_MAX} attempts; ask again"
+            "tables were loaded, dropped or flushed during each of {RENEWALS_MAX} attempts; ask again"
         );
         Err(EngineError::Changes(why))
     }
@@ -174,11 +174,11 @@ impl Changes {
             Ok(caught_up) => {
                 if caught_up.began_anew {
                     followed.is_anew = true;
-                    followed.catalogs.homes_were_scanned();
+                    followed.catalogs.participants_were_scanned();
                 }
                 Ok(followed.take(tables, read))
             }
-            Err(FollowError::Home(TransactionError::KeepsNoKeys { .. })) => {
+            Err(FollowError::Participant(TransactionError::KeepsNoKeys { .. })) => {
                 followed.is_unchangeable = true;
                 Ok(followed.take_unchangeable(tables, read))
             }
@@ -241,7 +241,7 @@ impl Changes {
             // all.
             self.catch_up(tables).await?;
         }
-        Err(EngineError::Sealed)
+        Err(EngineError::Flushed)
     }
 
     /// One attempt of [`Self::sums`]. `None` if the replica and the tables are not of one point in
@@ -309,7 +309,8 @@ impl Changes {
         table: TableId,
         new_version: TableId,
     ) -> Result<(), EngineError> {
-        let items = Closing::noted(&note_of_new_version(new_version), &table_prefix(table), &self.homes());
+        let items =
+            Closing::noted(&note_of_new_version(new_version), &table_prefix(table), &self.participants());
         self.write_closing(table, items).await
     }
 
@@ -319,14 +320,14 @@ impl Changes {
         if lock(&self.followed).replica.has_derived(table) {
             prefixes.extend(derived::prefixes(table));
         }
-        let homes = self.homes();
-        let items = prefixes.iter().map(|prefix| Closing::Emptied.items(prefix, &homes));
+        let participants = self.participants();
+        let items = prefixes.iter().map(|prefix| Closing::Emptied.items(prefix, &participants));
         let items: Option<Vec<_>> = items.collect();
         self.write_closing(table, items.map(|items| items.into_iter().flatten().collect())).await
     }
 
-    fn homes(&self) -> Vec<HomeId> {
-        self.lines.nodes.iter().map(|node| HomeId(node.id.0)).collect()
+    fn participants(&self) -> Vec<ParticipantId> {
+        self.lines.nodes.iter().map(|node| ParticipantId(node.id.0)).collect()
     }
 
     async fn write_closing(
@@ -445,7 +446,7 @@ impl From<TransactionError> for EngineError {
             why: Abortion::Refused { why: Refusal::Closed { .. }, .. }, ..
         } = error
         {
-            return Self::Sealed;
+            return Self::Flushed;
         }
         if let TransactionError::Conflict { key, .. } = &error {
             let table = RowIdentity::of(key).ok().flatten().map(|(table, _)| table.to_string());

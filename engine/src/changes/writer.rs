@@ -79,7 +79,7 @@ impl RowWriter {
     ///
     /// # Errors
     /// A row does not fit its table, there are too many rows, or the transaction could not be
-    /// committed. After [`EngineError::Sealed`] nothing was written, and rows that were found
+    /// committed. After [`EngineError::Flushed`] nothing was written, and rows that were found
     /// before have other identities: call [`crate::Engine::renew_writer`].
     pub fn write(&mut self, changes: Vec<(&str, Vec<RowChange>)>) -> Result<Written, EngineError> {
         // The rows to delete were found long before. A row that has changed since is deleted in its

@@ -70,7 +70,7 @@ impl BaseName {
 
     /// Whether the base is no longer needed, given the ids of all tables that exist or were just
     /// replaced.
-    pub(crate) fn is_orphan(&self, tables: &BTreeSet<TableId>) -> bool {
+    pub(crate) fn is_abandoned(&self, tables: &BTreeSet<TableId>) -> bool {
         !tables.contains(&self.of) && !tables.contains(&self.before)
     }
 }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_base_stays_while_its_table_or_the_one_before_is_there() {
         let name = BaseName { view: "v".to_owned(), of: TableId(2), before: TableId(1) };
-        let among = |ids: &[u32]| name.is_orphan(&ids.iter().map(|id| TableId(*id)).collect());
+        let among = |ids: &[u32]| name.is_abandoned(&ids.iter().map(|id| TableId(*id)).collect());
         assert!(!among(&[1, 9]) && !among(&[2]) && among(&[3]) && among(&[]));
     }
 }

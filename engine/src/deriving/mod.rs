@@ -2,7 +2,7 @@
 //! statements that define it.
 //!
 //! ```text
-//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a table version that has it   (sealing)
+//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a table version that has it   (flushing)
 //! changed rows -> entries, in their transaction                                                                                    (changes/derive)
 //! flush        -> the sums over the segments, in a base table for each view   [base]
 //! SELECT       -> base and entries of one timestamp -> a view's rows          [view], [amounts]

@@ -82,7 +82,7 @@ pub enum EngineError {
     Transaction(#[from] Box<TransactionError>),
     /// A table is being flushed into a new version.
     #[error("the table was flushed since the transaction began; nothing of it was written: begin it again")]
-    Sealed,
+    Flushed,
     /// Another transaction has changed a row that this one has read and writes.
     #[error(
         "conflict: another transaction has changed rows of table {table:?} that this one has read and changes; nothing of it was written: run it again"
@@ -176,7 +176,7 @@ impl EngineError {
             Self::Plan(_) => "42000",
             Self::Invalid { sqlstate, .. } => sqlstate,
             Self::UnknownTable { .. } | Self::Dropped { .. } => "42P01",
-            Self::Sealed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
+            Self::Flushed | Self::Replaced { .. } | Self::Conflict { .. } => "40001",
             Self::Memory(_) => "53200",
             Self::SpillFull(_) => "53100",
             Self::SpillFolder(_) => "58030",
@@ -234,7 +234,7 @@ mod tests {
         let table = || "t".to_owned();
         assert_eq!(EngineError::Replaced { table: table() }.sqlstate(), "40001");
         assert_eq!(EngineError::Conflict { table: table() }.sqlstate(), "40001");
-        assert_eq!(EngineError::Sealed.sqlstate(), "40001");
+        assert_eq!(EngineError::Flushed.sqlstate(), "40001");
         for gone in [
             EngineError::Dropped { table: table() },
             EngineError::UnknownTable { name: table(), near: String::new() },

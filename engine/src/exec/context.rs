@@ -14,7 +14,7 @@ use rackscan_format::{
     segment::SegmentDirectory,
 };
 use rackscan_planner::{
-    Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, Observed, Pace,
+    Ahead, Attachment, Calibration, ClusterProfile, Demand, EngineProfile, NodeProfile, NodeSpeed, Observed,
     Placement, Policy, Wire,
 };
 use std::{
@@ -81,7 +81,7 @@ struct NodeLoad {
     /// Requests in flight, by [`Waiting`].
     asked: [u16; 3],
     ahead: Ahead,
-    pace: Pace,
+    speed: NodeSpeed,
     lost_at: Option<Instant>,
 }
 
@@ -104,7 +104,7 @@ impl Loads {
     /// are unavailable.
     pub(crate) fn new<'a>(
         nodes: impl IntoIterator<Item = &'a NodeStatus>,
-        away: impl IntoIterator<Item = NodeId>,
+        unavailable: impl IntoIterator<Item = NodeId>,
     ) -> Self {
         let load = |status: &NodeStatus| NodeLoad {
             scan_workers: status.scan_workers,
@@ -113,8 +113,8 @@ impl Loads {
             ..NodeLoad::default()
         };
         let lost = || NodeLoad { lost_at: Some(Instant::now()), ..NodeLoad::default() };
-        let away = away.into_iter().map(|node| (node, lost()));
-        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).chain(away).collect();
+        let unavailable = unavailable.into_iter().map(|node| (node, lost()));
+        let nodes = nodes.into_iter().map(|status| (status.node, load(status))).chain(unavailable).collect();
         Self { began: Instant::now(), state: Mutex::new(State { nodes, ..State::default() }) }
     }
 
@@ -122,7 +122,7 @@ impl Loads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds of the clock that dates the measurements of [`Pace`].
+    /// Seconds of the clock that dates the measurements of [`NodeSpeed`].
     fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
@@ -167,7 +167,7 @@ impl Loads {
     ) {
         let now_s = self.now_s();
         let mut state = self.state();
-        state.nodes.entry(node).or_default().pace.observe(placement, observed, wire, calibration, now_s);
+        state.nodes.entry(node).or_default().speed.observe(placement, observed, wire, calibration, now_s);
     }
 
     /// Counts what a segment takes as work in flight until the guard is dropped.
@@ -256,7 +256,10 @@ impl QueryContext {
         node: NodeId,
         directory: &SegmentDirectory,
     ) -> f64 {
-        if self.cluster.away_max() == 0 || definition.protection.is_none() || !self.cluster.is_away(node) {
+        if self.cluster.unavailable_max() == 0
+            || definition.protection.is_none()
+            || !self.cluster.is_unavailable(node)
+        {
             return 0.0;
         }
         // Before its map is read, it is only known that there is parity.
@@ -266,7 +269,8 @@ impl QueryContext {
     /// The engine and all nodes, with their present load.
     pub(crate) fn cluster_profile(&self) -> ClusterProfile {
         let now_s = self.loads.now_s();
-        let away = if self.cluster.away_max() > 0 { self.cluster.away() } else { Vec::new() };
+        let unavailable =
+            if self.cluster.unavailable_max() > 0 { self.cluster.unavailable() } else { Vec::new() };
         let state = self.loads.state();
         let cores = u16::try_from(self.threads).unwrap_or(u16::MAX);
         let nodes = state.nodes.iter().map(|(&node, load)| {
@@ -276,11 +280,11 @@ impl QueryContext {
                 Err(other) => Attachment::Detached(other.to_string()),
             };
             let (scans_running, scan_workers, cpu_milli) = (load.others, load.scan_workers, load.cpu_milli);
-            let pace = load.pace.factors(now_s);
+            let speed = load.speed.factors(now_s);
             let others = LoadReport { scans_running, scan_workers, cpu_milli, ..LoadReport::default() };
-            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR) || away.contains(&node);
+            let lost = load.lost_at.is_some_and(|at| at.elapsed() < LOST_FOR) || unavailable.contains(&node);
             let (wire, ahead, cached) = (self.wire(node), load.ahead, load.cached);
-            (node, NodeProfile { wire, attachment, load: others, ahead, pace, cached, lost })
+            (node, NodeProfile { wire, attachment, load: others, ahead, speed, cached, lost })
         });
         let nodes = nodes.collect();
         ClusterProfile { engine: EngineProfile { cores, ahead: state.engine }, nodes }

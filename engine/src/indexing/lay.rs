@@ -8,7 +8,7 @@ use super::layout::{Coverage, PLACE, VALUE, table_of};
 use crate::{
     changes::rows_of,
     error::EngineError,
-    limits::{INDEX_PAGE_BYTES, SEALED_IN_FLIGHT},
+    limits::{FLUSHED_IN_FLIGHT, INDEX_PAGE_BYTES},
     pushdown::arrow_type,
     table::{PLACE_COLUMN, Table},
 };
@@ -124,7 +124,7 @@ pub(crate) async fn lay(
         };
         storing.boxed()
     };
-    segments.map_ok(store).try_buffer_unordered(SEALED_IN_FLIGHT).try_collect().await
+    segments.map_ok(store).try_buffer_unordered(FLUSHED_IN_FLIGHT).try_collect().await
 }
 
 fn text_bytes(rows: &[Vec<Datum>]) -> usize {

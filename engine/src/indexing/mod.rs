@@ -1,7 +1,7 @@
 //! Indexes: tables that say in which rows of a table's segments a value is.
 //!
 //! ```text
-//! CREATE INDEX, flush  -> sorted values of segments with the places of their rows: a table of its own   [lay]   (sealing/indexes)
+//! CREATE INDEX, flush  -> sorted values of segments with the places of their rows: a table of its own   [lay]   (flushing/indexes)
 //! WHERE column = value -> places, by a scan of that table                                                [lookup]
 //!                      -> all other rows are withheld from the scan of the segments, as if deleted       (exec)
 //! ```

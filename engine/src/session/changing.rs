@@ -27,7 +27,7 @@ use crate::{
         old_columns, quoted,
     },
     error::EngineError,
-    limits::{CONFLICT_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX, SEALED_ATTEMPTS_MAX},
+    limits::{CONFLICT_ATTEMPTS_MAX, FLUSHED_ATTEMPTS_MAX, HOLD_ATTEMPTS_MAX},
     parsing::parse,
     report::QueryReport,
     table::{PLACE_COLUMN, Table},
@@ -213,22 +213,23 @@ impl Engine {
     /// A failure of the operating system.
     pub fn row_writer<'a>(&'a self) -> BoxFuture<'a, Result<RowWriter, EngineError>> {
         Box::pin(async move {
-            self.seal_what_is_due();
+            self.flush_what_is_due();
             let view = self.now().await?.view;
             RowWriter::open(&self.changes, view)
         })
     }
 
-    /// Lets a writer go on after [`EngineError::Sealed`]: waits for the new versions of its tables.
+    /// Lets a writer go on after [`EngineError::Flushed`]: waits for the new versions of its
+    /// tables.
     ///
     /// # Errors
-    /// As [`Engine::seal`].
+    /// As [`Engine::flush`].
     pub fn renew_writer<'a>(&'a self, writer: &'a mut RowWriter) -> BoxFuture<'a, Result<(), EngineError>> {
         Box::pin(async move {
             self.now().await?;
             for (name, id) in writer.tables() {
                 if self.changes.is_closed(id) && self.tables.moment().id(&name) == Some(id) {
-                    self.sealer.wait_for_new_version(&name, Some(id)).await?;
+                    self.flusher.wait_for_new_version(&name, Some(id)).await?;
                 }
             }
             writer.look_at(self.now().await?.view);
@@ -252,7 +253,7 @@ impl Engine {
         started: Instant,
     ) -> Result<QueryOutcome, EngineError> {
         let (mut flushes, mut conflicts) = (0, 0);
-        while flushes < SEALED_ATTEMPTS_MAX {
+        while flushes < FLUSHED_ATTEMPTS_MAX {
             if !self.now().await?.view.contains_key(&change.table) {
                 // The table may have been loaded since the catalog was read.
                 self.refresh().await?;
@@ -275,9 +276,9 @@ impl Engine {
             match self.commit(&Arc::new(alone)).await {
                 // The statement runs again over the new version, in which its rows have other
                 // identities.
-                Err(EngineError::Sealed) => {
+                Err(EngineError::Flushed) => {
                     flushes += 1;
-                    self.sealer.wait_for_new_version(&change.table, moment.id(&change.table)).await?;
+                    self.flusher.wait_for_new_version(&change.table, moment.id(&change.table)).await?;
                 }
                 // The statement runs again over the present rows.
                 Err(EngineError::Conflict { .. }) if conflicts < CONFLICT_ATTEMPTS_MAX => {
@@ -290,7 +291,7 @@ impl Engine {
                 done => return done.map(|_| outcome),
             }
         }
-        Err(EngineError::Sealed)
+        Err(EngineError::Flushed)
     }
 
     /// Runs a change in an open transaction.

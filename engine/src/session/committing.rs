@@ -14,7 +14,7 @@ use crate::{
     catalog::{Known, View},
     changes::Transaction,
     error::EngineError,
-    limits::{CONFLICT_PAUSE_MAX, NEW_VERSION_POLL_TIME, SEALED_ATTEMPTS_MAX, UNHEARD_CLOSING_WAIT},
+    limits::{CONFLICT_PAUSE_MAX, FLUSHED_ATTEMPTS_MAX, NEW_VERSION_POLL_TIME, UNHEARD_CLOSING_WAIT},
     parsing::with_stack_for,
 };
 use datafusion::sql::parser::Statement;
@@ -31,7 +31,7 @@ impl Engine {
             return Ok("committed; nothing was written".to_owned());
         }
         let written = self.changes.commit(transaction).await?;
-        self.seal_what_is_due();
+        self.flush_what_is_due();
         Ok(format!("committed by {}", written.timestamp))
     }
 
@@ -42,7 +42,7 @@ impl Engine {
         let (mut moves, mut last_moved) = (0, Instant::now());
         loop {
             let error = match self.commit(&open).await {
-                Err(error @ (EngineError::Sealed | EngineError::Conflict { .. })) => error,
+                Err(error @ (EngineError::Flushed | EngineError::Conflict { .. })) => error,
                 done => return done,
             };
             let is_conflict = matches!(error, EngineError::Conflict { .. });
@@ -56,7 +56,7 @@ impl Engine {
                 // to others before it is committed.
                 tokio::time::sleep(NEW_VERSION_POLL_TIME).await;
             }
-            if moves >= SEALED_ATTEMPTS_MAX {
+            if moves >= FLUSHED_ATTEMPTS_MAX {
                 return Err(of_table(error, &open));
             }
             open = Arc::new(next);
@@ -70,7 +70,7 @@ impl Engine {
         for (name, id) in open.named() {
             self.refresh().await?;
             if self.changes.is_closed(id) {
-                self.sealer.wait_for_new_version(&name, Some(id)).await?;
+                self.flusher.wait_for_new_version(&name, Some(id)).await?;
             }
             if let Some(why) = self.is_gone(&name, id) {
                 return Err(why);
@@ -81,7 +81,7 @@ impl Engine {
             if now.definition().id == id {
                 continue;
             }
-            match self.sealer.rows_since(&before, now).await {
+            match self.flusher.rows_since(&before, now).await {
                 Ok(rows) => open.follow(id, now, &rows)?,
                 // The table was flushed again meanwhile.
                 Err(error) if error.may_be_of_another_time() => {}
@@ -117,7 +117,7 @@ impl Engine {
             let known = seen.get(name).filter(|known| !matches!(known, Known::View(_)))?;
             Some((name, known.id()?))
         });
-        ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Sealed)
+        ids.into_iter().find_map(|(name, id)| self.is_gone(name, id)).unwrap_or(EngineError::Flushed)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs the statements that create and drop indexes, foreign keys and views.
 //!
-//! A new version of the table takes its place, with another definition ([`crate::sealing`]): from
+//! A new version of the table takes its place, with another definition ([`crate::flushing`]): from
 //! then on every write to the table includes the new entries, and no write went to it without them.
 //! A foreign key has two sides, in two tables, which are changed one after the other, the key's
 //! table first. If that is interrupted, running the statement again completes it.
@@ -16,9 +16,9 @@ use crate::{
     catalog::Known,
     deriving::{Aggregate, DerivationStatement, VIEW_NAME_BYTES_MAX},
     error::EngineError,
+    flushing::{Derivations, FlushOutcome},
     indexing::INDEX_NAME_BYTES_MAX,
-    limits::SEALED_ATTEMPTS_MAX,
-    sealing::{Derivations, SealOutcome},
+    limits::FLUSHED_ATTEMPTS_MAX,
 };
 use datafusion::{
     arrow::{
@@ -58,9 +58,9 @@ impl Engine {
                     None => {
                         fits("an index", name, INDEX_NAME_BYTES_MAX)?;
                         let done = self.redefine(table, &add, BTreeMap::new()).await?;
-                        self.sealer.tend_indexes(table).await.map_err(|error| {
+                        self.flusher.tend_indexes(table).await.map_err(|error| {
                             EngineError::Execution(format!(
-                                "index {name:?} is created, and does not know the segments of {table} yet, which are scanned: {error}; `rackscan seal` tries again"
+                                "index {name:?} is created, and does not know the segments of {table} yet, which are scanned: {error}; `rackscan flush` tries again"
                             ))
                         })?;
                         done
@@ -104,18 +104,18 @@ impl Engine {
         change: &Change<'_>,
         sources: BTreeMap<String, String>,
     ) -> Result<bool, EngineError> {
-        for _ in 0..SEALED_ATTEMPTS_MAX {
+        for _ in 0..FLUSHED_ATTEMPTS_MAX {
             let moment = self.tables.moment();
             let known = moment.stored(table).ok_or_else(|| self.unknown_table(table))?.whole()?;
             let Some(derived) = change(known.definition())? else { return Ok(false) };
             let definition = verified(known.definition(), derived)?;
             let to = Derivations { of: definition.id, derived: definition.derived, sources: sources.clone() };
-            match self.sealer.derive(table, to).await? {
-                SealOutcome::Sealed(_) => return Ok(true),
-                SealOutcome::Nothing | SealOutcome::Overtaken => self.refresh().await?,
+            match self.flusher.derive(table, to).await? {
+                FlushOutcome::Flushed(_) => return Ok(true),
+                FlushOutcome::Nothing | FlushOutcome::Overtaken => self.refresh().await?,
             }
         }
-        Err(EngineError::Sealed)
+        Err(EngineError::Flushed)
     }
 
     async fn create_view(

@@ -2,7 +2,7 @@
 
 use crate::{
     limits::{
-        NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEAL_ROWS_DEFAULT, SEGMENTS_IN_FLIGHT_DEFAULT,
+        FLUSH_ROWS_DEFAULT, NARROWED_ROWS_MIN_DEFAULT, PARTITION_PAGE_BYTES_MAX, SEGMENTS_IN_FLIGHT_DEFAULT,
     },
     memory::SpillOptions,
     rules::AggregatePushdown,
@@ -33,7 +33,7 @@ pub struct EngineOptions {
     /// Rows of the smallest table whose scan is narrowed by the keys of joins above it.
     pub narrowed_rows_min: u64,
     /// Changed rows of a table from which on it is flushed in the background; never if `None`.
-    pub seal_rows_min: Option<u64>,
+    pub flush_rows_min: Option<u64>,
 }
 
 impl Default for EngineOptions {
@@ -48,7 +48,7 @@ impl Default for EngineOptions {
             segments_in_flight: SEGMENTS_IN_FLIGHT_DEFAULT,
             partition_page_bytes: PARTITION_PAGE_BYTES_MAX,
             narrowed_rows_min: NARROWED_ROWS_MIN_DEFAULT,
-            seal_rows_min: Some(SEAL_ROWS_DEFAULT),
+            flush_rows_min: Some(FLUSH_ROWS_DEFAULT),
         }
     }
 }

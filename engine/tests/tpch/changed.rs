@@ -326,6 +326,6 @@ async fn nothing_is_read_or_written_while_a_lost_node_may_have_written_more() {
     let none = "select n_comment from nation where n_nationkey = 77";
     for sql in [rows, none, "update nation set n_comment = 'x'"] {
         let error = engine.sql(sql).await.map(|outcome| outcome.rows()).unwrap_err();
-        assert!(error.to_string().contains("home 1"), "{sql}: {error}");
+        assert!(error.to_string().contains("participant 1"), "{sql}: {error}");
     }
 }

@@ -101,7 +101,7 @@ impl Scene {
         self.check(&region(number), rows, what).await?;
         self.check(&region(-number), i64::from(committed), what).await?;
         all &= inserted && committed;
-        all &= is_done(engine.seal("nation").await, what);
+        all &= is_done(engine.flush("nation").await, what);
         self.check(&region(number), rows, what).await?;
         self.check(&region(-number), i64::from(committed), what).await?;
         Ok(all)

@@ -59,7 +59,7 @@ async fn increments(write: Write, before: &[&str], flushes: bool) -> Outcome<()>
         let mut done = 0;
         while flushes && !over.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            flusher.seal("t").await?;
+            flusher.flush("t").await?;
             done += 1;
             // A statement that takes longer than the time between two flushes is never written.
             tokio::time::sleep(begun.elapsed()).await;
@@ -210,7 +210,7 @@ async fn a_transaction_reads_and_writes_what_it_began_with_however_often_the_tab
         let before = one(&engine, &mut session, sum).await.unwrap();
         for turn in 0..5 {
             other.sql("update t set v = v + 1").await.unwrap();
-            other.seal("t").await.unwrap();
+            other.flush("t").await.unwrap();
             assert_eq!(one(&engine, &mut session, sum).await.unwrap(), before, "{policy}, flush {turn}");
             let of_key = "select v from t where k = 3";
             let outcome = engine.sql_in(&mut session, of_key).await;
@@ -250,7 +250,7 @@ async fn a_flush_aborts_no_transaction() {
             }
             for flush in 0..=turn % 3 {
                 other.sql(&format!("update t set v = v + 1 where k = {}", 2 + flush)).await.unwrap();
-                other.seal("t").await.unwrap();
+                other.flush("t").await.unwrap();
             }
             let outcome = engine.sql_in(&mut session, "commit").await;
             assert!(outcome.is_ok(), "{isolation:?}, turn {turn}: {:?}", outcome.err());

@@ -1,5 +1,5 @@
 //! Is what tables derive always what their rows say? Goal: a materialised view has exactly what its
-//! query finds, in every placement, beside changes and sealings, and whoever asks for both in one
+//! query finds, in every placement, beside changes and flushes, and whoever asks for both in one
 //! statement finds them agree; indexes and foreign keys have an entry for each row that they
 //! should. Method: views beside their queries, on clusters of in-process nodes.
 
@@ -14,7 +14,7 @@ use rackscan_delta::{
     replica::Replica,
     row::Datum,
 };
-use rackscan_engine::{Engine, EngineError, EngineOptions, RowChange, SealOutcome, SqlSession};
+use rackscan_engine::{Engine, EngineError, EngineOptions, FlushOutcome, RowChange, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_format::derived::DerivedKind;
 use rackscan_planner::Policy;
@@ -28,9 +28,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Engines that seal nothing by themselves.
+/// Engines that flush nothing by themselves.
 pub(crate) fn by_hand() -> EngineOptions {
-    EngineOptions { seal_rows_min: None, ..options(Policy::Auto) }
+    EngineOptions { flush_rows_min: None, ..options(Policy::Auto) }
 }
 
 /// A view's name, and its query.
@@ -123,8 +123,8 @@ async fn views_are_their_queries() -> Outcome<()> {
         engines[turn % 2].sql(&change.replace("% 7", "% 35")).await?;
         if turn % 4 == 2 {
             for table in ["orders", "lineitem"] {
-                let sealed = engines[turn / 4 % 2].seal(table).await?;
-                assert!(matches!(sealed, SealOutcome::Sealed(_) | SealOutcome::Nothing), "{sealed:?}");
+                let flushed = engines[turn / 4 % 2].flush(table).await?;
+                assert!(matches!(flushed, FlushOutcome::Flushed(_) | FlushOutcome::Nothing), "{flushed:?}");
             }
         }
         let asked = (turn + 1) % 2;
@@ -142,7 +142,7 @@ async fn views_are_their_queries() -> Outcome<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_view_has_what_its_query_finds_in_every_placement_after_every_change_and_sealing() {
+async fn a_view_has_what_its_query_finds_in_every_placement_after_every_change_and_flushing() {
     views_are_their_queries().await.unwrap();
 }
 
@@ -184,15 +184,15 @@ async fn refresh(engine: Engine, first: i64, is_over: Arc<AtomicBool>) -> Result
         match outcome {
             Ok(()) => done += 1,
             // Statements alone wait for the new version.
-            Err(EngineError::Sealed) => {
+            Err(EngineError::Flushed) => {
                 session = SqlSession::default();
                 for waits in [
                     "update orders set o_comment = 'waited' where o_orderkey = 3",
                     "update lineitem set l_comment = 'waited' where l_orderkey = 3",
                 ] {
                     match engine.sql(waits).await {
-                        // It was sealed again and again while it waited.
-                        Ok(_) | Err(EngineError::Sealed) => {}
+                        // It was flushed again and again while it waited.
+                        Ok(_) | Err(EngineError::Flushed) => {}
                         Err(error) => return Err(error),
                     }
                 }
@@ -203,8 +203,8 @@ async fn refresh(engine: Engine, first: i64, is_over: Arc<AtomicBool>) -> Result
     Ok(done)
 }
 
-/// Two writers change tables, while one engine seals them and another one compares views with their
-/// queries, each time in one statement.
+/// Two writers change tables, while one engine flushes them and another one compares views with
+/// their queries, each time in one statement.
 async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
     let cluster = TestCluster::start(3)?;
     cluster.load(SHAPE).await?;
@@ -216,16 +216,16 @@ async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
         let own = cluster.engine(Wire::Shm, by_hand()).await?;
         writers.push(tokio::spawn(refresh(own, writer, Arc::clone(&is_over))));
     }
-    let sealer = Arc::new(cluster.engine(Wire::Tcp, by_hand()).await?);
-    let (mut session, mut looked, mut sealed) = (SqlSession::default(), 0, 0);
+    let flusher = Arc::new(cluster.engine(Wire::Tcp, by_hand()).await?);
+    let (mut session, mut looked, mut flushed) = (SqlSession::default(), 0, 0);
     for turn in 0..8_u32 {
-        let (table, sealer) = (["orders", "lineitem"][turn as usize / 2 % 2], Arc::clone(&sealer));
-        let sealing = tokio::spawn(async move { sealer.seal(table).await });
+        let (table, flusher) = (["orders", "lineitem"][turn as usize / 2 % 2], Arc::clone(&flusher));
+        let flushing = tokio::spawn(async move { flusher.flush(table).await });
         let given_up = give_up(turn).map(|after| Instant::now() + after);
         let mut once_more = true;
-        while std::mem::replace(&mut once_more, !sealing.is_finished()) {
+        while std::mem::replace(&mut once_more, !flushing.is_finished()) {
             if given_up.is_some_and(|when| Instant::now() >= when) {
-                sealing.abort();
+                flushing.abort();
             }
             let (name, query) = VIEWS[looked % VIEWS.len()];
             engine.set_policy(Policy::ALL[looked / VIEWS.len() % Policy::ALL.len()]);
@@ -236,8 +236,8 @@ async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
             );
             looked += 1;
         }
-        match sealing.await {
-            Ok(outcome) => sealed += u32::from(matches!(outcome?, SealOutcome::Sealed(_))),
+        match flushing.await {
+            Ok(outcome) => flushed += u32::from(matches!(outcome?, FlushOutcome::Flushed(_))),
             Err(error) => assert!(error.is_cancelled(), "{error}"),
         }
     }
@@ -245,16 +245,16 @@ async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
     for writer in writers {
         assert!(writer.await?? > 3, "nothing was changed");
     }
-    assert!(sealed > 0 && looked > 8, "{looked} looks, {sealed} sealings");
+    assert!(flushed > 0 && looked > 8, "{looked} looks, {flushed} flushes");
     let late = [cluster.engine(Wire::Tcp, by_hand()).await?];
     check_each_view(&late, 0, "all").await?;
-    // What was given up is left until the table is sealed again.
+    // What was given up is left until the table is flushed again.
     for table in ["orders", "lineitem"] {
-        sealer.sql(&format!("delete from {table} where {}_orderkey = 5", &table[..1])).await?;
-        assert!(matches!(sealer.seal(table).await?, SealOutcome::Sealed(_)), "{table}");
+        flusher.sql(&format!("delete from {table} where {}_orderkey = 5", &table[..1])).await?;
+        assert!(matches!(flusher.flush(table).await?, FlushOutcome::Flushed(_)), "{table}");
     }
-    sealer.sweep().await?;
-    let bases = bases(&sealer).await?;
+    flusher.sweep().await?;
+    let bases = bases(&flusher).await?;
     assert!(
         (VIEWS.len()..=2 * VIEWS.len()).contains(&bases),
         "{bases}: one for each view, and those of before"
@@ -263,18 +263,18 @@ async fn views_agree(give_up: impl Fn(u32) -> Option<Duration>) -> Outcome<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn views_and_their_queries_agree_while_their_tables_are_changed_and_sealed() {
+async fn views_and_their_queries_agree_while_their_tables_are_changed_and_flushed() {
     views_agree(|_| None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_gives_up_sealing_a_table_with_views_leaves_them_right_and_nothing_behind_for_ever() {
+async fn whoever_gives_up_flushing_a_table_with_views_leaves_them_right_and_nothing_behind_for_ever() {
     // Every second one, after 3 to 150 ms.
     let after = |turn: u32| Duration::from_millis(u64::from(turn * 37 % 148 + 3));
     views_agree(|turn| turn.is_multiple_of(2).then(|| after(turn))).await.unwrap();
 }
 
-/// Views are created and dropped while two writers refresh and another engine seals; several
+/// Views are created and dropped while two writers refresh and another engine flushes; several
 /// statements at a time compare them with their queries.
 async fn views_come_and_go() -> Outcome<()> {
     let cluster = TestCluster::start(3)?;
@@ -285,12 +285,12 @@ async fn views_come_and_go() -> Outcome<()> {
         let own = cluster.engine(Wire::Shm, by_hand()).await?;
         others.push(tokio::spawn(refresh(own, writer, Arc::clone(&is_over))));
     }
-    let (sealer, told) = (cluster.engine(Wire::Tcp, by_hand()).await?, Arc::clone(&is_over));
+    let (flusher, told) = (cluster.engine(Wire::Tcp, by_hand()).await?, Arc::clone(&is_over));
     others.push(tokio::spawn(async move {
         let mut done = 0;
         while !told.load(Ordering::Relaxed) {
             // Who creates a view of the table may be faster, or be overtaken and begin again.
-            done += i64::from(matches!(sealer.seal("orders").await, Ok(SealOutcome::Sealed(_))));
+            done += i64::from(matches!(flusher.flush("orders").await, Ok(FlushOutcome::Flushed(_))));
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         Ok(done)
@@ -318,13 +318,13 @@ async fn views_come_and_go() -> Outcome<()> {
     }
     is_over.store(true, Ordering::Relaxed);
     for other in others {
-        assert!(other.await?? > 0, "nothing was changed, or nothing sealed");
+        assert!(other.await?? > 0, "nothing was changed, or nothing flushed");
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn views_that_are_created_beside_writers_and_sealers_lack_nothing() {
+async fn views_that_are_created_beside_writers_and_flushers_lack_nothing() {
     views_come_and_go().await.unwrap();
 }
 
@@ -354,9 +354,9 @@ async fn a_transaction_sees_views_as_of_its_beginning_until_it_changes_their_tab
     assert!(error.to_string().contains("n after its table was changed in this transaction"), "{error}");
     assert_eq!(one(&engine, &mut mine, "select count(*) from nation").await.unwrap(), 24);
     engine.sql_in(&mut mine, "commit").await.unwrap();
-    // Others may seal the table meanwhile.
+    // Others may flush the table meanwhile.
     engine.sql_in(&mut mine, "begin").await.unwrap();
-    assert!(matches!(other.seal("nation").await.unwrap(), SealOutcome::Sealed(_)));
+    assert!(matches!(other.flush("nation").await.unwrap(), FlushOutcome::Flushed(_)));
     let rows_of_all = "select cast(sum(rows) as bigint) from n";
     assert_eq!(one(&engine, &mut mine, rows_of_all).await.unwrap(), 24, "the base of before is still there");
     assert_eq!(one(&engine, &mut mine, "select count(*) from nation").await.unwrap(), 24);
@@ -400,7 +400,7 @@ async fn rows_that_change_again_and_again_are_in_their_view_once() {
         let engine = [&engine, &other][turn % 2];
         engine.sql(step).await.unwrap();
         if turn == 7 {
-            engine.seal("nation").await.unwrap();
+            engine.flush("nation").await.unwrap();
         }
         let both = one(engine, &mut SqlSession::default(), &difference("n", query)).await.unwrap();
         assert_eq!(both, 0, "after {step}");
@@ -424,7 +424,7 @@ async fn rows_that_change_again_and_again_are_in_their_view_once() {
     // was inserted.
     let engine = cluster.engine(Wire::Tcp, by_hand()).await.unwrap();
     engine.sql("delete from region where r_regionkey = 1").await.unwrap();
-    engine.seal("nation").await.unwrap();
+    engine.flush("nation").await.unwrap();
     engine.sql("update nation set n_regionkey = 9 where n_nationkey = 30").await.unwrap();
     engine.sql("insert into nation values (50, 'MU', 4, '')").await.unwrap();
     let found = engine.rows_with_keys("nation", "n_nationkey", &[26, 30, 50, 77]).await.unwrap();
@@ -451,12 +451,12 @@ async fn a_view_whose_changes_cannot_be_heard_says_so_instead_of_leaving_them_ou
     assert_eq!(one(&engine, &mut session, rows).await.unwrap(), 20);
     cluster.stop(1).unwrap();
     let error = engine.sql(rows).await.map(|outcome| outcome.rows()).unwrap_err().to_string();
-    assert!(error.contains("home 1"), "{error}");
+    assert!(error.contains("participant 1"), "{error}");
     let error = engine.sql_in(&mut session, "begin").await.map(|outcome| outcome.rows()).unwrap_err();
-    assert!(error.to_string().contains("home 1"), "{error}");
+    assert!(error.to_string().contains("participant 1"), "{error}");
 }
 
-/// All that homes have of rows and what is derived from them.
+/// All that participants have of rows and what is derived from them.
 async fn replica(cluster: &TestCluster) -> Outcome<Replica> {
     let cluster = cluster.connect(Wire::Tcp).await?;
     let lines: LinesOptions = cluster.lines(16 << 20, Duration::from_secs(10));
@@ -533,8 +533,8 @@ async fn entries_are_those_of_rows() -> Outcome<()> {
     assert_eq!((parents.len(), children.len()), (1, 1));
     let Family { parents, children } = family(3)?;
     assert_eq!((parents.len(), children.len()), (0, 2), "the stored parent is no row beside segments");
-    // What is sealed is in segments, and leaves no entry.
-    assert!(matches!(engine.seal("nation").await?, SealOutcome::Sealed(_)));
+    // What is flushed is in segments, and leaves no entry.
+    assert!(matches!(engine.flush("nation").await?, FlushOutcome::Flushed(_)));
     assert_eq!(indexed(&cluster, &engine, 0, 9).await?, [] as [i64; 0]);
     engine.sql("update nation set n_regionkey = 5 where n_nationkey = 30").await?;
     assert_eq!(indexed(&cluster, &engine, 0, 9).await?, [5]);
@@ -680,7 +680,7 @@ async fn what_is_derived_is_created_and_dropped_by_name_and_what_cannot_be_is_re
     let error = engine.sql_in(&mut session, "drop index i").await.map(|outcome| outcome.rows()).unwrap_err();
     assert!(error.to_string().contains("COMMIT first"), "{error}");
     engine.sql_in(&mut session, "rollback").await.unwrap();
-    assert!(matches!(engine.seal("v").await.unwrap(), SealOutcome::Nothing), "a view goes with its table");
+    assert!(matches!(engine.flush("v").await.unwrap(), FlushOutcome::Nothing), "a view goes with its table");
     assert!(engine.describe("region").unwrap().definition.derived.iter().all(|derived| derived.name == "f"));
     for statement in ["drop materialized view v", "drop index i", "alter table region drop constraint f"] {
         engine.sql(statement).await.unwrap();

@@ -1,5 +1,5 @@
 //! What do queries find by an index? Goal: exactly what they find without one, wherever segments
-//! are scanned, beside changes and sealings; and segments without such a row are not scanned.
+//! are scanned, beside changes and flushes; and segments without such a row are not scanned.
 //! Method: queries beside DataFusion's tables in memory.
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     derived::by_hand,
 };
 use datafusion::{arrow::util::pretty::pretty_format_batches, datasource::MemTable};
-use rackscan_engine::{Engine, EngineError, ExplainMode, SealOutcome, SqlSession};
+use rackscan_engine::{Engine, EngineError, ExplainMode, FlushOutcome, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_planner::{Placement, Policy};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn lookups_change_no_answer() -> Outcome<()> {
     let (text, spared, _) = explained(&engines[0], LOOKUPS[0]).await?;
     assert!(text.contains("index by_customer") && spared > 3, "{spared} of 15 segments: {text}");
     assert!(text.contains(&format!("{spared} segments: their index has no such row")), "{text}");
-    let mut sealed = 0;
+    let mut flushed = 0;
     for (turn, change) in ["select 1"].iter().chain(&MOVES).enumerate() {
         if turn > 0 {
             assert_eq!(
@@ -73,8 +73,8 @@ async fn lookups_change_no_answer() -> Outcome<()> {
             );
         }
         if turn % 3 == 2 {
-            sealed +=
-                u32::from(matches!(engines[turn / 3 % 2].seal("orders").await?, SealOutcome::Sealed(_)));
+            flushed +=
+                u32::from(matches!(engines[turn / 3 % 2].flush("orders").await?, FlushOutcome::Flushed(_)));
         }
         for (at, query) in LOOKUPS.into_iter().enumerate() {
             let expected = alone.sql(query).await?.collect().await?;
@@ -86,9 +86,9 @@ async fn lookups_change_no_answer() -> Outcome<()> {
             assert_eq!(found, expected, "{policy}, after {change}: {query}");
         }
     }
-    assert_eq!(sealed, 2);
-    // The index knows what was sealed, too: only the segments with such rows are scanned.
-    engines[0].seal("orders").await?;
+    assert_eq!(flushed, 2);
+    // The index knows what was flushed, too: only the segments with such rows are scanned.
+    engines[0].flush("orders").await?;
     let (text, spared, ran) =
         explained(&engines[0], "select count(*) from orders where o_clerk = 'Clerk#7'").await?;
     assert!(spared > 10 && ran == 0, "there is no such row: {text}");
@@ -131,7 +131,7 @@ async fn parts_are_put_together() -> Outcome<()> {
                  ({key}, {key}, 'O', 1.5, date '1997-01-02', '1-URGENT', 'Clerk#1', 0, '')"
             ))
             .await?;
-        assert!(matches!(engine.seal("orders").await?, SealOutcome::Sealed(_)));
+        assert!(matches!(engine.flush("orders").await?, FlushOutcome::Flushed(_)));
         most = most.max(parts(&engine).await?);
         let found = |key: i64| format!("select count(*) from orders where o_custkey = {key}");
         assert_eq!(one(&engine, &mut session, &found(7777)).await?, turn);
@@ -144,7 +144,7 @@ async fn parts_are_put_together() -> Outcome<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_sealed_again_and_again_is_in_few_parts_of_an_index_which_knows_all_of_it() {
+async fn what_is_flushed_again_and_again_is_in_few_parts_of_an_index_which_knows_all_of_it() {
     parts_are_put_together().await.unwrap();
 }
 
@@ -156,7 +156,7 @@ async fn hidden(engine: &Engine) -> Outcome<Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_writers_and_sealers_do_to_a_table_is_seen_by_its_index_all_the_time() {
+async fn what_writers_and_flushers_do_to_a_table_is_seen_by_its_index_all_the_time() {
     let cluster = TestCluster::start(3).unwrap();
     cluster.load(SHAPE).await.unwrap();
     let engine = cluster.engine(Wire::Shm, by_hand()).await.unwrap();
@@ -171,7 +171,7 @@ async fn what_writers_and_sealers_do_to_a_table_is_seen_by_its_index_all_the_tim
             let (from, to) = (30 + turn % 2, 31 - turn % 2);
             writer.sql(&format!("update supplier set s_nationkey = {to} where s_nationkey = {from}")).await?;
             if turn % 3 == 2 {
-                writer.seal("supplier").await?;
+                writer.flush("supplier").await?;
             }
         }
         Ok::<_, EngineError>(())

@@ -115,6 +115,6 @@ async fn an_automatic_scan_goes_on_without_a_lost_node_whose_devices_are_attache
 
         // What the lost node has written since is not known to the next query.
         let error = engine.sql(ROWS).await.expect_err("nobody has a replica of its log").to_string();
-        assert!(error.contains("home 1"), "{error}");
+        assert!(error.contains("participant 1"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use rackscan_datasets::{
     LoadOptions, TableSpec,
     csv::{self, CsvOptions},
 };
-use rackscan_engine::{Engine, EngineError, EngineOptions, ExplainMode, SealOutcome, SqlSession};
+use rackscan_engine::{Engine, EngineError, EngineOptions, ExplainMode, FlushOutcome, SqlSession};
 use rackscan_fabric::Wire;
 use rackscan_planner::Policy;
 use std::{
@@ -24,7 +24,7 @@ use std::{
 
 /// Engines that flush nothing by themselves.
 pub(crate) fn by_hand() -> EngineOptions {
-    EngineOptions { seal_rows_min: None, ..options(Policy::Auto) }
+    EngineOptions { flush_rows_min: None, ..options(Policy::Auto) }
 }
 
 /// Loads `t (k, v)` with ten rows, all with this value; `wide`: with another column more.
@@ -76,8 +76,8 @@ impl Done {
             }
             Self::Flushed => {
                 other.sql("update t set v = v where k = 9").await?;
-                let outcome = other.seal("t").await?;
-                assert!(matches!(outcome, SealOutcome::Sealed(_)), "{outcome:?}");
+                let outcome = other.flush("t").await?;
+                assert!(matches!(outcome, FlushOutcome::Flushed(_)), "{outcome:?}");
             }
             Self::ViewCreated => {
                 other.sql("create materialized view s as select k, count(*) as n from t group by k").await?;
@@ -257,7 +257,7 @@ async fn no_insert_is_acknowledged_into_a_table_that_nobody_can_see_while_it_is_
     for generation in (2..).take_while(|generation| *generation < 14 || !all_looked()) {
         load(&client, generation, false).await.unwrap();
         // Whoever replaces the table overtakes this, and the other way round.
-        let (flushed, loaded) = tokio::join!(flusher.seal("t"), async {
+        let (flushed, loaded) = tokio::join!(flusher.flush("t"), async {
             // By its own number: a row is looked for only if no load came in between.
             if generation % 3 == 0 { load(&client, 1_000_000 + generation, false).await } else { Ok(()) }
         });

@@ -43,8 +43,8 @@ use crate::{
     wire::Queue,
 };
 
-/// An owner that never sleeps, or only calls `glance`, checks its socket once in so many polls that
-/// found nothing.
+/// An owner that never sleeps, or only calls `poll_memory`, checks its socket once in so many polls
+/// that found nothing.
 pub(super) const IDLE_POLLS_PER_LOOK: u32 = 128;
 
 /// One end of a `shm` connection.

@@ -283,8 +283,8 @@ mod tests {
             let fault = PacketFault::Packet { immediate, bytes, received: 100 };
             assert_eq!(source.arrived(second, bytes), Err(fault));
         }
-        let orphan = head(false, true, 4);
-        assert!(PacketSource::new(10).arrived(orphan, 4).is_err(), "nothing began");
+        let middle = head(false, true, 4);
+        assert!(PacketSource::new(10).arrived(middle, 4).is_err(), "nothing began");
         let long = head(true, false, 1 + (1 << 20));
         assert!(PacketSource::new(10).arrived(long, 4).is_err(), "too long a message");
     }

@@ -103,7 +103,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_a_sleeper(wire: TestWire) {
     assert_dead(&mut connection);
 }
 
-pub(crate) fn a_killed_peer_is_noticed_by_an_owner_that_only_glances(wire: TestWire) {
+pub(crate) fn a_killed_peer_is_noticed_by_an_owner_that_only_polls_memory(wire: TestWire) {
     let (doomed, mut connection, _) = meet_doomed(wire);
     let mut found = Vec::new();
     let deadline = soon();
@@ -112,7 +112,7 @@ pub(crate) fn a_killed_peer_is_noticed_by_an_owner_that_only_glances(wire: TestW
     }
     doomed.disappear();
     while connection.ended().is_none() {
-        connection.glance(&mut found);
+        connection.poll_memory(&mut found);
         assert!(Instant::now() < deadline, "{found:?}");
     }
     assert!(matches!(found.as_slice(), [Event::Closed(Ending::Lost { .. })]), "{found:?}");

@@ -323,7 +323,7 @@ pub(crate) fn one_reactor_sleeps_on_many_connections(wire: TestWire) {
     }
 }
 
-pub(crate) fn an_owner_that_is_woken_by_one_connection_glances_at_the_others_and_misses_nothing(
+pub(crate) fn an_owner_that_is_woken_by_one_connection_polls_the_memory_of_the_others_and_misses_nothing(
     wire: TestWire,
 ) {
     use rustix::event::{PollFd, PollFlags, Timespec};
@@ -336,7 +336,7 @@ pub(crate) fn an_owner_that_is_woken_by_one_connection_glances_at_the_others_and
             let mut found = Vec::new();
             match std::mem::take(woken) {
                 true => connection.poll(&mut found),
-                false => connection.glance(&mut found),
+                false => connection.poll_memory(&mut found),
             };
             *heard += found.iter().filter(|event| matches!(event, Event::Message { .. })).count();
         }
@@ -365,14 +365,14 @@ pub(crate) fn an_owner_that_is_woken_by_one_connection_glances_at_the_others_and
         say(second);
         look(&mut reactor, &mut woken, &mut heard);
     }
-    // The end of a peer is noticed by `glance` alone, too.
+    // The end of a peer is noticed by `poll_memory` alone, too.
     drop(callers);
     let mut closed = vec![false; reactor.len()];
     let deadline = soon();
     while (heard != said || closed.contains(&false)) && Instant::now() < deadline {
         for (at, connection) in reactor.iter_mut().enumerate() {
             let mut found = Vec::new();
-            connection.glance(&mut found);
+            connection.poll_memory(&mut found);
             closed[at] |= found.iter().any(|event| matches!(event, Event::Closed(_)));
             heard[at] += found.iter().filter(|event| matches!(event, Event::Message { .. })).count();
             let _ = connection.arm();

@@ -1,7 +1,7 @@
 //! The answers of a node to requests.
 
 use super::{
-    CachePlace, CacheRegion, CopyHeld, Cost, HomeRegion, LogGeneration, LogKept, NodeStatus, PageRead,
+    CachePlace, CacheRegion, CopyHeld, Cost, LogGeneration, LogKept, NodeStatus, PageRead, ParticipantRegion,
     Payload, Target, Verified,
 };
 #[cfg(doc)]
@@ -72,14 +72,14 @@ pub enum Answer {
     Verified(Verified),
     /// To [`Request::LoadHeld`](super::Request::LoadHeld).
     LoadHeld {
-        /// Bytes written into the target: segments, sealed, as a list of [`NodeSegment`].
+        /// Bytes written into the target: segments, encoded, as a list of [`NodeSegment`].
         written_bytes: u64,
         /// The last segment of the list, if there may be more after it.
         next: Option<SegmentId>,
     },
-    /// To [`Request::OpenHome`](super::Request::OpenHome): the memory of the node's participant, if
-    /// it keeps keys.
-    Home(Option<HomeRegion>),
+    /// To [`Request::OpenParticipant`](super::Request::OpenParticipant): the memory of the node's
+    /// participant, if it keeps keys.
+    Participant(Option<ParticipantRegion>),
     /// To [`Request::Transact`](super::Request::Transact): the answering messages, or none if no
     /// message needs an answer.
     Transacted {

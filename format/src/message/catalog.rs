@@ -22,7 +22,7 @@ pub struct NodeTable {
     pub sets: Vec<NodeSet>,
 }
 
-/// The catalog of one node; it is sent sealed ([`codec::seal`]) and in parts.
+/// The catalog of one node; it is sent encoded ([`codec::encode_envelope`]) and in parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeCatalog {
     /// The node.

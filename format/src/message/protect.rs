@@ -61,7 +61,7 @@ pub struct KeepMap {
     pub load: TableId,
     /// Where the piece begins in the map; 0 begins a new map.
     pub from_bytes: u64,
-    /// Bytes of the whole map, sealed.
+    /// Bytes of the whole map, encoded.
     pub total_bytes: u64,
     /// The requester's memory with exactly the piece, at most `MAP_PIECE_BYTES_MAX`.
     pub source: Target,

@@ -32,7 +32,7 @@ pub struct PageWanted {
 pub enum Request {
     /// Asks for identity, load and counters of the node. [`Answer::Status`].
     Status,
-    /// Reads the catalog, a sealed [`NodeCatalog`], from byte `from_bytes` on into the target.
+    /// Reads the catalog, a encoded [`NodeCatalog`], from byte `from_bytes` on into the target.
     /// [`Answer::Catalog`].
     Catalog {
         /// Bytes already read; 0 the first time. The generation in the answer shows whether the
@@ -80,14 +80,14 @@ pub enum Request {
         /// Whether the answer should list the pages that were read.
         report_reads: bool,
     },
-    /// Stores one segment of a load that is not published yet. The source holds the sealed
+    /// Stores one segment of a load that is not published yet. The source holds the encoded
     /// [`SegmentDirectory`], zero-padded to a sector, followed by the pages in the directory's
     /// order (chunk by chunk). Only the lengths of the directory's extents count: the node chooses
     /// devices and offsets. [`Answer::Appended`].
     Append {
         /// The load.
         load: TableId,
-        /// Bytes of the sealed directory, without its padding.
+        /// Bytes of the encoded directory, without its padding.
         directory_bytes: u32,
         /// The requester's memory that holds directory and pages.
         source: Target,
@@ -194,8 +194,8 @@ pub enum Request {
         places: Vec<CachePlace>,
     },
     /// Registers the slots of the node's participant for one-sided reads on this connection and
-    /// asks where they are. [`Answer::Home`].
-    OpenHome,
+    /// asks where they are. [`Answer::Participant`].
+    OpenParticipant,
     /// Delivers messages of transactions, in order; at most one of them is answered.
     /// [`Answer::Transacted`].
     Transact {

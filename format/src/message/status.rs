@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
 use super::BounceReason;
-use super::{BridgeStatus, CacheStatus, FolderIdentity, HomeStatus, RelayStatus, STARTS_KEPT, ScratchArea};
+use super::{
+    BridgeStatus, CacheStatus, FolderIdentity, ParticipantStatus, RelayStatus, STARTS_KEPT, ScratchArea,
+};
 use crate::{
     ids::{DeviceId, NodeId},
     limits::{CLUSTER_NODES_MAX, NODE_DEVICES_MAX, NODE_RELAYS_MAX},
@@ -123,11 +125,11 @@ pub struct NodeStatus {
     /// Its page cache.
     pub cache: CacheStatus,
     /// Its participant in transactions.
-    pub home: HomeStatus,
+    pub participant: ParticipantStatus,
     /// Its relays, at most `NODE_RELAYS_MAX`.
     pub relays: Vec<RelayStatus>,
     /// Why its participant accepts no requests or no writes; `None` if it accepts both.
-    pub home_refuses: Option<String>,
+    pub participant_refuses: Option<String>,
     /// What its data folder records: the member list, and the history of starts.
     pub identity: FolderIdentity,
 }

@@ -41,7 +41,7 @@ mod in_one_piece {
 
 /// The memory of a node's participant, registered on the connection on which this is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HomeRegion {
+pub struct ParticipantRegion {
     /// Slots with the newest versions, for reading; offsets count from the beginning. `None` if
     /// there are no slots.
     pub slots: Option<Target>,
@@ -54,7 +54,7 @@ pub struct HomeRegion {
 /// Metrics of a node's participant. Counters count since it started; the fields at the beginning
 /// are gauges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct HomeStatus {
+pub struct ParticipantStatus {
     /// Bytes that versions of keys may take; 0 if the node keeps no keys.
     pub budget_bytes: u64,
     /// Bytes that versions of keys take.

@@ -118,7 +118,7 @@ pub(super) fn checksum_of(bytes: &[u8]) -> u32 {
 
 /// Pads a page to whole sectors and writes its header, with length and checksum filled in, into the
 /// first [`HEADER_BYTES`], which `page` reserves for it.
-pub(crate) fn seal(mut page: Vec<u8>, header: &PageHeader) -> Vec<u8> {
+pub(crate) fn with_header(mut page: Vec<u8>, header: &PageHeader) -> Vec<u8> {
     let payload_bytes = page.len() - HEADER_BYTES;
     let payload_bytes = u32::try_from(payload_bytes).expect("the payload: a page has at most PAGE_BYTES_MAX");
     page.resize(page.len().next_multiple_of(SECTOR_BYTES as usize), 0);

@@ -68,7 +68,7 @@ fn map() -> TableMap {
 #[test]
 fn a_map_comes_back_whole() {
     let map = map();
-    assert_eq!(TableMap::unseal(&map.seal().unwrap()), Ok(map));
+    assert_eq!(TableMap::decode_envelope(&map.encode_envelope().unwrap()), Ok(map));
 }
 
 #[test]
@@ -105,17 +105,17 @@ fn maps_that_cannot_be_are_refused() {
 
 #[test]
 fn a_map_with_any_damaged_byte_or_of_another_length_is_none() {
-    let bytes = map().seal().unwrap();
+    let bytes = map().encode_envelope().unwrap();
     for at in 0..bytes.len() {
         for bit in 0..8 {
             let mut broken = bytes.clone();
             broken[at] ^= 1 << bit;
-            assert!(TableMap::unseal(&broken).is_err(), "byte {at}, bit {bit}");
+            assert!(TableMap::decode_envelope(&broken).is_err(), "byte {at}, bit {bit}");
         }
-        assert!(TableMap::unseal(&bytes[..at]).is_err(), "{at} bytes");
+        assert!(TableMap::decode_envelope(&bytes[..at]).is_err(), "{at} bytes");
     }
     let longer = [&bytes[..], &[0]].concat();
-    assert!(TableMap::unseal(&longer).is_err());
+    assert!(TableMap::decode_envelope(&longer).is_err());
 }
 
 #[test]

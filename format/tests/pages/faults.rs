@@ -17,7 +17,7 @@ fn pages() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Recomputes the checksum, as a malicious peer would.
-fn reseal(page: &mut [u8]) {
+fn with_checksum(page: &mut [u8]) {
     let checksum_at = HEADER_BYTES - 4;
     page[checksum_at..HEADER_BYTES].fill(0);
     let checksum = crc32c::crc32c(page);
@@ -132,7 +132,7 @@ fn forged_pages_with_a_right_checksum_never_panic() {
                 let length = [1, 1, 4, 8][below(number(), 4)].min(forged.len() - at);
                 forged[at..at + length].fill(value);
             }
-            reseal(&mut forged);
+            with_checksum(&mut forged);
             match read_all(&forged) {
                 Ok(()) => read += 1,
                 Err(_) => refused += 1,
@@ -150,7 +150,7 @@ fn codes_beyond_the_dictionary_are_refused() {
     let entries_at = std::mem::offset_of!(PageHeader, sections);
     assert!(u32::from_le_bytes(*forged[entries_at..].first_chunk().unwrap()) > 1);
     forged[entries_at] -= 1;
-    reseal(&mut forged);
+    with_checksum(&mut forged);
     assert!(matches!(read_all(&forged), Err(PageFault::Malformed { what: "a code", .. })));
 }
 
@@ -169,7 +169,7 @@ fn section(page: &[u8], section: usize) -> usize {
 
 /// The error of reading a forged page.
 fn fault_of(mut page: Vec<u8>) -> &'static str {
-    reseal(&mut page);
+    with_checksum(&mut page);
     match read_all(&page) {
         Err(PageFault::Malformed { what, .. }) => what,
         other => panic!("expected a malformed page, found {other:?}"),

@@ -91,7 +91,7 @@ fn stage(columns: &mut [Staged], item: &LineItem<'_>) {
     }
 }
 
-fn seal(number: usize, columns: &[Staged]) -> Result<Segment, KernelError> {
+fn segment_of(number: usize, columns: &[Staged]) -> Result<Segment, KernelError> {
     let segment = SegmentId(u32::try_from(number)?);
     let mut writer = ChunkWriter::new();
     let (mut chunks, mut pages) = (Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ pub(super) fn segments(scale: f64, go_on: &dyn Fn() -> bool) -> Result<Vec<Segme
         stage(&mut columns, &item);
         rows += 1;
         if rows == SEGMENT_ROWS {
-            segments.push(seal(segments.len(), &columns)?);
+            segments.push(segment_of(segments.len(), &columns)?);
             (columns, rows) = (fresh(), 0);
             if !go_on() {
                 return Ok(segments);
@@ -136,7 +136,7 @@ pub(super) fn segments(scale: f64, go_on: &dyn Fn() -> bool) -> Result<Vec<Segme
         }
     }
     if rows > 0 {
-        segments.push(seal(segments.len(), &columns)?);
+        segments.push(segment_of(segments.len(), &columns)?);
     }
     Ok(segments)
 }

@@ -79,7 +79,7 @@ fn failure(error: &TransactionError) -> Failure {
         TransactionError::TimedOut { .. } => "timed out",
         TransactionError::Changing { .. } => "range changes",
         TransactionError::Keys(_) | TransactionError::TooLarge { .. } => "too large",
-        TransactionError::KeepsNoKeys { .. } | TransactionError::NoHome { .. } => "no home",
+        TransactionError::KeepsNoKeys { .. } | TransactionError::NoParticipant { .. } => "no participant",
     };
     // A session can continue: it reconnects to nodes by itself.
     Failure { kind, why: error.to_string(), session_over: false }

@@ -9,10 +9,10 @@ use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_fabric::WallClock;
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome},
-    home::{Home, Peer},
     item::{Key, Value, Write},
     log::{LogWriter, Tail, read, recover},
-    message::{Epoch, HomeId, LeaseId, Reply, Request},
+    message::{Epoch, LeaseId, ParticipantId, Reply, Request},
+    participant::{Participant, Peer},
     slot::SlotVector,
     store::{Store, StoreOptions},
     termination::Termination,
@@ -30,7 +30,7 @@ const WRITE_ATTEMPTS_MAX: u32 = 64;
 #[derive(Default)]
 struct Node {
     life: u64,
-    home: Option<Home<SlotVector>>,
+    participant: Option<Participant<SlotVector>>,
     disk: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ struct Node {
 #[derive(Default)]
 struct MessageQueue {
     events: Vec<Event>,
-    asked: Vec<HomeId>,
+    asked: Vec<ParticipantId>,
 }
 
 #[derive(Default)]
@@ -69,12 +69,12 @@ impl Nearby {
 
     pub(super) fn kill(&self, node: usize) {
         let mut inner = self.lock();
-        inner.nodes[node].home = None;
-        let home = HomeId(u16::try_from(node).unwrap());
+        inner.nodes[node].participant = None;
+        let participant = ParticipantId(u16::try_from(node).unwrap());
         for message_queue in
-            inner.mail.values_mut().filter(|message_queue| message_queue.asked.contains(&home))
+            inner.mail.values_mut().filter(|message_queue| message_queue.asked.contains(&participant))
         {
-            message_queue.events.push(Event::Lost { home });
+            message_queue.events.push(Event::Lost { participant });
         }
         self.arrived.notify_all();
     }
@@ -92,8 +92,8 @@ impl Nearby {
         } else {
             recover(options, memory, records).unwrap()
         };
-        at.home = Some(Home::new(store, LogWriter::after(tail)));
-        if inner.nodes.iter().all(|node| node.home.is_some()) {
+        at.participant = Some(Participant::new(store, LogWriter::after(tail)));
+        if inner.nodes.iter().all(|node| node.participant.is_some()) {
             inner.terminate(|_| true);
         }
         self.arrived.notify_all();
@@ -105,8 +105,8 @@ impl Nearby {
         let client = ClientId(u32::try_from(inner.next).unwrap() << 8 | thread & 0xFF);
         let (mut heard, mut leases) = (Timestamp::FIRST, Vec::new());
         for node in 0..inner.nodes.len() {
-            let home = HomeId(u16::try_from(node).unwrap());
-            let lease = inner.lease(home, client);
+            let participant = ParticipantId(u16::try_from(node).unwrap());
+            let lease = inner.lease(participant, client);
             heard = heard.max(lease.map_or(Timestamp::FIRST, |(_, newest)| newest));
             leases.push(lease.unwrap_or_default().0);
         }
@@ -118,18 +118,18 @@ impl Nearby {
 
 impl Inner {
     /// A participant's replies, with their receivers.
-    fn ask(&mut self, peer: u64, home: HomeId, request: Request) -> Vec<(u64, Reply)> {
-        let node = &mut self.nodes[usize::from(home.0)];
-        let Some(home) = &mut node.home else { return Vec::new() };
-        home.request(Peer(peer), request);
-        if let Some(batch) = home.log_mut().take_batch() {
+    fn ask(&mut self, peer: u64, participant: ParticipantId, request: Request) -> Vec<(u64, Reply)> {
+        let node = &mut self.nodes[usize::from(participant.0)];
+        let Some(participant) = &mut node.participant else { return Vec::new() };
+        participant.request(Peer(peer), request);
+        if let Some(batch) = participant.log_mut().take_batch() {
             node.disk.extend(batch.bytes);
-            home.durable(batch.sequence);
+            participant.durable(batch.sequence);
         }
-        home.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect()
+        participant.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect()
     }
 
-    fn deliver(&mut self, from: HomeId, replies: Vec<(u64, Reply)>) {
+    fn deliver(&mut self, from: ParticipantId, replies: Vec<(u64, Reply)>) {
         for (peer, reply) in replies {
             if let Some(message_queue) = self.mail.get_mut(&peer) {
                 message_queue.events.push(Event::Reply { from, reply });
@@ -137,8 +137,8 @@ impl Inner {
         }
     }
 
-    fn lease(&mut self, home: HomeId, client: ClientId) -> Option<(LeaseId, Timestamp)> {
-        match self.ask(0, home, Request::Lease { client }).pop() {
+    fn lease(&mut self, participant: ParticipantId, client: ClientId) -> Option<(LeaseId, Timestamp)> {
+        match self.ask(0, participant, Request::Lease { client }).pop() {
             Some((_, Reply::Leased { lease, newest, .. })) => Some((lease, newest)),
             _ => None,
         }
@@ -148,12 +148,13 @@ impl Inner {
     /// resolved.
     fn client_lost(&mut self, client: ClientId) {
         for at in 0..self.nodes.len() {
-            let Some(home) = &mut self.nodes[at].home else { continue };
-            home.client_lost(client);
-            let replies = home.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect();
-            self.deliver(HomeId(u16::try_from(at).unwrap()), replies);
+            let Some(participant) = &mut self.nodes[at].participant else { continue };
+            participant.client_lost(client);
+            let replies =
+                participant.take_replies().into_iter().map(|(peer, reply)| (peer.0, reply)).collect();
+            self.deliver(ParticipantId(u16::try_from(at).unwrap()), replies);
         }
-        if self.nodes.iter().all(|node| node.home.is_some()) {
+        if self.nodes.iter().all(|node| node.participant.is_some()) {
             self.terminate(|timestamp| timestamp.client == client);
         }
     }
@@ -161,17 +162,19 @@ impl Inner {
     /// Resolves these transactions where they are in doubt, or where a participant has not been
     /// told to forget them.
     fn terminate(&mut self, these: impl Fn(Timestamp) -> bool) {
-        let homes = self.nodes.iter().filter_map(|node| node.home.as_ref());
-        let open: Vec<(Timestamp, Vec<HomeId>, bool)> = homes
-            .flat_map(|home| home.store().unsettled())
+        let participants = self.nodes.iter().filter_map(|node| node.participant.as_ref());
+        let open: Vec<(Timestamp, Vec<ParticipantId>, bool)> = participants
+            .flat_map(|participant| participant.store().unsettled())
             .filter(|(timestamp, _)| these(*timestamp))
-            .map(|(timestamp, transaction)| (timestamp, transaction.homes.clone(), transaction.committed))
+            .map(|(timestamp, transaction)| {
+                (timestamp, transaction.participants.clone(), transaction.committed)
+            })
             .collect();
-        for (timestamp, homes, committed) in open {
+        for (timestamp, participants, committed) in open {
             let (mut termination, mut messages) = if committed {
-                Termination::settle(timestamp, &homes)
+                Termination::settle(timestamp, &participants)
             } else {
-                Termination::begin(timestamp, &homes)
+                Termination::begin(timestamp, &participants)
             };
             while !messages.is_empty() {
                 let mut next = Vec::new();
@@ -204,12 +207,12 @@ impl Drop for Session<'_> {
 }
 
 impl Cluster for Session<'_> {
-    fn home(&self, key: &Key) -> HomeId {
-        HomeId(u16::try_from(key.fingerprint().0 % self.leases.len() as u64).unwrap())
+    fn participant(&self, key: &Key) -> ParticipantId {
+        ParticipantId(u16::try_from(key.fingerprint().0 % self.leases.len() as u64).unwrap())
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        self.leases[usize::from(home.0)]
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        self.leases[usize::from(participant.0)]
     }
 }
 
@@ -234,8 +237,8 @@ impl Session<'_> {
                 }
                 let replies = inner.ask(peer, to, request);
                 inner.deliver(to, replies);
-                if inner.nodes[usize::from(to.0)].home.is_none() {
-                    inner.mail.entry(peer).or_default().events.push(Event::Lost { home: to });
+                if inner.nodes[usize::from(to.0)].participant.is_none() {
+                    inner.mail.entry(peer).or_default().events.push(Event::Lost { participant: to });
                 }
                 // Lets other sessions run in between.
                 drop(inner);
@@ -289,7 +292,7 @@ impl TransactionStore for Session<'_> {
         let mut inner = self.nearby.lock();
         for (node, (lease, epoch)) in self.leases.iter().zip(&self.told).enumerate() {
             let advance = Request::Advance { lease: *lease, epoch: *epoch };
-            inner.ask(0, HomeId(u16::try_from(node).unwrap()), advance);
+            inner.ask(0, ParticipantId(u16::try_from(node).unwrap()), advance);
         }
         match outcome {
             Outcome::Read { items, rounds } => Ok(ReadDone { items, rounds, one_sided: 0 }),

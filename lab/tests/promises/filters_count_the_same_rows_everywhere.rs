@@ -11,7 +11,7 @@ use rackscan_lab::query_simulation::{
 use rackscan_lab::{NodeHost, Provenance, RunningNode, WireKind};
 use tpchgen::generators::LineItemGenerator;
 
-use crate::support::{Home, REACTOR};
+use crate::support::{Participant, REACTOR};
 
 const SCALE: f64 = 0.01;
 const PAGE_SIZES: [u32; 2] = [4096, 65_536];
@@ -19,23 +19,23 @@ const PAGE_SIZES: [u32; 2] = [4096, 65_536];
 /// Loads lineitem into a node of this process, and ends the node after a given number of page
 /// sizes.
 struct Loader {
-    home: Home,
+    participant: Participant,
     loads: u32,
     ends: bool,
 }
 
 impl Loader {
     fn new() -> Self {
-        let mut home = Home::new();
-        home.scratch = None;
-        home.device_bytes = 128 << 20;
-        Self { home, loads: 0, ends: false }
+        let mut participant = Participant::new();
+        participant.scratch = None;
+        participant.device_bytes = 128 << 20;
+        Self { participant, loads: 0, ends: false }
     }
 }
 
 impl QueryHost for Loader {
     fn load(&mut self, page_size_bytes: u32) -> Result<RunningNode, String> {
-        let node = self.home.start(&REACTOR)?;
+        let node = self.participant.start(&REACTOR)?;
         let (_, address) = node.addresses.first().expect("it listens");
         let endpoint = NodeEndpoint { id: node.node, addresses: vec![address.clone()] };
         let options =
@@ -50,7 +50,7 @@ impl QueryHost for Loader {
         assert_eq!(loaded?.tables.len(), 1);
         self.loads += 1;
         if self.ends && self.loads == 2 {
-            let stop = self.home.stopper();
+            let stop = self.participant.stopper();
             // The next page size is announced before its node ends, so later turns cannot reach it.
             stop();
         }

@@ -15,7 +15,7 @@ pub(crate) const SCRATCH_BYTES: u64 = 8 << 20;
 pub(crate) const REACTOR: NodeShape =
     NodeShape { bridge: BridgeKind::Reactor, io: IoKind::Uring, io_threads: 0, serving: 1, pin: false };
 
-pub(crate) struct Home {
+pub(crate) struct Participant {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
@@ -26,7 +26,7 @@ pub(crate) struct Home {
     running: Option<(NodeShape, NodeHandle)>,
 }
 
-impl Home {
+impl Participant {
     pub(crate) fn new() -> Self {
         // In the build folder, because /tmp may be a tmpfs, which refuses direct IO.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
@@ -81,7 +81,7 @@ impl Home {
     }
 }
 
-impl NodeHost for Home {
+impl NodeHost for Participant {
     fn start(&mut self, shape: &NodeShape) -> Result<RunningNode, String> {
         if self.running.as_ref().is_none_or(|(running, _)| running != shape) {
             self.stop();
@@ -108,7 +108,7 @@ impl NodeHost for Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for Participant {
     fn drop(&mut self) {
         self.stop();
     }

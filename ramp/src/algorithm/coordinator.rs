@@ -3,13 +3,13 @@
 use super::{
     choice::Algorithm,
     locking, none, read, scan, small,
-    step::{Event, Homes, Step},
+    step::{Event, Participants, Step},
     write,
 };
 use crate::{
     item::{Key, Write as Item},
     limits::{READ_KEYS_MAX, WRITE_KEYS_MAX},
-    message::{Guard, HomeId, KeyRange, LeaseId},
+    message::{Guard, KeyRange, LeaseId, ParticipantId},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -18,10 +18,10 @@ use std::collections::BTreeMap;
 /// Says where keys are, and with which leases they are read there.
 pub trait Cluster {
     /// The participant of a key: always the same one.
-    fn home(&self, key: &Key) -> HomeId;
+    fn participant(&self, key: &Key) -> ParticipantId;
     /// The reader's lease at a participant. Without a lease, any value will do: the participant
     /// refuses it.
-    fn lease(&self, home: HomeId) -> LeaseId;
+    fn lease(&self, participant: ParticipantId) -> LeaseId;
 }
 
 /// A transaction has no keys, or too many.
@@ -66,11 +66,11 @@ impl Algorithm {
         cluster: &impl Cluster,
     ) -> Result<(Coordinator, Vec<Message>), KeyCount> {
         KeyCount { verb: "read", found: keys.len(), most: READ_KEYS_MAX }.check()?;
-        let homes = by_home(keys.iter().cloned(), cluster, Key::clone);
+        let participants = by_participant(keys.iter().cloned(), cluster, Key::clone);
         Ok(match self {
-            Self::Fast | Self::Hybrid | Self::None => started(Machine::Read, read::begin(self, homes)),
-            Self::Small => started(Machine::Small, small::begin(homes)),
-            Self::Locking => started(Machine::LockedRead, locking::begin_read(timestamp, homes)),
+            Self::Fast | Self::Hybrid | Self::None => started(Machine::Read, read::begin(self, participants)),
+            Self::Small => started(Machine::Small, small::begin(participants)),
+            Self::Locking => started(Machine::LockedRead, locking::begin_read(timestamp, participants)),
         })
     }
 
@@ -89,8 +89,8 @@ impl Algorithm {
         KeyCount { verb: "write", found: items.len(), most: WRITE_KEYS_MAX }.check()?;
         let keys: Vec<Key> = items.keys().cloned().collect();
         let metadata = self.metadata(&keys);
-        let homes = by_home(items.into_values(), cluster, |item| item.key.clone());
-        let items = homes.into_iter().map(|(home, (_, items))| (home, items)).collect();
+        let participants = by_participant(items.into_values(), cluster, |item| item.key.clone());
+        let items = participants.into_iter().map(|(participant, (_, items))| (participant, items)).collect();
         let write = write::Parts { timestamp, metadata, settled: settled.to_vec(), wall_ms, items };
         Ok(match self {
             Self::Fast | Self::Small | Self::Hybrid => {
@@ -104,8 +104,11 @@ impl Algorithm {
 
 /// Begins to list the keys of a range at all these participants, with the reader's leases.
 #[must_use]
-pub fn begin_listing(range: &KeyRange, homes: &BTreeMap<HomeId, LeaseId>) -> (Coordinator, Vec<Message>) {
-    started(Machine::Scan, scan::begin(range, homes))
+pub fn begin_listing(
+    range: &KeyRange,
+    participants: &BTreeMap<ParticipantId, LeaseId>,
+) -> (Coordinator, Vec<Message>) {
+    started(Machine::Scan, scan::begin(range, participants))
 }
 
 /// A transaction in progress.
@@ -152,11 +155,19 @@ fn started<T>(machine: impl Fn(T) -> Machine, begun: (T, Vec<Message>)) -> (Coor
     (Coordinator { machine: machine(begun.0) }, begun.1)
 }
 
-fn by_home<T>(items: impl Iterator<Item = T>, cluster: &impl Cluster, key: impl Fn(&T) -> Key) -> Homes<T> {
-    let mut homes = Homes::new();
+fn by_participant<T>(
+    items: impl Iterator<Item = T>,
+    cluster: &impl Cluster,
+    key: impl Fn(&T) -> Key,
+) -> Participants<T> {
+    let mut participants = Participants::new();
     for item in items {
-        let home = cluster.home(&key(&item));
-        homes.entry(home).or_insert_with(|| (cluster.lease(home), Vec::new())).1.push(item);
+        let participant = cluster.participant(&key(&item));
+        participants
+            .entry(participant)
+            .or_insert_with(|| (cluster.lease(participant), Vec::new()))
+            .1
+            .push(item);
     }
-    homes
+    participants
 }

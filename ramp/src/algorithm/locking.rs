@@ -11,12 +11,12 @@
 //!   locks were held all the time. A participant that restarted in between has let others write.
 
 use super::{
-    step::{Abortion, Event, Homes, Interruption, Outcome, Step, interrupted, message},
+    step::{Abortion, Event, Interruption, Outcome, Participants, Step, interrupted, message},
     write::{self, Parts, Write},
 };
 use crate::{
     item::{Key, Version, Write as Item},
-    message::{Found, Guard, HomeId, Mode, Reply, Request},
+    message::{Found, Guard, Mode, ParticipantId, Reply, Request},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -26,9 +26,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 struct GrowingPhase {
     owner: Timestamp,
-    wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>,
+    wanted: BTreeMap<ParticipantId, Vec<(Key, Mode)>>,
     /// Participants whose locks are held, followed by the one that has not answered.
-    asked: Vec<HomeId>,
+    asked: Vec<ParticipantId>,
     found: Vec<(Key, Version)>,
 }
 
@@ -40,14 +40,14 @@ enum Growth {
 }
 
 impl GrowingPhase {
-    fn new(owner: Timestamp, wanted: BTreeMap<HomeId, Vec<(Key, Mode)>>) -> Self {
+    fn new(owner: Timestamp, wanted: BTreeMap<ParticipantId, Vec<(Key, Mode)>>) -> Self {
         Self { owner, wanted, asked: Vec::new(), found: Vec::new() }
     }
 
     fn ask_next(&mut self) -> Option<Message> {
-        let (home, wanted) = self.wanted.pop_first()?;
-        self.asked.push(home);
-        Some(message(home, Request::Lock { owner: self.owner, wanted }))
+        let (participant, wanted) = self.wanted.pop_first()?;
+        self.asked.push(participant);
+        Some(message(participant, Request::Lock { owner: self.owner, wanted }))
     }
 
     fn step(&mut self, event: Event) -> Growth {
@@ -60,9 +60,11 @@ impl GrowingPhase {
                     .map_or(Growth::Complete, |next| Growth::Waits(Step::send(vec![next])));
             }
             Event::Reply { from, reply: Reply::Busy { found, most } } => {
-                Interruption::Busy { home: from, found, most }
+                Interruption::Busy { participant: from, found, most }
             }
-            Event::Lost { home } if self.asked.contains(&home) => Interruption::Lost { home },
+            Event::Lost { participant } if self.asked.contains(&participant) => {
+                Interruption::Lost { participant }
+            }
             Event::GiveUp => Interruption::GivenUp,
             _ => return Growth::Waits(Step::default()),
         };
@@ -70,7 +72,10 @@ impl GrowingPhase {
     }
 
     fn unlock_all(&self) -> Vec<Message> {
-        self.asked.iter().map(|home| message(*home, Request::Unlock { owner: self.owner })).collect()
+        self.asked
+            .iter()
+            .map(|participant| message(*participant, Request::Unlock { owner: self.owner }))
+            .collect()
     }
 }
 
@@ -80,12 +85,13 @@ pub(super) struct LockedRead {
     growing: GrowingPhase,
     rounds: u32,
     /// Participants that have not confirmed that the locks were held; `None` before all locks are.
-    open: Option<BTreeSet<HomeId>>,
+    open: Option<BTreeSet<ParticipantId>>,
 }
 
-pub(super) fn begin_read(owner: Timestamp, homes: Homes<Key>) -> (LockedRead, Vec<Message>) {
+pub(super) fn begin_read(owner: Timestamp, participants: Participants<Key>) -> (LockedRead, Vec<Message>) {
     let shared = |keys: Vec<Key>| keys.into_iter().map(|key| (key, Mode::Shared)).collect();
-    let wanted = homes.into_iter().map(|(home, (_, keys))| (home, shared(keys))).collect();
+    let wanted =
+        participants.into_iter().map(|(participant, (_, keys))| (participant, shared(keys))).collect();
     let mut growing = GrowingPhase::new(owner, wanted);
     let messages = growing.ask_next().into_iter().collect();
     (LockedRead { growing, rounds: 0, open: None }, messages)
@@ -121,9 +127,11 @@ impl LockedRead {
                 if open.is_empty() { Step::end(self.outcome()) } else { Step::default() }
             }
             Event::Reply { from, reply: Reply::Unlocked { held: false } } => {
-                interrupted(Interruption::Unlocked { home: from })
+                interrupted(Interruption::Unlocked { participant: from })
             }
-            Event::Lost { home } if open.contains(&home) => interrupted(Interruption::Lost { home }),
+            Event::Lost { participant } if open.contains(&participant) => {
+                interrupted(Interruption::Lost { participant })
+            }
             Event::GiveUp => interrupted(Interruption::GivenUp),
             Event::Reply { .. } | Event::Lost { .. } | Event::Back { .. } => Step::default(),
         }
@@ -145,7 +153,7 @@ pub(super) struct LockedWrite {
 pub(super) fn begin_write(parts: Parts) -> (LockedWrite, Vec<Message>) {
     let exclusive =
         |items: &Vec<Item>| items.iter().map(|item| (item.key.clone(), Mode::Exclusive)).collect();
-    let wanted = parts.items.iter().map(|(home, items)| (*home, exclusive(items))).collect();
+    let wanted = parts.items.iter().map(|(participant, items)| (*participant, exclusive(items))).collect();
     let mut growing = GrowingPhase::new(parts.timestamp, wanted);
     let messages = growing.ask_next().into_iter().collect();
     (LockedWrite { growing, parts: Some(parts), write: None }, messages)

@@ -11,7 +11,7 @@ use super::{
     write::Parts,
 };
 use crate::{
-    message::{Guard, HomeId, Reply, Request},
+    message::{Guard, ParticipantId, Reply, Request},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -21,18 +21,18 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(super) struct Put {
     timestamp: Timestamp,
-    open: BTreeSet<HomeId>,
+    open: BTreeSet<ParticipantId>,
     written: usize,
-    refused: Vec<(HomeId, Abortion)>,
+    refused: Vec<(ParticipantId, Abortion)>,
 }
 
 pub(super) fn begin_write(parts: Parts) -> (Put, Vec<Message>) {
-    let (timestamp, homes) = (parts.timestamp, parts.homes());
+    let (timestamp, participants) = (parts.timestamp, parts.participants());
     // Participants never ask each other about the outcome.
     let parts = parts.parts(&[], Guard::Open);
-    let put = |(home, part, preconditions)| message(home, Request::Put { part, preconditions });
+    let put = |(participant, part, preconditions)| message(participant, Request::Put { part, preconditions });
     let messages = parts.map(put).collect();
-    let put = Put { timestamp, open: homes.into_iter().collect(), written: 0, refused: Vec::new() };
+    let put = Put { timestamp, open: participants.into_iter().collect(), written: 0, refused: Vec::new() };
     (put, messages)
 }
 
@@ -41,7 +41,7 @@ impl Put {
         match event {
             Event::Reply { from, reply: Reply::Committed } if self.open.remove(&from) => self.written += 1,
             Event::Reply { from, reply: Reply::Refused { why } } if self.open.remove(&from) => {
-                self.refused.push((from, Abortion::Refused { home: from, why }));
+                self.refused.push((from, Abortion::Refused { participant: from, why }));
             }
             Event::GiveUp => return self.unknown(self.open.iter().copied().collect()),
             _ => return Step::default(),
@@ -52,10 +52,10 @@ impl Put {
         let timestamp = self.timestamp;
         // Prefer a refusal that a newer timestamp does not help; else the one that demands the
         // newest timestamp.
-        let worst = |(_, why): &(HomeId, Abortion)| {
+        let worst = |(_, why): &(ParticipantId, Abortion)| {
             why.newest().map_or((true, Timestamp::FIRST), |newest| (false, newest))
         };
-        let missing = self.refused.iter().map(|(home, _)| *home).collect();
+        let missing = self.refused.iter().map(|(participant, _)| *participant).collect();
         match std::mem::take(&mut self.refused).into_iter().max_by_key(worst) {
             None => Step::end(Outcome::Committed { timestamp }),
             Some((_, why)) if self.written == 0 => Step::end(Outcome::Aborted { timestamp, why }),
@@ -63,7 +63,7 @@ impl Put {
         }
     }
 
-    fn unknown(&self, missing: Vec<HomeId>) -> Step {
+    fn unknown(&self, missing: Vec<ParticipantId>) -> Step {
         Step::end(Outcome::Unknown { timestamp: self.timestamp, missing })
     }
 }

@@ -14,11 +14,11 @@
 
 use super::{
     choice::Algorithm,
-    step::{Event, Homes, Interruption, Outcome, Step, interrupted, interruption, message},
+    step::{Event, Interruption, Outcome, Participants, Step, interrupted, interruption, message},
 };
 use crate::{
     item::{Key, Version},
-    message::{Found, HomeId, LeaseId, Reply, Request},
+    message::{Found, LeaseId, ParticipantId, Reply, Request},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -27,32 +27,36 @@ use std::collections::BTreeMap;
 /// The state of a key.
 #[derive(Clone, Debug)]
 struct KeyState {
-    home: HomeId,
+    participant: ParticipantId,
     found: Option<Found>,
 }
 
 /// A read by RAMP-Fast or RAMP-Hybrid, or without concurrency control.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
-    leases: BTreeMap<HomeId, LeaseId>,
+    leases: BTreeMap<ParticipantId, LeaseId>,
     keys: BTreeMap<Key, KeyState>,
     /// Keys that this round has not answered.
     open: usize,
     /// For each participant of the second round, the number of keys that it has not answered.
-    second: BTreeMap<HomeId, usize>,
+    second: BTreeMap<ParticipantId, usize>,
     rounds: u32,
     checks: bool,
 }
 
-pub(super) fn begin(algorithm: Algorithm, homes: Homes<Key>) -> (Read, Vec<Message>) {
-    let leases = homes.iter().map(|(home, (lease, _))| (*home, *lease)).collect();
-    let messages: Vec<Message> = homes
+pub(super) fn begin(algorithm: Algorithm, participants: Participants<Key>) -> (Read, Vec<Message>) {
+    let leases = participants.iter().map(|(participant, (lease, _))| (*participant, *lease)).collect();
+    let messages: Vec<Message> = participants
         .iter()
-        .map(|(home, (lease, keys))| message(*home, Request::Get { lease: *lease, keys: keys.clone() }))
+        .map(|(participant, (lease, keys))| {
+            message(*participant, Request::Get { lease: *lease, keys: keys.clone() })
+        })
         .collect();
-    let keys: BTreeMap<Key, KeyState> = homes
+    let keys: BTreeMap<Key, KeyState> = participants
         .into_iter()
-        .flat_map(|(home, (_, keys))| keys.into_iter().map(move |key| (key, KeyState { home, found: None })))
+        .flat_map(|(participant, (_, keys))| {
+            keys.into_iter().map(move |key| (key, KeyState { participant, found: None }))
+        })
         .collect();
     let open = keys.len();
     let checks = algorithm != Algorithm::None;
@@ -63,11 +67,11 @@ pub(super) fn begin(algorithm: Algorithm, homes: Homes<Key>) -> (Read, Vec<Messa
 impl Read {
     pub(super) fn step(&mut self, event: Event) -> Step {
         let first_round = self.rounds == 1;
-        let waits_for = |home: HomeId| {
+        let waits_for = |participant: ParticipantId| {
             if first_round {
-                self.keys.values().any(|wanted| wanted.home == home && wanted.found.is_none())
+                self.keys.values().any(|wanted| wanted.participant == participant && wanted.found.is_none())
             } else {
-                self.second.get(&home).is_some_and(|keys| *keys > 0)
+                self.second.get(&participant).is_some_and(|keys| *keys > 0)
             }
         };
         if let Some(why) = interruption(&event, waits_for) {
@@ -135,25 +139,25 @@ impl Read {
     fn ask(&mut self, missed: Vec<(Key, Vec<Timestamp>)>) -> Step {
         self.rounds = 2;
         self.open = missed.len();
-        let mut requests: BTreeMap<HomeId, (Vec<Key>, Vec<Timestamp>)> = BTreeMap::new();
+        let mut requests: BTreeMap<ParticipantId, (Vec<Key>, Vec<Timestamp>)> = BTreeMap::new();
         for (key, timestamps) in missed {
             let Some(wanted) = self.keys.get(&key) else { continue };
-            let (keys, all) = requests.entry(wanted.home).or_default();
+            let (keys, all) = requests.entry(wanted.participant).or_default();
             keys.push(key);
             all.extend(timestamps);
         }
         let mut messages = Vec::with_capacity(requests.len());
-        for (home, (keys, mut timestamps)) in requests {
+        for (participant, (keys, mut timestamps)) in requests {
             timestamps.sort_unstable();
             timestamps.dedup();
-            self.second.insert(home, keys.len());
-            let lease = self.leases.get(&home).copied().unwrap_or_default();
-            messages.push(message(home, Request::Among { lease, keys, timestamps }));
+            self.second.insert(participant, keys.len());
+            let lease = self.leases.get(&participant).copied().unwrap_or_default();
+            messages.push(message(participant, Request::Among { lease, keys, timestamps }));
         }
         Step::send(messages)
     }
 
-    fn named(&mut self, from: HomeId, items: Vec<(Key, Option<Version>)>) -> Step {
+    fn named(&mut self, from: ParticipantId, items: Vec<(Key, Option<Version>)>) -> Step {
         let Some(open) = self.second.get_mut(&from).filter(|open| **open > 0) else { return Step::default() };
         let answered = items.len().min(*open);
         self.open -= answered;

@@ -12,7 +12,7 @@
 use super::step::{Event, Outcome, Step, interrupted, interruption, message};
 use crate::{
     item::{Key, Version},
-    message::{Found, HomeId, KeyRange, LeaseId, Reply, Request},
+    message::{Found, KeyRange, LeaseId, ParticipantId, Reply, Request},
     termination::Message,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,27 +20,30 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A listing in progress.
 #[derive(Clone, Debug)]
 pub(super) struct Scan {
-    open: BTreeSet<HomeId>,
+    open: BTreeSet<ParticipantId>,
     keys: BTreeSet<Key>,
     /// The smallest key after which a participant may have more; `None` if none has.
     bound: Option<Key>,
     most: usize,
 }
 
-pub(super) fn begin(range: &KeyRange, homes: &BTreeMap<HomeId, LeaseId>) -> (Scan, Vec<Message>) {
-    let ask = |(home, lease): (&HomeId, &LeaseId)| {
+pub(super) fn begin(
+    range: &KeyRange,
+    participants: &BTreeMap<ParticipantId, LeaseId>,
+) -> (Scan, Vec<Message>) {
+    let ask = |(participant, lease): (&ParticipantId, &LeaseId)| {
         let range = KeyRange { values: false, ..range.clone() };
-        message(*home, Request::Scan { lease: *lease, range })
+        message(*participant, Request::Scan { lease: *lease, range })
     };
-    let open = homes.keys().copied().collect();
+    let open = participants.keys().copied().collect();
     let most = usize::try_from(range.most).expect("usize has at least 32 bits");
     let scan = Scan { open, keys: BTreeSet::new(), bound: None, most };
-    (scan, homes.iter().map(ask).collect())
+    (scan, participants.iter().map(ask).collect())
 }
 
 impl Scan {
     pub(super) fn step(&mut self, event: Event) -> Step {
-        if let Some(why) = interruption(&event, |home| self.open.contains(&home)) {
+        if let Some(why) = interruption(&event, |participant| self.open.contains(&participant)) {
             return interrupted(why);
         }
         let Event::Reply { from, reply: Reply::Scanned { items, more } } = event else {

@@ -9,10 +9,10 @@
 //!   prepared at all of them.
 //! - A key with a version in the first round has at least that version in the second.
 
-use super::step::{Event, Homes, Interruption, Outcome, Step, interrupted, interruption, message};
+use super::step::{Event, Interruption, Outcome, Participants, Step, interrupted, interruption, message};
 use crate::{
     item::{Key, Version},
-    message::{HomeId, Reply, Request},
+    message::{ParticipantId, Reply, Request},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -21,33 +21,33 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A read by RAMP-Small.
 #[derive(Clone, Debug)]
 pub(super) struct Small {
-    homes: Homes<Key>,
+    participants: Participants<Key>,
     /// For each participant, the number of keys that it has not answered in this round.
-    open: BTreeMap<HomeId, usize>,
+    open: BTreeMap<ParticipantId, usize>,
     timestamps: BTreeMap<Key, Timestamp>,
     found: BTreeMap<Key, Version>,
     second_round: bool,
 }
 
-pub(super) fn begin(homes: Homes<Key>) -> (Small, Vec<Message>) {
-    let messages: Vec<Message> = homes
+pub(super) fn begin(participants: Participants<Key>) -> (Small, Vec<Message>) {
+    let messages: Vec<Message> = participants
         .iter()
-        .map(|(home, (lease, keys))| {
-            message(*home, Request::Timestamps { lease: *lease, keys: keys.clone() })
+        .map(|(participant, (lease, keys))| {
+            message(*participant, Request::Timestamps { lease: *lease, keys: keys.clone() })
         })
         .collect();
-    let open = open_of(&homes);
+    let open = open_of(&participants);
     let (timestamps, found) = (BTreeMap::new(), BTreeMap::new());
-    (Small { homes, open, timestamps, found, second_round: false }, messages)
+    (Small { participants, open, timestamps, found, second_round: false }, messages)
 }
 
-fn open_of(homes: &Homes<Key>) -> BTreeMap<HomeId, usize> {
-    homes.iter().map(|(home, (_, keys))| (*home, keys.len())).collect()
+fn open_of(participants: &Participants<Key>) -> BTreeMap<ParticipantId, usize> {
+    participants.iter().map(|(participant, (_, keys))| (*participant, keys.len())).collect()
 }
 
 impl Small {
     pub(super) fn step(&mut self, event: Event) -> Step {
-        if let Some(why) = interruption(&event, |home| self.open.contains_key(&home)) {
+        if let Some(why) = interruption(&event, |participant| self.open.contains_key(&participant)) {
             return interrupted(why);
         }
         let Event::Reply { from, reply } = event else { return Step::default() };
@@ -66,7 +66,7 @@ impl Small {
         }
     }
 
-    fn answered(&mut self, from: HomeId, keys: usize) {
+    fn answered(&mut self, from: ParticipantId, keys: usize) {
         if let Some(open) = self.open.get_mut(&from) {
             *open = open.saturating_sub(keys);
             if *open == 0 {
@@ -82,27 +82,27 @@ impl Small {
         if timestamps.is_empty() {
             return self.end(1);
         }
-        self.open = open_of(&self.homes);
+        self.open = open_of(&self.participants);
         let timestamps: Vec<Timestamp> = timestamps.into_iter().collect();
-        let ask = |(home, (lease, keys)): (&HomeId, &(_, Vec<Key>))| {
+        let ask = |(participant, (lease, keys)): (&ParticipantId, &(_, Vec<Key>))| {
             message(
-                *home,
+                *participant,
                 Request::Among { lease: *lease, keys: keys.clone(), timestamps: timestamps.clone() },
             )
         };
-        Step::send(self.homes.iter().map(ask).collect())
+        Step::send(self.participants.iter().map(ask).collect())
     }
 
     fn end(&mut self, rounds: u32) -> Step {
         let mut items = Vec::new();
-        for (home, (_, keys)) in &self.homes {
+        for (participant, (_, keys)) in &self.participants {
             for key in keys {
                 let seen = self.timestamps.get(key).copied().unwrap_or(Timestamp::FIRST);
                 let version = self.found.remove(key);
                 // The first round found a version that is gone now: the lease no longer protects
                 // it.
                 if version.is_none() && seen != Timestamp::FIRST {
-                    return interrupted(Interruption::Unleased { home: *home });
+                    return interrupted(Interruption::Unleased { participant: *participant });
                 }
                 items.push((key.clone(), version.unwrap_or_else(Version::first)));
             }

@@ -2,7 +2,7 @@
 
 use crate::{
     item::{Key, Version},
-    message::{HomeId, LeaseId, Refusal, Reply, Request},
+    message::{LeaseId, ParticipantId, Refusal, Reply, Request},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -14,19 +14,19 @@ pub enum Event {
     /// A participant has answered a message of this transaction.
     Reply {
         /// The participant.
-        from: HomeId,
+        from: ParticipantId,
         /// Its answer.
         reply: Reply,
     },
     /// The connection to a participant is lost: unanswered requests may never be answered.
     Lost {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// A lost participant can be reached again.
     Back {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// The owner gives up.
     GiveUp,
@@ -81,11 +81,11 @@ pub enum Outcome {
     /// It is committed, but these participants have not confirmed it: there it may be invisible
     /// until they are asked again. `Termination::settle`, or these participants themselves, will
     /// end it.
-    Sealed {
+    CommittedInPart {
         /// The transaction.
         timestamp: Timestamp,
         /// The participants.
-        missing: Vec<HomeId>,
+        missing: Vec<ParticipantId>,
     },
     /// Nothing of it is visible, or ever will be.
     Aborted {
@@ -100,7 +100,7 @@ pub enum Outcome {
         /// The transaction.
         timestamp: Timestamp,
         /// The participants that have refused.
-        missing: Vec<HomeId>,
+        missing: Vec<ParticipantId>,
         /// The reason of one of them: preferably one that a newer timestamp would not have helped.
         why: Abortion,
     },
@@ -110,7 +110,7 @@ pub enum Outcome {
         /// The transaction.
         timestamp: Timestamp,
         /// The participants.
-        missing: Vec<HomeId>,
+        missing: Vec<ParticipantId>,
     },
 }
 
@@ -118,28 +118,28 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Interruption {
     /// The participant cannot be reached.
-    #[error("{home} cannot be reached: try again when it is back")]
+    #[error("{participant} cannot be reached: try again when it is back")]
     Lost {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// The participant does not know the lease.
-    #[error("{home} was started anew: take a new lease and read again")]
+    #[error("{participant} was started anew: take a new lease and read again")]
     Unleased {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// The locks did not last to the end.
-    #[error("{home} lost the locks of this transaction: read again")]
+    #[error("{participant} lost the locks of this transaction: read again")]
     Unlocked {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// Too many wait for locks.
-    #[error("{home} has {found} requests for locks, expected at most {most}: try again later")]
+    #[error("{participant} has {found} requests for locks, expected at most {most}: try again later")]
     Busy {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
         /// How many wait.
         found: u64,
         /// How many may.
@@ -154,18 +154,18 @@ pub enum Interruption {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Abortion {
     /// A participant refused it.
-    #[error("{home} refused: {why}")]
+    #[error("{participant} refused: {why}")]
     Refused {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
         /// Why.
         why: Refusal,
     },
     /// A participant has promised another one, which asked for its vote, never to prepare it.
-    #[error("{home} had not prepared it when another participant asked for its vote")]
+    #[error("{participant} had not prepared it when another participant asked for its vote")]
     Promised {
         /// The participant.
-        home: HomeId,
+        participant: ParticipantId,
     },
     /// It did not get its locks.
     #[error(transparent)]
@@ -184,9 +184,9 @@ impl Abortion {
 }
 
 /// What a transaction does at each of its participants, with its lease there.
-pub(super) type Homes<T> = BTreeMap<HomeId, (LeaseId, Vec<T>)>;
+pub(super) type Participants<T> = BTreeMap<ParticipantId, (LeaseId, Vec<T>)>;
 
-pub(super) fn message(to: HomeId, request: Request) -> Message {
+pub(super) fn message(to: ParticipantId, request: Request) -> Message {
     Message { to, request }
 }
 
@@ -196,10 +196,12 @@ pub(super) fn interrupted(why: Interruption) -> Step {
 
 /// The reason why this event interrupts a reader, if it does. A lost participant matters only if
 /// the reader waits for it.
-pub(super) fn interruption(event: &Event, waits_for: impl Fn(HomeId) -> bool) -> Option<Interruption> {
+pub(super) fn interruption(event: &Event, waits_for: impl Fn(ParticipantId) -> bool) -> Option<Interruption> {
     match event {
-        Event::Reply { from, reply: Reply::Unleased } => Some(Interruption::Unleased { home: *from }),
-        Event::Lost { home } if waits_for(*home) => Some(Interruption::Lost { home: *home }),
+        Event::Reply { from, reply: Reply::Unleased } => Some(Interruption::Unleased { participant: *from }),
+        Event::Lost { participant } if waits_for(*participant) => {
+            Some(Interruption::Lost { participant: *participant })
+        }
         Event::GiveUp => Some(Interruption::GivenUp),
         _ => None,
     }

@@ -6,7 +6,9 @@ use super::{
 };
 use crate::{
     item::{Key, Metadata, Value, Version, Write as Item},
-    message::{Epoch, Found, HomeId, KeyRange, LeaseId, Mode, Preconditions, Refusal, Reply, Request, Vote},
+    message::{
+        Epoch, Found, KeyRange, LeaseId, Mode, ParticipantId, Preconditions, Refusal, Reply, Request, Vote,
+    },
     timestamp::{ClientId, Timestamp},
 };
 use std::collections::BTreeMap;
@@ -15,12 +17,12 @@ use std::collections::BTreeMap;
 struct Letters;
 
 impl Cluster for Letters {
-    fn home(&self, key: &Key) -> HomeId {
-        HomeId(u16::from(key.bytes()[1] - b'0'))
+    fn participant(&self, key: &Key) -> ParticipantId {
+        ParticipantId(u16::from(key.bytes()[1] - b'0'))
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        LeaseId { life: 1, number: u64::from(home.0) }
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        LeaseId { life: 1, number: u64::from(participant.0) }
     }
 }
 
@@ -45,7 +47,7 @@ fn found(name: &str, version: Version, beside: Vec<Version>) -> Reply {
 }
 
 fn reply(coordinator: &mut Coordinator, from: u16, reply: Reply) -> Step {
-    coordinator.step(Event::Reply { from: HomeId(from), reply })
+    coordinator.step(Event::Reply { from: ParticipantId(from), reply })
 }
 
 fn timestamps(step: &Step) -> Vec<(String, u64)> {
@@ -74,8 +76,8 @@ fn to(messages: &[Message]) -> Vec<u16> {
     messages.iter().map(|message| message.to.0).collect()
 }
 
-fn all_to(messages: &[Message], homes: &[u16], request: &Request) {
-    assert_eq!(to(messages), homes);
+fn all_to(messages: &[Message], participants: &[u16], request: &Request) {
+    assert_eq!(to(messages), participants);
     assert!(messages.iter().all(|message| message.request == *request), "{messages:?}");
 }
 
@@ -175,19 +177,30 @@ fn small_asks_for_the_newest_of_all_timestamps() {
 }
 
 #[test]
-fn a_read_whose_home_is_lost_or_new_says_so() {
+fn a_read_whose_participant_is_lost_or_new_says_so() {
     for algorithm in [Algorithm::Fast, Algorithm::Small] {
         let end = |event| read(algorithm, &["a1", "b2"]).0.step(event).outcome;
         let why = |why| Some(Outcome::Interrupted { why });
-        assert_eq!(end(Event::Lost { home: HomeId(2) }), why(Interruption::Lost { home: HomeId(2) }));
-        assert_eq!(end(Event::Lost { home: HomeId(3) }), None, "a home that it does not need");
-        let unleased = Event::Reply { from: HomeId(1), reply: Reply::Unleased };
-        assert_eq!(end(unleased), why(Interruption::Unleased { home: HomeId(1) }));
+        assert_eq!(
+            end(Event::Lost { participant: ParticipantId(2) }),
+            why(Interruption::Lost { participant: ParticipantId(2) })
+        );
+        assert_eq!(
+            end(Event::Lost { participant: ParticipantId(3) }),
+            None,
+            "a participant that it does not need"
+        );
+        let unleased = Event::Reply { from: ParticipantId(1), reply: Reply::Unleased };
+        assert_eq!(end(unleased), why(Interruption::Unleased { participant: ParticipantId(1) }));
         assert_eq!(end(Event::GiveUp), why(Interruption::GivenUp));
     }
     let (mut coordinator, _) = read(Algorithm::Fast, &["a1", "b2"]);
     let _ = reply(&mut coordinator, 1, found("a1", version(Algorithm::Fast, 5, &["a1"]), vec![]));
-    assert_eq!(coordinator.step(Event::Lost { home: HomeId(1) }), Step::default(), "it has answered");
+    assert_eq!(
+        coordinator.step(Event::Lost { participant: ParticipantId(1) }),
+        Step::default(),
+        "it has answered"
+    );
 }
 
 #[test]
@@ -198,7 +211,7 @@ fn commit_goes_out_after_all_have_prepared() {
         let Request::Prepare { part, settled, preconditions } = &messages[1].request else {
             panic!("{messages:?}")
         };
-        assert_eq!((part.homes.len(), part.items.len(), &settled[..]), (2, 2, &[at(3)][..]));
+        assert_eq!((part.participants.len(), part.items.len(), &settled[..]), (2, 2, &[at(3)][..]));
         assert_eq!(*preconditions, Preconditions { wall_ms: 77, expected: vec![] });
         assert_eq!(reply(&mut coordinator, 2, Reply::Prepared), Step::default());
         assert_eq!(reply(&mut coordinator, 2, Reply::Prepared), Step::default(), "said twice");
@@ -248,14 +261,14 @@ fn one_refusal_aborts() {
     let why = Refusal::LogFull;
     let end = reply(&mut coordinator, 2, Reply::Refused { why: why.clone() });
     all_to(&end.messages, &[1], &ABORT());
-    let why = Abortion::Refused { home: HomeId(2), why };
+    let why = Abortion::Refused { participant: ParticipantId(2), why };
     assert_eq!(end.outcome, Some(Outcome::Aborted { timestamp: at(5), why }));
 }
 
 #[test]
-fn a_lost_home_is_asked_when_it_is_back() {
-    let lost = Event::Lost { home: HomeId(2) };
-    let back = || Event::Back { home: HomeId(2) };
+fn a_lost_participant_is_asked_when_it_is_back() {
+    let lost = Event::Lost { participant: ParticipantId(2) };
+    let back = || Event::Back { participant: ParticipantId(2) };
     let prepared = || {
         let (mut coordinator, _) = write(Algorithm::Fast, &["a1", "b2"]);
         let _ = reply(&mut coordinator, 1, Reply::Prepared);
@@ -269,8 +282,8 @@ fn a_lost_home_is_asked_when_it_is_back() {
     let _ = reply(&mut coordinator, 1, Reply::Committed);
     let _ = coordinator.step(lost);
     all_to(&coordinator.step(back()).messages, &[2], &COMMIT());
-    let sealed = Outcome::Sealed { timestamp: at(5), missing: vec![HomeId(2)] };
-    assert_eq!(coordinator.step(Event::GiveUp).outcome, Some(sealed));
+    let in_part = Outcome::CommittedInPart { timestamp: at(5), missing: vec![ParticipantId(2)] };
+    assert_eq!(coordinator.step(Event::GiveUp).outcome, Some(in_part));
 
     let mut coordinator = prepared();
     let end = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Refused });
@@ -278,7 +291,7 @@ fn a_lost_home_is_asked_when_it_is_back() {
     let mut coordinator = prepared();
     let step = reply(&mut coordinator, 2, Reply::Voted { vote: Vote::Committed });
     all_to(&step.messages, &[1, 2], &COMMIT());
-    let unknown = Outcome::Unknown { timestamp: at(5), missing: vec![HomeId(2)] };
+    let unknown = Outcome::Unknown { timestamp: at(5), missing: vec![ParticipantId(2)] };
     let forgotten = Reply::Voted { vote: Vote::Forgotten };
     assert_eq!(
         reply(&mut prepared(), 2, forgotten).outcome,
@@ -289,7 +302,7 @@ fn a_lost_home_is_asked_when_it_is_back() {
 }
 
 #[test]
-fn locks_are_taken_home_by_home() {
+fn locks_are_taken_participant_by_participant() {
     let (mut coordinator, messages) = write(Algorithm::Locking, &["b2", "a1", "c1"]);
     let lock = |names: &[&str], mode| Request::Lock {
         owner: at(5),
@@ -307,7 +320,7 @@ fn locks_are_taken_home_by_home() {
     let _ = reply(&mut coordinator, 1, Reply::Locked { items: vec![] });
     let end = reply(&mut coordinator, 2, Reply::Busy { found: 9, most: 8 });
     all_to(&end.messages, &[1, 2], &Request::Unlock { owner: at(5) });
-    let why = Abortion::NotLocked(Interruption::Busy { home: HomeId(2), found: 9, most: 8 });
+    let why = Abortion::NotLocked(Interruption::Busy { participant: ParticipantId(2), found: 9, most: 8 });
     assert_eq!(end.outcome, Some(Outcome::Aborted { timestamp: at(5), why }));
 }
 
@@ -329,26 +342,29 @@ fn a_read_under_locks_counts_if_they_were_held_to_the_end() {
     let end = reply(&mut coordinator, 1, Reply::Unlocked { held: true });
     assert_eq!(timestamps(&end), pairs(&[("a1", 3), ("b2", 3)]));
     let end = reply(&mut all_locked(), 1, Reply::Unlocked { held: false });
-    assert_eq!(end.outcome, Some(Outcome::Interrupted { why: Interruption::Unlocked { home: HomeId(1) } }));
+    assert_eq!(
+        end.outcome,
+        Some(Outcome::Interrupted { why: Interruption::Unlocked { participant: ParticipantId(1) } })
+    );
     let (mut coordinator, _) = read(Algorithm::Locking, &["a1"]);
     let end = reply(&mut coordinator, 1, locked("a1"));
     assert_eq!(
         (to(&end.messages), timestamps(&end)),
         (vec![1], pairs(&[("a1", 3)])),
-        "one home says it all at once"
+        "one participant says it all at once"
     );
 }
 
 #[test]
 fn a_put_that_some_have_refused_is_torn_and_says_why() {
     let (mut coordinator, messages) = write(Algorithm::None, &["a1", "b2"]);
-    assert!(matches!(&messages[0].request, Request::Put { part, .. } if part.homes.is_empty()));
+    assert!(matches!(&messages[0].request, Request::Put { part, .. } if part.participants.is_empty()));
     let _ = reply(&mut coordinator, 1, Reply::Committed);
     let end = reply(&mut coordinator, 2, Reply::Refused { why: Refusal::LogFull });
-    let why = |home, why| Abortion::Refused { home: HomeId(home), why };
+    let why = |participant, why| Abortion::Refused { participant: ParticipantId(participant), why };
     let torn = |missing: &[u16], why| Outcome::Torn {
         timestamp: at(5),
-        missing: missing.iter().copied().map(HomeId).collect(),
+        missing: missing.iter().copied().map(ParticipantId).collect(),
         why,
     };
     assert_eq!(end.outcome, Some(torn(&[2], why(2, Refusal::LogFull))));
@@ -385,14 +401,16 @@ fn a_transaction_of_too_many_keys_or_none_is_refused() {
 }
 
 #[test]
-fn a_listing_ends_where_a_home_may_have_more_and_leaves_out_what_is_deleted() {
+fn a_listing_ends_where_a_participant_may_have_more_and_leaves_out_what_is_deleted() {
     let value = || Version { value: Value::new(b"v").unwrap(), ..version(Algorithm::Fast, 1, &["a1"]) };
     let deleted = || version(Algorithm::Fast, 1, &["a1"]);
     let item = |name: &str, version, beside| (key(name), Found { version, beside, place: None });
     let list = |most, first: Reply, second: Reply| {
         let listing = KeyRange { prefix: b"a".to_vec(), most, ..KeyRange::default() };
-        let homes = BTreeMap::from([1, 2].map(|home| (HomeId(home), Letters.lease(HomeId(home)))));
-        let (mut coordinator, messages) = begin_listing(&listing, &homes);
+        let participants = BTreeMap::from(
+            [1, 2].map(|participant| (ParticipantId(participant), Letters.lease(ParticipantId(participant)))),
+        );
+        let (mut coordinator, messages) = begin_listing(&listing, &participants);
         assert_eq!(messages.len(), 2);
         assert_eq!(reply(&mut coordinator, 1, first), Step::default());
         let step = reply(&mut coordinator, 2, second);
@@ -417,15 +435,18 @@ fn a_listing_ends_where_a_home_may_have_more_and_leaves_out_what_is_deleted() {
 }
 
 #[test]
-fn a_listing_is_interrupted_where_a_home_is_lost_or_knows_no_lease() {
+fn a_listing_is_interrupted_where_a_participant_is_lost_or_knows_no_lease() {
     let begin = || {
         let listing = KeyRange { most: 1, ..KeyRange::default() };
-        let homes = BTreeMap::from([(HomeId(1), Letters.lease(HomeId(1)))]);
-        begin_listing(&listing, &homes).0
+        let participants = BTreeMap::from([(ParticipantId(1), Letters.lease(ParticipantId(1)))]);
+        begin_listing(&listing, &participants).0
     };
     let step = reply(&mut begin(), 1, Reply::Unleased);
-    let why = Interruption::Unleased { home: HomeId(1) };
+    let why = Interruption::Unleased { participant: ParticipantId(1) };
     assert_eq!(step.outcome, Some(Outcome::Interrupted { why }));
-    let step = begin().step(Event::Lost { home: HomeId(1) });
-    assert_eq!(step.outcome, Some(Outcome::Interrupted { why: Interruption::Lost { home: HomeId(1) } }));
+    let step = begin().step(Event::Lost { participant: ParticipantId(1) });
+    assert_eq!(
+        step.outcome,
+        Some(Outcome::Interrupted { why: Interruption::Lost { participant: ParticipantId(1) } })
+    );
 }

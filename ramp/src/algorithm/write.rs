@@ -3,7 +3,7 @@
 //! ```text
 //! preparing --all prepared--> committing --all confirmed--> committed
 //!     |  \--the only participant has prepared and committed it: committed
-//!     |  \--a participant is lost: asked for its vote when it is back     \--a participant is lost: told again when it is back; or given up: sealed
+//!     |  \--a participant is lost: asked for its vote when it is back     \--a participant is lost: told again when it is back; or given up: is_committed
 //!     \--one refused: aborted
 //! ```
 //!
@@ -17,7 +17,7 @@
 use super::step::{Abortion, Event, Outcome, Step, message};
 use crate::{
     item::{Metadata, Write as Item},
-    message::{Guard, HomeId, Part, Preconditions, Reply, Request, Vote},
+    message::{Guard, Part, ParticipantId, Preconditions, Reply, Request, Vote},
     termination::Message,
     timestamp::Timestamp,
 };
@@ -31,28 +31,34 @@ pub(super) struct Parts {
     pub(super) settled: Vec<Timestamp>,
     /// The wall clock of the client, in milliseconds since 1970.
     pub(super) wall_ms: u64,
-    pub(super) items: BTreeMap<HomeId, Vec<Item>>,
+    pub(super) items: BTreeMap<ParticipantId, Vec<Item>>,
 }
 
 impl Parts {
-    pub(super) fn homes(&self) -> Vec<HomeId> {
+    pub(super) fn participants(&self) -> Vec<ParticipantId> {
         self.items.keys().copied().collect()
     }
 
-    /// The part for each participant. `homes` are the participants that may be asked for their
-    /// votes.
+    /// The part for each participant. `participants` are the participants that may be asked for
+    /// their votes.
     pub(super) fn parts(
         self,
-        homes: &[HomeId],
+        participants: &[ParticipantId],
         guard: Guard,
-    ) -> impl Iterator<Item = (HomeId, Part, Preconditions)> {
+    ) -> impl Iterator<Item = (ParticipantId, Part, Preconditions)> {
         let Self { timestamp, metadata, wall_ms, items, .. } = self;
-        items.into_iter().map(move |(home, items)| {
+        items.into_iter().map(move |(participant, items)| {
             let conditions = (0..).zip(&items);
             let expected = conditions.filter_map(|(at, item)| Some((at, item.expected?))).collect();
             let items = items.into_iter().map(|Item { key, value, .. }| (key, value)).collect();
-            let part = Part { timestamp, homes: homes.to_vec(), guard, metadata: metadata.clone(), items };
-            (home, part, Preconditions { wall_ms, expected })
+            let part = Part {
+                timestamp,
+                participants: participants.to_vec(),
+                guard,
+                metadata: metadata.clone(),
+                items,
+            };
+            (participant, part, Preconditions { wall_ms, expected })
         })
     }
 }
@@ -61,41 +67,41 @@ impl Parts {
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     timestamp: Timestamp,
-    homes: Vec<HomeId>,
+    participants: Vec<ParticipantId>,
     /// Participants that have not answered in this phase.
-    open: BTreeSet<HomeId>,
+    open: BTreeSet<ParticipantId>,
     committing: bool,
     guard: Guard,
 }
 
 pub(super) fn begin(parts: Parts, guard: Guard) -> (Write, Vec<Message>) {
-    let (timestamp, homes, settled) = (parts.timestamp, parts.homes(), parts.settled.clone());
-    let prepare = |(home, part, preconditions)| {
-        message(home, Request::Prepare { part, settled: settled.clone(), preconditions })
+    let (timestamp, participants, settled) = (parts.timestamp, parts.participants(), parts.settled.clone());
+    let prepare = |(participant, part, preconditions)| {
+        message(participant, Request::Prepare { part, settled: settled.clone(), preconditions })
     };
-    let messages = parts.parts(&homes, guard).map(prepare).collect();
-    let open = homes.iter().copied().collect();
-    (Write { timestamp, homes, open, committing: false, guard }, messages)
+    let messages = parts.parts(&participants, guard).map(prepare).collect();
+    let open = participants.iter().copied().collect();
+    (Write { timestamp, participants, open, committing: false, guard }, messages)
 }
 
 impl Write {
     pub(super) fn step(&mut self, event: Event) -> Step {
         match event {
             Event::Reply { from, reply } if self.open.contains(&from) => self.heard(from, reply),
-            Event::Back { home } if self.open.contains(&home) => {
+            Event::Back { participant } if self.open.contains(&participant) => {
                 let timestamp = self.timestamp;
                 let request = if self.committing {
                     Request::Commit { timestamp }
                 } else {
                     Request::Inquire { timestamp }
                 };
-                Step::send(vec![message(home, request)])
+                Step::send(vec![message(participant, request)])
             }
             Event::GiveUp => {
                 let (timestamp, missing) = (self.timestamp, self.open.iter().copied().collect());
-                let sealed = self.committing;
-                Step::end(if sealed {
-                    Outcome::Sealed { timestamp, missing }
+                let is_committed = self.committing;
+                Step::end(if is_committed {
+                    Outcome::CommittedInPart { timestamp, missing }
                 } else {
                     Outcome::Unknown { timestamp, missing }
                 })
@@ -106,16 +112,16 @@ impl Write {
         }
     }
 
-    fn heard(&mut self, from: HomeId, reply: Reply) -> Step {
+    fn heard(&mut self, from: ParticipantId, reply: Reply) -> Step {
         match reply {
             Reply::Prepared | Reply::Voted { vote: Vote::Prepared } if !self.committing => {
                 self.prepared(from)
             }
             Reply::Refused { why } if !self.committing => {
-                self.abort(from, Abortion::Refused { home: from, why })
+                self.abort(from, Abortion::Refused { participant: from, why })
             }
             Reply::Voted { vote: Vote::Refused } if !self.committing => {
-                self.abort(from, Abortion::Promised { home: from })
+                self.abort(from, Abortion::Promised { participant: from })
             }
             Reply::Voted { vote: Vote::Forgotten } if !self.committing => {
                 Step::end(Outcome::Unknown { timestamp: self.timestamp, missing: vec![from] })
@@ -123,7 +129,7 @@ impl Write {
             // Another participant has terminated the transaction, with the same outcome.
             Reply::Voted { vote: Vote::Committed } if !self.committing => self.commit(),
             // The vote of the only participant commits the transaction.
-            Reply::Committed if !self.committing && self.homes.len() == 1 => {
+            Reply::Committed if !self.committing && self.participants.len() == 1 => {
                 Step::end(Outcome::Committed { timestamp: self.timestamp })
             }
             Reply::Committed if self.committing => {
@@ -135,18 +141,18 @@ impl Write {
         }
     }
 
-    fn prepared(&mut self, from: HomeId) -> Step {
+    fn prepared(&mut self, from: ParticipantId) -> Step {
         self.open.remove(&from);
         if self.open.is_empty() { self.commit() } else { Step::default() }
     }
 
     fn commit(&mut self) -> Step {
         self.committing = true;
-        self.open = self.homes.iter().copied().collect();
+        self.open = self.participants.iter().copied().collect();
         Step::send(self.to_all(&Request::Commit { timestamp: self.timestamp }))
     }
 
-    fn abort(&self, from: HomeId, why: Abortion) -> Step {
+    fn abort(&self, from: ParticipantId, why: Abortion) -> Step {
         let mut messages = self.to_all(&Request::Abort { timestamp: self.timestamp });
         // The participant that refused has nothing to undo but its locks, and refuses again if it
         // is asked.
@@ -155,6 +161,6 @@ impl Write {
     }
 
     fn to_all(&self, request: &Request) -> Vec<Message> {
-        self.homes.iter().map(|home| message(*home, request.clone())).collect()
+        self.participants.iter().map(|participant| message(*participant, request.clone())).collect()
     }
 }

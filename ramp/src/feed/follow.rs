@@ -12,7 +12,7 @@
 use crate::{
     item::Key,
     log::Record,
-    message::{Found, HomeId},
+    message::{Found, ParticipantId},
 };
 
 /// Processes what participants have and write, and knows neither connections nor feeds.
@@ -27,13 +27,13 @@ pub trait Follow {
     ///
     /// # Errors
     /// An item or record that it does not understand.
-    fn scanned(&mut self, home: HomeId, items: Vec<(Key, Found)>) -> Result<(), Self::Fault>;
+    fn scanned(&mut self, participant: ParticipantId, items: Vec<(Key, Found)>) -> Result<(), Self::Fault>;
 
     /// Takes the next record of a participant's feed.
     ///
     /// # Errors
     /// An item or record that it does not understand.
-    fn record(&mut self, home: HomeId, record: Record) -> Result<(), Self::Fault>;
+    fn record(&mut self, participant: ParticipantId, record: Record) -> Result<(), Self::Fault>;
 
     /// All feeds were read to their ends. Returns whether that is enough; if not, another round
     /// follows.

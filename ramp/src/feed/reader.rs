@@ -56,7 +56,9 @@ impl Pieces {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Behind {
     /// The participant was started anew.
-    #[error("the feed is of life {found} of its home, expected {expected}: the home was started anew")]
+    #[error(
+        "the feed is of life {found} of its participant, expected {expected}: the participant was started anew"
+    )]
     Life {
         /// The life in the header.
         found: u64,
@@ -64,7 +66,7 @@ pub enum Behind {
         expected: u64,
     },
     /// The bytes that it would read are overwritten.
-    #[error("the feed begins at byte {begin}, and the reader is at {at}: it was away for too long")]
+    #[error("the feed begins at byte {begin}, and the reader is at {at}: it was unavailable for too long")]
     Overwritten {
         /// The first byte that is not overwritten.
         begin: u64,

@@ -24,7 +24,7 @@ fn record(time: u64, bytes: usize) -> Record {
     let items = vec![(Key::new(b"key").unwrap(), Value::new(&vec![7; bytes]).unwrap())];
     Record::Prepare(Part {
         timestamp,
-        homes: Vec::new(),
+        participants: Vec::new(),
         guard: Guard::Open,
         metadata: Metadata::Timestamp,
         items,
@@ -52,7 +52,7 @@ fn read_on(feed: &Feed<SlotVector>, reader: &mut FeedReader) -> Result<Vec<Recor
 }
 
 #[test]
-fn a_reader_that_was_away_for_too_long_is_told_so() {
+fn a_reader_that_was_unavailable_for_too_long_is_told_so() {
     let mut feed = feed();
     let mut reader = FeedReader::at(feed.mark(), LIFE, MEMORY);
     for time in 0..50 {

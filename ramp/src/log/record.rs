@@ -17,8 +17,8 @@
 use crate::{
     bytes::{Cursor, length_u16, length_u32},
     item::{Key, Metadata, MetadataFault, Oversize, Value},
-    limits::{HOMES_MAX, WRITE_KEYS_MAX},
-    message::{Guard, HomeId, Part},
+    limits::{PARTICIPANTS_MAX, WRITE_KEYS_MAX},
+    message::{Guard, Part, ParticipantId},
     timestamp::Timestamp,
 };
 
@@ -135,10 +135,10 @@ fn append_part(part: &Part, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&part.timestamp.to_bytes());
     bytes.push(u8::from(part.guard == Guard::Locked));
     bytes.push(part.metadata.kind());
-    bytes.extend_from_slice(&length_u16(part.homes.len()).to_le_bytes());
+    bytes.extend_from_slice(&length_u16(part.participants.len()).to_le_bytes());
     bytes.extend_from_slice(&length_u32(part.items.len()).to_le_bytes());
     bytes.extend_from_slice(&length_u32(part.metadata.len()).to_le_bytes());
-    part.homes.iter().for_each(|home| bytes.extend_from_slice(&home.0.to_le_bytes()));
+    part.participants.iter().for_each(|participant| bytes.extend_from_slice(&participant.0.to_le_bytes()));
     part.metadata.append_to(bytes);
     for (key, value) in &part.items {
         bytes.extend_from_slice(&length_u16(key.bytes().len()).to_le_bytes());
@@ -164,16 +164,18 @@ fn take_part(cursor: &mut Cursor<'_>) -> Result<Part, RecordFault> {
         found => return Err(RecordFault::Number { what: "guard", found: u64::from(found), most: 1 }),
     };
     let metadata_kind = cursor.u8().ok_or_else(header)?;
-    let homes = at_most("homes", u64::from(cursor.u16().ok_or_else(header)?), HOMES_MAX)?;
+    let participants =
+        at_most("participants", u64::from(cursor.u16().ok_or_else(header)?), PARTICIPANTS_MAX)?;
     let items = at_most("items", u64::from(cursor.u32().ok_or_else(header)?), WRITE_KEYS_MAX)?;
     let metadata_bytes = usize::try_from(cursor.u32().ok_or_else(header)?).map_err(|_| short("metadata"))?;
-    let home = |_| cursor.u16().map(HomeId).ok_or(short("homes"));
-    let homes = (0..homes).map(home).collect::<Result<Vec<HomeId>, RecordFault>>()?;
+    let participant = |_| cursor.u16().map(ParticipantId).ok_or(short("participants"));
+    let participants =
+        (0..participants).map(participant).collect::<Result<Vec<ParticipantId>, RecordFault>>()?;
     let metadata = cursor.take(metadata_bytes).ok_or(short("metadata"))?;
     let metadata = Metadata::from_bytes(metadata_kind, metadata)?;
     let item = |_| take_item(cursor);
     let items = (0..items).map(item).collect::<Result<Vec<(Key, Value)>, RecordFault>>()?;
-    Ok(Part { timestamp, homes, guard, metadata, items })
+    Ok(Part { timestamp, participants, guard, metadata, items })
 }
 
 fn take_item(cursor: &mut Cursor<'_>) -> Result<(Key, Value), RecordFault> {

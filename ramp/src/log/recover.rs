@@ -28,7 +28,7 @@ pub enum RecoverError {
     },
     /// A record refuses a transaction that was committed.
     #[error(
-        "record {sequence} of the log refuses {timestamp}, which an earlier one commits: the log is not of one home"
+        "record {sequence} of the log refuses {timestamp}, which an earlier one commits: the log is not of one participant"
     )]
     Contradiction {
         /// Number of the record among those that were given, from 1.

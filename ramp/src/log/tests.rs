@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     item::{Fingerprint, Key, Metadata, Value},
-    message::{Guard, HomeId, Part, Vote},
+    message::{Guard, Part, ParticipantId, Vote},
     slot::SlotVector,
     store::{Store, StoreOptions},
     timestamp::{ClientId, Timestamp},
@@ -22,7 +22,13 @@ fn at(time: u64) -> Timestamp {
 fn part(time: u64, value: &[u8]) -> Part {
     let items = vec![(Key::new(b"key").unwrap(), Value::new(value).unwrap())];
     let metadata = Metadata::WriteSet(vec![Fingerprint(0xA1), Fingerprint(0xB2)]);
-    Part { timestamp: at(time), homes: vec![HomeId(1), HomeId(2)], guard: Guard::Open, metadata, items }
+    Part {
+        timestamp: at(time),
+        participants: vec![ParticipantId(1), ParticipantId(2)],
+        guard: Guard::Open,
+        metadata,
+        items,
+    }
 }
 
 fn batch(records: &[Record]) -> Batch {
@@ -161,7 +167,7 @@ fn a_log_that_stands_by_itself_begins_with_its_header() {
 }
 
 #[test]
-fn a_log_that_no_home_wrote_is_refused() {
+fn a_log_that_no_participant_wrote_is_refused() {
     let options = StoreOptions { budget_bytes: 1 << 20, life: 1 };
     let records = [Record::Prepare(part(1, b"")), Record::Commit(at(1)), Record::Refuse(at(1))];
     let error = recover(options, SlotVector::zeroed(4096), records).unwrap_err();

@@ -53,7 +53,7 @@ pub enum Refusal {
     },
     /// Too many transactions may not have ended at all of their participants.
     #[error(
-        "{found} transactions have not ended in all of their homes, expected fewer than {UNSETTLED_MAX}: is a home down?"
+        "{found} transactions have not ended in all of their participants, expected fewer than {UNSETTLED_MAX}: is a participant down?"
     )]
     Unsettled {
         /// How many.
@@ -86,7 +86,7 @@ pub enum Refusal {
     },
     /// The transaction does not hold its locks.
     #[error(
-        "the transaction {timestamp} does not hold the lock of {key}: the home was started anew; begin it again"
+        "the transaction {timestamp} does not hold the lock of {key}: the participant was started anew; begin it again"
     )]
     NotLocked {
         /// The transaction.
@@ -101,10 +101,10 @@ pub enum Refusal {
         key: Key,
     },
     /// The participant has no feed.
-    #[error("this home has no feed to follow: give its node more memory for transactions")]
+    #[error("this participant has no feed to follow: give its node more memory for transactions")]
     NoFeed,
     /// The log takes no more records.
-    #[error("the log of this home takes no more records: free some space on its disk")]
+    #[error("the log of this participant takes no more records: free some space on its disk")]
     LogFull,
     /// A key has a version with the same or a newer timestamp, which would hide the write. With a
     /// newer timestamp the same write may succeed.

@@ -55,7 +55,7 @@ impl Preconditions {
 impl Part {
     fn memory_bytes(&self) -> usize {
         let items = self.items.iter().map(|(key, value)| shared(key) + SHARED_BYTES + value.len());
-        self.homes.capacity() * size_of::<super::HomeId>()
+        self.participants.capacity() * size_of::<super::ParticipantId>()
             + self.metadata.len()
             + self.items.capacity() * size_of::<(Key, Value)>()
             + items.sum::<usize>()
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::{
         item::{Fingerprint, Metadata},
-        message::{Guard, HomeId, KeyRange, LeaseId, Mode},
+        message::{Guard, KeyRange, LeaseId, Mode, ParticipantId},
         timestamp::ClientId,
     };
 
@@ -87,10 +87,16 @@ mod tests {
         let key = Key::new(b"a").unwrap();
         let (lease, keys) = (LeaseId::default(), |count| vec![key.clone(); count]);
         let timestamps = |count| vec![TIMESTAMP; count];
-        let part = |homes, noted, items| {
+        let part = |participants, noted, items| {
             let metadata = Metadata::WriteSet(vec![Fingerprint(1); noted]);
             let items = vec![(key.clone(), Value::new(&[7; 100]).unwrap()); items];
-            Part { timestamp: TIMESTAMP, homes: vec![HomeId(1); homes], guard: Guard::Open, metadata, items }
+            Part {
+                timestamp: TIMESTAMP,
+                participants: vec![ParticipantId(1); participants],
+                guard: Guard::Open,
+                metadata,
+                items,
+            }
         };
         let (of_key, of_timestamp) = (57 * 1000, 16 * 1000);
         assert_eq!(more(|count| Request::Get { lease, keys: keys(count) }), of_key);

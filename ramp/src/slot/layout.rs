@@ -57,7 +57,7 @@ const _: () = assert!(SLOT_HEADER_BYTES + 8 <= 128);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotFault {
     /// Fewer bytes than the image needs, or than any image has.
-    #[error("{found} bytes of a slot, expected {expected}: read as many as the home says")]
+    #[error("{found} bytes of a slot, expected {expected}: read as many as the participant says")]
     Short {
         /// Bytes read.
         found: usize,
@@ -109,7 +109,9 @@ pub enum SlotFault {
         expected: u32,
     },
     /// The memory is of another life of the participant.
-    #[error("the slot is of life {found:#x} of its home, expected {expected:#x}: the home was started anew")]
+    #[error(
+        "the slot is of life {found:#x} of its participant, expected {expected:#x}: the participant was started anew"
+    )]
     Life {
         /// The life in the slot.
         found: u64,

@@ -282,7 +282,7 @@ impl<M: SlotMemory> Store<M> {
         self.make_room(part)?;
         self.insert(part);
         self.commit(timestamp);
-        if part.homes.is_empty() {
+        if part.participants.is_empty() {
             self.outcomes.settle(timestamp);
         }
         Ok(())
@@ -296,8 +296,12 @@ impl<M: SlotMemory> Store<M> {
             self.add(key, version);
         }
         let keys = part.items.iter().map(|(key, _)| key.clone()).collect();
-        let transaction =
-            Transaction { homes: part.homes.clone(), keys, guard: part.guard, committed: false };
+        let transaction = Transaction {
+            participants: part.participants.clone(),
+            keys,
+            guard: part.guard,
+            committed: false,
+        };
         self.outcomes.insert(timestamp, transaction);
     }
 

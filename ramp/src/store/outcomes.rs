@@ -18,7 +18,7 @@
 use crate::{
     item::Key,
     limits::{ENDED_MAX, REFUSALS_MAX, UNSETTLED_MAX},
-    message::{Guard, HomeId, Refusal, Vote},
+    message::{Guard, ParticipantId, Refusal, Vote},
     timestamp::Timestamp,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
     /// All of its participants.
-    pub homes: Vec<HomeId>,
+    pub participants: Vec<ParticipantId>,
     /// The keys that it wrote here.
     pub keys: Vec<Key>,
     /// What the participant relies on.
@@ -196,8 +196,12 @@ mod tests {
     #[test]
     fn what_ended_without_its_coordinator_is_remembered_until_that_knows() {
         let mut outcomes = Outcomes::default();
-        let transaction =
-            Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
+        let transaction = Transaction {
+            participants: vec![ParticipantId(0)],
+            keys: Vec::new(),
+            guard: Guard::Open,
+            committed: false,
+        };
         for time in 1..=ENDED_MAX as u64 + 1 {
             outcomes.insert(at(time), transaction.clone());
             assert!(!outcomes.end(at(time)), "it is in doubt");
@@ -214,8 +218,12 @@ mod tests {
     #[test]
     fn what_did_not_end_everywhere_is_bounded_and_known() {
         let mut outcomes = Outcomes::default();
-        let transaction =
-            Transaction { homes: vec![HomeId(0)], keys: Vec::new(), guard: Guard::Open, committed: false };
+        let transaction = Transaction {
+            participants: vec![ParticipantId(0)],
+            keys: Vec::new(),
+            guard: Guard::Open,
+            committed: false,
+        };
         (1..=UNSETTLED_MAX as u64).for_each(|time| outcomes.insert(at(time), transaction.clone()));
         let full = Err(Refusal::Unsettled { found: UNSETTLED_MAX as u64 });
         assert_eq!(outcomes.may_prepare(at(1 << 40)), full);

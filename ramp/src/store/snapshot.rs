@@ -43,8 +43,8 @@ impl<M: SlotMemory> Store<M> {
             let metadata =
                 versions.first().map_or(Metadata::Timestamp, |(_, version)| version.metadata.clone());
             let items = versions.into_iter().map(|(key, version)| (key.clone(), version.value.clone()));
-            let (homes, guard) = (transaction.homes.clone(), transaction.guard);
-            let part = Part { timestamp, homes, guard, metadata, items: items.collect() };
+            let (participants, guard) = (transaction.participants.clone(), transaction.guard);
+            let part = Part { timestamp, participants, guard, metadata, items: items.collect() };
             if transaction.committed { committed.push(part) } else { prepared.push(part) }
         }
         let (refused, ended) = (self.outcomes.refused().collect(), self.outcomes.ended().collect());
@@ -56,5 +56,5 @@ impl<M: SlotMemory> Store<M> {
 fn settled(key: &Key, version: &Version) -> Part {
     let items = vec![(key.clone(), version.value.clone())];
     let (timestamp, metadata) = (version.timestamp, version.metadata.clone());
-    Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items }
+    Part { timestamp, participants: Vec::new(), guard: Guard::Open, metadata, items }
 }

@@ -4,7 +4,7 @@ use super::{Commit, Store, StoreOptions};
 use crate::{
     item::{Key, Metadata, Value, Version},
     limits::{KEY_OVERHEAD_BYTES, VERSION_OVERHEAD_BYTES},
-    message::{Bounded, Epoch, Guard, HomeId, Part, Refusal, Vote},
+    message::{Bounded, Epoch, Guard, Part, ParticipantId, Refusal, Vote},
     slot::{SlotFault, SlotVector, decode},
     timestamp::{ClientId, Timestamp},
 };
@@ -26,8 +26,8 @@ fn part(time: u64, keys: &[&str]) -> Part {
     let mut set: Vec<_> = keys.iter().map(|name| key(name).fingerprint()).collect();
     set.sort_unstable();
     let items = keys.iter().map(|name| (key(name), value(&format!("{name}{time}")))).collect();
-    let (homes, metadata) = (vec![HomeId(0), HomeId(1)], Metadata::WriteSet(set));
-    Part { timestamp: at(time), homes, guard: Guard::Open, metadata, items }
+    let (participants, metadata) = (vec![ParticipantId(0), ParticipantId(1)], Metadata::WriteSet(set));
+    Part { timestamp: at(time), participants, guard: Guard::Open, metadata, items }
 }
 
 fn store() -> Store<SlotVector> {
@@ -178,15 +178,15 @@ fn two_transactions_of_one_timestamp_are_told_apart() {
 #[test]
 fn a_part_beyond_a_limit_is_refused_with_numbers() {
     let mut store = store();
-    let homes = Part { homes: vec![HomeId(0); 65], ..part(10, &["a"]) };
-    let refusal = Refusal::TooMuch { what: Bounded::Homes, found: 65, most: 64 };
-    assert_eq!(store.prepare(&homes), Err(refusal));
+    let participants = Part { participants: vec![ParticipantId(0); 65], ..part(10, &["a"]) };
+    let refusal = Refusal::TooMuch { what: Bounded::Participants, found: 65, most: 64 };
+    assert_eq!(store.prepare(&participants), Err(refusal));
     let big = Value::new(&vec![0; 1 << 20]).unwrap();
     let items = (0..5).map(|at| (key(&format!("{at}")), big.clone())).collect();
     let found = store.prepare(&Part { items, ..part(10, &[]) }).unwrap_err().to_string();
     assert_eq!(
         found,
-        "a request with 5242885 bytes in one home, expected at most 4194304: divide the transaction"
+        "a request with 5242885 bytes in one participant, expected at most 4194304: divide the transaction"
     );
 }
 

@@ -5,7 +5,7 @@ use crate::memory::Slots;
 use rackscan_ramp::{
     algorithm::{Cluster, Coordinator},
     item::{Key, Value, Version},
-    message::{Epoch, HomeId, LeaseId},
+    message::{Epoch, LeaseId, ParticipantId},
     slot::Place,
     timestamp::{ClientId, Clock, Timestamp},
 };
@@ -70,17 +70,17 @@ pub(crate) struct Participants<'c> {
 }
 
 impl Cluster for Participants<'_> {
-    fn home(&self, key: &Key) -> HomeId {
-        home_of(number_of(key), self.links.len())
+    fn participant(&self, key: &Key) -> ParticipantId {
+        participant_of(number_of(key), self.links.len())
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        self.links[usize::from(home.0)].lease.unwrap_or_default()
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        self.links[usize::from(participant.0)].lease.unwrap_or_default()
     }
 }
 
-pub(crate) fn home_of(number: u32, nodes: usize) -> HomeId {
-    HomeId(u16::try_from(usize::try_from(number).expect("a key") % nodes).expect("a node"))
+pub(crate) fn participant_of(number: u32, nodes: usize) -> ParticipantId {
+    ParticipantId(u16::try_from(usize::try_from(number).expect("a key") % nodes).expect("a node"))
 }
 
 pub(crate) fn key_of(number: u32) -> Key {

@@ -4,10 +4,10 @@
 use crate::{defect::Defect, memory::Slots};
 use rackscan_fabric::sim::Random;
 use rackscan_ramp::{
-    home::{Home, Peer},
     limits::LOG_HEADER_BYTES,
     log::{Batch, LogWriter, Record, Tail, read, recover, snapshot_records},
     message::{LeaseId, Reply, Request},
+    participant::{Participant, Peer},
     store::StoreOptions,
     termination::Termination,
     timestamp::Timestamp,
@@ -54,7 +54,7 @@ pub(crate) struct Node {
     /// Which life of the participant; what was sent to another one is lost.
     pub(crate) life: u64,
     /// None while it is down.
-    pub(crate) home: Option<Home<Slots>>,
+    pub(crate) participant: Option<Participant<Slots>>,
     pub(crate) memory: Slots,
     pub(crate) disk: Disk,
     /// Waits until what was written to memory has been seen.
@@ -82,7 +82,7 @@ impl Node {
         let (endings, leases, skew) = (BTreeMap::new(), Vec::new(), 0);
         Self {
             life: 0,
-            home: None,
+            participant: None,
             memory,
             disk: Disk::default(),
             inbox,
@@ -96,7 +96,7 @@ impl Node {
     }
 
     pub(crate) fn crash(&mut self, random: &mut Random) {
-        self.home = None;
+        self.participant = None;
         self.disk.crash(random);
         self.inbox.clear();
         self.outbox.clear();
@@ -115,14 +115,15 @@ impl Node {
         let (records, tail, cut) = read(start, &self.disk.bytes[LOG_HEADER_BYTES..]);
         self.disk.bytes.truncate(usize::try_from(tail.offset_bytes).expect("an offset"));
         let options = StoreOptions { budget_bytes: self.budget_bytes, life: self.life };
-        let store = recover(options, self.memory.clone(), records).expect("a log of this home");
+        let store = recover(options, self.memory.clone(), records).expect("a log of this participant");
         let mut log = LogWriter::after(tail);
         if random.below(3) == 0 {
             log = self.compact(tail.sequence, snapshot_records(store.snapshot()));
         }
-        let home = Home::new(store, log);
-        let in_doubt = home.store().unsettled().filter(|(_, transaction)| !transaction.committed).count();
-        self.home = Some(home);
+        let participant = Participant::new(store, log);
+        let in_doubt =
+            participant.store().unsettled().filter(|(_, transaction)| !transaction.committed).count();
+        self.participant = Some(participant);
         Found { cut: cut.is_some(), in_doubt }
     }
 
@@ -140,40 +141,42 @@ impl Node {
 
     /// A new log while the participant runs, if all of the old one is durable.
     pub(crate) fn replace_log(&mut self) -> bool {
-        let Some(mut home) = self.home.take() else { return false };
-        let idle = self.disk.batch.is_none() && home.log_mut().waiting_bytes() == 0;
+        let Some(mut participant) = self.participant.take() else { return false };
+        let idle = self.disk.batch.is_none() && participant.log_mut().waiting_bytes() == 0;
         if idle {
-            let sequence = home.log_mut().sequence();
-            let log = self.compact(sequence, snapshot_records(home.store().snapshot()));
-            home.replace_log(log).expect("all is durable");
+            let sequence = participant.log_mut().sequence();
+            let log = self.compact(sequence, snapshot_records(participant.store().snapshot()));
+            participant.replace_log(log).expect("all is durable");
         }
-        self.home = Some(home);
+        self.participant = Some(participant);
         idle
     }
 
     /// What a participant of before admission did: it prepares what is older than what it has. Its
     /// log has it, and it votes for it.
     pub(crate) fn prepare_unseen(&mut self, request: &Request) {
-        let (Some(home), Request::Prepare { part, .. }) = (&mut self.home, request) else { return };
-        if home.store_mut().prepare(part) == Ok(true) {
-            home.log_mut().append(&Record::Prepare(part.clone()));
+        let (Some(participant), Request::Prepare { part, .. }) = (&mut self.participant, request) else {
+            return;
+        };
+        if participant.store_mut().prepare(part) == Ok(true) {
+            participant.log_mut().append(&Record::Prepare(part.clone()));
             if part.is_whole() {
-                home.store_mut().commit(part.timestamp);
+                participant.store_mut().commit(part.timestamp);
             }
         }
     }
 
     /// What the participant has said, and what it wants to write.
     pub(crate) fn collect(&mut self) -> bool {
-        let Some(home) = &mut self.home else { return false };
+        let Some(participant) = &mut self.participant else { return false };
         if self.defect == Some(Defect::EarlyAnswers) {
-            home.durable(u64::MAX);
+            participant.durable(u64::MAX);
         }
-        self.outbox.extend(home.take_replies());
+        self.outbox.extend(participant.take_replies());
         if self.disk.batch.is_some() {
             return false;
         }
-        self.disk.batch = home.log_mut().take_batch();
+        self.disk.batch = participant.log_mut().take_batch();
         self.disk.batch.is_some()
     }
 }

@@ -103,7 +103,7 @@ fn slots_that_are_overwritten_without_version_words_are_noticed() {
 }
 
 #[test]
-fn memory_of_a_home_that_is_gone_and_believed_is_noticed() {
+fn memory_of_a_participant_that_is_gone_and_believed_is_noticed() {
     assert_noticed(Case { crashes: 4_000, transactions: 600, ..case(Some(Defect::DeadMemory)) }, "lost");
 }
 

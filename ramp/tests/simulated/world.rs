@@ -10,7 +10,7 @@ mod nodes;
 mod wires;
 
 use crate::{
-    client::{Client, home_of, key_of, origin},
+    client::{Client, key_of, origin, participant_of},
     defect::Defect,
     memory::Copy,
     node::Node,
@@ -19,9 +19,9 @@ use rackscan_fabric::sim::{Random, Seed};
 use rackscan_ramp::{
     algorithm::{Algorithm, Event as Happening},
     history::{History, Read, Violation, check},
-    home::Peer,
     item::Key,
     message::{Reply, Request},
+    participant::Peer,
     timestamp::{ClientId, Timestamp},
 };
 use std::collections::{BTreeMap, HashMap};
@@ -220,7 +220,9 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Request { node, life, peer, request } => {
-                if life.is_none_or(|life| life == self.nodes[node].life) && self.nodes[node].home.is_some() {
+                if life.is_none_or(|life| life == self.nodes[node].life)
+                    && self.nodes[node].participant.is_some()
+                {
                     self.nodes[node].inbox.push_back((peer, request));
                     self.pump(node);
                 }
@@ -235,7 +237,7 @@ impl World {
                 self.told(node, life, from, timestamp, &reply)
             }
             Event::Settle { node, life }
-                if self.nodes[node].life == life && self.nodes[node].home.is_some() =>
+                if self.nodes[node].life == life && self.nodes[node].participant.is_some() =>
             {
                 let words = 1 + self.random.index(24);
                 self.nodes[node].memory.settle(words);
@@ -284,9 +286,9 @@ impl World {
 
     fn state(&self) -> String {
         let unsettled = |node: &Node| {
-            node.home
-                .as_ref()
-                .map(|home| home.store().unsettled().map(|of| format!("{of:?}")).collect::<Vec<_>>())
+            node.participant.as_ref().map(|participant| {
+                participant.store().unsettled().map(|of| format!("{of:?}")).collect::<Vec<_>>()
+            })
         };
         let nodes: Vec<String> =
             self.nodes.iter().map(|node| format!("{:?} {:?}", unsettled(node), node.endings)).collect();
@@ -300,8 +302,9 @@ impl World {
         }
         let mut found = Vec::new();
         for key in 0..self.case.keys {
-            let home = &self.nodes[usize::from(home_of(key, self.case.nodes).0)].home;
-            let version = home.as_ref().map(|home| home.store().get(&key_of(key)).version);
+            let participant = &self.nodes[usize::from(participant_of(key, self.case.nodes).0)].participant;
+            let version =
+                participant.as_ref().map(|participant| participant.store().get(&key_of(key)).version);
             found.extend(version.map(|version| (key, origin(&version))));
         }
         self.history.reads.push(Read { found, session: u32::MAX, from: self.now + 1, to: self.now + 1 });
@@ -312,7 +315,7 @@ impl World {
         let running = self.clients.iter().filter(|client| client.alive && client.running.is_some());
         assert_eq!(running.count(), 0, "all sessions have ended");
         for node in &self.nodes {
-            let store = node.home.as_ref().expect("all are up").store();
+            let store = node.participant.as_ref().expect("all are up").store();
             assert_eq!(store.unsettled().count(), 0, "all transactions have ended everywhere");
         }
     }

@@ -25,11 +25,11 @@ use rustix::io::Errno;
 
 use super::{io::BridgeIo, links::Links, node_parts::NodeParts};
 use crate::{
-    home::HomeAccess,
     ids::Place,
     link::{Link, WATCH},
     message_queue::MessageQueue,
     metrics::add,
+    participant::ParticipantAccess,
     refusals::bad_memory,
     staging::{Slot, Staging},
     store::Publisher,
@@ -60,8 +60,8 @@ pub(crate) struct Core {
     pub(crate) staging: Staging,
     /// Zeroes, for echo requests.
     pub(crate) echo: Region,
-    /// Access to the home of transactions.
-    pub(crate) home: HomeAccess,
+    /// Access to the participant of transactions.
+    pub(crate) participant: ParticipantAccess,
     pub(crate) links: Links,
 }
 

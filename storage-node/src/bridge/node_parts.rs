@@ -10,11 +10,11 @@ use crate::{
     config::Config,
     copies::Keeping,
     cpu_share::CpuShare,
-    home::HomeShared,
     identity::Identity,
     lifecycle::Lifecycle,
     memory_plan::MemoryPlan,
     metrics::Metrics,
+    participant::ParticipantShared,
     relay::Relay,
     scan_pool::{Programs, ScanQueue},
     store::Store,
@@ -33,8 +33,8 @@ pub(crate) struct NodeParts {
     pub(crate) store: Arc<Store>,
     /// Pages in memory, if there is a cache.
     pub(crate) cache: Option<NodeCache>,
-    /// What all know of the home of transactions, if the node keeps keys.
-    pub(crate) home: Option<Arc<HomeShared>>,
+    /// What all know of the participant of transactions, if the node keeps keys.
+    pub(crate) participant: Option<Arc<ParticipantShared>>,
     /// The way to the copies of other nodes' logs, if some are kept here.
     pub(crate) keeping: Option<Keeping>,
     /// Its relays of stripes.

@@ -63,7 +63,7 @@ pub(super) fn timestamp(outcome: &mut Result<Answer, Refusal>, us: u64) -> u64 {
         Ok(
             Answer::Status(_)
             | Answer::Cache(_)
-            | Answer::Home(_)
+            | Answer::Participant(_)
             | Answer::Posts { .. }
             | Answer::LogKept(_)
             | Answer::Done,

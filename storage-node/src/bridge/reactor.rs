@@ -142,7 +142,7 @@ impl Reactor {
         happened |= self.poll_links();
         self.watch_idle();
         happened |= self.poll_inbox();
-        happened |= self.see_to_home();
+        happened |= self.see_to_participant();
         happened |= self.reap();
         happened | self.feed_starved()
     }
@@ -153,9 +153,10 @@ impl Reactor {
             return false;
         }
         let deadline = *self.stop_deadline.get_or_insert_with(|| Instant::now() + STOP_TIME_MAX);
-        // The home stops after the last request of any reactor.
-        let home_is_idle = self.core.node.home.as_ref().is_none_or(|home| home.is_idle());
-        self.tasks.len() == 0 && home_is_idle || Instant::now() >= deadline
+        // The participant stops after the last request of any reactor.
+        let participant_is_idle =
+            self.core.node.participant.as_ref().is_none_or(|participant| participant.is_idle());
+        self.tasks.len() == 0 && participant_is_idle || Instant::now() >= deadline
     }
 
     fn reap(&mut self) -> bool {
@@ -322,14 +323,14 @@ impl Reactor {
         }
         self.core.node.store.connection_closed(link.id());
         if link.transacts {
-            self.core.home.connection_closed(link.id());
+            self.core.participant.connection_closed(link.id());
         }
-        let mut orphans = Vec::new();
+        let mut in_doubt = Vec::new();
         for task in self.tasks.iter_mut().filter(|task| task.place.link == index) {
             task.place.link = NO_LINK;
-            orphans.push(task.place.task);
+            in_doubt.push(task.place.task);
         }
-        for task in orphans {
+        for task in in_doubt {
             self.advance(task);
         }
         Some(link)

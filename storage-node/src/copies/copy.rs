@@ -20,8 +20,8 @@ use rackscan_ramp::{
 };
 
 use crate::{
-    home::{LogFile, is_full, keep_cut},
     limits::{LOG_AHEAD_BYTES, LOG_CUT_BYTES, LOG_STEP_BYTES},
+    participant::{LogFile, is_full, keep_cut},
 };
 
 /// A file with a copy.

@@ -104,21 +104,21 @@ impl GenerationFile {
 
 fn slot(generation: &LogGeneration) -> io::Result<[u8; SLOT_BYTES]> {
     let invalid = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
-    let sealed =
-        codec::seal(Envelope::LogGeneration, generation).map_err(|error| invalid(error.to_string()))?;
+    let encoded = codec::encode_envelope(Envelope::LogGeneration, generation)
+        .map_err(|error| invalid(error.to_string()))?;
     let mut slot = [0; SLOT_BYTES];
-    let length = u16::try_from(sealed.len()).unwrap_or(u16::MAX);
-    let place = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + sealed.len());
-    let place = place.ok_or_else(|| invalid(format!("a generation of {} bytes", sealed.len())))?;
-    place.copy_from_slice(&sealed);
+    let length = u16::try_from(encoded.len()).unwrap_or(u16::MAX);
+    let place = slot.get_mut(LENGTH_BYTES..LENGTH_BYTES + encoded.len());
+    let place = place.ok_or_else(|| invalid(format!("a generation of {} bytes", encoded.len())))?;
+    place.copy_from_slice(&encoded);
     slot[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
     Ok(slot)
 }
 
 fn generation(slot: &[u8]) -> Option<LogGeneration> {
     let (length, rest) = slot.split_first_chunk::<LENGTH_BYTES>()?;
-    let sealed = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
-    codec::unseal(Envelope::LogGeneration, "the generation of a log", sealed).ok()
+    let encoded = rest.get(..usize::from(u16::from_le_bytes(*length)))?;
+    codec::decode_envelope(Envelope::LogGeneration, "the generation of a log", encoded).ok()
 }
 
 #[cfg(test)]

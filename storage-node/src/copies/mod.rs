@@ -23,8 +23,8 @@
 //!   never formed a whole record, or if they are cuts that newer cuts displace.
 //! - Only the configured other nodes have copies here. Each can change only its own, which is found
 //!   by its id.
-//! - Copies work even while the node's own home does not: nodes that start at the same time ask
-//!   each other.
+//! - Copies work even while the node's own participant does not: nodes that start at the same time
+//!   ask each other.
 
 mod copy;
 mod generation;

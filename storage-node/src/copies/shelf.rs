@@ -259,7 +259,7 @@ impl Shelves {
 }
 
 fn full_or_broken(error: io::Error) -> Fault {
-    if crate::home::is_full(&error) { Fault::Full(error) } else { Fault::Broken("making it", error) }
+    if crate::participant::is_full(&error) { Fault::Full(error) } else { Fault::Broken("making it", error) }
 }
 
 fn refused(file: &Path, fault: Fault) -> Trouble {

@@ -1,4 +1,4 @@
-//! Reports on the log's replicas to the home.
+//! Reports on the log's replicas to the participant.
 
 /// The disk space for a log replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

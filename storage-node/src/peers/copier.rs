@@ -1,21 +1,21 @@
-//! Sends the home's log to its replica nodes, and its generation to all other nodes.
+//! Sends the participant's log to its replica nodes, and its generation to all other nodes.
 //!
 //! ```text
 //! connected: ask what the node has of this log
 //!              -> it has a beginning of it:   continue from there
 //!              -> it continues differently:   cut it where this life of the log began, or begin anew
 //! behind:    send the next piece: all that gathered while the last one was in flight
-//!              -> the node has it:            report to the home
+//!              -> the node has it:            report to the participant
 //! a shorter log is ready: send its pieces, alternating with those above
-//!              -> the node has all of it:     report to the home, which switches logs
+//!              -> the node has all of it:     report to the participant, which switches logs
 //! a new generation: tell all other nodes, with whatever is sent next
-//!              -> the node has it durably:    report to the home
+//!              -> the node has it durably:    report to the participant
 //! ```
 //!
 //! Invariants
 //! - One request is in flight to each replica node, so the connection's memory belongs to that
 //!   request.
-//! - The home is told only of records in the replica that counts.
+//! - The participant is told only of records in the replica that counts.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Copier {
             else {
                 continue;
             };
-            if standing == Standing::Rests || lines.away(node).is_some() {
+            if standing == Standing::Rests || lines.unavailable(node).is_some() {
                 continue;
             }
             let follows =
@@ -133,7 +133,7 @@ impl Copier {
         let Some(generation) = generation else { return };
         for witness in self.witnesses.iter_mut() {
             let is_told = witness.asked.is_some() || witness.rests || witness.knows >= generation.number;
-            if is_told || lines.away(witness.node).is_some() {
+            if is_told || lines.unavailable(witness.node).is_some() {
                 continue;
             }
             *tags += 1;
@@ -235,7 +235,7 @@ impl Copier {
         let read =
             self.outlet.read(number, offset_bytes, KEPT_BYTES_MAX, &mut self.new_version, &mut self.bytes);
         if read.is_err() || self.bytes.is_empty() {
-            // The new version was given up; the home will hear of it.
+            // The new version was given up; the participant will hear of it.
             return None;
         }
         let (origin, through) = (self.origin, Some(offset_bytes + self.bytes.len() as u64));
@@ -247,7 +247,8 @@ impl Copier {
         ))
     }
 
-    /// Handles the answer to one of this copier's requests. Returns the reports for the home.
+    /// Handles the answer to one of this copier's requests. Returns the reports for the
+    /// participant.
     pub(super) fn on_answer(
         &mut self,
         node: usize,
@@ -277,7 +278,7 @@ impl Copier {
             if asked.ahead {
                 return Ok(vec![Copied::NoRoomAhead { copy, log: asked.log }]);
             }
-            // The home forgets what it knows of this node, too, and is told again.
+            // The participant forgets what it knows of this node, too, and is told again.
             replica_node.knows = 0;
             return Ok(vec![Copied::Full { other: copy, reason: refusal.text.clone() }]);
         };
@@ -393,7 +394,7 @@ impl Copier {
         }
     }
 
-    /// Handles the loss of the connection to a node. Returns the report for the home.
+    /// Handles the loss of the connection to a node. Returns the report for the participant.
     pub(super) fn lost(&mut self, node: usize) -> Option<Copied> {
         for replica_node in self.replica_nodes.iter_mut().filter(|replica_node| replica_node.node == node) {
             (replica_node.standing, replica_node.asked, replica_node.ahead) =

@@ -1,4 +1,4 @@
-//! The home's handle on the thread that talks to other nodes.
+//! The participant's handle on the thread that talks to other nodes.
 //!
 //! Invariants
 //! - No call waits: an errand without room in the queue is dropped.
@@ -15,7 +15,7 @@ use super::{messages::Errand, outlet::Outlet};
 /// The bell that wakes the thread. `None` until the thread has connections.
 pub(super) type SharedBell = Arc<Mutex<Option<LineBell>>>;
 
-/// The home's handle on the thread.
+/// The participant's handle on the thread.
 #[derive(Debug)]
 pub(crate) struct PeersHandle {
     /// `None` only while this is dropped.

@@ -1,39 +1,39 @@
-//! The messages between the home and the thread that talks to other nodes.
+//! The messages between the participant and the thread that talks to other nodes.
 
 use rackscan_ramp::{
-    message::{HomeId, Reply, Request},
+    message::{ParticipantId, Reply, Request},
     timestamp::Timestamp,
 };
 
 use super::copied::Copied;
 
-/// A message to another home.
+/// A message to another participant.
 #[derive(Debug)]
 pub(crate) struct Errand {
     /// The transaction that it is about.
     pub(crate) about: Timestamp,
     /// The receiver.
-    pub(crate) to: HomeId,
+    pub(crate) to: ParticipantId,
     /// The request.
     pub(crate) request: Request,
 }
 
-/// A report to the home.
+/// A report to the participant.
 #[derive(Debug)]
 pub(crate) enum PeerReport {
-    /// Another home has answered.
+    /// Another participant has answered.
     Heard {
         /// The transaction that it was asked about.
         about: Timestamp,
-        /// The home that answered.
-        from: HomeId,
+        /// The participant that answered.
+        from: ParticipantId,
         /// Its answers.
         replies: Vec<Reply>,
     },
     /// The state of a log replica has changed.
     Copied(Copied),
     /// A node is available again.
-    Back(HomeId),
-    /// Some time has passed since the home asked for a tick.
+    Back(ParticipantId),
+    /// Some time has passed since the participant asked for a tick.
     Tick,
 }

@@ -1,16 +1,16 @@
-//! Connects a node's home to the homes of other nodes: messages about transactions, and log
-//! replication.
+//! Connects a node's participant to the participants of other nodes: messages about transactions,
+//! and log replication.
 //!
 //! ```text
-//! home (first reactor) -- errands: a bounded queue and a bell --> this thread -- connections --> other nodes
+//! participant (first reactor) -- errands: a bounded queue and a bell --> this thread -- connections --> other nodes
 //!        |-- batches of its log, shared, and the same bell -----------/ (outlet, copier)
 //!        \<---------------- mail: replies, replicas, nodes that are back, ticks --/
 //! ```
 //!
 //! Invariants
 //! - The first reactor never waits for this thread, nor for another node. A message without room,
-//!   or for a node that is unavailable, is dropped; the home repeats it when the node is back, or
-//!   at the next tick.
+//!   or for a node that is unavailable, is dropped; the participant repeats it when the node is
+//!   back, or at the next tick.
 //! - Errands are messages that may be repeated. Parts of the log that are not sent in time are read
 //!   from its file.
 //! - Messages of another node are parsed before use. A node that sends malformed ones, or belongs
@@ -39,11 +39,11 @@ use crate::{
     config::Config,
     copies::replica_nodes,
     error::StartError,
-    home::{HomeShared, log_files},
     identity::Identity,
     lifecycle::{self, Lifecycle},
     limits::{ERRANDS_MAX, PEER_MEMORY_BYTES, PEER_PATIENCE},
     message_queue::MessageQueue,
+    participant::{ParticipantShared, log_files},
 };
 pub(crate) use copied::{Copied, ReplicaSpace};
 pub(crate) use handle::PeersHandle;
@@ -76,7 +76,7 @@ pub(crate) fn lines_options(nodes: Vec<NodeEndpoint>, key: &ClusterKey) -> Lines
 pub(crate) fn start(
     config: &Config,
     key: &ClusterKey,
-    (home, shared_bytes): (Arc<HomeShared>, u64),
+    (participant, shared_bytes): (Arc<ParticipantShared>, u64),
     message_queue: Arc<MessageQueue>,
     (lifecycle, identity): (&Arc<Lifecycle>, &Arc<Identity>),
 ) -> Result<Option<(PeersHandle, JoinHandle<()>)>, StartError> {
@@ -100,7 +100,7 @@ pub(crate) fn start(
         cluster: config.cluster.0,
         errands: queue,
         bell: Arc::clone(&bell),
-        home,
+        participant,
         message_queue,
         identity: Arc::clone(identity),
         lifecycle: Arc::clone(lifecycle),

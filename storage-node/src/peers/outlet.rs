@@ -1,4 +1,4 @@
-//! The part of the home's log that may be sent to other nodes, and where its bytes are.
+//! The part of the participant's log that may be sent to other nodes, and where its bytes are.
 //!
 //! Recent batches are shared with the log's thread, not copied. Older ones are read back from the
 //! log's file.
@@ -18,9 +18,9 @@ use std::{
 use rackscan_format::message::LogGeneration;
 use rackscan_ramp::log::{Batch, Tail};
 
-use crate::home::LogFile;
+use crate::participant::LogFile;
 
-/// The home's log, for the copier.
+/// The participant's log, for the copier.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     file: PathBuf,
@@ -204,7 +204,7 @@ impl OpenLog {
             let file = File::open(path)?;
             let mut header = [0; rackscan_ramp::limits::LOG_HEADER_BYTES];
             file.read_at(&mut header, 0)?;
-            // The file is replaced before the home knows, so its number is read from it.
+            // The file is replaced before the participant knows, so its number is read from it.
             self.0 = Tail::salt(&header).map(|found| (found, file));
         }
         Ok(self.0.as_ref().filter(|(found, _)| *found == number).map(|(_, file)| file))

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - Outstanding requests are bounded by the connections. Those of a lost connection are forgotten
-//!   here, and repeated by the home.
+//!   here, and repeated by the participant.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use rackscan_format::{
     message::{Answer, Payload, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
-    message::{HomeId, Reply},
+    message::{ParticipantId, Reply},
     timestamp::Timestamp,
 };
 
@@ -33,17 +33,17 @@ use super::{
     outlet::Outlet,
 };
 use crate::{
-    home::HomeShared,
     identity::{FolderComparison, Identity},
     lifecycle::Lifecycle,
     limits::{PEERS_RETRY, PEERS_TICK},
     message_queue::{Mail, MessageQueue},
+    participant::ParticipantShared,
 };
 
 /// The parameters of the thread.
 pub(super) struct PeersThread {
     pub(super) node: NodeId,
-    /// The other nodes; the first `replica_nodes` of them have replicas of the home's log.
+    /// The other nodes; the first `replica_nodes` of them have replicas of the participant's log.
     pub(super) others: Vec<NodeId>,
     pub(super) replica_nodes: usize,
     pub(super) outlet: Arc<Outlet>,
@@ -51,17 +51,17 @@ pub(super) struct PeersThread {
     pub(super) cluster: u64,
     pub(super) errands: Receiver<Errand>,
     pub(super) bell: SharedBell,
-    pub(super) home: Arc<HomeShared>,
+    pub(super) participant: Arc<ParticipantShared>,
     pub(super) message_queue: Arc<MessageQueue>,
     pub(super) identity: Arc<Identity>,
     pub(super) lifecycle: Arc<Lifecycle>,
 }
 
-/// The home has dropped its handle.
+/// The participant has dropped its handle.
 struct HandleDropped;
 
 impl PeersThread {
-    /// Runs until the home drops its handle.
+    /// Runs until the participant drops its handle.
     pub(super) fn run(self) {
         loop {
             match Lines::begin(self.options.clone()) {
@@ -96,9 +96,9 @@ impl PeersThread {
         Ok(())
     }
 
-    /// Reports a tick, if the home has asked for one.
+    /// Reports a tick, if the participant has asked for one.
     fn tick(&self) {
-        if self.home.awaits_tick.swap(false, SeqCst) {
+        if self.participant.awaits_tick.swap(false, SeqCst) {
             self.message_queue.send(Mail::Peers(PeerReport::Tick));
         }
     }
@@ -108,7 +108,7 @@ impl PeersThread {
 struct ConnectedPeers<'t> {
     with: &'t PeersThread,
     lines: Lines,
-    homes: Vec<HomeId>,
+    participants: Vec<ParticipantId>,
     /// Requests without an answer: the node, and the transaction.
     asked: HashMap<u64, (usize, Timestamp)>,
     tags: u64,
@@ -121,14 +121,23 @@ struct ConnectedPeers<'t> {
 impl<'t> ConnectedPeers<'t> {
     fn new(with: &'t PeersThread, lines: Lines) -> Self {
         let nodes = &with.options.nodes;
-        let homes = nodes.iter().map(|node| HomeId(node.id.0)).collect();
+        let participants = nodes.iter().map(|node| ParticipantId(node.id.0)).collect();
         let position = |replica_node: &NodeId| nodes.iter().position(|node| node.id == *replica_node);
         let others: Vec<usize> = with.others.iter().filter_map(position).collect();
         let start = with.identity.told().history.last().unwrap_or_default();
         let copier =
             Copier::new((with.node, start), Arc::clone(&with.outlet), others.split_at(with.replica_nodes));
         let tick_at = Instant::now() + PEERS_TICK;
-        Self { with, lines, homes, asked: HashMap::new(), tags: 0, tick_at, copier, is_outdated: false }
+        Self {
+            with,
+            lines,
+            participants,
+            asked: HashMap::new(),
+            tags: 0,
+            tick_at,
+            copier,
+            is_outdated: false,
+        }
     }
 
     fn run(mut self) {
@@ -168,8 +177,8 @@ impl<'t> ConnectedPeers<'t> {
     }
 
     fn send_errand(&mut self, Errand { about, to, request }: Errand) {
-        let Some(node) = self.homes.iter().position(|home| *home == to) else {
-            tracing::warn!(timestamp = ?about, home = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
+        let Some(node) = self.participants.iter().position(|participant| *participant == to) else {
+            tracing::warn!(timestamp = ?about, participant = to.0, "a transaction was written on a node that this one is not told of: add it to `peers`");
             return;
         };
         let Some((_, memory)) = self.lines.memory(node) else { return };
@@ -182,9 +191,9 @@ impl<'t> ConnectedPeers<'t> {
         let request = NodeRequest::Transact { messages: Payload::Here(bytes), target };
         match self.lines.send(node, self.tags, request) {
             Ok(()) => drop(self.asked.insert(self.tags, (node, about))),
-            // The home repeats it when the node is back, or has room.
-            Err(LineError::Away { .. } | LineError::Full { .. }) => {}
-            Err(error) => tracing::warn!(%error, "a message for another home was not sent"),
+            // The participant repeats it when the node is back, or has room.
+            Err(LineError::Unavailable { .. } | LineError::Full { .. }) => {}
+            Err(error) => tracing::warn!(%error, "a message for another participant was not sent"),
         }
     }
 
@@ -203,9 +212,9 @@ impl<'t> ConnectedPeers<'t> {
                         let reason = format!("it answered a message about a transaction with {other:?}");
                         self.lines.hang_up(node, &reason);
                     }
-                    // The home repeats the request later.
+                    // The participant repeats the request later.
                     Err(refusal) => {
-                        tracing::debug!(node, reason = refusal.text, "another home did not answer");
+                        tracing::debug!(node, reason = refusal.text, "another participant did not answer");
                     }
                 }
             }
@@ -219,8 +228,10 @@ impl<'t> ConnectedPeers<'t> {
             LineEvent::Back { node } => {
                 self.check_cluster(node);
                 self.compare_identity(node);
-                if let Some(home) = self.homes.get(node).filter(|_| self.lines.away(node).is_none()) {
-                    self.report(PeerReport::Back(*home));
+                if let Some(participant) =
+                    self.participants.get(node).filter(|_| self.lines.unavailable(node).is_none())
+                {
+                    self.report(PeerReport::Back(*participant));
                 }
             }
         }
@@ -231,7 +242,7 @@ impl<'t> ConnectedPeers<'t> {
             Ok(replies) => replies,
             Err(error) => return self.lines.hang_up(node, &error.to_string()),
         };
-        if let Some(from) = self.homes.get(node).filter(|_| !replies.is_empty()) {
+        if let Some(from) = self.participants.get(node).filter(|_| !replies.is_empty()) {
             self.report(PeerReport::Heard { about, from: *from, replies });
         }
     }

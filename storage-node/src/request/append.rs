@@ -2,7 +2,7 @@
 //! theirs.
 //!
 //! ```text
-//! directory  pulled from the source, unsealed, verified        (directory)
+//! directory  pulled from the source, decoded, verified        (directory)
 //! extents    allocated, round robin over the devices
 //! pages      pulled, checked, written, several at a time       (pull -> check -> store)
 //! ```

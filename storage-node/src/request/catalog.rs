@@ -1,4 +1,4 @@
-//! Sends the sealed catalog of the node's tables, the map of a protected table, or what a load has
+//! Sends the encoded catalog of the node's tables, the map of a protected table, or what a load has
 //! stored here, in parts that fit the target.
 
 use std::sync::Arc;

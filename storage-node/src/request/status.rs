@@ -30,8 +30,12 @@ pub(crate) fn start(core: &Core) -> Result<Box<dyn Work>, Refusal> {
         memory_budget_bytes: node.plan.budget_bytes,
         registered_buffers: node.registered_buffers.get().cloned().unwrap_or(Ok(())),
         counters: node.metrics.counters(),
-        home: node.home.as_ref().map(|home| home.gauges.status()).unwrap_or_default(),
-        home_refuses: node.home.as_ref().and_then(|home| home.refusal()),
+        participant: node
+            .participant
+            .as_ref()
+            .map(|participant| participant.gauges.status())
+            .unwrap_or_default(),
+        participant_refuses: node.participant.as_ref().and_then(|participant| participant.refusal()),
         relays: node.relays.iter().map(Relay::status).collect(),
         identity: node.identity.told(),
         cache: node.cache.as_ref().map(|cache| cache.pages().status()).unwrap_or_default(),

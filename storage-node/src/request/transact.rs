@@ -1,18 +1,18 @@
-//! Passes transaction messages to the home, and its replies to the requester.
+//! Passes transaction messages to the participant, and its replies to the requester.
 //!
 //! ```text
-//! payload -- pulled piece by piece if it is beside the request --> messages -> home (`home::access`) -> replies
+//! payload -- pulled piece by piece if it is beside the request --> messages -> participant (`participant::access`) -> replies
 //! replies -- in the answer if they are short, else written into the target piece by piece --> answer
 //! ```
 //!
 //! Invariants
-//! - A request holds a share of the home's memory from its first byte to its answer (`Charge`),
-//!   which bounds what clients send at one time. The exact share is known only after decoding.
-//!   Until then, one request of each reactor may take more, by what the lists of one answered
-//!   message and the next may need.
+//! - A request holds a share of the participant's memory from its first byte to its answer
+//!   (`Charge`), which bounds what clients send at one time. The exact share is known only after
+//!   decoding. Until then, one request of each reactor may take more, by what the lists of one
+//!   answered message and the next may need.
 //! - A request that breaks a rule has no effect at all. The rules: the length of the list, at most
 //!   one question, the limits of a message.
-//! - What the home does takes effect whether or not its replies fit the target.
+//! - What the participant does takes effect whether or not its replies fit the target.
 
 mod answer;
 
@@ -31,8 +31,8 @@ use serde::{
 
 use crate::{
     bridge::Core,
-    home::{Caller, Charge, HomeShared, is_answered},
     limits::{TRANSACT_MESSAGES_MAX, TRANSACT_PIECE_BYTES, TRANSACT_PULLED_BYTES_MAX, TRANSIT_BYTES_MIN},
+    participant::{Caller, Charge, ParticipantShared, is_answered},
     staging::Slot,
     task::{Place, Progress, Work, bad_memory, malformed},
 };
@@ -46,9 +46,9 @@ enum Stage {
     Pulling(Target, Vec<u8>),
     /// The bytes are here, with the source that they were pulled from, if any.
     Here(Option<Target>, Vec<u8>),
-    /// The home has the messages.
+    /// The participant has the messages.
     Asked(Caller),
-    /// The home has answered.
+    /// The participant has answered.
     Answering(Box<Answering>),
     /// The request has ended.
     Ended(Result<Answer, Refusal>),
@@ -57,7 +57,7 @@ enum Stage {
 struct Transact {
     target: Target,
     stage: Stage,
-    /// The memory of the home that it needs, as far as is known.
+    /// The memory of the participant that it needs, as far as is known.
     needed_bytes: u64,
     charge: Option<Charge>,
     /// The staging slot and the length of the piece that is in flight, from or to the requester.
@@ -66,11 +66,11 @@ struct Transact {
 
 /// Begins to serve the request.
 pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Box<dyn Work>, Refusal> {
-    let Some(home) = &core.node.home else {
+    let Some(participant) = &core.node.participant else {
         let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
         return Err(Refusal::new(RefusalCode::NotFound, text));
     };
-    home.check()?;
+    participant.check()?;
     if let Payload::Beside(source) = &messages
         && !(1..=TRANSACT_PULLED_BYTES_MAX).contains(&source.length_bytes)
     {
@@ -80,13 +80,13 @@ pub(crate) fn start(core: &Core, messages: Payload, target: Target) -> Result<Bo
         )));
     }
     let needed_bytes = transit_bytes(&messages);
-    check_needed(home, needed_bytes)?;
+    check_needed(participant, needed_bytes)?;
     Ok(Box::new(Transact { target, stage: Stage::Arrived(messages), needed_bytes, charge: None, slot: None }))
 }
 
 /// Refuses a request that needs more memory than all requests together may take.
-fn check_needed(home: &HomeShared, needed: u64) -> Result<(), Refusal> {
-    let most = home.transit_bytes();
+fn check_needed(participant: &ParticipantShared, needed: u64) -> Result<(), Refusal> {
+    let most = participant.transit_bytes();
     if needed <= most {
         return Ok(());
     }
@@ -170,7 +170,11 @@ impl Transact {
     fn go_on(&mut self, core: &mut Core, place: Place) -> Result<Option<Progress>, Refusal> {
         match std::mem::replace(&mut self.stage, Stage::Ended(Err(bad_memory("the request was lost")))) {
             Stage::Arrived(payload) => {
-                let taken = core.node.home.as_ref().and_then(|home| Charge::take(home, self.needed_bytes));
+                let taken = core
+                    .node
+                    .participant
+                    .as_ref()
+                    .and_then(|participant| Charge::take(participant, self.needed_bytes));
                 if taken.is_none() {
                     self.stage = Stage::Arrived(payload);
                     return Ok(Some(Progress::Starved));
@@ -211,8 +215,8 @@ impl Transact {
         Ok(None)
     }
 
-    /// Decodes the request and passes it to the home. Waits for memory if the decoded messages need
-    /// more than was reserved.
+    /// Decodes the request and passes it to the participant. Waits for memory if the decoded
+    /// messages need more than was reserved.
     fn ask(
         &mut self,
         core: &mut Core,
@@ -234,7 +238,7 @@ impl Transact {
         });
         let Some(connection) = connection else { return Err(bad_memory("the connection is gone")) };
         let is_question = messages.iter().any(is_answered);
-        let caller = core.home.ask(place.task, connection, messages);
+        let caller = core.participant.ask(place.task, connection, messages);
         self.stage = match is_question {
             true => Stage::Asked(caller),
             false => Stage::Answering(Box::new(Answering::new(Vec::new(), self.target)?)),
@@ -245,13 +249,13 @@ impl Transact {
     /// Takes a larger share of memory. Returns false if others hold it; then the request holds
     /// none.
     fn take_more(&mut self, core: &Core, needed_bytes: u64) -> Result<bool, Refusal> {
-        let Some(home) = &core.node.home else { return Ok(false) };
-        check_needed(home, needed_bytes)?;
+        let Some(participant) = &core.node.participant else { return Ok(false) };
+        check_needed(participant, needed_bytes)?;
         self.needed_bytes = needed_bytes;
         // Gives up its share first: two requests that keep theirs and wait for more could wait for
         // each other.
         self.charge = None;
-        self.charge = Charge::take(home, needed_bytes);
+        self.charge = Charge::take(participant, needed_bytes);
         Ok(self.charge.is_some())
     }
 
@@ -302,7 +306,7 @@ impl Transact {
 
     fn fail(&mut self, core: &mut Core, refusal: Refusal) {
         if let Stage::Asked(caller) = self.stage {
-            core.home.forget(caller);
+            core.participant.forget(caller);
         }
         self.stage = Stage::Ended(Err(refusal));
     }

@@ -56,7 +56,7 @@ impl CatalogFile {
             Err(source) => return Err(CatalogFileError::Os { file, action: "reading it", source }),
         };
         let what = "the catalog";
-        let content = codec::unseal(Envelope::Catalog, what, &bytes).or_else(|error| {
+        let content = codec::decode_envelope(Envelope::Catalog, what, &bytes).or_else(|error| {
             match earlier::read(what, &bytes) {
                 // The file has no known layout: the error for the present layout says more.
                 Err(CodecError::Foreign { .. }) => Err(error),
@@ -71,7 +71,7 @@ impl CatalogFile {
     pub(crate) fn replace(&self, content: &CatalogContentRef<'_>) -> Result<(), CatalogFileError> {
         let new = self.folder.path(NAME_NEW);
         let damaged = |source| CatalogFileError::Damaged { file: new.clone(), source };
-        let bytes = codec::seal(Envelope::Catalog, content).map_err(damaged)?;
+        let bytes = codec::encode_envelope(Envelope::Catalog, content).map_err(damaged)?;
         write_new(&*self.folder, NAME_NEW, &bytes)?;
         let opened = self.folder.open(ITSELF);
         let mut folder = opened.map_err(|source| CatalogFileError::Os {
@@ -178,7 +178,7 @@ mod tests {
         let table = earlier::Loaded { definition, committed: true, segments: vec![segment.clone()] };
         let content =
             earlier::Content { device_labels: vec![1, 2], cluster: 9, node: NodeId(7), tables: vec![table] };
-        fs::write(file.path(), codec::seal(Envelope::EarlierCatalog, &content).unwrap()).unwrap();
+        fs::write(file.path(), codec::encode_envelope(Envelope::EarlierCatalog, &content).unwrap()).unwrap();
         let found = file.read().unwrap().unwrap();
         assert_eq!((found.device_labels, found.cluster, found.catalog.node), (vec![1, 2], 9, NodeId(7)));
         let [table] = &found.catalog.tables[..] else { panic!("{:?}", found.catalog) };
@@ -189,7 +189,7 @@ mod tests {
         assert!(table.committed && table.segments.len() == 1);
         assert_eq!(table.segments[0].directory, segment);
         assert!(table.segments[0].withheld.is_empty());
-        fs::write(file.path(), codec::seal(Envelope::Scratch, &content).unwrap()).unwrap();
+        fs::write(file.path(), codec::encode_envelope(Envelope::Scratch, &content).unwrap()).unwrap();
         assert!(matches!(file.read(), Err(CatalogFileError::Damaged { .. })));
     }
 

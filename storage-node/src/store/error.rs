@@ -11,7 +11,7 @@ use rackscan_format::{
     withheld::WithheldError,
 };
 
-use crate::{home::is_full, limits::DEVICE_BYTES_MIN};
+use crate::{limits::DEVICE_BYTES_MIN, participant::is_full};
 
 /// Why the catalog could not be read or replaced.
 #[derive(Debug, thiserror::Error)]

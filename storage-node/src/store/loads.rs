@@ -39,7 +39,7 @@ use crate::{
     limits::{ABORTED_LOADS_MAX, LOADS_MAX},
 };
 
-/// The maximum overhead of a sealed list, in bytes.
+/// The maximum overhead of a encoded list, in bytes.
 const HELD_OVERHEAD_BYTES: u64 = codec::ENVELOPE_BYTES as u64 + 10;
 
 /// A segment that has arrived.
@@ -286,12 +286,12 @@ impl Loads {
                     refusal.needed_bytes = bytes;
                     return Err(refusal);
                 }
-                return Ok((codec::seal(Envelope::LoadHeld, &fitting).map_err(storage)?, next));
+                return Ok((codec::encode_envelope(Envelope::LoadHeld, &fitting).map_err(storage)?, next));
             }
             fitting.push(told);
             next = Some(*id);
         }
-        Ok((codec::seal(Envelope::LoadHeld, &fitting).map_err(storage)?, None))
+        Ok((codec::encode_envelope(Envelope::LoadHeld, &fitting).map_err(storage)?, None))
     }
 
     /// Aborts a load: its extents are freed when its running appends have ended.
@@ -318,12 +318,12 @@ impl Loads {
 
     /// Forgets the loads that only this connection appended to.
     pub(super) fn connection_closed(&mut self, connection: ConnectionId) {
-        let orphan = |load: &mut Load| {
+        let abandoned = |load: &mut Load| {
             load.connections.remove(&connection) && load.connections.is_empty() && !load.aborted
         };
-        let orphans: Vec<TableId> =
-            self.loads.iter_mut().filter_map(|(id, load)| orphan(load).then_some(*id)).collect();
-        for load in orphans {
+        let in_doubt: Vec<TableId> =
+            self.loads.iter_mut().filter_map(|(id, load)| abandoned(load).then_some(*id)).collect();
+        for load in in_doubt {
             tracing::warn!(%load, "the connections of a load are gone; it is forgotten");
             self.forget(load);
         }

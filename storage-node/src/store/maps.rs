@@ -85,7 +85,8 @@ impl MapFolder {
         let path = self.folder.path(&name);
         let read = self.folder.read(&name);
         let bytes = read.map_err(|error: io::Error| format!("{}: {error}", path.display()))?;
-        let map = TableMap::unseal(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+        let map =
+            TableMap::decode_envelope(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
         is_map_of(&map, table, node).map_err(|reason| format!("{}: {reason}", path.display()))?;
         Ok(bytes)
     }

@@ -309,7 +309,7 @@ impl Store {
         kept.map_err(|full| Refusal::new(RefusalCode::Full, full.to_string()))
     }
 
-    /// The sealed catalog and its generation.
+    /// The encoded catalog and its generation.
     pub(crate) fn catalog(&self) -> (Arc<Vec<u8>>, u64) {
         let published = self.published();
         (Arc::clone(&published.encoded), published.generation)
@@ -362,7 +362,7 @@ impl Store {
         self.loads().end_map_piece(load, (from_bytes, total_bytes), piece, &space)
     }
 
-    /// The sealed segments of a load here, after segment `after`: as many as fit in `bytes_max`,
+    /// The encoded segments of a load here, after segment `after`: as many as fit in `bytes_max`,
     /// and the last of them if there may be more.
     pub(crate) fn load_held(
         &self,
@@ -373,8 +373,8 @@ impl Store {
         self.loads().held(load, after, bytes_max)
     }
 
-    /// The sealed map of a table, or of one whose stripe sets contain segments of it; and the id of
-    /// the map's table, which tells it from other maps.
+    /// The encoded map of a table, or of one whose stripe sets contain segments of it; and the id
+    /// of the map's table, which tells it from other maps.
     pub(crate) fn map(&self, table: TableId) -> Result<(Arc<Vec<u8>>, u64), Refusal> {
         let missing = |text| Err(Refusal::new(RefusalCode::NotFound, text));
         let published = self.published();

@@ -97,7 +97,7 @@ pub(crate) fn parity_lengths(cells: usize, cell_bytes: u32) -> Vec<Extent> {
     vec![Extent { device: DeviceId(0), offset_bytes: 0, length_bytes: cell_bytes }; cells]
 }
 
-/// The sealed map of a table.
+/// The encoded map of a table.
 #[derive(Debug)]
 pub(crate) struct KeptMap {
     pub(crate) bytes: Arc<Vec<u8>>,

@@ -220,7 +220,7 @@ impl Publishing {
         }
         let malformed = |text: String| Refusal::new(RefusalCode::Malformed, text);
         let (kept, parity) = self.store.loads().protection(definition.id)?;
-        let map = TableMap::unseal(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
+        let map = TableMap::decode_envelope(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
         let predecessor = definition.succeeds.and_then(|id| published.tables.get(&id));
         let before = predecessor.map_or(&[][..], |table| &table.sets);
         let preparing = Preparing { node: self.node, definition, segments, before, parity: &parity };
@@ -233,7 +233,7 @@ impl Publishing {
         if let Some(table) = self.store.published().tables.get(&load) {
             return self.keep_lost_map(table, map);
         }
-        let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
+        let parsed = TableMap::decode_envelope(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         if parsed.definition.id != load {
             return Err(malformed(format!("a map of table {}, expected {load}", parsed.definition.id)));
         }

@@ -14,7 +14,7 @@ use super::table::{SegmentHolders, Tables, catalog_of, segment_holders};
 pub(super) struct Published {
     pub(super) tables: Tables,
     pub(super) holders: SegmentHolders,
-    /// The sealed catalog for readers.
+    /// The encoded catalog for readers.
     pub(super) encoded: Arc<Vec<u8>>,
     pub(super) generation: u64,
 }
@@ -25,9 +25,9 @@ impl Published {
         Ok(Self::of(tables, encoded, generation))
     }
 
-    /// The sealed catalog for readers.
+    /// The encoded catalog for readers.
     pub(super) fn encode(node: NodeId, tables: &Tables) -> Result<Vec<u8>, CodecError> {
-        codec::seal(Envelope::CatalogReply, &catalog_of(node, tables))
+        codec::encode_envelope(Envelope::CatalogReply, &catalog_of(node, tables))
     }
 
     /// The state of these tables, already encoded.

@@ -103,7 +103,7 @@ impl Scratch<'_> {
 
     fn recorded(&self) -> Option<Record> {
         let bytes = self.folder.read(NAME).ok()?;
-        match codec::unseal(Envelope::Scratch, "the scratch record", &bytes) {
+        match codec::decode_envelope(Envelope::Scratch, "the scratch record", &bytes) {
             Ok(record) => Some(record),
             Err(error) => {
                 tracing::warn!(file = %self.folder.path(NAME).display(), %error, "the scratch area is filled anew");
@@ -114,7 +114,7 @@ impl Scratch<'_> {
 
     fn record(&self, record: Record) -> Result<(), StartError> {
         let write = || {
-            let bytes = codec::seal(Envelope::Scratch, &record).map_err(std::io::Error::other)?;
+            let bytes = codec::encode_envelope(Envelope::Scratch, &record).map_err(std::io::Error::other)?;
             let mut to = self.folder.create(NAME_NEW)?;
             to.write_all(&bytes)?;
             to.sync()?;

@@ -12,7 +12,7 @@ use rackscan_storage_node::LogPatience;
 
 use crate::{
     logs_are_copied::{LOG, comes_to_be_copied, copy, has, has_copies, log, whole, write},
-    support::cluster::{Cluster, open_home},
+    support::cluster::{Cluster, open_participant},
 };
 
 const CUT: &str = "data/transactions.log.cut";
@@ -58,7 +58,7 @@ fn a_damaged_log_comes_back_whole_from_its_copies() {
         cluster.start(1);
         let mut client = cluster.ready(1);
         has(&mut client, 8);
-        assert_eq!(client.status().home.log_cut_bytes, 0, "nothing is missing");
+        assert_eq!(client.status().participant.log_cut_bytes, 0, "nothing is missing");
         let kept = fs::read(cluster.path(1, CUT)).expect("what was damaged is kept beside");
         assert!(kept.ends_with(&damage));
         // It goes on as before, and nothing was taken off the copies.
@@ -96,23 +96,23 @@ fn nodes_whose_logs_are_all_damaged_have_all_of_them_from_each_other() {
     for id in 1..=3 {
         let mut client = cluster.ready(id);
         has(&mut client, u64::from(id) + 4);
-        assert_eq!(client.status().home.log_cut_bytes, 0, "node {id}");
+        assert_eq!(client.status().participant.log_cut_bytes, 0, "node {id}");
         has_copies(&cluster, id, 2);
     }
     cluster.stop_all();
 }
 
 #[test]
-fn one_copy_is_enough_when_the_other_one_stays_away() {
-    for away in [2, 3] {
+fn one_copy_is_enough_when_the_other_one_stays_unavailable() {
+    for unavailable in [2, 3] {
         let (mut cluster, _) = damaged(3, PLACES[1]);
-        cluster.stop(away);
+        cluster.stop(unavailable);
         cluster.log_patience = LogPatience { others: SHORT.others, ..FOR_EVER };
         cluster.start(1);
         let mut client = cluster.ready(1);
         has(&mut client, 8);
-        assert_eq!(client.status().home.log_cut_bytes, 0);
-        cluster.start(away);
+        assert_eq!(client.status().participant.log_cut_bytes, 0);
+        cluster.start(unavailable);
         has_copies(&cluster, 1, 2);
         cluster.stop_all();
     }
@@ -126,7 +126,7 @@ fn while_it_waits_it_refuses_and_says_for_whom_and_nothing_is_cut_off() {
     cluster.stop(3);
     cluster.log_patience = FOR_EVER;
     cluster.start(1);
-    let refusal = open_home(&mut cluster.client(1)).expect_err("it waits");
+    let refusal = open_participant(&mut cluster.client(1)).expect_err("it waits");
     assert_eq!(refusal.code, RefusalCode::Busy, "it may be asked again");
     assert!(
         refusal.text.contains("waits for node 2 and node 3") && refusal.text.contains("damaged"),
@@ -143,7 +143,7 @@ fn while_it_waits_it_refuses_and_says_for_whom_and_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_node_whose_replica_nodes_stay_away_goes_on_with_what_is_left_and_says_so() {
+fn a_node_whose_replica_nodes_stay_unavailable_goes_on_with_what_is_left_and_says_so() {
     let (mut cluster, damage) = damaged(3, PLACES[1]);
     cluster.stop(2);
     cluster.stop(3);
@@ -153,7 +153,7 @@ fn a_node_whose_replica_nodes_stay_away_goes_on_with_what_is_left_and_says_so() 
     has(&mut client, 7);
     let kept = fs::read(cluster.path(1, CUT)).expect("it is kept beside");
     assert!(kept.ends_with(&damage));
-    assert_eq!(client.status().home.log_cut_bytes, kept.len() as u64);
+    assert_eq!(client.status().participant.log_cut_bytes, kept.len() as u64);
     write(&mut client, 9..=9);
     // What they have more is not of this log any more; it stays beside.
     for replica_node in [2, 3] {
@@ -181,7 +181,7 @@ fn a_torn_end_of_which_nobody_has_more_is_cut_off_at_once() {
     cluster.start(1);
     let mut client = cluster.ready(1);
     has(&mut client, 8);
-    assert_eq!(client.status().home.log_cut_bytes, torn.len() as u64);
+    assert_eq!(client.status().participant.log_cut_bytes, torn.len() as u64);
     assert!(fs::read(cluster.path(1, CUT)).expect("it is kept beside") == torn);
     write(&mut client, 9..=9);
     has_copies(&cluster, 1, 2);
@@ -220,7 +220,7 @@ fn a_copy_that_goes_on_differently_is_not_taken_however_long_it_is() {
     cluster.start(1);
     let mut client = cluster.ready(1);
     has(&mut client, 17);
-    assert!(client.status().home.log_cut_bytes > 0);
+    assert!(client.status().participant.log_cut_bytes > 0);
     assert!(!cluster.path(1, "data/transactions.log.fetched").exists(), "it is not kept");
     cluster.stop_all();
 }

@@ -10,22 +10,25 @@ use rackscan_format::{
 use rackscan_storage_node::{ByteSize, ClusterId, Config, DeviceConfig};
 
 use crate::support::{
-    node::{DEVICE_BYTES, Home},
+    node::{DEVICE_BYTES, Participant},
     table::Table,
 };
 
-fn start_error(home: &Home, config: Config) -> String {
-    home.start_with(config).err().expect("the node must not start").to_string()
+fn start_error(participant: &Participant, config: Config) -> String {
+    participant.start_with(config).err().expect("the node must not start").to_string()
 }
 
 #[test]
 fn a_device_carries_the_label_that_its_node_reports() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let status = node.shm().status();
     assert_eq!((status.node, status.cluster, status.devices.len()), (NodeId(3), 99, 2));
     for (number, device) in status.devices.iter().enumerate() {
-        assert_eq!(fs::canonicalize(&device.path).unwrap(), fs::canonicalize(home.device(number)).unwrap());
+        assert_eq!(
+            fs::canonicalize(&device.path).unwrap(),
+            fs::canonicalize(participant.device(number)).unwrap()
+        );
         let bytes = fs::read(&device.path).unwrap();
         for sector in [0, 4096] {
             let label = DeviceLabel::from_sector(&bytes[sector..][..4096]).unwrap();
@@ -38,24 +41,24 @@ fn a_device_carries_the_label_that_its_node_reports() {
 
 #[test]
 fn a_damaged_copy_of_the_label_is_repaired_from_the_other() {
-    let home = Home::new();
-    home.start().stop();
+    let participant = Participant::new();
+    participant.start().stop();
     for sector in [0_u64, 4096] {
-        let device = fs::OpenOptions::new().write(true).open(home.device(0)).unwrap();
+        let device = fs::OpenOptions::new().write(true).open(participant.device(0)).unwrap();
         device.write_all_at(&[0xff; 4096], sector).unwrap();
         device.sync_all().unwrap();
-        home.start().stop();
-        let bytes = fs::read(home.device(0)).unwrap();
+        participant.start().stop();
+        let bytes = fs::read(participant.device(0)).unwrap();
         assert_eq!(bytes[..4096], bytes[4096..8192], "sector at {sector}");
     }
 }
 
 #[test]
 fn other_nodes_other_clusters_and_other_places_are_refused() {
-    let home = Home::new();
-    home.start().stop();
-    let before = fs::read(home.device(0)).unwrap();
-    let other_data = |config: &mut Config| config.data_dir = home.path("elsewhere");
+    let participant = Participant::new();
+    participant.start().stop();
+    let before = fs::read(participant.device(0)).unwrap();
+    let other_data = |config: &mut Config| config.data_dir = participant.path("elsewhere");
     type Change = fn(&mut Config);
     let changes: [(&str, Change); 3] = [
         ("node 3", |config| config.node = NodeId(4)),
@@ -64,65 +67,65 @@ fn other_nodes_other_clusters_and_other_places_are_refused() {
     ];
     for (named, change) in changes {
         for with_catalog in [true, false] {
-            let mut config = home.config();
+            let mut config = participant.config();
             change(&mut config);
             if !with_catalog {
                 other_data(&mut config);
             }
-            let error = start_error(&home, config);
+            let error = start_error(&participant, config);
             assert!(error.contains(named), "{named}: {error}");
         }
     }
-    assert!(fs::read(home.device(0)).unwrap() == before, "a refused device was changed");
-    home.start().stop();
+    assert!(fs::read(participant.device(0)).unwrap() == before, "a refused device was changed");
+    participant.start().stop();
 }
 
 #[test]
 fn a_file_of_something_else_is_refused_and_not_changed() {
-    let home = Home::new();
+    let participant = Participant::new();
     let content = b"precious ".repeat(2 << 20);
-    fs::write(home.device(0), &content[..16 << 20]).unwrap();
-    let error = start_error(&home, home.config());
+    fs::write(participant.device(0), &content[..16 << 20]).unwrap();
+    let error = start_error(&participant, participant.config());
     assert!(error.contains("device0") && error.contains("not ours"), "{error}");
-    assert!(fs::read(home.device(0)).unwrap() == content[..16 << 20]);
+    assert!(fs::read(participant.device(0)).unwrap() == content[..16 << 20]);
 }
 
 #[test]
 fn a_lost_device_or_catalog_is_noticed_before_anything_is_written() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     Table::new(1, "t", 2, 3000).load(&mut node.shm());
     node.stop();
-    fs::rename(home.device(1), home.path("kept")).unwrap();
-    let error = start_error(&home, home.config());
+    fs::rename(participant.device(1), participant.path("kept")).unwrap();
+    let error = start_error(&participant, participant.config());
     assert!(error.contains("device1") && error.contains("blank"), "{error}");
-    fs::rename(home.path("kept"), home.device(1)).unwrap();
-    fs::rename(home.path("data"), home.path("kept")).unwrap();
-    let error = start_error(&home, home.config());
+    fs::rename(participant.path("kept"), participant.device(1)).unwrap();
+    fs::rename(participant.path("data"), participant.path("kept")).unwrap();
+    let error = start_error(&participant, participant.config());
     assert!(error.contains("catalog") && error.contains("gone"), "{error}");
-    fs::remove_dir_all(home.path("data")).unwrap();
-    fs::rename(home.path("kept"), home.path("data")).unwrap();
-    let mut fewer = home.config();
+    fs::remove_dir_all(participant.path("data")).unwrap();
+    fs::rename(participant.path("kept"), participant.path("data")).unwrap();
+    let mut fewer = participant.config();
     fewer.devices.pop();
-    let error = start_error(&home, fewer);
+    let error = start_error(&participant, fewer);
     assert!(error.contains("1 devices") && error.contains("2"), "{error}");
-    home.start().stop();
+    participant.start().stop();
 }
 
 #[test]
 fn a_device_may_be_added_at_the_end() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let first = Table::new(1, "a", 1, 3000);
     first.load(&mut node.shm());
     node.stop();
-    let mut config = home.config();
+    let mut config = participant.config();
     config.devices.push(DeviceConfig {
-        path: home.device(2),
+        path: participant.device(2),
         size: Some(ByteSize(DEVICE_BYTES)),
         reserve: false,
     });
-    let node = home.start_with(config.clone()).unwrap();
+    let node = participant.start_with(config.clone()).unwrap();
     let mut client = node.shm();
     Table::new(2, "b", 1, 5000).load(&mut client);
     let used: Vec<u64> = client.status().devices.iter().map(|device| device.used_bytes).collect();
@@ -132,32 +135,32 @@ fn a_device_may_be_added_at_the_end() {
     assert!(pages.any(|page| page.extent.device == DeviceId(2)));
     drop(client);
     node.stop();
-    home.start_with(config).unwrap().stop();
+    participant.start_with(config).unwrap().stop();
 }
 
 #[test]
 fn two_nodes_share_neither_a_data_folder_nor_a_device() {
-    let (home, other) = (Home::new(), Home::new());
-    let node = home.start();
-    let mut config = home.config();
+    let (participant, other) = (Participant::new(), Participant::new());
+    let node = participant.start();
+    let mut config = participant.config();
     config.listen.truncate(0);
     config.listen.push("tcp:127.0.0.1:0".parse().unwrap());
-    let error = start_error(&home, config.clone());
+    let error = start_error(&participant, config.clone());
     assert!(error.contains("a data folder has one node"), "{error}");
     config.data_dir = other.config().data_dir;
-    let error = start_error(&home, config);
+    let error = start_error(&participant, config);
     assert!(error.contains("in use"), "{error}");
     node.stop();
 }
 
 #[test]
 fn a_start_that_fails_late_leaves_no_thread_and_no_lock_behind() {
-    let (home, other) = (Home::new(), Home::new());
-    let node = home.start();
+    let (participant, other) = (Participant::new(), Participant::new());
+    let node = participant.start();
     let mut config = other.config();
     config.node = NodeId(99);
     let right = config.clone();
-    config.listen = home.config().listen;
+    config.listen = participant.config().listen;
     let error = start_error(&other, config);
     assert!(error.contains("in use"), "{error}");
     for thread in fs::read_dir("/proc/self/task").unwrap() {
@@ -170,30 +173,30 @@ fn a_start_that_fails_late_leaves_no_thread_and_no_lock_behind() {
 
 #[test]
 fn data_in_memory_is_refused_with_the_way_out() {
-    let home = Home::new();
+    let participant = Participant::new();
     let memory = tempfile::TempDir::new_in("/dev/shm").unwrap();
-    let mut config = home.config();
+    let mut config = participant.config();
     config.data_dir = memory.path().join("data");
-    let error = start_error(&home, config);
+    let error = start_error(&participant, config);
     assert!(error.contains("tmpfs") && error.contains("--data"), "{error}");
-    let mut config = home.config();
+    let mut config = participant.config();
     config.devices[0].path = memory.path().join("device");
-    let error = start_error(&home, config);
+    let error = start_error(&participant, config);
     assert!(error.contains("tmpfs") && error.contains("ext4"), "{error}");
 }
 
 #[test]
 fn a_configuration_that_cannot_work_says_what_is_missing() {
-    let home = Home::new();
-    let mut config = home.config();
+    let participant = Participant::new();
+    let mut config = participant.config();
     config.devices[0].size = None;
-    assert!(start_error(&home, config).contains("size"));
-    let mut config = home.config();
-    config.key_file = home.path("no.key");
-    assert!(start_error(&home, config).contains("no.key"));
-    let mut config = home.config();
+    assert!(start_error(&participant, config).contains("size"));
+    let mut config = participant.config();
+    config.key_file = participant.path("no.key");
+    assert!(start_error(&participant, config).contains("no.key"));
+    let mut config = participant.config();
     config.pin_cores = vec![100_000];
-    assert!(start_error(&home, config).contains("100000"));
-    fs::write(home.path("cluster.key"), "short").unwrap();
-    assert!(start_error(&home, home.config()).contains("64 hexadecimal digits"));
+    assert!(start_error(&participant, config).contains("100000"));
+    fs::write(participant.path("cluster.key"), "short").unwrap();
+    assert!(start_error(&participant, participant.config()).contains("64 hexadecimal digits"));
 }

@@ -1,4 +1,4 @@
-//! Promise: a node that scans with a key filter keeps the rows that a scan at home with the same
+//! Promise: a node that scans with a key filter keeps the rows that a local scan with the same
 //! filter keeps; it pulls the filter's bytes once for each program, and takes no other bytes for
 //! them.
 
@@ -13,7 +13,7 @@ use rackscan_format::{
 };
 use rackscan_scan::{output_schema, wire};
 
-use crate::support::{client::Client, node::Home, table::Table};
+use crate::support::{client::Client, node::Participant, table::Table};
 
 /// Where the filter's bytes are, behind the room for the result.
 const RESULT_BYTES: u64 = 4 << 20;
@@ -75,8 +75,8 @@ fn rows(
 
 #[test]
 fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let table = Table::new(1, "t", 2, 5000);
     table.load(&mut node.shm());
     for ((wire, mut client), step) in node.both().into_iter().zip([7, 9]) {
@@ -84,13 +84,13 @@ fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
         let filter = Arc::new(KeyFilter::of(&keys));
         let program = searching(&table, &filter);
         let source = offer(&client, &filter.to_bytes());
-        let at_home = table.verified(&program).as_ref().clone().with_key_filters(vec![Arc::clone(&filter)]);
-        let at_home = Arc::new(at_home.expect("it is the program's own"));
+        let local = table.verified(&program).as_ref().clone().with_key_filters(vec![Arc::clone(&filter)]);
+        let local = Arc::new(local.expect("it is the program's own"));
         let before = client.status().counters.wire_read_bytes;
         for segment in [0, 1, 0] {
             let answer = process(&mut client, &program, segment, vec![source]);
             let found = rows(&client, &table, &program, answer);
-            let expected = table.run_at_home(segment as usize, Arc::clone(&at_home));
+            let expected = table.run_locally(segment as usize, Arc::clone(&local));
             assert!(expected.num_rows() > 0 && expected.num_rows() < 5000, "{}", expected.num_rows());
             assert_eq!(found, expected, "{wire}");
         }
@@ -102,8 +102,8 @@ fn a_node_searches_in_the_keys_it_is_offered_and_pulls_them_once() {
 
 #[test]
 fn other_bytes_other_numbers_and_foreign_memory_are_refused_and_the_node_goes_on() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     for ((wire, mut client), key) in node.both().into_iter().zip([900, 901]) {

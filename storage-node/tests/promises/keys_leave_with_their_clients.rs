@@ -3,20 +3,20 @@
 
 use std::time::{Duration, Instant};
 
-use rackscan_format::message::HomeStatus;
+use rackscan_format::message::ParticipantStatus;
 use rackscan_ramp::message::{Mode, Reply, Request};
 
 use crate::support::{
     client::Client,
     keys::{at, key, prepare},
-    node::{Home, Running},
+    node::{Participant, Running},
 };
 
-/// Waits until the home is in that state.
-fn settles(node: &Running, settled: impl Fn(&HomeStatus) -> bool) {
+/// Waits until the participant is in that state.
+fn settles(node: &Running, settled: impl Fn(&ParticipantStatus) -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let status = node.shm().status().home;
+        let status = node.shm().status().participant;
         if settled(&status) {
             return;
         }
@@ -27,15 +27,15 @@ fn settles(node: &Running, settled: impl Fn(&HomeStatus) -> bool) {
 
 #[test]
 fn old_versions_go_when_the_reader_has_gone_that_may_ask_for_them() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     for (round, connect) in (1..).zip([Running::shm, Running::tcp]) {
         let mut writer = node.shm();
         writer.commit(at(10 * round, 1), &[("a", &[1; 1000])]);
         let mut reader: Client = connect(&node);
         let lease = reader.lease(2);
         writer.commit(at(10 * round + 1, 1), &[("a", &[2; 1000])]);
-        let held = writer.status().home.held_bytes;
+        let held = writer.status().participant.held_bytes;
         assert!(held > 1000, "{held}");
         assert_eq!(reader.value(lease, "a"), Some(vec![2; 1000]));
         drop(reader);
@@ -46,8 +46,8 @@ fn old_versions_go_when_the_reader_has_gone_that_may_ask_for_them() {
 
 #[test]
 fn locks_of_a_lost_client_are_free_and_what_it_prepared_stays_in_doubt() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     let lock = |time, client, name| {
         let wanted = vec![(key(name), Mode::Exclusive)];
         Request::Lock { owner: at(time, client), wanted }
@@ -75,8 +75,8 @@ fn locks_of_a_lost_client_are_free_and_what_it_prepared_stays_in_doubt() {
 
 #[test]
 fn a_client_goes_with_the_connection_over_which_it_leased_last() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     let (mut first, mut second) = (node.tcp(), node.shm());
     first.lease(1);
     let lease = second.lease(1);

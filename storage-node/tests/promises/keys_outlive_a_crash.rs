@@ -9,13 +9,13 @@ use rackscan_storage_node::StartError;
 
 use crate::support::{
     keys::{at, prepare},
-    node::Home,
+    node::Participant,
 };
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_crash() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     let mut client = node.shm();
     let before = client.lease(1);
     for time in 1..=20 {
@@ -26,7 +26,7 @@ fn what_was_acknowledged_is_there_after_a_crash() {
         client.transact(Request::Inquire { timestamp: at(31, 1) }),
         Reply::Voted { vote: Vote::Refused }
     );
-    let crashed = home.copy_with_keys();
+    let crashed = participant.copy_with_keys();
     node.stop();
     for lives in 1..=2 {
         let node = crashed.start_with_keys();
@@ -37,7 +37,7 @@ fn what_was_acknowledged_is_there_after_a_crash() {
         assert_eq!(client.value(lease, "a"), Some(20_u64.to_le_bytes().to_vec()));
         let votes = [at(30, 1), at(31, 1)].map(|timestamp| client.transact(Request::Inquire { timestamp }));
         assert_eq!(votes, [Vote::Prepared, Vote::Refused].map(|vote| Reply::Voted { vote }));
-        assert_eq!(client.status().home.in_doubt, 1);
+        assert_eq!(client.status().participant.in_doubt, 1);
         node.stop();
     }
     let node = crashed.start_with_keys();
@@ -50,14 +50,14 @@ fn what_was_acknowledged_is_there_after_a_crash() {
 
 #[test]
 fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     let mut client = node.shm();
     client.commit(at(1, 1), &[("a", b"first")]);
-    let whole = usize::try_from(client.status().home.log_bytes).unwrap();
+    let whole = usize::try_from(client.status().participant.log_bytes).unwrap();
     client.commit(at(2, 1), &[("a", b"second")]);
-    let end = usize::try_from(client.status().home.log_bytes).unwrap();
-    let crashed = home.copy_with_keys();
+    let end = usize::try_from(client.status().participant.log_bytes).unwrap();
+    let crashed = participant.copy_with_keys();
     node.stop();
     let log = crashed.path("data/transactions.log");
     let mut bytes = std::fs::read(&log).unwrap();
@@ -69,7 +69,7 @@ fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
     let mut client = node.shm();
     let lease = client.lease(1);
     assert_eq!(client.value(lease, "a"), Some(b"first".to_vec()));
-    let status = client.status().home;
+    let status = client.status().participant;
     assert_eq!((status.log_bytes, status.log_cut_bytes), (whole as u64, (written + 1 - whole) as u64));
     client.commit(at(3, 1), &[("a", b"third")]);
     node.stop();
@@ -77,18 +77,18 @@ fn a_damaged_end_is_cut_off_kept_and_the_rest_stays() {
     let mut client = node.shm();
     let lease = client.lease(1);
     assert_eq!(client.value(lease, "a"), Some(b"third".to_vec()), "what was cut off did not come back");
-    assert_eq!(client.status().home.log_cut_bytes, 0, "it is said of one start");
+    assert_eq!(client.status().participant.log_cut_bytes, 0, "it is said of one start");
     node.stop();
 }
 
 #[test]
 fn a_file_that_is_no_log_stops_the_start() {
-    let home = Home::new();
-    home.start_with_keys().stop();
-    let log = home.path("data/transactions.log");
+    let participant = Participant::new();
+    participant.start_with_keys().stop();
+    let log = participant.path("data/transactions.log");
     std::fs::write(&log, [7; 100]).unwrap();
-    let Err(error) = home.start_with(home.config_with_keys()) else { panic!("it starts") };
-    assert!(matches!(error, StartError::Home(_)), "{error}");
+    let Err(error) = participant.start_with(participant.config_with_keys()) else { panic!("it starts") };
+    assert!(matches!(error, StartError::Participant(_)), "{error}");
     let text = error.to_string();
     assert!(text.contains("transactions.log") && text.contains("expected"), "{text}");
     assert_eq!(std::fs::read(&log).unwrap(), [7; 100]);

@@ -1,5 +1,5 @@
-//! Promise: what a home has acknowledged is in the logs of two other nodes, too; a node that has
-//! lost its log has its keys again, whatever else happens to it.
+//! Promise: what a participant has acknowledged is in the logs of two other nodes, too; a node that
+//! has lost its log has its keys again, whatever else happens to it.
 //!
 //! Method: nodes that know each other, whose files are read, damaged and removed; what a client was
 //! told is compared with what is there afterwards.
@@ -19,14 +19,14 @@ use rackscan_format::{
 };
 use rackscan_ramp::{
     log::{Record, Tail, read},
-    message::{HomeId, Part, Reply, Request, Vote},
+    message::{Part, ParticipantId, Reply, Request, Vote},
     timestamp::Timestamp,
 };
 use rackscan_storage_node::{ClusterId, Config, Node};
 
 use crate::support::{
     client::Client,
-    cluster::{Cluster, homes, open_home},
+    cluster::{Cluster, open_participant, participants},
     keys::{at, part},
 };
 
@@ -81,7 +81,7 @@ fn names(cluster: &Cluster, replica_node: u16, origin: u16) -> Vec<String> {
 
 /// Waits until so many copies of a node's log have everything.
 pub(super) fn has_copies(cluster: &Cluster, id: u16, copies: u16) {
-    cluster.settles(id, |home| home.log_copies == copies);
+    cluster.settles(id, |participant| participant.log_copies == copies);
 }
 
 /// The value of the only key, as of that time.
@@ -91,10 +91,15 @@ fn value_of(time: u64) -> Vec<u8> {
     time.to_le_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-/// Writes in the only home that a client talks to.
-fn commit(client: &mut Client, timestamp: Timestamp, homes: Vec<HomeId>, items: &[(&str, &[u8])]) {
-    let part = Part { homes, ..part(timestamp, items) };
-    // No other home has a vote.
+/// Writes in the only participant that a client talks to.
+fn commit(
+    client: &mut Client,
+    timestamp: Timestamp,
+    participants: Vec<ParticipantId>,
+    items: &[(&str, &[u8])],
+) {
+    let part = Part { participants, ..part(timestamp, items) };
+    // No other participant has a vote.
     assert_eq!(
         client.transact(Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }),
         Reply::Committed
@@ -102,7 +107,7 @@ fn commit(client: &mut Client, timestamp: Timestamp, homes: Vec<HomeId>, items: 
 }
 
 pub(super) fn write(client: &mut Client, times: std::ops::RangeInclusive<u64>) {
-    let own = homes(&[client.status().node.0]);
+    let own = participants(&[client.status().node.0]);
     for time in times {
         let (value, other) = (value_of(time), value_of(time + 2));
         commit(client, at(time, 1), own.clone(), &[("a", &value), (&format!("b{}", time % 3), &other)]);
@@ -116,7 +121,7 @@ pub(super) fn has(client: &mut Client, time: u64) {
     assert!(other == Some(value_of(time + 2)), "the other value of {time}");
 }
 
-/// What is left of a node's home when its folder is lost.
+/// What is left of a node's participant when its folder is lost.
 pub(super) fn lose(cluster: &Cluster, id: u16) {
     for file in [LOG, "data/transactions.life", "data/transactions.generation"] {
         fs::remove_file(cluster.path(id, file)).expect("the file was there");
@@ -137,18 +142,18 @@ fn what_was_acknowledged_is_in_two_other_nodes_and_comes_back_from_there() {
                 assert!(copy(&cluster, replica_node, 1) == own, "{wire:?}: the copy in node {replica_node}");
             }
         }
-        // Nobody knows how it ends: there is no such home.
-        let part = Part { homes: homes(&[1, 9]), ..part(at(20, 1), &[("c", b"in doubt")]) };
+        // Nobody knows how it ends: there is no such participant.
+        let part = Part { participants: participants(&[1, 9]), ..part(at(20, 1), &[("c", b"in doubt")]) };
         let prepared = client.transact(Request::Prepare {
             part,
             settled: Vec::new(),
             preconditions: Default::default(),
         });
         assert_eq!(prepared, Reply::Prepared);
-        assert_eq!(client.status().home.log_copies, 2);
+        assert_eq!(client.status().participant.log_copies, 2);
         assert!(!cluster.path(1, "data/copies/1.log").exists());
-        // Its home is lost as by kill -9 and a new disk: all that it may write in stopping is not
-        // there.
+        // Its participant is lost as by kill -9 and a new disk: all that it may write in stopping
+        // is not there.
         cluster.stop(1);
         drop(client);
         lose(&cluster, 1);
@@ -209,7 +214,7 @@ fn a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged
     for round in 1..=3 {
         let mut child = start_process(&file);
         let mut client = Client::connect(&address, &key);
-        while open_home(&mut client).is_err() {
+        while open_participant(&mut client).is_err() {
             std::thread::sleep(Duration::from_millis(5));
         }
         if time > 0 {
@@ -218,7 +223,8 @@ fn a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged
         write(&mut client, time + 1..=time + 10);
         time += 10;
         // What is on its way may be there or not.
-        let part = Part { homes: homes(&[1]), ..part(at(time + 1, 2), &[("z", &value_of(round))]) };
+        let part =
+            Part { participants: participants(&[1]), ..part(at(time + 1, 2), &[("z", &value_of(round))]) };
         let request = client.transact_request(&[Request::Prepare {
             part,
             settled: Vec::new(),
@@ -231,7 +237,7 @@ fn a_process_that_was_killed_with_its_disk_has_lost_nothing_that_it_acknowledged
     }
     let mut child = start_process(&file);
     let mut client = Client::connect(&address, &key);
-    while open_home(&mut client).is_err() {
+    while open_participant(&mut client).is_err() {
         std::thread::sleep(Duration::from_millis(5));
     }
     has(&mut client, time);
@@ -247,7 +253,7 @@ fn of_two_nodes_either_keeps_the_others_log() {
     for id in [1, 2] {
         let mut client = cluster.ready(id);
         write(&mut client, 1..=5);
-        assert_eq!(client.status().home.log_copies, 1);
+        assert_eq!(client.status().participant.log_copies, 1);
         assert!(copy(&cluster, 3 - id, id) == log(&cluster.path(id, LOG)));
     }
     cluster.stop_all();
@@ -268,10 +274,10 @@ fn a_node_without_its_log_waits_for_all_who_may_have_it() {
     // Node 2 answers, node 3 cannot: what it has may be more.
     let only_third = |text: &str| text.contains("waits for node 3 to say");
     let refusal = loop {
-        match open_home(&mut client) {
+        match open_participant(&mut client) {
             Err(refusal) if only_third(&refusal.text) => break refusal,
             Err(refusal) => assert!(refusal.text.contains("waits for node"), "{refusal:?}"),
-            Ok(()) => panic!("a home without keys"),
+            Ok(()) => panic!("a participant without keys"),
         }
     };
     assert_eq!(refusal.code, RefusalCode::Busy, "it may be asked again");
@@ -287,7 +293,7 @@ fn a_node_without_its_log_waits_for_all_who_may_have_it() {
 fn a_node_that_waits_for_its_log_stops_when_it_is_told() {
     let mut cluster = Cluster::of_new_nodes(3, Wire::Shm);
     cluster.start(1);
-    assert!(open_home(&mut cluster.client(1)).is_err());
+    assert!(open_participant(&mut cluster.client(1)).is_err());
     cluster.stop_all();
 }
 
@@ -302,10 +308,10 @@ fn writes_go_on_without_copies_and_those_that_missed_some_catch_up() {
         has_copies(&cluster, 1, 2);
         cluster.stop(2);
         write(&mut client, 5..=8);
-        assert_eq!(client.status().home.log_copies, 1);
+        assert_eq!(client.status().participant.log_copies, 1);
         cluster.stop(3);
         write(&mut client, 9..=12);
-        assert_eq!(client.status().home.log_copies, 0);
+        assert_eq!(client.status().participant.log_copies, 0);
         cluster.start(2);
         has_copies(&cluster, 1, 1);
         // One that has lost its copies gets them anew.
@@ -329,7 +335,7 @@ fn a_shorter_log_is_copied_and_takes_the_place_of_the_longer_one() {
         let mut client = cluster.client(1);
         let (first, _) = log(&cluster.path(1, LOG));
         let write = |client: &mut Client, time: u64| {
-            commit(client, at(time, 1), homes(&[1]), &[("a", &vec![time.to_le_bytes()[0]; 100_000])]);
+            commit(client, at(time, 1), participants(&[1]), &[("a", &vec![time.to_le_bytes()[0]; 100_000])]);
         };
         let mut time = 0;
         while log(&cluster.path(1, LOG)).0 == first {
@@ -373,13 +379,13 @@ fn nothing_is_lost_of_what_many_write_while_logs_are_replaced_and_a_replica_node
             scope.spawn(move || {
                 for time in 1..=WRITES {
                     let items = [(&*format!("k{writer}"), &*value(writer, time))];
-                    commit(&mut client, at(time, writer), homes(&[1]), &items);
+                    commit(&mut client, at(time, writer), participants(&[1]), &items);
                 }
             });
         }
-        cluster.settles(1, |home| home.committed >= WRITES / 2);
+        cluster.settles(1, |participant| participant.committed >= WRITES / 2);
         cluster.stop(2);
-        cluster.settles(1, |home| home.committed >= WRITES);
+        cluster.settles(1, |participant| participant.committed >= WRITES);
         cluster.start(2);
     });
     has_copies(&cluster, 1, 2);

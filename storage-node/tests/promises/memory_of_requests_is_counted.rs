@@ -1,5 +1,5 @@
-//! Promise: what requests on their way take of a home's memory is what their messages take once
-//! they are decoded, not what their bytes do; who finds none waits.
+//! Promise: what requests on their way take of a participant's memory is what their messages take
+//! once they are decoded, not what their bytes do; who finds none waits.
 //!
 //! Method: keys of a few bytes, which take many times that, in a node that has half a MiB for
 //! requests.
@@ -13,16 +13,16 @@ use rackscan_storage_node::ByteSize;
 
 use crate::support::{
     keys::{at, key},
-    node::{Home, Running},
+    node::{Participant, Running},
 };
 
-/// What a home of the least memory has for requests.
+/// What a participant of the least memory has for requests.
 const TRANSIT_BYTES: usize = 512 << 10;
 
-fn least(home: &Home) -> Running {
-    let mut config = home.config_with_keys();
+fn least(participant: &Participant) -> Running {
+    let mut config = participant.config_with_keys();
     config.transactions = Some(ByteSize(1 << 20));
-    home.start_with(config).expect("the node starts")
+    participant.start_with(config).expect("the node starts")
 }
 
 /// Keys of five bytes, of which the first is the same.
@@ -33,8 +33,8 @@ fn lock(owner: Timestamp, count: u32) -> Request {
 
 #[test]
 fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
-    let home = Home::new();
-    let node = least(&home);
+    let participant = Participant::new();
+    let node = least(&participant);
     for (wire, mut client) in node.both() {
         let lease = LeaseId::default();
         let among = Request::Among { lease, keys: vec![key("a"); 4096], timestamps: vec![at(1, 1); 4096] };
@@ -53,14 +53,14 @@ fn a_request_that_takes_more_than_there_is_is_refused_whatever_its_bytes_are() {
 fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
     const LOCKERS: u32 = 24;
     const KEYS: u32 = 1000;
-    let home = Home::new();
-    let node = least(&home);
+    let participant = Participant::new();
+    let node = least(&participant);
     for (first, (wire, mut client)) in
         [(1, 100), (2, 200)].into_iter().map(|(time, client)| at(time, client)).zip(node.both())
     {
         let holder = client.transact(lock(first, 1));
         assert!(matches!(holder, Reply::Locked { .. }), "{wire}: {holder:?}");
-        let before = client.status().home.requests;
+        let before = client.status().participant.requests;
         let owners: Vec<Timestamp> = (1..=LOCKERS).map(|number| at(u64::from(number), number)).collect();
         let asked: Vec<u64> = owners
             .iter()
@@ -71,7 +71,7 @@ fn requests_wait_for_the_memory_that_they_take_and_all_are_served() {
             .collect();
         // They are served in the order in which they were sent, and wait for the lock or for memory
         // by now.
-        let waiting = client.status().home.requests - before;
+        let waiting = client.status().participant.requests - before;
         // A key is 24 bytes, and its own in the least allocation.
         let most = TRANSIT_BYTES as u64 / (u64::from(KEYS) * (24 + 16));
         assert!(

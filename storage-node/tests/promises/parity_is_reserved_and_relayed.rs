@@ -24,7 +24,7 @@ use crate::{
     protected_tables_need_their_maps::{CELL, held, keep_map, map, prepare, table, used_bytes},
     support::{
         client::Client,
-        node::{Home, Running},
+        node::{Participant, Running},
         table::Table,
     },
 };
@@ -36,27 +36,27 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Two nodes that relay.
 struct Pair {
-    homes: [Home; 2],
+    participants: [Participant; 2],
     nodes: [Running; 2],
 }
 
 impl Pair {
-    fn start(homes: [Home; 2]) -> Self {
+    fn start(participants: [Participant; 2]) -> Self {
         let peer = |number: usize| PeerConfig {
             node: id(number),
-            addresses: vec![homes[number].relay_socket()],
-            relay: vec![homes[number].relay_socket()],
+            addresses: vec![participants[number].relay_socket()],
+            relay: vec![participants[number].relay_socket()],
         };
         let start = |number: usize| {
-            let mut config = homes[number].config();
-            (config.node, config.relay) = (id(number), vec![homes[number].relay_socket()]);
+            let mut config = participants[number].config();
+            (config.node, config.relay) = (id(number), vec![participants[number].relay_socket()]);
             (config.memory_budget, config.relay_memory) = (ByteSize(96 << 20), Some(ByteSize(16 << 20)));
             config.peers = vec![peer(1 - number)];
             config.transactions = Some(ByteSize(0));
-            homes[number].start_with(config).expect("the node starts")
+            participants[number].start_with(config).expect("the node starts")
         };
         let nodes = [start(0), start(1)];
-        Self { homes, nodes }
+        Self { participants, nodes }
     }
 
     fn client(&self) -> Client {
@@ -65,9 +65,9 @@ impl Pair {
 
     /// Has the first node keep these bytes as a cell.
     fn relay(&self, to: &RelayedTo, cell: &[u8]) -> Result<(), String> {
-        let members =
-            [0, 1].map(|number| Member { node: id(number), address: self.homes[number].relay_socket() });
-        let (key, deadline) = (&self.homes[0].key, Instant::now() + PATIENCE);
+        let members = [0, 1]
+            .map(|number| Member { node: id(number), address: self.participants[number].relay_socket() });
+        let (key, deadline) = (&self.participants[0].key, Instant::now() + PATIENCE);
         let shape = Shape { slice_bytes: 4096, ..Shape::new(Parity::Xor, Way::Relay, 1 << 20) };
         let reach = |address: &_| connect(address, key, deadline);
         let mut writer = Writer::open(shape, members.into(), reach, deadline).map_err(|e| e.to_string())?;
@@ -83,7 +83,7 @@ impl Pair {
 
     fn restarted(self) -> Self {
         self.nodes.into_iter().for_each(Running::stop);
-        Self::start(self.homes)
+        Self::start(self.participants)
     }
 
     fn stop(self) {
@@ -133,7 +133,7 @@ fn loaded(pair: &Pair) -> TableMap {
         |(extent, cell): (&Extent, &Vec<u8>)| ParityCell { extent: *extent, checksum: codec::checksum(cell) };
     let known: Vec<ParityCell> = extents.iter().zip(&cells).map(known).collect();
     let map = map(&table, held(&mut client, 7), known);
-    assert_eq!(keep_map(&mut client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().expect("it is right")), Ok(Answer::Done));
     for (number, cell) in (0_u32..).zip(&cells) {
         let refused = prepare(&mut client, &table).expect_err("a cell is missing");
         let says = format!("cell {number} was reserved here and has not been written, set 7.0");
@@ -145,14 +145,14 @@ fn loaded(pair: &Pair) -> TableMap {
     assert_eq!(prepare(&mut client, &table), Ok(Answer::Done));
     client.done(Request::CommitPublish { load: LOAD });
     for (extent, cell) in extents.iter().zip(&cells) {
-        assert!(bytes(&pair.homes[0], extent) == *cell);
+        assert!(bytes(&pair.participants[0], extent) == *cell);
     }
     map
 }
 
 #[test]
 fn stripes_bring_the_parity_for_which_there_is_room_and_the_table_has_it_after_a_restart() {
-    let pair = Pair::start([Home::new(), Home::new()]);
+    let pair = Pair::start([Participant::new(), Participant::new()]);
     loaded(&pair);
     let pair = pair.restarted();
     assert_eq!(corrupt(&mut pair.client()).1, [0_u64; 0]);
@@ -163,7 +163,7 @@ fn stripes_bring_the_parity_for_which_there_is_room_and_the_table_has_it_after_a
 
 #[test]
 fn a_stripe_is_refused_where_nothing_was_reserved_for_it() {
-    let pair = Pair::start([Home::new(), Home::new()]);
+    let pair = Pair::start([Participant::new(), Participant::new()]);
     let mut client = pair.client();
     reserve(&mut client, 7, 2, 1).expect("there is room");
     for (to, length, says) in [
@@ -184,8 +184,8 @@ fn a_stripe_is_refused_where_nothing_was_reserved_for_it() {
 
 #[test]
 fn room_that_was_reserved_is_free_when_its_load_is_gone_and_what_cannot_be_reserved_takes_none() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let empty = used_bytes(&node);
     let mut client = node.shm();
     let extents = reserve(&mut client, 7, 0, 64).expect("there is room");
@@ -225,12 +225,12 @@ fn room_that_was_reserved_is_free_when_its_load_is_gone_and_what_cannot_be_reser
 
 #[test]
 fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
-    let pair = Pair::start([Home::new(), Home::new()]);
+    let pair = Pair::start([Participant::new(), Participant::new()]);
     let map = loaded(&pair);
     let stream = &map.sets[0].streams[0];
     let extents = stream.extents().chain(stream.parity.iter().map(|cell| cell.extent));
     let places: Vec<(Extent, Vec<u8>)> =
-        extents.map(|extent| (extent, bytes(&pair.homes[0], &extent))).collect();
+        extents.map(|extent| (extent, bytes(&pair.participants[0], &extent))).collect();
     let rebuild = |extent: Extent| RelayedTo::Rebuild {
         table: LOAD,
         set: SET,
@@ -240,14 +240,14 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
     let (first, last) = (places[0].clone(), places[places.len() - 1].clone());
     let refused = pair.relay(&rebuild(first.0), &vec![1; first.1.len()]).unwrap_err();
     assert!(refused.contains("its places take only their bytes"), "{refused}");
-    let Pair { homes, nodes } = pair;
+    let Pair { participants, nodes } = pair;
     nodes.into_iter().for_each(Running::stop);
-    lose(&homes[0]);
-    let pair = Pair::start(homes);
+    lose(&participants[0]);
+    let pair = Pair::start(participants);
     let refused = pair.relay(&rebuild(first.0), &first.1).unwrap_err();
     assert!(refused.contains("no table 7 with stripe set 7.0 is published here"), "{refused}");
     let mut client = pair.client();
-    assert_eq!(keep_map(&mut client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().expect("it is right")), Ok(Answer::Done));
     assert_eq!(client.ask(Request::Adopt(Adopt { table: LOAD })), Ok(Answer::Done));
     let all: Vec<u64> = (0..places.len() as u64).collect();
     assert_eq!(corrupt(&mut client), (all.len() as u64, all.clone()));
@@ -260,7 +260,7 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
         pair.relay(&rebuild(*extent), whole).expect("it is stored");
     }
     for (extent, whole) in &places {
-        assert!(bytes(&pair.homes[0], extent) == *whole);
+        assert!(bytes(&pair.participants[0], extent) == *whole);
     }
     // Nobody has looked yet.
     pair.relay(&rebuild(first.0), &first.1).expect("it is stored");
@@ -274,15 +274,15 @@ fn what_was_lost_and_adopted_is_rebuilt_by_stripes_until_it_is_found_whole() {
 
 #[test]
 fn after_a_restart_nobody_knows_what_of_an_adopted_part_is_whole_and_stripes_are_refused() {
-    let pair = Pair::start([Home::new(), Home::new()]);
+    let pair = Pair::start([Participant::new(), Participant::new()]);
     let map = loaded(&pair);
     let extent = map.sets[0].streams[0].parity[0].extent;
-    let Pair { homes, nodes } = pair;
+    let Pair { participants, nodes } = pair;
     nodes.into_iter().for_each(Running::stop);
-    lose(&homes[0]);
-    let pair = Pair::start(homes);
+    lose(&participants[0]);
+    let pair = Pair::start(participants);
     let mut client = pair.client();
-    assert_eq!(keep_map(&mut client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().expect("it is right")), Ok(Answer::Done));
     assert_eq!(client.ask(Request::Adopt(Adopt { table: LOAD })), Ok(Answer::Done));
     drop(client);
     let pair = pair.restarted();

@@ -16,7 +16,7 @@ use crate::{
     protected_tables_need_their_maps::{
         CELL, held, keep_map, map, parity, prepare, read_map, table, used_bytes,
     },
-    support::{client::Client, node::Home, table::Table},
+    support::{client::Client, node::Participant, table::Table},
 };
 
 const SET: SetId = SetId { load: TableId(7), number: 0 };
@@ -24,34 +24,34 @@ const SET: SetId = SetId { load: TableId(7), number: 0 };
 /// Where places lie, and their bytes.
 type Places = Vec<(Extent, Vec<u8>)>;
 
-pub(crate) fn bytes(home: &Home, extent: &Extent) -> Vec<u8> {
+pub(crate) fn bytes(participant: &Participant, extent: &Extent) -> Vec<u8> {
     let mut bytes = vec![0; extent.length_bytes as usize];
-    let file = File::open(home.device(extent.device.0.into())).expect("the device is there");
+    let file = File::open(participant.device(extent.device.0.into())).expect("the device is there");
     file.read_exact_at(&mut bytes, extent.offset_bytes).expect("it is as long");
     bytes
 }
 
-fn spoil(home: &Home, extent: &Extent, at: u64) {
-    let file = File::options().write(true).open(home.device(extent.device.0.into()));
+fn spoil(participant: &Participant, extent: &Extent, at: u64) {
+    let file = File::options().write(true).open(participant.device(extent.device.0.into()));
     let file = file.expect("the device is there");
-    let was = bytes(home, extent)[usize::try_from(at).expect("small")];
+    let was = bytes(participant, extent)[usize::try_from(at).expect("small")];
     file.write_all_at(&[was ^ 9], extent.offset_bytes + at).expect("it can be written");
     file.sync_all().expect("it can be synced");
 }
 
 /// Loads table 7, whose other node nobody asks; says its map and what lies where.
-fn loaded(home: &Home, client: &mut Client) -> (Table, TableMap, Places) {
+fn loaded(participant: &Participant, client: &mut Client) -> (Table, TableMap, Places) {
     let table = table(7);
     table.append_all(client);
     let cells = parity(client, 7);
     let segments = held(client, 7);
     let map = map(&table, segments, cells);
-    assert_eq!(keep_map(client, 7, &map.seal().expect("it is right")), Ok(Answer::Done));
+    assert_eq!(keep_map(client, 7, &map.encode_envelope().expect("it is right")), Ok(Answer::Done));
     assert_eq!(prepare(client, &table), Ok(Answer::Done));
     client.done(Request::CommitPublish { load: table.id() });
     let stream = &map.sets[0].streams[0];
     let extents = stream.extents().chain(stream.parity.iter().map(|cell| cell.extent));
-    let places = extents.map(|extent| (extent, bytes(home, &extent))).collect();
+    let places = extents.map(|extent| (extent, bytes(participant, &extent))).collect();
     (table, map, places)
 }
 
@@ -87,18 +87,18 @@ fn repair(client: &mut Client, places: &[u64], bytes: &[u8]) -> Result<Answer, R
 
 #[test]
 fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
-    let home = Home::new();
-    let node = home.start();
-    let (_, _, places) = loaded(&home, &mut node.shm());
+    let participant = Participant::new();
+    let node = participant.start();
+    let (_, _, places) = loaded(&participant, &mut node.shm());
     let count = places.len() as u64;
     assert!(count > 8, "pages and two cells");
     let (page, other, cell) = (2_u64, 5_u64, count - 1);
     let of = |place: u64| &places[usize::try_from(place).expect("few")];
     for (wire, mut client) in node.both() {
         assert_eq!(corrupt(&mut client, count, 1 << 20), [0_u64; 0], "{wire}");
-        spoil(&home, &of(page).0, 100);
-        spoil(&home, &of(cell).0, u64::from(CELL) - 1);
-        let spoiled: Vec<Vec<u8>> = places.iter().map(|(extent, _)| bytes(&home, extent)).collect();
+        spoil(&participant, &of(page).0, 100);
+        spoil(&participant, &of(cell).0, u64::from(CELL) - 1);
+        let spoiled: Vec<Vec<u8>> = places.iter().map(|(extent, _)| bytes(&participant, extent)).collect();
         for bytes_max in [0, 20_000, 1 << 20, u64::MAX] {
             assert_eq!(corrupt(&mut client, count, bytes_max), [page, cell], "{wire}");
         }
@@ -128,13 +128,13 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
             let is_it = matches!(refused.code, RefusalCode::Malformed | RefusalCode::Memory);
             assert!(is_it, "{wire}: {what}: {refused:?}");
             for ((extent, _), before) in places.iter().zip(&spoiled) {
-                assert!(bytes(&home, extent) == *before, "{wire}: {what} was written");
+                assert!(bytes(&participant, extent) == *before, "{wire}: {what} was written");
             }
         }
         let both = [whole(cell), whole(page)].concat();
         assert_eq!(repair(&mut client, &[cell, page], &both), Ok(Answer::Done), "{wire}");
         for (extent, before) in &places {
-            assert!(bytes(&home, extent) == *before, "{wire}");
+            assert!(bytes(&participant, extent) == *before, "{wire}");
         }
         assert_eq!(corrupt(&mut client, count, 4096), [0_u64; 0], "{wire}");
         assert_eq!(repair(&mut client, &[page], &whole(page)), Ok(Answer::Done), "{wire}: again");
@@ -152,13 +152,13 @@ fn corrupt_places_are_named_and_take_nothing_but_their_bytes() {
 
 #[test]
 fn a_repaired_page_is_what_a_scan_finds_and_it_is_durable() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let mut client = node.shm();
-    let (_, _, places) = loaded(&home, &mut client);
+    let (_, _, places) = loaded(&participant, &mut client);
     let all: Vec<u64> = (0..places.len() as u64).collect();
     for (extent, _) in &places {
-        spoil(&home, extent, 64);
+        spoil(&participant, extent, 64);
     }
     assert_eq!(corrupt(&mut client, all.len() as u64, 1 << 20), all);
     for (place, (_, whole)) in (0..).zip(&places) {
@@ -166,16 +166,16 @@ fn a_repaired_page_is_what_a_scan_finds_and_it_is_durable() {
     }
     drop(client);
     node.stop();
-    let node = home.start();
+    let node = participant.start();
     assert_eq!(corrupt(&mut node.shm(), all.len() as u64, 1 << 20), [0_u64; 0]);
     node.stop();
 }
 
 /// The folder and the devices go: a node does not start without the folder on devices that have its
 /// label.
-pub(crate) fn lose(home: &Home) {
-    std::fs::remove_dir_all(home.path("data")).expect("it had a folder");
-    (0..2).for_each(|device| std::fs::remove_file(home.device(device)).expect("it had two devices"));
+pub(crate) fn lose(participant: &Participant) {
+    std::fs::remove_dir_all(participant.path("data")).expect("it had a folder");
+    (0..2).for_each(|device| std::fs::remove_file(participant.device(device)).expect("it had two devices"));
 }
 
 fn adopt(client: &mut Client, id: u32) -> Result<Answer, Refusal> {
@@ -184,25 +184,25 @@ fn adopt(client: &mut Client, id: u32) -> Result<Answer, Refusal> {
 
 #[test]
 fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
-    let home = Home::new();
-    let node = home.start();
-    let (_, map, places) = loaded(&home, &mut node.shm());
-    let (used, sealed) = (used_bytes(&node), map.seal().unwrap());
+    let participant = Participant::new();
+    let node = participant.start();
+    let (_, map, places) = loaded(&participant, &mut node.shm());
+    let (used, encoded) = (used_bytes(&node), map.encode_envelope().unwrap());
     let before = node.shm().catalog(1 << 20).tables;
     node.stop();
-    lose(&home);
-    let node = home.start();
+    lose(&participant);
+    let node = participant.start();
     let mut client = node.shm();
     let refused = adopt(&mut client, 7).unwrap_err();
     assert!(refused.text.contains("the map of load 7 is not here"), "{refused:?}");
-    assert_eq!(keep_map(&mut client, 7, &sealed), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &encoded), Ok(Answer::Done));
     assert_eq!(adopt(&mut client, 7), Ok(Answer::Done));
     assert_eq!(adopt(&mut client, 7), Ok(Answer::Done), "again");
     assert_eq!((used_bytes(&node), client.catalog(1 << 20).tables), (used, before.clone()));
-    assert_eq!(read_map(&mut client, 7), Ok(sealed.clone()));
+    assert_eq!(read_map(&mut client, 7), Ok(encoded.clone()));
     drop(client);
     node.stop();
-    let node = home.start();
+    let node = participant.start();
     let mut client = node.shm();
     assert_eq!((used_bytes(&node), client.catalog(1 << 20).tables), (used, before));
     let all: Vec<u64> = (0..places.len() as u64).collect();
@@ -216,12 +216,12 @@ fn a_lost_part_is_adopted_where_it_lay_and_its_places_take_their_bytes() {
 
 #[test]
 fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
-    let home = Home::new();
-    let node = home.start();
-    let (_, map, _) = loaded(&home, &mut node.shm());
+    let participant = Participant::new();
+    let node = participant.start();
+    let (_, map, _) = loaded(&participant, &mut node.shm());
     node.stop();
-    lose(&home);
-    let node = home.start();
+    lose(&participant);
+    let node = participant.start();
     let mut client = node.shm();
     // It lies where the lost one lay, as the first one on the device.
     let other = Table::new(9, "other", 1, 1000);
@@ -239,14 +239,14 @@ fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
         let mut map = map.clone();
         change(&mut map);
         let mut client = node.shm();
-        assert_eq!(keep_map(&mut client, 7, &map.seal().unwrap()), Ok(Answer::Done), "{says}");
+        assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().unwrap()), Ok(Answer::Done), "{says}");
         let refused = adopt(&mut client, 7).unwrap_err();
         assert!(refused.text.contains(says), "{refused:?}, expected {says}");
         assert_eq!(used_bytes(&node), used);
     }
     let mut named = map.clone();
     named.definition.name = "other".to_owned();
-    assert_eq!(keep_map(&mut client, 7, &named.seal().unwrap()), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &named.encode_envelope().unwrap()), Ok(Answer::Done));
     let refused = adopt(&mut client, 7).unwrap_err();
     assert!(refused.text.contains("table 9 is published here"), "{refused:?}");
     assert_eq!(used_bytes(&node), used);
@@ -255,10 +255,10 @@ fn a_part_is_not_adopted_where_something_else_lies_and_nothing_is_taken() {
     let empty = used_bytes(&node);
     let mut late = map.clone();
     late.sets[0].streams[0].parity[1].extent.offset_bytes += 1 << 40;
-    assert_eq!(keep_map(&mut client, 7, &late.seal().unwrap()), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &late.encode_envelope().unwrap()), Ok(Answer::Done));
     assert!(adopt(&mut client, 7).is_err(), "its last cell lies nowhere");
     assert_eq!(used_bytes(&node), empty, "the others do not stay");
-    assert_eq!(keep_map(&mut client, 7, &map.seal().unwrap()), Ok(Answer::Done));
+    assert_eq!(keep_map(&mut client, 7, &map.encode_envelope().unwrap()), Ok(Answer::Done));
     assert_eq!(adopt(&mut client, 7), Ok(Answer::Done));
     drop(client);
     node.stop();
@@ -278,24 +278,24 @@ fn moved(map: &mut TableMap, change: fn(&mut Extent)) {
 
 #[test]
 fn a_map_is_taken_again_only_for_a_table_whose_map_is_lost_and_only_if_it_is_its() {
-    let home = Home::new();
-    let node = home.start();
-    let (_, map, _) = loaded(&home, &mut node.shm());
-    let sealed = map.seal().unwrap();
-    let not_lost = keep_map(&mut node.shm(), 7, &sealed);
+    let participant = Participant::new();
+    let node = participant.start();
+    let (_, map, _) = loaded(&participant, &mut node.shm());
+    let encoded = map.encode_envelope().unwrap();
+    let not_lost = keep_map(&mut node.shm(), 7, &encoded);
     assert!(not_lost.is_err(), "it has it");
     node.stop();
-    let file = home.path("data").join("maps").join("00000007");
+    let file = participant.path("data").join("maps").join("00000007");
     std::fs::remove_file(&file).unwrap();
-    let node = home.start();
+    let node = participant.start();
     let mut client = node.shm();
     let mut wrong = map.clone();
     wrong.sets[0].streams[0].parity[0].checksum ^= 1;
-    let refused = keep_map(&mut client, 7, &wrong.seal().unwrap()).unwrap_err();
+    let refused = keep_map(&mut client, 7, &wrong.encode_envelope().unwrap()).unwrap_err();
     assert!(refused.text.contains("other stripes than are here"), "{refused:?}");
-    assert_eq!(keep_map(&mut client, 7, &sealed), Ok(Answer::Done));
-    assert_eq!(read_map(&mut client, 7), Ok(sealed.clone()));
+    assert_eq!(keep_map(&mut client, 7, &encoded), Ok(Answer::Done));
+    assert_eq!(read_map(&mut client, 7), Ok(encoded.clone()));
     drop(client);
-    assert!(std::fs::read(file).unwrap() == sealed);
+    assert!(std::fs::read(file).unwrap() == encoded);
     node.stop();
 }

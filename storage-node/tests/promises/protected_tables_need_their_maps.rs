@@ -19,7 +19,7 @@ use rackscan_format::{
 
 use crate::support::{
     client::Client,
-    node::{Home, Running},
+    node::{Participant, Running},
     table::Table,
 };
 
@@ -80,8 +80,9 @@ pub(crate) fn held(client: &mut Client, load: u32) -> Vec<NodeSegment> {
         let answer = client.ask(Request::LoadHeld(LoadHeld { load: TableId(load), after, target }));
         let Ok(Answer::LoadHeld { written_bytes, next }) = answer else { panic!("{answer:?}") };
         let bytes = client.copy_out(0, written_bytes);
-        let told = codec::unseal_all::<Vec<NodeSegment>>(codec::Envelope::LoadHeld, "a list", &bytes);
-        let told = told.expect("a sealed list");
+        let told =
+            codec::decode_envelope_all::<Vec<NodeSegment>>(codec::Envelope::LoadHeld, "a list", &bytes);
+        let told = told.expect("a encoded list");
         segments.extend(told);
         (after, pieces) = (next, pieces + 1);
         if next.is_none() {
@@ -173,8 +174,8 @@ fn says_alone(node: &Running, is_so: impl Fn(&NodeStatus) -> bool) -> NodeStatus
 
 #[test]
 fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_restart() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let (seventh, mut client) = (table(7), node.shm());
     seventh.append_all(&mut client);
     let refused = prepare(&mut client, &seventh).unwrap_err();
@@ -183,16 +184,16 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
     let segments = held(&mut client, 7);
     assert_eq!(segments.len(), 2);
     assert_eq!(prepare(&mut client, &seventh).unwrap_err().code, RefusalCode::Malformed);
-    let bytes = map(&seventh, segments, cells).seal().unwrap();
+    let bytes = map(&seventh, segments, cells).encode_envelope().unwrap();
     assert_eq!(keep_map(&mut client, 7, &bytes), Ok(Answer::Done));
     assert_eq!(read_map(&mut client, 7).unwrap_err().code, RefusalCode::NotFound, "not prepared yet");
     client.done(Request::AbortLoad { load: seventh.id() });
-    assert_eq!(std::fs::read_dir(home.path("data").join("maps")).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(participant.path("data").join("maps")).unwrap().count(), 0);
     let (table, mut client) = (table(8), node.tcp());
     table.append_all(&mut client);
     let cells = parity(&mut client, 8);
     let segments = held(&mut client, 8);
-    let bytes = map(&table, segments, cells).seal().unwrap();
+    let bytes = map(&table, segments, cells).encode_envelope().unwrap();
     assert_eq!(keep_map(&mut client, 8, &bytes), Ok(Answer::Done));
     assert_eq!(prepare(&mut client, &table), Ok(Answer::Done));
     assert_eq!(prepare(&mut client, &table), Ok(Answer::Done), "again");
@@ -201,14 +202,14 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
     let (used, catalog) = (used_bytes(&node), node.shm().catalog(1 << 20).tables);
     assert_eq!(catalog[0].sets.len(), 1);
     node.stop();
-    let node = home.start();
+    let node = participant.start();
     assert_eq!((used_bytes(&node), node.shm().catalog(1 << 20).tables), (used, catalog));
     assert_eq!(read_map(&mut node.shm(), 8), Ok(bytes.clone()));
     node.stop();
-    let file = home.path("data").join("maps").join("00000008");
+    let file = participant.path("data").join("maps").join("00000008");
     for damaged in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat(), &bytes[1..], &[]] {
         std::fs::write(&file, damaged).unwrap();
-        let node = home.start();
+        let node = participant.start();
         let refused = read_map(&mut node.shm(), 8).unwrap_err();
         assert_eq!(refused.code, RefusalCode::NotFound);
         assert!(refused.text.contains("the map of table 8 is lost here"), "{refused:?}");
@@ -219,8 +220,8 @@ fn a_table_is_prepared_with_its_parity_and_its_map_and_both_are_there_after_a_re
 
 #[test]
 fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_its_load() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let memory = says_alone(&node, |_| true).counters.memory_used_bytes;
     let empty = used_bytes(&node);
     type Wrong = (&'static str, fn(&mut TableMap));
@@ -249,7 +250,7 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
         let segments = held(&mut client, id);
         let mut map = map(&table, segments, cells);
         wrong(&mut map);
-        assert_eq!(keep_map(&mut client, id, &map.seal().unwrap()), Ok(Answer::Done), "{says}");
+        assert_eq!(keep_map(&mut client, id, &map.encode_envelope().unwrap()), Ok(Answer::Done), "{says}");
         let refused = prepare(&mut client, &table).unwrap_err();
         assert!(refused.text.contains(says), "{refused:?}, expected {says}");
         client.done(Request::AbortLoad { load: table.id() });
@@ -262,8 +263,8 @@ fn a_map_that_says_other_things_than_are_here_is_refused_and_nothing_stays_of_it
 
 #[test]
 fn parity_and_pieces_of_maps_that_cannot_be_are_refused() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let mut client = node.shm();
     let cells = vec![9; 2 * CELL as usize];
     let wrong = append_parity(&mut client, 7, 0, &cells, 1).unwrap_err();
@@ -304,16 +305,16 @@ fn parity_and_pieces_of_maps_that_cannot_be_are_refused() {
 #[test]
 fn a_catalog_of_before_tables_were_protected_is_opened_and_its_tables_are_not_protected() {
     type Content<Tables> = (Vec<u64>, u64, Tables);
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let table = Table::new(7, "t", 2, ROWS);
     table.load(&mut node.shm());
     let there = node.shm().catalog(1 << 20).tables;
     node.stop();
-    let file = home.path("data").join("catalog");
+    let file = participant.path("data").join("catalog");
     let whole = std::fs::read(&file).unwrap();
     let content: Result<Content<NodeCatalog>, _> =
-        codec::unseal(codec::Envelope::Catalog, "the catalog", &whole);
+        codec::decode_envelope(codec::Envelope::Catalog, "the catalog", &whole);
     let (labels, cluster, catalog) = content.unwrap();
     let earlier =
         catalog.tables.into_iter().map(|NodeTable { definition: d, committed, segments, .. }| {
@@ -321,13 +322,14 @@ fn a_catalog_of_before_tables_were_protected_is_opened_and_its_tables_are_not_pr
             (first, (d.nodes, d.rows, d.source, d.succeeds, d.derived), committed, segments)
         });
     let earlier = (labels, cluster, (catalog.node, earlier.collect::<Vec<_>>()));
-    std::fs::write(&file, codec::seal(codec::Envelope::DerivingCatalog, &earlier).unwrap()).unwrap();
-    let node = home.start();
+    std::fs::write(&file, codec::encode_envelope(codec::Envelope::DerivingCatalog, &earlier).unwrap())
+        .unwrap();
+    let node = participant.start();
     assert_eq!(node.shm().catalog(1 << 20).tables, there);
     assert_eq!(there[0].definition.protection, None);
     node.shm().done(Request::Drop { table: table.id() });
     node.stop();
     let content: Result<Content<NodeCatalog>, _> =
-        codec::unseal(codec::Envelope::Catalog, "the catalog", &std::fs::read(&file).unwrap());
+        codec::decode_envelope(codec::Envelope::Catalog, "the catalog", &std::fs::read(&file).unwrap());
     assert!(content.unwrap().2.tables.is_empty());
 }

@@ -1,6 +1,6 @@
 //! Promise: who follows all nodes knows every row that was acknowledged before it asked, and of no
-//! transaction only a part: while others write, after a node was away, and after it was away itself
-//! for longer than feeds reach.
+//! transaction only a part: while others write, after a node was unavailable, and after it was
+//! unavailable itself for longer than feeds reach.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use rackscan_fabric::Wire;
 use rackscan_format::ids::{SegmentId, TableId};
 use rackscan_ramp::{
     item::{Key, Value},
-    message::HomeId,
+    message::ParticipantId,
     timestamp::Timestamp,
 };
 
@@ -58,7 +58,7 @@ pub(crate) fn stored(row: u32) -> RowIdentity {
     RowIdentity::Stored { segment: SegmentId(row), row }
 }
 
-/// All rows that the transaction writes. They have many homes.
+/// All rows that the transaction writes. They have many participants.
 fn rows_of(by: Timestamp) -> impl Iterator<Item = RowIdentity> {
     let inserted = (0..INSERTED).map(move |number| RowIdentity::Inserted { by, number });
     (0..STORED).map(stored).chain(inserted)
@@ -83,7 +83,7 @@ pub(crate) fn write(session: &mut Session) -> Timestamp {
     written.timestamp
 }
 
-/// Inserts rows only: they have one home.
+/// Inserts rows only: they have one participant.
 fn insert(session: &mut Session) -> Timestamp {
     let make = |timestamp: Timestamp| {
         let inserted = (0..INSERTED).map(|number| RowIdentity::Inserted { by: timestamp, number });
@@ -98,7 +98,7 @@ pub(crate) fn catch_up_when_back(follower: &mut Follower, replica: &mut Replica)
     loop {
         match follower.catch_up(replica) {
             Ok(caught) => return caught,
-            Err(FollowError::Home(TransactionError::NodeDown { .. })) if Instant::now() < deadline => {
+            Err(FollowError::Participant(TransactionError::NodeDown { .. })) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(error) => panic!("{error}"),
@@ -147,7 +147,7 @@ fn what_was_acknowledged_is_known_and_nothing_is_told_twice() {
 }
 
 #[test]
-fn what_has_one_home_is_told_by_one_record_as_soon_as_it_is_acknowledged() {
+fn what_has_one_participant_is_told_by_one_record_as_soon_as_it_is_acknowledged() {
     for wire in WIRES {
         let cluster = started(4, wire);
         let (mut follower, mut replica) = (follower(&cluster), Replica::new());
@@ -231,7 +231,10 @@ fn a_node_that_is_down_is_named_and_all_is_there_when_it_is_back() {
         acknowledged.push(write(&mut writer));
         cluster.stop(2);
         let error = follower.catch_up(&mut replica).unwrap_err();
-        let is_named = matches!(error, FollowError::Home(TransactionError::NodeDown { home: HomeId(2), .. }));
+        let is_named = matches!(
+            error,
+            FollowError::Participant(TransactionError::NodeDown { participant: ParticipantId(2), .. })
+        );
         assert!(is_named, "{wire:?} {error}");
         cluster.start(2);
         assert!(catch_up_when_back(&mut follower, &mut replica).began_anew, "{wire:?}");

@@ -10,7 +10,7 @@ use rackscan_client::{
 use rackscan_delta::{identity::ROW_PREFIX, replica::Replica};
 use rackscan_fabric::Wire;
 use rackscan_ramp::{
-    message::{Guard, HomeId, Part, Reply, Request},
+    message::{Guard, Part, ParticipantId, Reply, Request},
     timestamp::Timestamp,
 };
 
@@ -19,25 +19,26 @@ use crate::{
         TABLE, WIRES, bytes_of, catch_up_when_back, check, item, session, started, stored, write,
     },
     support::{
-        cluster::{Cluster, homes},
+        cluster::{Cluster, participants},
         keys::{at, part},
     },
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn follower(cluster: &Cluster, away_max: usize) -> Follower {
+fn follower(cluster: &Cluster, unavailable_max: usize) -> Follower {
     let lines = cluster.lines();
-    let options = ClusterOptions { away_max, ..ClusterOptions::new(lines.nodes.clone(), lines.key.clone()) };
+    let options =
+        ClusterOptions { unavailable_max, ..ClusterOptions::new(lines.nodes.clone(), lines.key.clone()) };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the machine allows it");
-    let copies = runtime.block_on(Catalogs::connect(options)).expect("few enough nodes are away");
+    let copies = runtime.block_on(Catalogs::connect(options)).expect("few enough nodes are unavailable");
     let prefix = ROW_PREFIX.to_vec();
     Follower::open(FollowerOptions { lines, prefix, timeout: PATIENCE, copies: Some(copies) })
         .expect("the options work")
 }
 
 #[test]
-fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
+fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_unavailable() {
     // The second one keeps a copy of the first one's log.
     for (wire, first, second) in [(Wire::Shm, 2, 3), (Wire::Tcp, 1, 3)] {
         let mut cluster = started(4, wire);
@@ -51,7 +52,7 @@ fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
             cluster.stop(id);
             let caught = before.catch_up(&mut told).unwrap();
             assert!(caught.began_anew, "{wire:?}");
-            assert_eq!(before.away().len(), lost + 1, "{wire:?}");
+            assert_eq!(before.unavailable().len(), lost + 1, "{wire:?}");
             check(&told, &acknowledged);
             let (mut later, mut replica) = (follower(&cluster, 2), Replica::new());
             later.catch_up(&mut replica).unwrap();
@@ -62,13 +63,18 @@ fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
         cluster.start(first);
         cluster.start(second);
         let deadline = Instant::now() + PATIENCE;
-        while catch_up_when_back(&mut before, &mut told).began_anew || !before.away().is_empty() {
-            assert!(Instant::now() < deadline, "{wire:?}: {:?} is still taken for away", before.away());
+        while catch_up_when_back(&mut before, &mut told).began_anew || !before.unavailable().is_empty() {
+            assert!(
+                Instant::now() < deadline,
+                "{wire:?}: {:?} is still taken for unavailable",
+                before.unavailable()
+            );
         }
         check(&told, &acknowledged);
-        // Both replicas of a node may have been away: it takes writes when one has caught up.
+        // Both replicas of a node may have been unavailable: it takes writes when one has caught
+        // up.
         for id in 1..=4 {
-            cluster.comes_to(id, |node| node.home_refuses.is_none());
+            cluster.comes_to(id, |node| node.participant_refuses.is_none());
         }
         acknowledged.push(write(&mut session(&cluster)));
         before.catch_up(&mut told).unwrap();
@@ -78,7 +84,7 @@ fn what_was_acknowledged_is_known_with_one_node_and_with_two_of_four_away() {
 }
 
 #[test]
-fn more_nodes_than_may_be_away_are_named() {
+fn more_nodes_than_may_be_unavailable_are_named() {
     let mut cluster = started(4, Wire::Shm);
     write(&mut session(&cluster));
     let (mut follower, mut replica) = (follower(&cluster, 1), Replica::new());
@@ -87,7 +93,10 @@ fn more_nodes_than_may_be_away_are_named() {
     follower.catch_up(&mut replica).unwrap();
     cluster.stop(3);
     let error = follower.catch_up(&mut replica).unwrap_err();
-    let is_named = matches!(error, FollowError::Home(TransactionError::NodeDown { home: HomeId(1 | 3), .. }));
+    let is_named = matches!(
+        error,
+        FollowError::Participant(TransactionError::NodeDown { participant: ParticipantId(1 | 3), .. })
+    );
     assert!(is_named, "{error}");
     cluster.stop_all();
 }
@@ -95,11 +104,11 @@ fn more_nodes_than_may_be_away_are_named() {
 /// Rows of a transaction that writes one at node 1 and one at node 2.
 fn part_of(timestamp: Timestamp, row: u32) -> Part {
     let items = vec![item(stored(row), &bytes_of(timestamp))];
-    Part { homes: homes(&[1, 2]), guard: Guard::Open, items, ..part(timestamp, &[]) }
+    Part { participants: participants(&[1, 2]), guard: Guard::Open, items, ..part(timestamp, &[]) }
 }
 
 #[test]
-fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
+fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_participants_say() {
     for wire in WIRES {
         let mut cluster = started(4, wire);
         let (committed, superseding, open, half) = (at(10, 1), at(20, 2), at(30, 3), at(40, 4));
@@ -110,7 +119,7 @@ fn a_transaction_that_is_in_doubt_at_a_lost_node_ends_as_its_other_homes_say() {
         assert_eq!(first.transact(prepare(part_of(committed, 0))), Reply::Prepared);
         assert_eq!(second.transact(prepare(part_of(committed, 1))), Reply::Prepared);
         assert_eq!(second.transact(Request::Commit { timestamp: committed }), Reply::Committed);
-        let alone = Part { homes: homes(&[2]), ..part_of(superseding, 1) };
+        let alone = Part { participants: participants(&[2]), ..part_of(superseding, 1) };
         assert_eq!(second.transact(prepare(alone)), Reply::Committed);
         // All have prepared it, so it is committed, and somebody may know.
         assert_eq!(first.transact(prepare(part_of(open, 2))), Reply::Prepared);
@@ -158,10 +167,10 @@ fn a_log_that_was_made_shorter_tells_as_much() {
 fn a_replica_that_may_lack_acknowledged_rows_is_not_read() {
     let mut cluster = started(3, Wire::Shm);
     let mut client = cluster.ready(1);
-    let row = |time, row| Part { homes: homes(&[1]), ..part_of(at(time, 1), row) };
+    let row = |time, row| Part { participants: participants(&[1]), ..part_of(at(time, 1), row) };
     let prepare = |part| Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() };
     assert_eq!(client.transact(prepare(row(10, 0))), Reply::Committed);
-    cluster.settles(1, |home| home.log_copies == 2);
+    cluster.settles(1, |participant| participant.log_copies == 2);
     cluster.stop(3);
     assert_eq!(client.transact(prepare(row(20, 1))), Reply::Committed);
     drop(client);

@@ -19,7 +19,7 @@ use crate::{
     logs_are_copied::{LOG, comes_to_be_copied, has, has_copies, lose, write},
     support::{
         client::Client,
-        cluster::{Cluster, homes, open_home},
+        cluster::{Cluster, open_participant, participants},
         keys::{at, part},
     },
 };
@@ -34,16 +34,19 @@ fn lose_replicas(cluster: &Cluster, id: u16) {
 
 /// A write in the first node alone.
 fn put(client: &mut Client, time: u64) -> Reply {
-    let part = rackscan_ramp::message::Part { homes: homes(&[1]), ..part(at(time, 1), &[("a", b"new")]) };
+    let part = rackscan_ramp::message::Part {
+        participants: participants(&[1]),
+        ..part(at(time, 1), &[("a", b"new")])
+    };
     client.transact(Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() })
 }
 
-/// Why the node has no home, when it says that a person is to decide.
+/// Why the node has no participant, when it says that a person is to decide.
 fn doubt(cluster: &Cluster, id: u16) -> String {
     let deadline = Instant::now() + PATIENCE;
     let mut client = cluster.client(id);
     loop {
-        match open_home(&mut client) {
+        match open_participant(&mut client) {
             Err(refusal) if refusal.code == RefusalCode::Storage => return refusal.text,
             Err(refusal) => assert!(Instant::now() < deadline, "{refusal:?}"),
             Ok(()) => panic!("node {id} takes what may be stale"),
@@ -67,7 +70,7 @@ fn below_the_least_number_of_replicas_writes_are_refused_at_once_and_go_on_by_th
         cluster.stop(2);
         write(&mut client, 4..=5);
         cluster.stop(3);
-        cluster.comes_to(1, |node| node.home_refuses.is_some());
+        cluster.comes_to(1, |node| node.participant_refuses.is_some());
         for time in 10..13 {
             let Reply::Refused { why: Refusal::Unrecorded { why } } = put(&mut client, time) else {
                 panic!("{wire:?}: it is acknowledged by one disk")
@@ -78,7 +81,7 @@ fn below_the_least_number_of_replicas_writes_are_refused_at_once_and_go_on_by_th
         }
         has(&mut client, 5);
         cluster.start(2);
-        cluster.comes_to(1, |node| node.home_refuses.is_none());
+        cluster.comes_to(1, |node| node.participant_refuses.is_none());
         write(&mut client, 20..=21);
         cluster.start(3);
         has_copies(&cluster, 1, 2);
@@ -103,7 +106,7 @@ fn a_node_that_has_lost_its_log_takes_the_replica_that_was_not_left_behind() {
     cluster.stop(2);
     cluster.start(3);
     cluster.start(1);
-    let refusal = open_home(&mut cluster.client(1)).expect_err("it may be stale");
+    let refusal = open_participant(&mut cluster.client(1)).expect_err("it may be stale");
     assert!(refusal.text.contains("waits for node"), "{refusal:?}");
     cluster.start(2);
     has(&mut cluster.ready(1), 8);
@@ -135,7 +138,7 @@ fn a_stale_replica_alone_is_refused_with_what_may_be_missing_until_a_person_acce
         assert!(text.contains(part), "{part}: {text}");
     }
     let status = cluster.client(1).status();
-    assert!(status.home_refuses.is_some_and(|why| why.contains("records from 5 on")));
+    assert!(status.participant_refuses.is_some_and(|why| why.contains("records from 5 on")));
     // A restart changes nothing of that.
     cluster.stop(1);
     cluster.start(1);
@@ -182,7 +185,7 @@ fn of_four_nodes_two_may_lose_everything_and_nobody_has_to_decide() {
     cluster.start_all();
     let mut client = cluster.client(1);
     write(&mut client, 1..=4);
-    cluster.settles(1, |home| home.log_copies == 2 && home.log_generation_unaware == 0);
+    cluster.settles(1, |participant| participant.log_copies == 2 && participant.log_generation_unaware == 0);
     drop(client);
     cluster.stop(1);
     cluster.stop(2);

@@ -15,13 +15,13 @@ use rackscan_storage_node::ByteSize;
 use crate::support::{
     client::Client,
     keys::{at, key, prepare},
-    node::{BRIDGES, Home},
+    node::{BRIDGES, Participant},
 };
 
 #[test]
 fn what_is_committed_is_found_over_every_wire_and_what_is_prepared_lies_beside_it() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     for (number, (wire, mut client)) in (1..).zip(node.both()) {
         let lease = client.lease(number);
         client.commit(at(number.into(), number), &[("a", b"one"), ("b", b"two")]);
@@ -36,7 +36,7 @@ fn what_is_committed_is_found_over_every_wire_and_what_is_prepared_lies_beside_i
         let settled = Request::Settled { timestamps: vec![at(number.into(), number)] };
         assert_eq!(client.tell(&[settled, Request::Get { lease, keys: vec![] }]), [Reply::Unleased]);
     }
-    let status = node.shm().status().home;
+    let status = node.shm().status().participant;
     assert_eq!((status.prepared, status.committed, status.in_doubt, status.keys), (4, 2, 0, 2));
     assert!(status.log_batches >= 6 && status.requests > 12 && status.log_bytes > 24, "{status:?}");
     assert!(status.budget_bytes > 8 << 20 && status.used_bytes > 0 && !status.log_full, "{status:?}");
@@ -67,12 +67,12 @@ fn read_slot(client: &mut Client, slots: &RemoteRegion, place: Place) -> Vec<u8>
 
 #[test]
 fn a_slot_read_one_sidedly_says_what_a_message_says() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     for (number, (wire, mut client)) in (1_u32..).zip(node.both()) {
         let lease = client.lease(number);
-        let region = client.open_home();
-        assert_eq!(client.open_home(), region, "granted once");
+        let region = client.open_participant();
+        assert_eq!(client.open_participant(), region, "granted once");
         assert_eq!(region.life, lease.life);
         let slots = region.slots.unwrap();
         let slots = RemoteRegion { key: slots.key, address: slots.offset_bytes, length: slots.length_bytes };
@@ -95,8 +95,8 @@ fn a_slot_read_one_sidedly_says_what_a_message_says() {
 
 #[test]
 fn long_messages_lie_beside_both_ways() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     for (number, (wire, mut client)) in (1..).zip(node.both()) {
         let lease = client.lease(number);
         let value =
@@ -126,8 +126,8 @@ fn long_messages_lie_beside_both_ways() {
 
 #[test]
 fn the_largest_transaction_is_taken() {
-    let home = Home::new();
-    let node = home.start_with_keys();
+    let participant = Participant::new();
+    let node = participant.start_with_keys();
     let mut client = node.tcp();
     let items: Vec<(String, Vec<u8>)> =
         (0..4096).map(|number| (format!("{number:04}"), vec![7; PART_BYTES_MAX / 4096 - 4])).collect();
@@ -139,13 +139,13 @@ fn the_largest_transaction_is_taken() {
 }
 
 #[test]
-fn every_reactor_reaches_the_home() {
+fn every_reactor_reaches_the_participant() {
     for bridge in BRIDGES {
-        let home = Home::new();
-        let mut config = home.config_over(bridge);
+        let participant = Participant::new();
+        let mut config = participant.config_over(bridge);
         (config.reactors, config.pollers) = (4, 4);
         (config.memory_budget, config.transactions) = (ByteSize(400 << 20), Some(ByteSize(32 << 20)));
-        let node = home.start_with(config).expect("the node starts");
+        let node = participant.start_with(config).expect("the node starts");
         // Connections are dealt among the reactors in turn.
         let mut clients: Vec<Client> = (0..8).map(|number| node.small(number % 2)).collect();
         for (number, client) in (1_u32..).zip(&mut clients) {
@@ -165,8 +165,8 @@ fn every_reactor_reaches_the_home() {
         let mut reader = node.shm();
         let lease = reader.lease(99);
         assert_eq!(reader.get(lease, &["a"]).remove(0).1.version.timestamp, at(8, 8), "{bridge:?}");
-        assert_eq!(reader.status().home.committed, 8);
-        assert_eq!(reader.open_home().life, lease.life);
+        assert_eq!(reader.status().participant.committed, 8);
+        assert_eq!(reader.open_participant().life, lease.life);
         drop(clients);
         node.stop();
     }

@@ -1,5 +1,5 @@
 //! Promise: nodes that know each other end what a client has left in doubt: everywhere alike, and
-//! as its homes voted.
+//! as its participants voted.
 //!
 //! Method: clients do some steps of a transaction over several nodes and vanish; what the nodes say
 //! of themselves is polled until nothing is in doubt any more.
@@ -13,7 +13,7 @@ use rackscan_storage_node::ClusterId;
 
 use crate::support::{
     client::Client,
-    cluster::{Cluster, homes},
+    cluster::{Cluster, participants},
     keys::{at, key, part},
 };
 
@@ -22,7 +22,7 @@ const TIMESTAMP: Timestamp = Timestamp { time: 5, client: rackscan_ramp::timesta
 
 /// What a transaction of nodes 1 and 2 writes in either.
 fn prepare(guard: Guard) -> Request {
-    let part = Part { homes: homes(&[1, 2]), guard, ..part(TIMESTAMP, &[("a", b"value")]) };
+    let part = Part { participants: participants(&[1, 2]), guard, ..part(TIMESTAMP, &[("a", b"value")]) };
     Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
 }
 
@@ -45,7 +45,8 @@ fn what_is_prepared_everywhere_is_committed_everywhere() {
             assert_eq!(client.transact(prepare(Guard::Open)), Reply::Prepared);
         }
         drop(clients);
-        let ended = [1, 2].map(|id| cluster.settles(id, |home| home.in_doubt == 0).ended_by_asking);
+        let ended =
+            [1, 2].map(|id| cluster.settles(id, |participant| participant.in_doubt == 0).ended_by_asking);
         assert!(ended.iter().sum::<u64>() >= 1, "{ended:?}");
         for id in [1, 2] {
             assert!(has_value(&mut cluster.client(id)), "{wire:?}, node {id}");
@@ -55,14 +56,14 @@ fn what_is_prepared_everywhere_is_committed_everywhere() {
 }
 
 #[test]
-fn what_is_prepared_at_one_home_only_is_aborted_and_never_prepared_at_the_other() {
+fn what_is_prepared_at_one_participant_only_is_aborted_and_never_prepared_at_the_other() {
     for wire in WIRES {
         let mut cluster = Cluster::new(2, wire);
         cluster.start_all();
         let (mut gone, mut stays) = (cluster.client(1), cluster.client(2));
         assert_eq!(gone.transact(prepare(Guard::Open)), Reply::Prepared);
         drop(gone);
-        let ended = cluster.settles(1, |home| home.in_doubt == 0).ended_by_asking;
+        let ended = cluster.settles(1, |participant| participant.in_doubt == 0).ended_by_asking;
         assert_eq!(ended, 1);
         let late = stays.transact(prepare(Guard::Open));
         assert!(matches!(late, Reply::Refused { .. }), "{wire:?}: {late:?}");
@@ -74,18 +75,18 @@ fn what_is_prepared_at_one_home_only_is_aborted_and_never_prepared_at_the_other(
 }
 
 #[test]
-fn what_is_committed_at_one_home_is_committed_at_the_other() {
+fn what_is_committed_at_one_participant_is_committed_at_the_other() {
     for wire in WIRES {
         let mut cluster = Cluster::new(2, wire);
         cluster.start_all();
-        // The connection to the other home stays, so nobody misses its client there.
+        // The connection to the other participant stays, so nobody misses its client there.
         let (mut first, mut second) = (cluster.client(1), cluster.client(2));
         assert_eq!(first.transact(prepare(Guard::Open)), Reply::Prepared);
         assert_eq!(second.transact(prepare(Guard::Open)), Reply::Prepared);
         assert_eq!(first.transact(Request::Commit { timestamp: TIMESTAMP }), Reply::Committed);
         drop(first);
-        let home = cluster.settles(2, |home| home.in_doubt == 0);
-        assert_eq!(home.ended_by_asking, 0, "it was told: {home:?}");
+        let participant = cluster.settles(2, |participant| participant.in_doubt == 0);
+        assert_eq!(participant.ended_by_asking, 0, "it was told: {participant:?}");
         assert!(has_value(&mut second));
         cluster.stop_all();
     }
@@ -117,7 +118,7 @@ fn locks_are_free_when_their_transaction_has_ended_without_its_client() {
 }
 
 #[test]
-fn a_home_that_was_down_ends_it_when_it_is_back() {
+fn a_participant_that_was_down_ends_it_when_it_is_back() {
     for wire in WIRES {
         let mut cluster = Cluster::new(3, wire);
         cluster.start_all();
@@ -128,17 +129,17 @@ fn a_home_that_was_down_ends_it_when_it_is_back() {
         let [first, mut second] = clients;
         // Node 2 goes while its client is there, and the client's other connection goes after that:
         // 1 cannot know how 2 voted.
-        assert_eq!(second.status().home.in_doubt, 1);
+        assert_eq!(second.status().participant.in_doubt, 1);
         cluster.stop(2);
         drop((first, second));
         // What others write meanwhile does not wait for that.
         let mut other = cluster.client(1);
         other.commit(at(6, 2), &[("b", b"other")]);
-        let home = cluster.client(1).status().home;
-        assert_eq!((home.in_doubt, home.ended_by_asking), (1, 0), "{home:?}");
+        let participant = cluster.client(1).status().participant;
+        assert_eq!((participant.in_doubt, participant.ended_by_asking), (1, 0), "{participant:?}");
         cluster.start(2);
         for id in [1, 2] {
-            cluster.settles(id, |home| home.in_doubt == 0);
+            cluster.settles(id, |participant| participant.in_doubt == 0);
             assert!(has_value(&mut cluster.client(id)), "{wire:?}, node {id}");
         }
         cluster.stop_all();
@@ -155,9 +156,9 @@ fn a_node_that_starts_with_something_in_doubt_ends_it() {
     cluster.stop(1);
     drop(client);
     cluster.start(1);
-    assert_eq!(cluster.client(1).status().home.in_doubt, 1, "the other home is down");
+    assert_eq!(cluster.client(1).status().participant.in_doubt, 1, "the other participant is down");
     cluster.start(2);
-    cluster.settles(1, |home| home.in_doubt == 0 && home.ended_by_asking == 1);
+    cluster.settles(1, |participant| participant.in_doubt == 0 && participant.ended_by_asking == 1);
     assert_eq!(value(&mut cluster.client(1)), None);
     let late = cluster.client(2).transact(prepare(Guard::Open));
     assert!(matches!(late, Reply::Refused { .. }), "{late:?}");
@@ -165,13 +166,14 @@ fn a_node_that_starts_with_something_in_doubt_ends_it() {
 }
 
 #[test]
-fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
+fn many_are_ended_though_those_of_a_participant_that_is_down_are_before_them() {
     let mut cluster = Cluster::new(3, Wire::Shm);
     cluster.start(1);
     cluster.start(2);
     let mut clients = [1, 2].map(|id| cluster.client(id));
     let prepare = |time, ids: &[u16]| {
-        let part = Part { homes: homes(ids), ..part(at(time, 1), &[("a", &time.to_le_bytes())]) };
+        let part =
+            Part { participants: participants(ids), ..part(at(time, 1), &[("a", &time.to_le_bytes())]) };
         Request::Prepare { part, settled: Vec::new(), preconditions: Default::default() }
     };
     // More than are ended at a time wait for node 3, which is down.
@@ -186,15 +188,16 @@ fn many_are_ended_though_those_of_a_home_that_is_down_are_before_them() {
     // The other one is not missed, so node 1 alone ends them.
     let [gone, _stays] = clients;
     drop(gone);
-    let asking = |id, in_doubt| cluster.settles(id, |home| home.in_doubt == in_doubt).ended_by_asking;
+    let asking =
+        |id, in_doubt| cluster.settles(id, |participant| participant.in_doubt == in_doubt).ended_by_asking;
     assert_eq!([asking(2, 0), asking(1, 70)], [0, 10]);
     let mut client = cluster.client(2);
     let lease = client.lease(9);
     assert_eq!(client.value(lease, "a"), Some(110_u64.to_le_bytes().to_vec()));
     cluster.start(3);
     // Node 3 never heard of them: it refuses them when it is asked, and can be.
-    let home = cluster.settles(1, |home| home.in_doubt == 0);
-    assert_eq!(home.ended_by_asking, 80);
+    let participant = cluster.settles(1, |participant| participant.in_doubt == 0);
+    assert_eq!(participant.ended_by_asking, 80);
     cluster.stop_all();
 }
 
@@ -208,15 +211,15 @@ fn a_node_of_another_cluster_is_asked_nothing() {
     drop(gone);
     // It proves to be another one, is hung up on, and tried again, again and again.
     let other = cluster.comes_to(2, |node| node.counters.connections_refused >= 5);
-    assert_eq!(other.home.requests, 0, "{other:?}");
-    assert_eq!(cluster.client(1).status().home.in_doubt, 1);
+    assert_eq!(other.participant.requests, 0, "{other:?}");
+    assert_eq!(cluster.client(1).status().participant.in_doubt, 1);
     cluster.stop_all();
 }
 
 #[test]
 fn a_node_that_knows_no_others_leaves_it_in_doubt() {
-    let home = crate::support::node::Home::new();
-    let node = home.start_with_keys();
+    let participant = crate::support::node::Participant::new();
+    let node = participant.start_with_keys();
     let mut gone = node.shm();
     assert_eq!(gone.transact(crate::support::keys::prepare(TIMESTAMP, &[("a", b"value")])), Reply::Prepared);
     drop(gone);

@@ -9,13 +9,13 @@ use rackscan_storage_node::ByteSize;
 use crate::support::{
     client::Client,
     keys::{at, prepare},
-    node::{Home, Running},
+    node::{Participant, Running},
 };
 
-fn start(home: &Home) -> Running {
-    let mut config = home.config_with_keys();
+fn start(participant: &Participant) -> Running {
+    let mut config = participant.config_with_keys();
     config.transactions_log = Some(ByteSize(1 << 20));
-    home.start_with(config).expect("the node starts")
+    participant.start_with(config).expect("the node starts")
 }
 
 /// Prepares until the log is full; the timestamps of what is in doubt then.
@@ -37,26 +37,26 @@ fn fill(client: &mut Client) -> Vec<u64> {
 
 #[test]
 fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
-    let home = Home::new();
-    let node = start(&home);
+    let participant = Participant::new();
+    let node = start(&participant);
     let mut client = node.shm();
     let lease = client.lease(1);
     let prepared = fill(&mut client);
     assert!(prepared.len() >= 9, "{prepared:?}");
-    assert!(client.status().home.log_full);
+    assert!(client.status().participant.log_full);
     let (kept, aborted) = prepared.split_at(1);
     assert_eq!(client.transact(Request::Commit { timestamp: at(kept[0], 1) }), Reply::Committed);
     for time in aborted {
         assert_eq!(client.transact(Request::Abort { timestamp: at(*time, 1) }), Reply::Aborted);
     }
     let deadline = Instant::now() + Duration::from_secs(60);
-    while client.status().home.log_full {
-        assert!(Instant::now() < deadline, "{:?}", client.status().home);
+    while client.status().participant.log_full {
+        assert!(Instant::now() < deadline, "{:?}", client.status().participant);
         assert!(client.value(lease, "key1").is_some(), "reads go on");
     }
-    assert!(client.status().home.log_bytes < 1 << 19, "{:?}", client.status().home);
+    assert!(client.status().participant.log_bytes < 1 << 19, "{:?}", client.status().participant);
     client.commit(at(200, 1), &[("key2", b"new")]);
-    let crashed = home.copy_with_keys();
+    let crashed = participant.copy_with_keys();
     node.stop();
     let node = start(&crashed);
     let mut client = node.tcp();
@@ -69,8 +69,8 @@ fn a_full_log_refuses_what_is_new_ends_what_is_prepared_and_goes_on() {
 
 #[test]
 fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged() {
-    let home = Home::new();
-    let node = start(&home);
+    let participant = Participant::new();
+    let node = start(&participant);
     std::thread::scope(|threads| {
         for number in 1..=3_u32 {
             let node = &node;
@@ -91,9 +91,9 @@ fn a_log_that_is_made_shorter_under_writers_loses_nothing_that_was_acknowledged(
         }
     });
     let mut client = node.shm();
-    let log_bytes = client.status().home.log_bytes;
+    let log_bytes = client.status().participant.log_bytes;
     assert!(log_bytes < 900_000, "it was never made shorter: {log_bytes}");
-    let crashed = home.copy_with_keys();
+    let crashed = participant.copy_with_keys();
     node.stop();
     let node = start(&crashed);
     let mut client = node.shm();

@@ -1,6 +1,6 @@
 //! Promise: rows that a request withholds do not come out of a node's scan, whether they are named
 //! in the request or beside it, and a list that is not right is refused before anything is scanned.
-//! Where rows lie is said as at home.
+//! Where rows lie is said as a local scan does.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rackscan_format::{
 };
 use rackscan_scan::{output_schema, wire};
 
-use crate::support::{client::Client, node::Home, table::Table};
+use crate::support::{client::Client, node::Participant, table::Table};
 
 /// Rows of a segment: more blocks than bitmaps of them fit a message.
 const ROWS: u32 = 80_000;
@@ -80,8 +80,8 @@ fn programs(table: &Table) -> [ScanProgram; 3] {
 
 #[test]
 fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_beside_it() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let table = Table::new(1, "t", 2, ROWS);
     table.load(&mut node.shm());
     let short = Arc::new(WithheldRows::of((0..ROWS).step_by(199)).expect("rows of a segment"));
@@ -95,7 +95,7 @@ fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_
             (0..2).flat_map(|segment| programs(&table).map(|program| (segment, program)))
         {
             let here = Payload::Here(short.as_bytes().to_vec());
-            let all = table.scan_at_home(segment as usize, &program);
+            let all = table.scan_locally(segment as usize, &program);
             for (gone, payload) in
                 [(&short, here), (&short, beside(&client, &short)), (&long, beside(&client, &long))]
             {
@@ -106,7 +106,7 @@ fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_
                 let answer = process(&mut client, &program, segment, Some(payload));
                 let found = rows(&client, &table, &program, answer);
                 let (verified, gone) = (table.verified(&program), Arc::clone(gone));
-                let expected = table.run_at_home_without(segment as usize, verified, gone);
+                let expected = table.run_locally_without(segment as usize, verified, gone);
                 assert_eq!(found, expected, "{wire}, segment {segment}");
                 assert_ne!(found, all, "{wire}: a promise that is kept by withholding nothing");
                 let read = client.status().counters.wire_read_bytes - before;
@@ -121,8 +121,8 @@ fn withheld_rows_stay_out_of_a_nodes_scan_whether_they_come_with_the_request_or_
 
 #[test]
 fn garbage_foreign_memory_and_rows_that_a_segment_does_not_have_are_refused_and_the_node_goes_on() {
-    let home = Home::new();
-    let node = home.start();
+    let participant = Participant::new();
+    let node = participant.start();
     let table = Table::new(1, "t", 1, 3000);
     table.load(&mut node.shm());
     let program = table.program(1000);

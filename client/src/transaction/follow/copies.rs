@@ -33,58 +33,69 @@ use rackscan_ramp::{
     feed::Follow,
     limits::RECORD_BYTES_MAX,
     log::Record,
-    message::{HomeId, Reply, Request as Question, Vote},
+    message::{ParticipantId, Reply, Request as Question, Vote},
     timestamp::Timestamp,
 };
 
 use super::{
     CaughtUp, Follower,
     outcome::{AttemptError, StopReason},
-    unavailable_home::UnavailableHome,
+    unavailable_participant::UnavailableParticipant,
 };
 use crate::{
     ClientError, Cluster, TransactionError,
     message_names::unexpected_answer,
     replicas::{ReplicaDoubt, ReplicaReport, newest_replicas},
-    transaction::home::Purpose,
+    transaction::participant::Purpose,
 };
 
 impl Follower {
     /// Whether a participant that counts as unavailable can be reached again.
     pub(super) fn is_back(&mut self) -> bool {
-        if self.away.is_empty() {
+        if self.unavailable.is_empty() {
             return false;
         }
         self.session.take_events(rackscan_device::Wait::Now);
-        self.away.iter().any(|away| self.session.lines.away(away.at).is_none())
+        self.unavailable.iter().any(|unavailable| self.session.lines.unavailable(unavailable.at).is_none())
     }
 
     /// Treats a lost participant as unavailable, if the cluster may go without it and a replica of
     /// its log has every acknowledged record.
-    pub(super) fn treat_as_unavailable(&mut self, error: TransactionError) -> Result<HomeId, StopReason> {
-        let TransactionError::NodeDown { home, ref reason } = error else { return Err(error.into()) };
-        let Some((cluster, at)) = self.copies.as_ref().zip(self.session.position(home)) else {
+    pub(super) fn treat_as_unavailable(
+        &mut self,
+        error: TransactionError,
+    ) -> Result<ParticipantId, StopReason> {
+        let TransactionError::NodeDown { participant, ref reason } = error else { return Err(error.into()) };
+        let Some((cluster, at)) = self.copies.as_ref().zip(self.session.position(participant)) else {
             return Err(error.into());
         };
-        if self.away.len() >= cluster.away_max() {
+        if self.unavailable.len() >= cluster.unavailable_max() {
             return Err(error.into());
         }
-        let found = block_on(cluster.newest_copies(NodeId(home.0)));
+        let found = block_on(cluster.newest_copies(NodeId(participant.0)));
         let (replica_node, held) = match found.map(|found| found.first().copied()) {
             Ok(Some(newest)) => newest,
             Ok(None) => {
-                tracing::warn!(%home, "no node has a copy of the log of an unavailable home");
+                tracing::warn!(%participant, "no node has a copy of the log of an unavailable participant");
                 return Err(error.into());
             }
             Err(doubt) => {
                 let reason = format!("{reason}; {doubt}");
-                return Err(TransactionError::NodeDown { home, reason }.into());
+                return Err(TransactionError::NodeDown { participant, reason }.into());
             }
         };
         let (log, tail, rest, doubtful) = (held.log, None, Vec::new(), BTreeMap::new());
-        tracing::debug!(%home, %replica_node, "a copy of the log of an unavailable home is read");
-        self.away.push(UnavailableHome { home, at, replica_node, log, tail, rest, doubtful });
-        Ok(home)
+        tracing::debug!(%participant, %replica_node, "a copy of the log of an unavailable participant is read");
+        self.unavailable.push(UnavailableParticipant {
+            participant,
+            at,
+            replica_node,
+            log,
+            tail,
+            rest,
+            doubtful,
+        });
+        Ok(participant)
     }
 
     /// Tells the new records in the logs of unavailable participants, and the ends of transactions
@@ -95,18 +106,22 @@ impl Follower {
         deadline: Instant,
         caught: &mut CaughtUp,
     ) -> Result<(), AttemptError<F::Fault>> {
-        let Some(cluster) = self.copies.clone().filter(|_| !self.away.is_empty()) else { return Ok(()) };
-        for number in 0..self.away.len() {
+        let Some(cluster) = self.copies.clone().filter(|_| !self.unavailable.is_empty()) else {
+            return Ok(());
+        };
+        for number in 0..self.unavailable.len() {
             self.read_copy(number, &cluster, follow, deadline, caught)?;
         }
-        let doubtful = self.away.iter().flat_map(|away| away.doubtful.iter());
-        let doubtful: BTreeMap<Timestamp, Vec<HomeId>> =
-            doubtful.map(|(timestamp, homes)| (*timestamp, homes.clone())).collect();
-        for (timestamp, homes) in doubtful {
-            if self.is_committed(timestamp, &homes, deadline)? {
-                let home = self.away[0].home;
-                self.away.iter_mut().for_each(|away| drop(away.doubtful.remove(&timestamp)));
-                follow.record(home, Record::Commit(timestamp)).map_err(AttemptError::Fault)?;
+        let doubtful = self.unavailable.iter().flat_map(|unavailable| unavailable.doubtful.iter());
+        let doubtful: BTreeMap<Timestamp, Vec<ParticipantId>> =
+            doubtful.map(|(timestamp, participants)| (*timestamp, participants.clone())).collect();
+        for (timestamp, participants) in doubtful {
+            if self.is_committed(timestamp, &participants, deadline)? {
+                let participant = self.unavailable[0].participant;
+                self.unavailable
+                    .iter_mut()
+                    .for_each(|unavailable| drop(unavailable.doubtful.remove(&timestamp)));
+                follow.record(participant, Record::Commit(timestamp)).map_err(AttemptError::Fault)?;
                 caught.records += 1;
             }
         }
@@ -123,45 +138,49 @@ impl Follower {
         caught: &mut CaughtUp,
     ) -> Result<(), AttemptError<F::Fault>> {
         let mut end = None;
-        let (home, replica_node) = (self.away[number].home, self.away[number].replica_node);
+        let (participant, replica_node) =
+            (self.unavailable[number].participant, self.unavailable[number].replica_node);
         // The participant may be alive where it cannot be reached from here, and go on without this
         // replica.
-        match block_on(cluster.newest_copies(NodeId(home.0))) {
+        match block_on(cluster.newest_copies(NodeId(participant.0))) {
             Ok(newest) if newest.iter().any(|(node, _)| *node == replica_node) => {}
-            Ok(_) => return Err(StopReason::Lost(home).into()),
+            Ok(_) => return Err(StopReason::Lost(participant).into()),
             Err(doubt) => {
-                let error = TransactionError::NodeDown { home, reason: doubt.to_string() };
+                let error = TransactionError::NodeDown { participant, reason: doubt.to_string() };
                 return Err(StopReason::from(error).into());
             }
         }
         loop {
             self.check_time(deadline)?;
-            let away = &mut self.away[number];
-            let (home, from) = (away.home, away.offset_bytes());
-            let copy = block_on(cluster.copy_of_log(away.replica_node, NodeId(home.0), from));
+            let unavailable = &mut self.unavailable[number];
+            let (participant, from) = (unavailable.participant, unavailable.offset_bytes());
+            let copy = block_on(cluster.copy_of_log(unavailable.replica_node, NodeId(participant.0), from));
             let (held, bytes) = match copy {
-                Ok((Some(held), bytes, _)) if held.log == away.log && held.end.offset_bytes >= from => {
+                Ok((Some(held), bytes, _))
+                    if held.log == unavailable.log && held.end.offset_bytes >= from =>
+                {
                     (held, bytes)
                 }
                 // The log was written anew, or the replica node is unavailable now: everything
                 // begins anew.
-                Ok(_) => return Err(StopReason::Lost(home).into()),
+                Ok(_) => return Err(StopReason::Lost(participant).into()),
                 Err(error) => {
-                    tracing::debug!(%home, %error, "a copy of the log of an unavailable home was not read");
-                    return Err(StopReason::Lost(home).into());
+                    tracing::debug!(%participant, %error, "a copy of the log of an unavailable participant was not read");
+                    return Err(StopReason::Lost(participant).into());
                 }
             };
             let end = *end.get_or_insert(held.end.offset_bytes);
-            let is_stuck = bytes.is_empty() && from < end || away.rest.len() > RECORD_BYTES_MAX;
-            let records = if is_stuck { Err("it does not go on".to_owned()) } else { away.records(&bytes) };
+            let is_stuck = bytes.is_empty() && from < end || unavailable.rest.len() > RECORD_BYTES_MAX;
+            let records =
+                if is_stuck { Err("it does not go on".to_owned()) } else { unavailable.records(&bytes) };
             let records = records.map_err(|why| {
-                tracing::warn!(%home, replica_node = %away.replica_node, why, "a copy of the log of an unavailable home is damaged");
-                StopReason::Lost(home)
+                tracing::warn!(%participant, replica_node = %unavailable.replica_node, why, "a copy of the log of an unavailable participant is damaged");
+                StopReason::Lost(participant)
             })?;
             for record in records {
-                away.tell(record, &self.prefix, follow, caught).map_err(AttemptError::Fault)?;
+                unavailable.tell(record, &self.prefix, follow, caught).map_err(AttemptError::Fault)?;
             }
-            if away.offset_bytes() >= end {
+            if unavailable.offset_bytes() >= end {
                 return Ok(());
             }
         }
@@ -171,19 +190,25 @@ impl Follower {
     fn is_committed(
         &mut self,
         timestamp: Timestamp,
-        homes: &[HomeId],
+        participants: &[ParticipantId],
         deadline: Instant,
     ) -> Result<bool, StopReason> {
-        let prepared = |home: &HomeId| {
-            self.away.iter().any(|away| away.home == *home && away.doubtful.contains_key(&timestamp))
+        let prepared = |participant: &ParticipantId| {
+            self.unavailable.iter().any(|unavailable| {
+                unavailable.participant == *participant && unavailable.doubtful.contains_key(&timestamp)
+            })
         };
-        let asked: BTreeSet<usize> = homes
+        let asked: BTreeSet<usize> = participants
             .iter()
-            .filter(|home| self.away.iter().all(|away| away.home != **home))
-            .filter_map(|home| self.session.position(*home))
+            .filter(|participant| {
+                self.unavailable.iter().all(|unavailable| unavailable.participant != **participant)
+            })
+            .filter_map(|participant| self.session.position(*participant))
             .collect();
-        let all_away_have = homes.iter().filter(|home| self.away.iter().any(|away| away.home == **home));
-        let mut all_have = all_away_have.into_iter().all(prepared);
+        let all_unavailable_have = participants.iter().filter(|participant| {
+            self.unavailable.iter().any(|unavailable| unavailable.participant == **participant)
+        });
+        let mut all_have = all_unavailable_have.into_iter().all(prepared);
         for at in &asked {
             self.session.ask(*at, Purpose::Follow(self.attempt), Question::Inquire { timestamp });
         }

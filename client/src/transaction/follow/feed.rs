@@ -4,7 +4,7 @@ use rackscan_fabric::{RawSlice, RemoteRegion};
 use rackscan_ramp::{
     feed::{Behind, FeedHeader, FeedReader, Follow, Pieces},
     limits::FEED_HEADER_BYTES,
-    message::HomeId,
+    message::ParticipantId,
 };
 
 use super::{
@@ -28,7 +28,7 @@ pub(super) enum Stage {
 /// The feed of one participant.
 #[derive(Debug)]
 pub(super) struct Feed {
-    pub(super) home: HomeId,
+    pub(super) participant: ParticipantId,
     pub(super) memory: RemoteRegion,
     /// The feed, if the wire maps it into this process.
     pub(super) mapped: Option<RawSlice>,
@@ -42,12 +42,12 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) fn new(
-        home: HomeId,
+        participant: ParticipantId,
         memory: RemoteRegion,
         mapped: Option<RawSlice>,
         reader: FeedReader,
     ) -> Self {
-        Self { home, memory, mapped, reader, stage: Stage::Done, reads: 0, end: 0 }
+        Self { participant, memory, mapped, reader, stage: Stage::Done, reads: 0, end: 0 }
     }
 
     pub(super) fn is_mapped(&self) -> bool {
@@ -61,13 +61,13 @@ impl Feed {
         if matches!(copied, Some(Ok(()))) {
             Ok(FeedHeader::of(&header))
         } else {
-            Err(StopReason::Lost(self.home))
+            Err(StopReason::Lost(self.participant))
         }
     }
 
     /// The pieces to copy next, if there is anything new.
     pub(super) fn wanted(&self, header: FeedHeader) -> Result<Option<Pieces>, StopReason> {
-        self.reader.wanted(header).map_err(|why| StopReason::Behind(self.home, why))
+        self.reader.wanted(header).map_err(|why| StopReason::Behind(self.participant, why))
     }
 
     /// Tells the records in the copied bytes.
@@ -79,13 +79,13 @@ impl Feed {
         caught: &mut CaughtUp,
     ) -> Result<(), AttemptError<F::Fault>> {
         let at = self.reader.offset_bytes();
-        let behind = |why| StopReason::Behind(self.home, why);
+        let behind = |why| StopReason::Behind(self.participant, why);
         let records = self.reader.take(bytes, after).map_err(behind)?;
         if records.is_empty() {
             return Err(behind(Behind::NoRecord { at, end: after.end }).into());
         }
         for record in records {
-            follow.record(self.home, record).map_err(AttemptError::Fault)?;
+            follow.record(self.participant, record).map_err(AttemptError::Fault)?;
             caught.records += 1;
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Feed {
                 mapped.copy_out(first.start, here).and_then(|()| mapped.copy_out(second.start, round))
             };
             if !matches!(self.mapped.as_ref().map(copy), Some(Ok(()))) {
-                return Err(StopReason::Lost(self.home).into());
+                return Err(StopReason::Lost(self.participant).into());
             }
             header = self.look()?;
             self.tell(&bytes[..all], header, follow, caught)?;

@@ -53,8 +53,8 @@ impl Follower {
         if self.session.lines.are_there(&self.mapped) {
             return Ok(());
         }
-        let away = self.mapped.iter().find(|at| self.session.lines.away(**at).is_some());
-        Err(StopReason::Lost(self.session.homes[*away.unwrap_or(first)].id))
+        let unavailable = self.mapped.iter().find(|at| self.session.lines.unavailable(**at).is_some());
+        Err(StopReason::Lost(self.session.participants[*unavailable.unwrap_or(first)].id))
     }
 
     /// Handles ended reads of feeds that are not mapped, until all of these feeds are read to their
@@ -86,9 +86,9 @@ impl Follower {
         let Some(feed) = self.feeds.get_mut(&at) else { return Ok(()) };
         feed.reads = feed.reads.saturating_sub(1);
         if !is_done {
-            let home = feed.home;
+            let participant = feed.participant;
             self.session.lines.hang_up(at, "its feed could not be read");
-            return Err(StopReason::Lost(home).into());
+            return Err(StopReason::Lost(participant).into());
         }
         if feed.reads > 0 {
             return Ok(());
@@ -116,7 +116,7 @@ impl Follower {
     }
 
     fn feed(&mut self, at: usize) -> Result<&mut Feed, StopReason> {
-        self.feeds.get_mut(&at).ok_or(StopReason::Lost(self.session.homes[at].id))
+        self.feeds.get_mut(&at).ok_or(StopReason::Lost(self.session.participants[at].id))
     }
 
     /// Reads the new bytes of a feed, if there are any.
@@ -154,10 +154,10 @@ impl Follower {
                 Ok(())
             }
             Err(error) => {
-                let home = self.session.homes[at].id;
-                tracing::debug!(%home, %error, "a feed was not read");
+                let participant = self.session.participants[at].id;
+                tracing::debug!(%participant, %error, "a feed was not read");
                 self.session.lines.hang_up(at, "its feed could not be read");
-                Err(StopReason::Lost(home))
+                Err(StopReason::Lost(participant))
             }
         }
     }
@@ -166,7 +166,7 @@ impl Follower {
     fn header(&mut self, at: usize) -> Result<FeedHeader, StopReason> {
         self.copy(at, 0, FEED_HEADER_BYTES)?;
         let header = self.bytes.first_chunk();
-        header.map(FeedHeader::of).ok_or(StopReason::Lost(self.session.homes[at].id))
+        header.map(FeedHeader::of).ok_or(StopReason::Lost(self.session.participants[at].id))
     }
 
     /// Copies bytes that were read into private memory.
@@ -177,7 +177,11 @@ impl Follower {
         let from = self.session.parts.slots.start + from;
         let memory = self.session.lines.memory(at);
         let copied = memory.map(|(region, _)| region.copy_out(from, &mut self.bytes[..length]));
-        if matches!(copied, Some(Ok(()))) { Ok(()) } else { Err(StopReason::Lost(self.session.homes[at].id)) }
+        if matches!(copied, Some(Ok(()))) {
+            Ok(())
+        } else {
+            Err(StopReason::Lost(self.session.participants[at].id))
+        }
     }
 
     /// Waits for reads that have not ended, so that their memory is free. Closes connections on
@@ -192,7 +196,9 @@ impl Follower {
                 }
             }
             let session = &self.session;
-            let is_lost = |at: usize| session.homes[at].opened.is_none() || session.lines.away(at).is_some();
+            let is_lost = |at: usize| {
+                session.participants[at].opened.is_none() || session.lines.unavailable(at).is_some()
+            };
             let waits = self.feeds.iter().filter(|(at, feed)| feed.reads > 0 && !is_lost(**at));
             let waits: Vec<usize> = waits.map(|(at, _)| *at).collect();
             if waits.is_empty() {

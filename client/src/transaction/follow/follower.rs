@@ -12,21 +12,21 @@ use rackscan_ramp::{
     item::{Key, SYSTEM_PREFIX},
     limits::SCAN_KEYS_MAX,
     log::Tail,
-    message::{HomeId, KeyRange, Refusal, Reply, Request},
+    message::{KeyRange, ParticipantId, Refusal, Reply, Request},
 };
 
 use super::{
     CaughtUp, FollowError,
     feed::Feed,
     outcome::{AttemptError, StopReason},
-    unavailable_home::UnavailableHome,
+    unavailable_participant::UnavailableParticipant,
 };
 use crate::{
     ClientError, Cluster, LinesOptions, Session, SessionOptions, TransactionError,
     limits::{FOLLOW_ATTEMPTS_MAX, FOLLOW_RETURN_TIME, KEEPALIVE_TIME_MAX},
     transaction::{
         follower_event::FollowerEvent,
-        home::{MemoryParts, Purpose},
+        participant::{MemoryParts, Purpose},
     },
 };
 
@@ -41,9 +41,9 @@ pub struct FollowerOptions {
     pub prefix: Vec<u8>,
     /// How long catching up may take.
     pub timeout: Duration,
-    /// A cluster that may go without some nodes ([`crate::ClusterOptions::away_max`]): for as many
-    /// unavailable participants, replicas of their logs are read. `None` if all participants are
-    /// needed.
+    /// A cluster that may go without some nodes ([`crate::ClusterOptions::unavailable_max`]): for
+    /// as many unavailable participants, replicas of their logs are read. `None` if all
+    /// participants are needed.
     pub copies: Option<Cluster>,
 }
 
@@ -60,7 +60,7 @@ pub struct Follower {
     /// The cluster over which replicas of logs are read.
     pub(super) copies: Option<Cluster>,
     /// Unavailable participants, whose log replicas are read.
-    pub(super) away: Vec<UnavailableHome>,
+    pub(super) unavailable: Vec<UnavailableParticipant>,
     pub(super) attempt: u64,
     /// Private memory in which bytes of feeds are verified.
     pub(super) bytes: Vec<u8>,
@@ -75,7 +75,7 @@ impl Follower {
         let FollowerOptions { lines, prefix, timeout, copies } = options;
         if !prefix.starts_with(SYSTEM_PREFIX) {
             return Err(ClientError::Options(format!(
-                "the prefix '{}', expected one that begins with '{}': homes tell of other keys only where such a one is written with them",
+                "the prefix '{}', expected one that begins with '{}': participants tell of other keys only where such a one is written with them",
                 prefix.escape_ascii(),
                 SYSTEM_PREFIX.escape_ascii()
             )));
@@ -90,20 +90,20 @@ impl Follower {
         let mut session = Session::open_without(options, &unresponsive)?;
         session.parts = parts;
         session.follower_events = Some(VecDeque::new());
-        let copies = copies.filter(|cluster| cluster.away_max() > 0);
+        let copies = copies.filter(|cluster| cluster.unavailable_max() > 0);
         if copies.is_some() {
             // Other nodes have replicas of the log of an unresponsive node.
             session.awaits_first = false;
             session.lines.set_keepalive_time(KEEPALIVE_TIME_MAX);
         }
-        let (feeds, mapped, away, bytes) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { session, prefix, feeds, mapped, copies, away, attempt: 0, bytes })
+        let (feeds, mapped, unavailable, bytes) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { session, prefix, feeds, mapped, copies, unavailable, attempt: 0, bytes })
     }
 
     /// The participants that it follows, ascending.
     #[must_use]
-    pub fn homes(&self) -> &[HomeId] {
-        self.session.homes()
+    pub fn participants(&self) -> &[ParticipantId] {
+        self.session.participants()
     }
 
     /// Lets the next call begin anew, because the `follow` value was lost or is replaced by
@@ -114,8 +114,8 @@ impl Follower {
 
     /// Unavailable participants whose log replicas are read.
     #[must_use]
-    pub fn away(&self) -> Vec<HomeId> {
-        self.away.iter().map(UnavailableHome::id).collect()
+    pub fn unavailable(&self) -> Vec<ParticipantId> {
+        self.unavailable.iter().map(UnavailableParticipant::id).collect()
     }
 
     /// Tells `follow` everything that was acknowledged before this call. Every call must pass the
@@ -184,18 +184,19 @@ impl Follower {
     fn begin(&mut self, deadline: Instant) -> Result<(), StopReason> {
         self.attempt += 1;
         self.feeds.clear();
-        self.away.clear();
+        self.unavailable.clear();
         self.follower_events().clear();
         let mut ids = self.session.ids.clone();
         while let Err(error) = self.make_ready(&ids, deadline) {
-            let home = self.treat_as_unavailable(error)?;
-            ids.retain(|id| *id != home);
+            let participant = self.treat_as_unavailable(error)?;
+            ids.retain(|id| *id != participant);
         }
-        while let Some(home) = self.lost() {
+        while let Some(participant) = self.lost() {
             // A lease may arrive before the memory is opened.
-            let is_leased = self.session.homes.iter().any(|of| of.id == home && of.lease.is_some());
+            let is_leased =
+                self.session.participants.iter().any(|of| of.id == participant && of.lease.is_some());
             if !is_leased {
-                return Err(StopReason::Lost(home));
+                return Err(StopReason::Lost(participant));
             }
             self.check_time(deadline)?;
             self.session.wait(deadline);
@@ -225,13 +226,14 @@ impl Follower {
 
     /// Obtains leases at all participants. A lost node may be back soon: the follower waits for it
     /// as long as connecting takes.
-    fn make_ready(&mut self, ids: &[HomeId], deadline: Instant) -> Result<(), TransactionError> {
+    fn make_ready(&mut self, ids: &[ParticipantId], deadline: Instant) -> Result<(), TransactionError> {
         let until = deadline.min(Instant::now() + FOLLOW_RETURN_TIME);
         loop {
-            match self.session.make_homes_ready(ids, deadline) {
-                Err(TransactionError::NodeDown { home, .. } | TransactionError::NodeFull { home, .. })
-                    if Instant::now() < until && !self.is_unresponsive(home) =>
-                {
+            match self.session.make_participants_ready(ids, deadline) {
+                Err(
+                    TransactionError::NodeDown { participant, .. }
+                    | TransactionError::NodeFull { participant, .. },
+                ) if Instant::now() < until && !self.is_unresponsive(participant) => {
                     self.session.wait(until);
                 }
                 ready => return ready,
@@ -240,26 +242,26 @@ impl Follower {
     }
 
     /// Whether a participant is unavailable because it does not answer.
-    fn is_unresponsive(&self, home: HomeId) -> bool {
-        self.session.position(home).is_some_and(|at| self.session.lines.is_unresponsive(at))
+    fn is_unresponsive(&self, participant: ParticipantId) -> bool {
+        self.session.position(participant).is_some_and(|at| self.session.lines.is_unresponsive(at))
     }
 
     /// Reports unresponsive nodes to the cluster over which replicas are read, so that no request
     /// waits for them there.
     fn report_unresponsive(&self) {
         let Some(cluster) = &self.copies else { return };
-        let silent = self.session.ids.iter().filter(|home| self.is_unresponsive(**home));
-        silent.for_each(|home| cluster.suspect(NodeId(home.0)));
+        let silent = self.session.ids.iter().filter(|participant| self.is_unresponsive(**participant));
+        silent.for_each(|participant| cluster.suspect(NodeId(participant.0)));
     }
 
     /// The feed of a participant from this mark on, if it has one.
     fn followed(&mut self, at: usize, mark: Tail) -> Option<Feed> {
-        let opened = self.session.homes.get(at)?.opened.as_ref()?;
+        let opened = self.session.participants.get(at)?.opened.as_ref()?;
         let (life, memory) = (opened.life, opened.feed?);
         let RemoteRegion { key, address: offset_bytes, length: length_bytes } = memory;
         let mapped = self.session.lines.map(at, Target { key, offset_bytes, length_bytes });
         let reader = FeedReader::at(mark, life, usize::try_from(length_bytes).ok()?);
-        Some(Feed::new(self.session.homes[at].id, memory, mapped, reader))
+        Some(Feed::new(self.session.participants[at].id, memory, mapped, reader))
     }
 
     /// Scans all available participants and tells their keys.
@@ -271,13 +273,15 @@ impl Follower {
             match self.next_reply(deadline)? {
                 (at, Reply::Scanned { items, more }) => {
                     let last = items.last().map(|(key, _)| key.clone());
-                    follow.scanned(self.session.homes[at].id, items).map_err(AttemptError::Fault)?;
+                    follow.scanned(self.session.participants[at].id, items).map_err(AttemptError::Fault)?;
                     match last {
                         Some(last) if more => self.ask_page(at, Some(last)),
                         _ => left -= 1,
                     }
                 }
-                (at, Reply::Unleased) => return Err(StopReason::Lost(self.session.homes[at].id).into()),
+                (at, Reply::Unleased) => {
+                    return Err(StopReason::Lost(self.session.participants[at].id).into());
+                }
                 (at, reply) => return Err(self.protocol_violation(at, &reply).into()),
             }
         }
@@ -287,7 +291,7 @@ impl Follower {
 
     /// Requests a participant's keys behind this one, as many as fit an answer.
     fn ask_page(&mut self, at: usize, after: Option<Key>) {
-        let lease = self.session.homes[at].lease.unwrap_or_default();
+        let lease = self.session.participants[at].lease.unwrap_or_default();
         let most = u32::try_from(SCAN_KEYS_MAX).expect("SCAN_KEYS_MAX: it fits 32 bits");
         let range = KeyRange { prefix: self.prefix.clone(), after, most, values: true };
         self.session.ask(at, Purpose::Follow(self.attempt), Request::Scan { lease, range });
@@ -302,7 +306,7 @@ impl Follower {
                         return Ok((at, reply));
                     }
                     FollowerEvent::Failed { attempt, error } if attempt == self.attempt => {
-                        return Err(StopReason::Home(error));
+                        return Err(StopReason::Participant(error));
                     }
                     // The event belongs to an attempt that has ended.
                     _ => {}
@@ -316,7 +320,7 @@ impl Follower {
     pub(super) fn wait(&mut self, deadline: Instant) -> Result<(), StopReason> {
         self.check_time(deadline)?;
         self.session.wait(deadline);
-        self.lost().map_or(Ok(()), |home| Err(StopReason::Lost(home)))
+        self.lost().map_or(Ok(()), |participant| Err(StopReason::Lost(participant)))
     }
 
     pub(super) fn check_time(&self, deadline: Instant) -> Result<(), StopReason> {
@@ -324,26 +328,31 @@ impl Follower {
             return Ok(());
         }
         let owes = |at: &usize| self.session.lines.outstanding(*at) > 0;
-        let owing = (0..self.session.homes.len()).filter(owes);
-        let homes = owing.map(|at| self.session.homes[at].id).collect();
-        Err(StopReason::Home(TransactionError::TimedOut { waited: self.session.timeout, homes }))
+        let owing = (0..self.session.participants.len()).filter(owes);
+        let participants = owing.map(|at| self.session.participants[at].id).collect();
+        Err(StopReason::Participant(TransactionError::TimedOut {
+            waited: self.session.timeout,
+            participants,
+        }))
     }
 
     /// A participant that is not open, because its connection has ended or it was never opened, and
     /// that does not count as unavailable.
-    fn lost(&self) -> Option<HomeId> {
-        let is_lost = |home: HomeId| self.away.iter().all(|away| away.id() != home);
-        let mut closed = self.session.homes.iter().filter(|home| home.opened.is_none());
-        closed.find(|home| is_lost(home.id)).map(|home| home.id)
+    fn lost(&self) -> Option<ParticipantId> {
+        let is_lost = |participant: ParticipantId| {
+            self.unavailable.iter().all(|unavailable| unavailable.id() != participant)
+        };
+        let mut closed = self.session.participants.iter().filter(|participant| participant.opened.is_none());
+        closed.find(|participant| is_lost(participant.id)).map(|participant| participant.id)
     }
 
     fn no_feed(&self, at: usize) -> StopReason {
-        StopReason::NoFeed(self.session.homes[at].id)
+        StopReason::NoFeed(self.session.participants[at].id)
     }
 
     pub(super) fn protocol_violation(&mut self, at: usize, reply: &Reply) -> StopReason {
         self.session.lines.hang_up(at, &format!("it answered a follower with {reply:?}"));
-        StopReason::Lost(self.session.homes[at].id)
+        StopReason::Lost(self.session.participants[at].id)
     }
 
     pub(super) fn follower_events(&mut self) -> &mut VecDeque<FollowerEvent> {
@@ -353,8 +362,8 @@ impl Follower {
     /// Returns all leases: participants need not keep old versions while the follower does not
     /// scan.
     fn give_leases_back(&mut self) {
-        for at in 0..self.session.homes.len() {
-            if self.session.homes[at].lease.is_some() {
+        for at in 0..self.session.participants.len() {
+            if self.session.participants[at].lease.is_some() {
                 self.session.give_lease_back(at);
             }
         }

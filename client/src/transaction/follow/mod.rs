@@ -25,7 +25,7 @@ mod feed;
 mod feeds;
 mod follower;
 mod outcome;
-mod unavailable_home;
+mod unavailable_participant;
 
 pub use follower::{Follower, FollowerOptions};
 pub use outcome::{CaughtUp, FollowError};

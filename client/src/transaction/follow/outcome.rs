@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackscan_ramp::{feed::Behind, message::HomeId};
+use rackscan_ramp::{feed::Behind, message::ParticipantId};
 
 use crate::TransactionError;
 
@@ -21,21 +21,21 @@ pub struct CaughtUp {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FollowError<F> {
     /// A participant is unavailable, or refuses.
-    #[error("not all homes could be followed: {0}")]
-    Home(#[from] TransactionError),
+    #[error("not all participants could be followed: {0}")]
+    Participant(#[from] TransactionError),
     /// The participant has no feed.
-    #[error("{home} has no feed to follow: give its node more memory for transactions")]
+    #[error("{participant} has no feed to follow: give its node more memory for transactions")]
     NoFeed {
-        /// The home.
-        home: HomeId,
+        /// The participant.
+        participant: ParticipantId,
     },
     /// A feed was overwritten before it was read, in every attempt.
     #[error(
-        "the feed of {home} could not be followed in {attempts} attempts: {why}; give its node more memory for transactions"
+        "the feed of {participant} could not be followed in {attempts} attempts: {why}; give its node more memory for transactions"
     )]
     Behind {
-        /// The home.
-        home: HomeId,
+        /// The participant.
+        participant: ParticipantId,
         /// How often everything began anew.
         attempts: u32,
         /// Why the last attempt failed.
@@ -53,7 +53,7 @@ pub enum FollowError<F> {
         waited: Duration,
     },
     /// The `follow` value rejected what it was told.
-    #[error("the records of homes cannot be interpreted: {0}")]
+    #[error("the records of participants cannot be interpreted: {0}")]
     Fault(F),
 }
 
@@ -61,11 +61,11 @@ pub enum FollowError<F> {
 #[derive(Debug)]
 pub(super) enum StopReason {
     /// The participant was lost; everything is to begin anew.
-    Lost(HomeId),
+    Lost(ParticipantId),
     /// The feed was overwritten; everything is to begin anew.
-    Behind(HomeId, Behind),
-    Home(TransactionError),
-    NoFeed(HomeId),
+    Behind(ParticipantId, Behind),
+    Participant(TransactionError),
+    NoFeed(ParticipantId),
     Unsettled {
         rounds: u32,
         waited: Duration,
@@ -75,13 +75,13 @@ pub(super) enum StopReason {
 impl StopReason {
     pub(super) fn into_error<F>(self, attempts: u32) -> FollowError<F> {
         match self {
-            Self::Lost(home) => {
+            Self::Lost(participant) => {
                 let reason = format!("it was lost in each of {attempts} attempts");
-                FollowError::Home(TransactionError::NodeDown { home, reason })
+                FollowError::Participant(TransactionError::NodeDown { participant, reason })
             }
-            Self::Behind(home, why) => FollowError::Behind { home, attempts, why },
-            Self::Home(error) => FollowError::Home(error),
-            Self::NoFeed(home) => FollowError::NoFeed { home },
+            Self::Behind(participant, why) => FollowError::Behind { participant, attempts, why },
+            Self::Participant(error) => FollowError::Participant(error),
+            Self::NoFeed(participant) => FollowError::NoFeed { participant },
             Self::Unsettled { rounds, waited } => FollowError::Unsettled { rounds, waited },
         }
     }
@@ -89,7 +89,7 @@ impl StopReason {
 
 impl From<TransactionError> for StopReason {
     fn from(error: TransactionError) -> Self {
-        Self::Home(error)
+        Self::Participant(error)
     }
 }
 

@@ -26,11 +26,11 @@ use rackscan_ramp::{
     closing::Closing,
     item::{Key, Metadata, Value},
     log::Record,
-    message::{Guard, HomeId, Part},
+    message::{Guard, Part, ParticipantId},
     timestamp::{ClientId, Timestamp},
 };
 use std::ops::Bound;
-use world::{Homes, all_is_well_by_ramp, runs};
+use world::{Participants, all_is_well_by_ramp, runs};
 
 const MONEY: ColumnType = ColumnType::Decimal { precision: 15, scale: 2 };
 
@@ -172,8 +172,8 @@ impl Seen {
     fn put(&mut self, time: u64, items: Vec<(Key, Value)>) {
         let timestamp = Timestamp { time, client: ClientId(1) };
         let metadata = Metadata::Timestamp;
-        let part = Part { timestamp, homes: Vec::new(), guard: Guard::Open, metadata, items };
-        self.replica.record(HomeId(0), Record::Put(part)).unwrap();
+        let part = Part { timestamp, participants: Vec::new(), guard: Guard::Open, metadata, items };
+        self.replica.record(ParticipantId(0), Record::Put(part)).unwrap();
     }
 
     fn change(&mut self, derived: &Derived, change: RowChange<'_>) {
@@ -423,7 +423,7 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
         let derived = Derived::all_of(&of);
         derived.iter().flat_map(|derived| derived.maintain(&of, &[change], None).unwrap()).collect::<Vec<_>>()
     };
-    let homes = [HomeId(0), HomeId(1), HomeId(2)];
+    let participants = [ParticipantId(0), ParticipantId(1), ParticipantId(2)];
     let all = prefixes(of_lines);
     assert_eq!(items(of_lines).len(), all.len(), "one of each kind");
     let mut seen = Seen::default();
@@ -431,25 +431,25 @@ fn entries_whose_prefix_is_emptied_are_forgotten_for_good_and_no_others() {
     seen.put(1, [items(of_lines), items(neighbour)].concat());
     for (number, prefix) in all.iter().enumerate() {
         assert!(seen.replica.has_derived(of_lines));
-        seen.put(2, Closing::Closed.items(prefix, &homes).unwrap());
+        seen.put(2, Closing::Closed.items(prefix, &participants).unwrap());
         assert!(seen.replica.has_derived(of_lines) && seen.replica.is_closed(of_lines));
         // A scan or another participant may tell of it in any order.
-        seen.put(3, Closing::Emptied.items(prefix, &homes).unwrap());
+        seen.put(3, Closing::Emptied.items(prefix, &participants).unwrap());
         assert!(!seen.replica.is_emptied(of_lines), "its rows are there");
         seen.put(4, items(of_lines).into_iter().filter(|(key, _)| key.bytes().starts_with(prefix)).collect());
         assert_eq!(seen.replica.has_derived(of_lines), number + 1 < all.len());
     }
     assert!(seen.replica.has_derived(neighbour) && !seen.replica.is_closed(neighbour));
-    seen.put(5, Closing::Emptied.items(b"\0x1234", &homes).unwrap());
-    seen.put(5, Closing::Emptied.items(&prefixes(neighbour)[0][..5], &homes).unwrap());
+    seen.put(5, Closing::Emptied.items(b"\0x1234", &participants).unwrap());
+    seen.put(5, Closing::Emptied.items(&prefixes(neighbour)[0][..5], &participants).unwrap());
     assert!(seen.replica.has_derived(neighbour), "those of others are theirs");
-    seen.put(6, Closing::Emptied.items(&table_prefix(neighbour), &homes).unwrap());
+    seen.put(6, Closing::Emptied.items(&table_prefix(neighbour), &participants).unwrap());
     assert!(seen.replica.is_emptied(neighbour));
-    assert!(seen.replica.has_derived(neighbour), "whoever emptied its rows has left that at homes");
+    assert!(seen.replica.has_derived(neighbour), "whoever emptied its rows has left that at participants");
 }
 
 #[test]
-fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one() {
+fn participants_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one() {
     let (lines, new_version) = (table(&lines()), TableDefinition { id: TableId(9), ..table(&lines()) });
     let values = line(1, 500, 0, 100);
     let value = Value::new(&encode(&lines, &values).unwrap()).unwrap();
@@ -462,32 +462,33 @@ fn homes_write_no_entry_under_a_closed_prefix_and_keep_none_under_an_emptied_one
         }
         items
     };
-    let mut homes = Homes::new();
-    let ids = homes.ids();
+    let mut participants = Participants::new();
+    let ids = participants.ids();
     for number in 0..20 {
-        assert!(homes.write(items(&lines, number)) && homes.write(items(&new_version, number)));
+        assert!(participants.write(items(&lines, number)) && participants.write(items(&new_version, number)));
     }
     let all_of = |table| [vec![table_prefix(table).to_vec()], prefixes(table).to_vec()].concat();
     let state = |state: Closing| {
         let prefixes = all_of(lines.id).into_iter();
         prefixes.flat_map(|prefix| state.items(&prefix, &ids).unwrap()).collect::<Vec<_>>()
     };
-    assert!(homes.write(state(Closing::Closed)));
+    assert!(participants.write(state(Closing::Closed)));
     for item in items(&lines, 20) {
-        assert!(!homes.write(vec![item.clone()]), "{item:?}");
+        assert!(!participants.write(vec![item.clone()]), "{item:?}");
     }
-    assert!(homes.write(items(&new_version, 20)), "another table is open");
+    assert!(participants.write(items(&new_version, 20)), "another table is open");
     for (rows, is_emptied) in [(20, false), (0, true)] {
         if is_emptied {
-            assert!(homes.write(state(Closing::Emptied)));
+            assert!(participants.write(state(Closing::Emptied)));
         }
         for of in [&lines, &new_version] {
             let expected = if of.id == lines.id { rows } else { 21 };
-            let found = all_of(of.id).iter().map(|prefix| homes.keys_under(prefix)).collect::<Vec<_>>();
+            let found =
+                all_of(of.id).iter().map(|prefix| participants.keys_under(prefix)).collect::<Vec<_>>();
             assert_eq!(found, [expected; 4], "{is_emptied}");
         }
-        let scanned = homes.scanned();
-        for replica in [&homes.replica, &scanned] {
+        let scanned = participants.scanned();
+        for replica in [&participants.replica, &scanned] {
             assert!(replica.is_closed(lines.id) && !replica.is_closed(new_version.id));
             assert_eq!(replica.is_emptied(lines.id), is_emptied);
             assert_eq!(replica.has_derived(lines.id), !is_emptied);
@@ -508,16 +509,16 @@ fn what_is_prepared_of_a_tables_entries_alone_is_open() {
         let timestamp = Timestamp { time: 9, client: ClientId(1) };
         let part = Part {
             timestamp,
-            homes: vec![HomeId(0)],
+            participants: vec![ParticipantId(0)],
             guard: Guard::Open,
             metadata: Metadata::Timestamp,
             items,
         };
         let mut replica = Replica::new();
-        replica.record(HomeId(0), Record::Prepare(part)).unwrap();
+        replica.record(ParticipantId(0), Record::Prepare(part)).unwrap();
         assert!(replica.is_open(lines().id) && !replica.is_open(orders().id), "{derived:?}");
         assert!(!replica.has_derived(lines().id), "nobody sees it");
-        replica.record(HomeId(0), Record::Commit(timestamp)).unwrap();
+        replica.record(ParticipantId(0), Record::Commit(timestamp)).unwrap();
         assert!(!replica.is_open(lines().id) && replica.has_derived(lines().id));
     }
 }

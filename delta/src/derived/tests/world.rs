@@ -8,17 +8,17 @@ use fastrand::Rng;
 use rackscan_ramp::{
     algorithm::{Algorithm, Begun, Cluster, Coordinator, Event, Message, Outcome, Step},
     feed::{Feed, FeedHeader, FeedReader},
-    home::{Home, Peer},
     item::{Key, Value, Version, Write},
     log::{LogWriter, Tail},
-    message::{Found, HomeId, KeyRange, LeaseId, Reply, Request, home_of},
+    message::{Found, KeyRange, LeaseId, ParticipantId, Reply, Request, participant_of},
+    participant::{Participant, Peer},
     slot::SlotVector,
     store::{Store, StoreOptions},
     timestamp::{ClientId, Timestamp},
 };
 use std::collections::BTreeSet;
 
-const HOMES: u16 = 3;
+const PARTICIPANTS: u16 = 3;
 const FEED_BYTES: usize = 64 + (256 << 10);
 const FLIGHTS: usize = 6;
 
@@ -49,8 +49,8 @@ pub(super) struct Stats {
 }
 
 struct Node {
-    id: HomeId,
-    home: Home<SlotVector>,
+    id: ParticipantId,
+    participant: Participant<SlotVector>,
     reader: FeedReader,
     lease: LeaseId,
 }
@@ -60,9 +60,9 @@ impl Node {
         let options = StoreOptions { budget_bytes: 64 << 20, life: 1 };
         let store = Store::new(options, SlotVector::zeroed(4096));
         let feed = Feed::new(SlotVector::zeroed(FEED_BYTES), 1).unwrap();
-        let home = Home::new(store, LogWriter::after(Tail::START)).feeding(feed, SYSTEM_PREFIX);
+        let participant = Participant::new(store, LogWriter::after(Tail::START)).feeding(feed, SYSTEM_PREFIX);
         let reader = FeedReader::at(Tail::START, 1, FEED_BYTES);
-        let mut node = Self { id: HomeId(id), home, reader, lease: LeaseId::default() };
+        let mut node = Self { id: ParticipantId(id), participant, reader, lease: LeaseId::default() };
         node.lease();
         node
     }
@@ -76,16 +76,16 @@ impl Node {
 
     /// A log that is durable at once, and a feed that is published before any reply.
     fn ask(&mut self, request: Request) -> Vec<Reply> {
-        self.home.request(Peer(0), request);
-        if let Some(batch) = self.home.log_mut().take_batch() {
-            self.home.durable(batch.sequence);
+        self.participant.request(Peer(0), request);
+        if let Some(batch) = self.participant.log_mut().take_batch() {
+            self.participant.durable(batch.sequence);
         }
-        self.home.publish_feed();
-        self.home.take_replies().into_iter().map(|(_, reply)| reply).collect()
+        self.participant.publish_feed();
+        self.participant.take_replies().into_iter().map(|(_, reply)| reply).collect()
     }
 
     fn read(&mut self, replica: &mut Replica) {
-        let memory = self.home.feed_memory().unwrap().as_slice();
+        let memory = self.participant.feed_memory().unwrap().as_slice();
         let header = FeedHeader::of(memory.first_chunk().unwrap());
         if let Some(pieces) = self.reader.wanted(header).unwrap() {
             let bytes = [&memory[pieces.first.clone()], &memory[pieces.second.clone()]].concat();
@@ -99,15 +99,15 @@ impl Node {
 struct Places<'a>(&'a [Node]);
 
 impl Cluster for Places<'_> {
-    fn home(&self, key: &Key) -> HomeId {
-        let homes: Vec<HomeId> = self.0.iter().map(|node| node.id).collect();
+    fn participant(&self, key: &Key) -> ParticipantId {
+        let participants: Vec<ParticipantId> = self.0.iter().map(|node| node.id).collect();
         // Each key by itself: rows that live together would hide what goes wrong between
         // participants.
-        home_of(key.fingerprint(), &homes)
+        participant_of(key.fingerprint(), &participants)
     }
 
-    fn lease(&self, home: HomeId) -> LeaseId {
-        self.0[usize::from(home.0)].lease
+    fn lease(&self, participant: ParticipantId) -> LeaseId {
+        self.0[usize::from(participant.0)].lease
     }
 }
 
@@ -115,7 +115,7 @@ impl Cluster for Places<'_> {
 struct Flight {
     coordinator: Coordinator,
     to_send: Vec<Message>,
-    to_hear: Vec<(HomeId, Reply)>,
+    to_hear: Vec<(ParticipantId, Reply)>,
     writes: Option<Timestamp>,
 }
 
@@ -234,18 +234,18 @@ impl<W: Workload> World<'_, W> {
 }
 
 /// Participants to which one transaction is written after the other, and what follows them.
-pub(super) struct Homes {
+pub(super) struct Participants {
     nodes: Vec<Node>,
     time: u64,
     pub(super) replica: Replica,
 }
 
-impl Homes {
+impl Participants {
     pub(super) fn new() -> Self {
-        Self { nodes: (0..HOMES).map(Node::new).collect(), time: 0, replica: Replica::new() }
+        Self { nodes: (0..PARTICIPANTS).map(Node::new).collect(), time: 0, replica: Replica::new() }
     }
 
-    pub(super) fn ids(&self) -> Vec<HomeId> {
+    pub(super) fn ids(&self) -> Vec<ParticipantId> {
         self.nodes.iter().map(|node| node.id).collect()
     }
 
@@ -284,20 +284,20 @@ impl Homes {
     /// What a reader sees that begins to follow now.
     pub(super) fn scanned(&mut self) -> Replica {
         let mut replica = Replica::new();
-        for (home, items) in self.scan(SYSTEM_PREFIX) {
-            replica.scanned(home, items).unwrap();
+        for (participant, items) in self.scan(SYSTEM_PREFIX) {
+            replica.scanned(participant, items).unwrap();
         }
         while !replica.round_ended().unwrap() {}
         replica
     }
 
-    fn scan(&mut self, prefix: &[u8]) -> Vec<(HomeId, Vec<(Key, Found)>)> {
+    fn scan(&mut self, prefix: &[u8]) -> Vec<(ParticipantId, Vec<(Key, Found)>)> {
         let mut found = Vec::new();
         for node in &mut self.nodes {
             let range = KeyRange { prefix: prefix.to_vec(), after: None, most: 1000, values: true };
             // No reader protects what was dropped.
             node.ask(Request::Close { lease: node.lease });
-            node.home.store_mut().collect(usize::MAX);
+            node.participant.store_mut().collect(usize::MAX);
             node.lease();
             let lease = node.lease;
             let Some(Reply::Scanned { items, more: false }) = node.ask(Request::Scan { lease, range }).pop()
@@ -315,7 +315,7 @@ fn seen(items: Vec<(Key, Version)>) -> Replica {
     let mut seen = Replica::new();
     let found = |version| Found { version, beside: Vec::new(), place: None };
     let items = items.into_iter().map(|(key, version)| (key, found(version))).collect();
-    seen.scanned(HomeId(0), items).unwrap();
+    seen.scanned(ParticipantId(0), items).unwrap();
     seen
 }
 
@@ -325,7 +325,7 @@ pub(super) fn run<W: Workload>(algorithm: Algorithm, workload: &mut W, seed: u64
         random: Rng::with_seed(seed),
         algorithm,
         workload,
-        nodes: (0..HOMES).map(Node::new).collect(),
+        nodes: (0..PARTICIPANTS).map(Node::new).collect(),
         flights: Vec::new(),
         known: BTreeSet::new(),
         time: 0,

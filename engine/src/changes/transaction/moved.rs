@@ -101,7 +101,7 @@ fn stays(
             .find(|(_, directory)| directory.segment == segment)
             .map(|(_, directory)| directory.table)
     };
-    let gone = if is_conditional { &now.withheld } else { &*now.sealed };
+    let gone = if is_conditional { &now.withheld } else { &*now.flushed };
     read.timestamp == Timestamp::FIRST
         && written_under(now).is_some_and(|table| written_under(before) == Some(table))
         && gone.get(&segment).is_none_or(|rows| !rows.contains(row))

@@ -179,7 +179,7 @@ fn core_workloads_insert_modify_and_scan() {
 }
 
 #[test]
-fn sessions_that_end_are_opened_again_and_a_cluster_that_stays_away_ends_the_run() {
+fn sessions_that_end_are_opened_again_and_a_cluster_that_stays_unavailable_ends_the_run() {
     let (nearby, stop, opened) = (loaded(Algorithm::Fast), AtomicBool::new(false), AtomicU64::new(0));
     let of = RunOptions { threads: 1, ..a_run(Workload::micro(1.0, 2, KEYS), 100, false, &stop) };
     struct Short<'n>(super::super::nearby::Session<'n>, u32);

@@ -11,7 +11,7 @@ use rackscan_ramp::{
     algorithm::{Abortion, Begun, Coordinator, Event as Happening, Message, Outcome, Step},
     history::{End, Read, Write},
     item::{Key, Write as Item},
-    message::{Found, HomeId, Refusal, Reply, Request},
+    message::{Found, ParticipantId, Refusal, Reply, Request},
     slot::decode,
     timestamp::Timestamp,
 };
@@ -30,7 +30,7 @@ impl World {
         let client = self.clients.len() - 1;
         for node in 0..self.nodes.len() {
             let life = self.nodes[node].life;
-            if self.nodes[node].home.is_some() {
+            if self.nodes[node].participant.is_some() {
                 let delay = self.passage(node, 1000 + client, 1);
                 self.at(delay, Event::Back { client, node, life });
             }
@@ -46,9 +46,9 @@ impl World {
         self.clients[client].links[node] = Link { life, memory, ..Link::default() };
         let client_id = self.clients[client].clock.client();
         self.ask_node(client, node, 0, Request::Lease { client: client_id });
-        let home = HomeId(u16::try_from(node).expect("a node"));
+        let participant = ParticipantId(u16::try_from(node).expect("a node"));
         let running = self.clients[client].running.as_ref().map(|running| running.number);
-        running.into_iter().for_each(|number| self.step(client, number, Happening::Back { home }));
+        running.into_iter().for_each(|number| self.step(client, number, Happening::Back { participant }));
     }
 
     pub(super) fn lost(&mut self, client: usize, node: usize, life: u64) {
@@ -56,9 +56,9 @@ impl World {
             return;
         }
         self.clients[client].links[node] = Link::default();
-        let home = HomeId(u16::try_from(node).expect("a node"));
+        let participant = ParticipantId(u16::try_from(node).expect("a node"));
         let running = self.clients[client].running.as_ref().map(|running| running.number);
-        running.into_iter().for_each(|number| self.step(client, number, Happening::Lost { home }));
+        running.into_iter().for_each(|number| self.step(client, number, Happening::Lost { participant }));
     }
 
     pub(super) fn reply(&mut self, client: usize, node: usize, transaction: u64, reply: Reply) {
@@ -88,7 +88,7 @@ impl World {
             _ => {}
         }
         heard.into_iter().for_each(|timestamp| self.hear(client, timestamp));
-        let from = HomeId(u16::try_from(node).expect("a node"));
+        let from = ParticipantId(u16::try_from(node).expect("a node"));
         self.step(client, transaction, Happening::Reply { from, reply });
     }
 
@@ -252,7 +252,7 @@ impl World {
             let delay = 1 + self.random.below(4);
             return self.at(delay, Event::Copy { client, transaction, node, life, key, copy });
         }
-        let present = self.nodes[node].life == life && self.nodes[node].home.is_some();
+        let present = self.nodes[node].life == life && self.nodes[node].participant.is_some();
         let this = &mut self.clients[client];
         if !this.alive || this.running.as_ref().is_none_or(|running| running.number != transaction) {
             return;
@@ -268,7 +268,8 @@ impl World {
             Ok(version) => {
                 self.counters.slots_believed += 1;
                 let items = vec![(key, Found { version, beside: Vec::new(), place: None })];
-                let (from, epoch) = (HomeId(u16::try_from(node).expect("a node")), this.links[node].told);
+                let (from, epoch) =
+                    (ParticipantId(u16::try_from(node).expect("a node")), this.links[node].told);
                 self.step(
                     client,
                     transaction,
@@ -336,7 +337,7 @@ impl World {
             }
             // Nobody lists here.
             Outcome::Listed { .. } => {}
-            Outcome::Sealed { .. } | Outcome::Unknown { .. } | Outcome::Torn { .. } => {
+            Outcome::CommittedInPart { .. } | Outcome::Unknown { .. } | Outcome::Torn { .. } => {
                 self.record_write(client, &running, End::Unknown)
             }
         }

@@ -12,7 +12,7 @@ impl World {
             self.crash_client(client);
         } else {
             let node = self.random.index(self.nodes.len());
-            if self.nodes[node].home.is_some() {
+            if self.nodes[node].participant.is_some() {
                 self.crash_node(node);
             }
         }

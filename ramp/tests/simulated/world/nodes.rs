@@ -5,7 +5,7 @@ use super::{Event, Origin, World};
 use crate::defect::Defect;
 use rackscan_ramp::{
     algorithm::Message,
-    message::{HomeId, Reply, Request},
+    message::{ParticipantId, Reply, Request},
     termination::Termination,
     timestamp::{ClientId, Timestamp},
 };
@@ -28,7 +28,7 @@ impl World {
     /// Lets a node work until it has written something that is not seen yet.
     pub(super) fn pump(&mut self, node: usize) {
         loop {
-            if self.nodes[node].home.is_none() {
+            if self.nodes[node].participant.is_none() {
                 return;
             }
             if !self.nodes[node].memory.is_settled() {
@@ -48,9 +48,9 @@ impl World {
             {
                 preconditions.expected.clear();
             }
-            if let Some(home) = this.home.as_mut() {
-                home.set_wall_ms(wall_ms);
-                home.request(peer, request);
+            if let Some(participant) = this.participant.as_mut() {
+                participant.set_wall_ms(wall_ms);
+                participant.request(peer, request);
             }
             self.collect(node);
         }
@@ -66,9 +66,9 @@ impl World {
 
     pub(super) fn synced(&mut self, node: usize) {
         let this = &mut self.nodes[node];
-        let Some(home) = this.home.as_mut() else { return };
+        let Some(participant) = this.participant.as_mut() else { return };
         let sequence = this.disk.synced();
-        home.durable(sequence);
+        participant.durable(sequence);
         self.collect(node);
         self.pump(node);
     }
@@ -94,7 +94,7 @@ impl World {
     }
 
     pub(super) fn tick(&mut self, node: usize) {
-        if self.nodes[node].home.is_none() {
+        if self.nodes[node].participant.is_none() {
             return;
         }
         if self.jumps() {
@@ -110,14 +110,16 @@ impl World {
         self.see_to_endings(node, if self.calm_since.is_some() { 1 } else { 8 });
         if self.case.defect == Some(Defect::TimedCollection) {
             let this = &mut self.nodes[node];
-            if let Some(home) = this.home.as_mut() {
-                let (now, store) = (home.store().epoch(), home.store_mut());
+            if let Some(participant) = this.participant.as_mut() {
+                let (now, store) = (participant.store().epoch(), participant.store_mut());
                 this.leases.iter().for_each(|lease| store.advance_lease(*lease, now));
                 store.collect(usize::MAX);
             }
         }
-        let unsettled =
-            self.nodes[node].home.as_ref().is_some_and(|home| home.store().unsettled().count() > 0);
+        let unsettled = self.nodes[node]
+            .participant
+            .as_ref()
+            .is_some_and(|participant| participant.store().unsettled().count() > 0);
         // Longer than any message is on its way.
         if unsettled || self.calm_since.is_none_or(|since| self.now < since + 200_000) {
             let life = self.nodes[node].life;
@@ -128,25 +130,25 @@ impl World {
 
     /// Begins to end one in so many of the transactions that may not have ended everywhere.
     fn see_to_endings(&mut self, node: usize, one_in: u64) {
-        let Some(home) = self.nodes[node].home.as_ref() else { return };
-        let unsettled: Vec<(Timestamp, Vec<HomeId>, bool)> = home
+        let Some(participant) = self.nodes[node].participant.as_ref() else { return };
+        let unsettled: Vec<(Timestamp, Vec<ParticipantId>, bool)> = participant
             .store()
             .unsettled()
-            .map(|(timestamp, of)| (timestamp, of.homes.clone(), of.committed))
+            .map(|(timestamp, of)| (timestamp, of.participants.clone(), of.committed))
             .collect();
-        for (timestamp, homes, committed) in unsettled {
+        for (timestamp, participants, committed) in unsettled {
             if self.random.below(one_in) == 0 {
-                self.see_to(node, timestamp, &homes, committed);
+                self.see_to(node, timestamp, &participants, committed);
             }
         }
     }
 
-    fn see_to(&mut self, node: usize, timestamp: Timestamp, homes: &[HomeId], committed: bool) {
+    fn see_to(&mut self, node: usize, timestamp: Timestamp, participants: &[ParticipantId], committed: bool) {
         if self.nodes[node].endings.contains_key(&timestamp) {
             return;
         }
         let begin = if committed { Termination::settle } else { Termination::begin };
-        let (ending, messages) = begin(timestamp, homes);
+        let (ending, messages) = begin(timestamp, participants);
         self.nodes[node].endings.insert(timestamp, ending);
         self.tell(node, timestamp, messages);
     }
@@ -163,7 +165,7 @@ impl World {
     pub(super) fn told(&mut self, node: usize, life: u64, from: usize, timestamp: Timestamp, reply: &Reply) {
         let this = &mut self.nodes[node];
         let Some(ending) = this.endings.get_mut(&timestamp).filter(|_| this.life == life) else { return };
-        let messages = ending.heard(HomeId(u16::try_from(from).expect("a node")), reply);
+        let messages = ending.heard(ParticipantId(u16::try_from(from).expect("a node")), reply);
         if ending.ended() {
             this.endings.remove(&timestamp);
         }
@@ -171,10 +173,12 @@ impl World {
     }
 
     pub(super) fn client_lost(&mut self, node: usize, id: ClientId) {
-        let Some(home) = self.nodes[node].home.as_mut() else { return };
-        let in_doubt = home.client_lost(id);
+        let Some(participant) = self.nodes[node].participant.as_mut() else { return };
+        let in_doubt = participant.client_lost(id);
         self.collect(node);
         self.pump(node);
-        in_doubt.into_iter().for_each(|(timestamp, homes)| self.see_to(node, timestamp, &homes, false));
+        in_doubt
+            .into_iter()
+            .for_each(|(timestamp, participants)| self.see_to(node, timestamp, &participants, false));
     }
 }

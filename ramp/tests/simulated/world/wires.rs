@@ -2,7 +2,7 @@
 //! overtake all others.
 
 use super::{Event, Origin, World};
-use rackscan_ramp::{home::Peer, message::Request};
+use rackscan_ramp::{message::Request, participant::Peer};
 
 impl World {
     pub(super) fn at(&mut self, delay: u64, event: Event) {

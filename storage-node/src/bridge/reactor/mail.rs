@@ -1,9 +1,9 @@
-//! Handles what other threads send to a reactor, and what the home of transactions has for it.
+//! Handles what other threads send to a reactor, and what the participant of transactions has for
+//! it.
 //!
 //! Invariants
-//! - Answers of the home are sent in the turn in which they were made. Records that it must write
-//!   go to its log's thread before that.
-//!   thread before that.
+//! - Answers of the participant are sent in the turn in which they were made. Records that it must
+//!   write go to its log's thread before that. thread before that.
 
 use super::Reactor;
 use crate::message_queue::Mail;
@@ -36,21 +36,22 @@ impl Reactor {
                     }
                     self.advance(index);
                 }
-                Mail::Transact(asked) => self.core.home.asked(asked),
-                Mail::Answered(caller, replies) => self.core.home.answered(caller, replies),
-                Mail::ConnectionClosed(connection) => self.core.home.connection_closed(connection),
-                Mail::Log(report) => self.core.home.reported(report),
-                Mail::Peers(report) => self.core.home.heard(report),
-                Mail::HomeRecovered => self.core.home.arrived(),
+                Mail::Transact(asked) => self.core.participant.asked(asked),
+                Mail::Answered(caller, replies) => self.core.participant.answered(caller, replies),
+                Mail::ConnectionClosed(connection) => self.core.participant.connection_closed(connection),
+                Mail::Log(report) => self.core.participant.reported(report),
+                Mail::Peers(report) => self.core.participant.heard(report),
+                Mail::ParticipantRecovered => self.core.participant.arrived(),
             }
         }
         true
     }
 
-    /// Lets the home write its records, and sends its answers. Returns whether anything happened.
-    pub(super) fn see_to_home(&mut self) -> bool {
-        let mut happened = self.core.home.turn();
-        while let Some((index, replies)) = self.core.home.next_answer() {
+    /// Lets the participant write its records, and sends its answers. Returns whether anything
+    /// happened.
+    pub(super) fn see_to_participant(&mut self) -> bool {
+        let mut happened = self.core.participant.turn();
+        while let Some((index, replies)) = self.core.participant.next_answer() {
             happened = true;
             if let Some(task) = self.tasks.get_mut(index) {
                 task.work.answered(replies);

@@ -17,7 +17,7 @@ impl Reactor {
     /// collects what has completed. Returns how long it slept; `None` if there was something
     /// already.
     pub(super) fn sleep(&mut self) -> Option<Duration> {
-        if !self.ended.is_empty() || self.core.home.is_busy() {
+        if !self.ended.is_empty() || self.core.participant.is_busy() {
             return None;
         }
         let Core { links, io, .. } = &mut self.core;

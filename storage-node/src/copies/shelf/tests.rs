@@ -207,7 +207,7 @@ fn what_is_kept_of_cuts_is_bounded_and_the_newest_one_is_there() {
             (Timestamp { time, client: ClientId(1) }, Value::new(&vec![7; 1_000_000]).unwrap());
         let items = vec![(Key::new(b"key").unwrap(), value)];
         let (guard, metadata) = (Guard::Open, Metadata::Timestamp);
-        writer.append(&Record::Put(Written { timestamp, homes: vec![], guard, metadata, items }));
+        writer.append(&Record::Put(Written { timestamp, participants: vec![], guard, metadata, items }));
     }
     let records = writer.take_batch().unwrap().bytes;
     let mut bench = Bench::new();

@@ -51,7 +51,7 @@ pub(super) fn open(
     directory_bytes: usize,
     source: &Target,
 ) -> Result<SegmentDirectory, Refusal> {
-    let opened = codec::unseal(Envelope::Segment, "the directory of an appended segment", bytes);
+    let opened = codec::decode_envelope(Envelope::Segment, "the directory of an appended segment", bytes);
     let mut directory: SegmentDirectory = opened.map_err(|error| malformed(error.to_string()))?;
     if directory.table != load {
         return Err(malformed(format!(
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_taken_without_its_places_and_its_pages_follow_each_other() {
-        let bytes = codec::seal(Envelope::Segment, &directory(LOAD)).unwrap();
+        let bytes = codec::encode_envelope(Envelope::Segment, &directory(LOAD)).unwrap();
         let opened = open(&bytes, LOAD, bytes.len(), &source(4096 + 2 * 8192)).unwrap();
         let pages = pages(&opened, bytes.len());
         assert_eq!(pages.iter().map(|page| page.source_offset).collect::<Vec<_>>(), [4096, 12_288]);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn directories_of_other_loads_and_sources_that_are_too_short_are_refused() {
-        let bytes = codec::seal(Envelope::Segment, &directory(LOAD)).unwrap();
+        let bytes = codec::encode_envelope(Envelope::Segment, &directory(LOAD)).unwrap();
         assert!(open(&bytes, TableId(6), bytes.len(), &source(1 << 20)).is_err());
         assert!(open(&bytes, LOAD, bytes.len(), &source(4096 + 2 * 8192 - 1)).is_err());
         assert!(open(b"garbage", LOAD, 7, &source(1 << 20)).is_err());

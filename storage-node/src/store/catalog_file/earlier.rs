@@ -39,7 +39,8 @@ fn of<T: DeserializeOwned + Into<NodeTable>>(
     what: &'static str,
     bytes: &[u8],
 ) -> Result<CatalogContent, CodecError> {
-    let Content { device_labels, cluster, node, tables } = codec::unseal::<Content<T>>(kind, what, bytes)?;
+    let Content { device_labels, cluster, node, tables } =
+        codec::decode_envelope::<Content<T>>(kind, what, bytes)?;
     let catalog = NodeCatalog { node, tables: tables.into_iter().map(T::into).collect() };
     Ok(CatalogContent { device_labels, cluster, catalog })
 }

@@ -40,7 +40,7 @@ impl Publishing {
             return Ok(());
         }
         let (kept, parity) = self.store.loads().protection(id)?;
-        let map = TableMap::unseal(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
+        let map = TableMap::decode_envelope(&kept.bytes).map_err(|error| malformed(error.to_string()))?;
         let name = &map.definition.name;
         if published.tables.contains_key(&id) || !parity.is_empty() {
             return Err(malformed(format!("table {id} is being loaded here; it was not lost")));
@@ -85,7 +85,7 @@ impl Publishing {
     /// Keeps the map of a table whose map was lost here.
     pub(super) fn keep_lost_map(&self, table: &Arc<Table>, map: KeptMap) -> Result<(), Refusal> {
         let id = table.definition.id;
-        let parsed = TableMap::unseal(&map.bytes).map_err(|error| malformed(error.to_string()))?;
+        let parsed = TableMap::decode_envelope(&map.bytes).map_err(|error| malformed(error.to_string()))?;
         is_map_of(&parsed, table, self.node).map_err(malformed)?;
         let written = self.files.maps.write(id, &map.bytes);
         written

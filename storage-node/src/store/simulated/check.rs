@@ -195,7 +195,7 @@ fn check_table(
         .map(|place| up(cluster.nodes[place].map(wanted.table)).to_vec())
         .collect();
     assert_eq!(maps.len(), 1, "nodes have different maps of table {}", wanted.table);
-    let map = maps.first().map(|bytes| TableMap::unseal(bytes).unwrap()).unwrap();
+    let map = maps.first().map(|bytes| TableMap::decode_envelope(bytes).unwrap()).unwrap();
     let mut expected: BTreeSet<(Party, TableId, SegmentId)> =
         wanted.appends.iter().map(|append| (append.0, wanted.table, append.1)).collect();
     expected.extend(wanted.keeps.iter().map(|keep| (keep.0, keep.1, keep.2)));

@@ -166,7 +166,7 @@ impl Load<'_> {
     fn map_before(&mut self) -> Result<Option<TableMap>, Failure> {
         let Some(before) = self.definition.succeeds else { return Ok(None) };
         let bytes = self.cluster.ask(0, |node| node.map(before))?;
-        Ok(Some(TableMap::unseal(&bytes).unwrap()))
+        Ok(Some(TableMap::decode_envelope(&bytes).unwrap()))
     }
 
     /// Makes parity over all segments that lie in no set. Returns what each node has of the load.
@@ -277,7 +277,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// The sealed map of the table.
+    /// The encoded map of the table.
     fn map(&mut self) -> Result<Arc<Vec<u8>>, Failure> {
         let mut parts = self.protect_rest()?;
         let sets = self.before.iter().chain(&self.own);
@@ -293,7 +293,7 @@ impl Load<'_> {
         }
         let map = TableMap { definition: self.definition.clone(), parts, sets };
         map.verify().unwrap();
-        Ok(Arc::new(map.seal().unwrap()))
+        Ok(Arc::new(map.encode_envelope().unwrap()))
     }
 
     fn forget(&mut self) {

@@ -265,7 +265,7 @@ impl SimNode {
         self.ask(|node| {
             let (bytes, next) = node.store.load_held(load, None, u64::MAX)?;
             assert!(next.is_none(), "all of it fits");
-            Ok(codec::unseal(Envelope::LoadHeld, "what a load holds", &bytes).unwrap())
+            Ok(codec::decode_envelope(Envelope::LoadHeld, "what a load holds", &bytes).unwrap())
         })
     }
 
@@ -327,12 +327,12 @@ impl SimNode {
     }
 
     pub(super) fn catalog(&mut self) -> Result<NodeCatalog, Failure> {
-        self.ask(
-            |node| Ok(codec::unseal(Envelope::CatalogReply, "catalog", &node.store.catalog().0).unwrap()),
-        )
+        self.ask(|node| {
+            Ok(codec::decode_envelope(Envelope::CatalogReply, "catalog", &node.store.catalog().0).unwrap())
+        })
     }
 
-    /// The sealed map of a table.
+    /// The encoded map of a table.
     pub(super) fn map(&mut self, table: TableId) -> Result<Arc<Vec<u8>>, Failure> {
         self.ask(|node| Ok(node.store.map(table)?.0))
     }

@@ -137,7 +137,7 @@ impl Client {
                 Ok(Answer::Catalog { written_bytes, total_bytes, .. }) => {
                     bytes.extend(self.copy_out(0, written_bytes));
                     if bytes.len() as u64 == total_bytes {
-                        return codec::unseal(Envelope::CatalogReply, "catalog", &bytes)
+                        return codec::decode_envelope(Envelope::CatalogReply, "catalog", &bytes)
                             .expect("it is whole");
                     }
                     assert!(written_bytes > 0, "no progress");

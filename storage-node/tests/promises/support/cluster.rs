@@ -10,14 +10,14 @@ use rackscan_client::{LinesOptions, NodeEndpoint};
 use rackscan_fabric::{Address, Wire};
 use rackscan_format::{
     ids::NodeId,
-    message::{Answer, HomeStatus, NodeStatus, Refusal, Request},
+    message::{Answer, NodeStatus, ParticipantStatus, Refusal, Request},
 };
-use rackscan_ramp::{log::Tail, message::HomeId};
+use rackscan_ramp::{log::Tail, message::ParticipantId};
 use rackscan_storage_node::{ByteSize, ClusterId, Config, LogPatience, PeerConfig};
 
 use super::{
     client::Client,
-    node::{Home, Running, own_host},
+    node::{Participant, Running, own_host},
 };
 
 /// Longer than anything takes that happens at all.
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Nodes that know each other, with the ids 1, 2, ..; each may be up or down.
 pub(crate) struct Cluster {
-    homes: Vec<Home>,
+    participants: Vec<Participant>,
     addresses: Vec<Address>,
     wire: Wire,
     nodes: Vec<Option<Running>>,
@@ -42,31 +42,32 @@ impl Cluster {
     /// been started before: so it keeps keys at once, whoever else is up.
     pub(crate) fn new(nodes: usize, wire: Wire) -> Self {
         let cluster = Self::of_new_nodes(nodes, wire);
-        for (salt, home) in (1..).zip(&cluster.homes) {
+        for (salt, participant) in (1..).zip(&cluster.participants) {
             let (header, _) = Tail::header(0, salt << 16);
-            std::fs::create_dir_all(home.path("data")).expect("the folder is writable");
-            std::fs::write(home.path("data/transactions.log"), header).expect("the folder is writable");
+            std::fs::create_dir_all(participant.path("data")).expect("the folder is writable");
+            std::fs::write(participant.path("data/transactions.log"), header)
+                .expect("the folder is writable");
         }
         cluster
     }
 
     /// The same with nodes that have never been started.
     pub(crate) fn of_new_nodes(nodes: usize, wire: Wire) -> Self {
-        let homes: Vec<Home> = (0..nodes).map(|_| Home::new()).collect();
+        let participants: Vec<Participant> = (0..nodes).map(|_| Participant::new()).collect();
         // Held together, so that they differ, and free again when the nodes want them.
         let host = own_host();
         let ports: Vec<TcpListener> =
             (0..nodes).map(|_| TcpListener::bind((&*host, 0)).expect("a free port")).collect();
-        let address = |(home, port): (&Home, &TcpListener)| match wire {
-            Wire::Shm => home.config().listen[0].clone(),
+        let address = |(participant, port): (&Participant, &TcpListener)| match wire {
+            Wire::Shm => participant.config().listen[0].clone(),
             _ => {
                 let port = port.local_addr().expect("it is bound").port();
                 Address::Tcp { host: host.clone(), port }
             }
         };
-        let addresses = homes.iter().zip(&ports).map(address).collect();
+        let addresses = participants.iter().zip(&ports).map(address).collect();
         Self {
-            homes,
+            participants,
             addresses,
             wire,
             nodes: (0..nodes).map(|_| None).collect(),
@@ -83,14 +84,14 @@ impl Cluster {
 
     /// The same, as a member of this cluster.
     pub(crate) fn start_in(&mut self, id: u16, cluster: ClusterId) {
-        let running = self.homes[usize::from(id) - 1].start_with(self.config(id, cluster));
+        let running = self.participants[usize::from(id) - 1].start_with(self.config(id, cluster));
         self.nodes[usize::from(id) - 1] = Some(running.expect("the node starts"));
     }
 
     /// What a node is told before it starts.
     pub(crate) fn config(&self, id: u16, cluster: ClusterId) -> Config {
         let place = usize::from(id) - 1;
-        let mut config = self.homes[place].config_with_keys();
+        let mut config = self.participants[place].config_with_keys();
         (config.node, config.cluster) = (NodeId(id), cluster);
         config.log_patience = self.log_patience;
         config.log_replicas_min = self.log_replicas_min;
@@ -111,7 +112,7 @@ impl Cluster {
     /// Starts a node that ends by itself; why it does.
     pub(crate) fn fails(&mut self, id: u16) -> String {
         let place = usize::from(id) - 1;
-        let running = self.homes[place].start_with(self.config(id, ClusterId(99)));
+        let running = self.participants[place].start_with(self.config(id, ClusterId(99)));
         let stopped = running.expect("the node starts").handle.wait();
         stopped.expect_err("the node ends by itself").to_string()
     }
@@ -140,7 +141,7 @@ impl Cluster {
             addresses: vec![address.clone()],
         };
         let nodes = (1..).zip(&self.addresses).map(endpoint).collect();
-        let key = self.homes.first().expect("there are nodes").key.clone();
+        let key = self.participants.first().expect("there are nodes").key.clone();
         let patience = Duration::from_secs(20);
         LinesOptions { nodes, key, wire: None, memory_bytes: 4 << 20, patience, posts: false }
     }
@@ -154,11 +155,11 @@ impl Cluster {
         }
     }
 
-    /// A client of a node, as soon as its home is there.
+    /// A client of a node, as soon as its participant is there.
     pub(crate) fn ready(&self, id: u16) -> Client {
         let deadline = Instant::now() + PATIENCE;
         let mut client = self.client(id);
-        while let Err(refusal) = open_home(&mut client) {
+        while let Err(refusal) = open_participant(&mut client) {
             assert!(Instant::now() < deadline, "node {id}: {refusal:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -167,12 +168,12 @@ impl Cluster {
 
     /// A file or folder of a node.
     pub(crate) fn path(&self, id: u16, name: &str) -> PathBuf {
-        self.homes[usize::from(id) - 1].path(name)
+        self.participants[usize::from(id) - 1].path(name)
     }
 
-    /// Waits until the home of a node is in that state.
-    pub(crate) fn settles(&self, id: u16, settled: impl Fn(&HomeStatus) -> bool) -> HomeStatus {
-        self.comes_to(id, |node| settled(&node.home)).home
+    /// Waits until the participant of a node is in that state.
+    pub(crate) fn settles(&self, id: u16, settled: impl Fn(&ParticipantStatus) -> bool) -> ParticipantStatus {
+        self.comes_to(id, |node| settled(&node.participant)).participant
     }
 
     /// Waits until a node is in that state.
@@ -190,15 +191,15 @@ impl Cluster {
     }
 }
 
-/// Whether a node's home is there.
-pub(crate) fn open_home(client: &mut Client) -> Result<(), Refusal> {
-    match client.ask(Request::OpenHome) {
-        Ok(Answer::Home(Some(_))) => Ok(()),
-        Ok(other) => panic!("the home's memory was expected, not {other:?}"),
+/// Whether a node's participant is there.
+pub(crate) fn open_participant(client: &mut Client) -> Result<(), Refusal> {
+    match client.ask(Request::OpenParticipant) {
+        Ok(Answer::Participant(Some(_))) => Ok(()),
+        Ok(other) => panic!("the participant's memory was expected, not {other:?}"),
         Err(refusal) => Err(refusal),
     }
 }
 
-pub(crate) fn homes(ids: &[u16]) -> Vec<HomeId> {
-    ids.iter().map(|id| HomeId(*id)).collect()
+pub(crate) fn participants(ids: &[u16]) -> Vec<ParticipantId> {
+    ids.iter().map(|id| ParticipantId(*id)).collect()
 }

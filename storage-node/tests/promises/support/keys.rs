@@ -1,13 +1,14 @@
-//! How does a test ask a node's home of transactions? Message by message, through a raw client.
+//! How does a test ask a node's participant of transactions? Message by message, through a raw
+//! client.
 
 use rackscan_format::{
     codec,
     limits::TRANSACT_BYTES_MAX,
-    message::{Answer, HomeRegion, Payload, Refusal, Request as NodeRequest, Target},
+    message::{Answer, ParticipantRegion, Payload, Refusal, Request as NodeRequest, Target},
 };
 use rackscan_ramp::{
     item::{Key, Metadata, Value},
-    message::{Found, Guard, HomeId, LeaseId, Part, Reply, Request},
+    message::{Found, Guard, LeaseId, Part, ParticipantId, Reply, Request},
     timestamp::{ClientId, Timestamp},
 };
 
@@ -29,13 +30,13 @@ pub(crate) fn at(time: u64, client: u32) -> Timestamp {
     Timestamp { time, client: ClientId(client) }
 }
 
-/// What a transaction writes in the one home that there is. It names another one, which has a vote,
-/// too: so what is prepared stays in doubt until it is said how it ends.
+/// What a transaction writes in the one participant that there is. It names another one, which has
+/// a vote, too: so what is prepared stays in doubt until it is said how it ends.
 pub(crate) fn part(timestamp: Timestamp, items: &[(&str, &[u8])]) -> Part {
     let mut items: Vec<_> = items.iter().map(|(name, bytes)| (key(name), value(bytes))).collect();
     items.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let (homes, guard) = (vec![HomeId(3), HomeId(9)], Guard::Open);
-    Part { timestamp, homes, guard, metadata: Metadata::Timestamp, items }
+    let (participants, guard) = (vec![ParticipantId(3), ParticipantId(9)], Guard::Open);
+    Part { timestamp, participants, guard, metadata: Metadata::Timestamp, items }
 }
 
 pub(crate) fn prepare(timestamp: Timestamp, items: &[(&str, &[u8])]) -> Request {
@@ -117,10 +118,10 @@ impl Client {
         found.version.value.bytes().map(<[u8]>::to_vec)
     }
 
-    pub(crate) fn open_home(&mut self) -> HomeRegion {
-        match self.ask(NodeRequest::OpenHome) {
-            Ok(Answer::Home(Some(region))) => region,
-            other => panic!("the home's memory was expected, not {other:?}"),
+    pub(crate) fn open_participant(&mut self) -> ParticipantRegion {
+        match self.ask(NodeRequest::OpenParticipant) {
+            Ok(Answer::Participant(Some(region))) => region,
+            other => panic!("the participant's memory was expected, not {other:?}"),
         }
     }
 }
@@ -147,7 +148,7 @@ impl Client {
 
     /// Writes without a vote.
     pub(crate) fn put_small(&mut self, timestamp: Timestamp, name: &str, bytes: &[u8]) -> Reply {
-        let part = Part { homes: Vec::new(), ..part(timestamp, &[(name, bytes)]) };
+        let part = Part { participants: Vec::new(), ..part(timestamp, &[(name, bytes)]) };
         self.small(Request::Put { part, preconditions: Default::default() })
     }
 }

@@ -41,14 +41,14 @@ pub(crate) fn own_host() -> String {
 }
 
 /// A node's folder, which outlives the node.
-pub(crate) struct Home {
+pub(crate) struct Participant {
     folder: TempDir,
     /// Sockets need short paths.
     sockets: TempDir,
     pub(crate) key: ClusterKey,
 }
 
-impl Home {
+impl Participant {
     pub(crate) fn new() -> Self {
         // Beside the build, because /tmp may be a tmpfs, where direct IO is refused.
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the build folder is writable");
@@ -81,7 +81,7 @@ impl Home {
         self.path(&format!("device{number}"))
     }
 
-    /// The same, with what the home of transactions has on the disk.
+    /// The same, with what the participant of transactions has on the disk.
     pub(crate) fn copy_with_keys(&self) -> Self {
         let copy = self.copy();
         for file in ["data/transactions.log", "data/transactions.life"] {

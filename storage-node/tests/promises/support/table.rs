@@ -126,18 +126,18 @@ impl Table {
         Arc::new(program.clone().verify(&self.definition).expect("a test's program is right"))
     }
 
-    /// The rows that a scan at home yields from a segment.
-    pub(crate) fn scan_at_home(&self, segment: usize, program: &ScanProgram) -> RecordBatch {
-        self.run_at_home(segment, self.verified(program))
+    /// The rows that a local scan yields from a segment.
+    pub(crate) fn scan_locally(&self, segment: usize, program: &ScanProgram) -> RecordBatch {
+        self.run_locally(segment, self.verified(program))
     }
 
     /// The same of a program with its key filters.
-    pub(crate) fn run_at_home(&self, segment: usize, program: Arc<VerifiedProgram>) -> RecordBatch {
-        self.run_at_home_without(segment, program, Arc::default())
+    pub(crate) fn run_locally(&self, segment: usize, program: Arc<VerifiedProgram>) -> RecordBatch {
+        self.run_locally_without(segment, program, Arc::default())
     }
 
     /// The same of the rows that are not withheld.
-    pub(crate) fn run_at_home_without(
+    pub(crate) fn run_locally_without(
         &self,
         segment: usize,
         program: Arc<VerifiedProgram>,
@@ -198,16 +198,17 @@ impl Segment {
 
     /// Puts the segment into the client's region and returns the request that appends it.
     pub(crate) fn stage(&self, client: &Client) -> Request {
-        let sealed = codec::seal(Envelope::Segment, &self.directory).expect("a directory can be encoded");
-        client.region.copy_in(0, &sealed).expect("it fits");
-        let mut offset = sealed.len().next_multiple_of(4096);
+        let encoded =
+            codec::encode_envelope(Envelope::Segment, &self.directory).expect("a directory can be encoded");
+        client.region.copy_in(0, &encoded).expect("it fits");
+        let mut offset = encoded.len().next_multiple_of(4096);
         for page in &self.pages {
             client.region.copy_in(offset, page).expect("it fits");
             offset += page.len();
         }
         Request::Append {
             load: self.directory.table,
-            directory_bytes: u32::try_from(sealed.len()).expect("small"),
+            directory_bytes: u32::try_from(encoded.len()).expect("small"),
             source: client.target(0, offset as u64),
         }
     }

@@ -1,0 +1,48 @@
+//! Gives a client one-sided access to the slots and the feed of the participant, and passes an
+//! operator's decision to a participant whose log may lack records.
+
+use rackscan_format::message::{Answer, ParticipantRegion, Refusal, RefusalCode};
+
+use crate::{
+    bridge::Core,
+    task::{Place, Progress, Work, bad_memory},
+};
+
+struct Answered(Option<Answer>);
+
+/// Begins to serve a request for access to the participant's memory.
+pub(crate) fn open(core: &mut Core, place: Place) -> Result<Box<dyn Work>, Refusal> {
+    let Some(participant) = core.node.participant.clone() else {
+        return Ok(Box::new(Answered(Some(Answer::Participant(None)))));
+    };
+    participant.check()?;
+    let Some(link) = core.link(place) else { return Err(bad_memory("the connection is gone")) };
+    let granted = link.grant_participant(&participant.slots, &participant.feed).map_err(|error| {
+        Refusal::new(
+            RefusalCode::Busy,
+            format!("the memory of keys cannot be registered: {error}; ask again"),
+        )
+    })?;
+    let region =
+        ParticipantRegion { slots: Some(granted.slots), feed: Some(granted.feed), life: participant.life };
+    Ok(Box::new(Answered(Some(Answer::Participant(Some(region))))))
+}
+
+/// Accepts, by decision of an operator, that the log continues without records that may be missing.
+pub(crate) fn accept_loss(core: &Core) -> Result<Box<dyn Work>, Refusal> {
+    let Some(participant) = core.node.participant.clone() else {
+        let text = "this node keeps no keys: its configuration gives no memory for `transactions`";
+        return Err(Refusal::new(RefusalCode::NotFound, text));
+    };
+    participant.accept_loss()?;
+    tracing::warn!(
+        "a client has decided that the log of transactions goes on, though acknowledged records may be missing"
+    );
+    Ok(Box::new(Answered(Some(Answer::Done))))
+}
+
+impl Work for Answered {
+    fn advance(&mut self, _core: &mut Core, _place: Place) -> Progress {
+        self.0.take().map_or(Progress::Working, |answer| Progress::Finished(Ok(answer)))
+    }
+}
