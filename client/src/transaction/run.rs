@@ -245,7 +245,7 @@ impl Session {
                         missing.push(*participant);
                         continue;
                     }
-                    return Err(self.unavailable(*participant, reason.to_owned()));
+                    return Err(self.participant_unavailable(*participant, reason.to_owned()));
                 }
                 match &self.participants[at].refusal {
                     Some(TransactionError::KeepsNoKeys { .. }) => {
@@ -283,7 +283,7 @@ impl Session {
     }
 
     /// The error of an unavailable participant.
-    fn unavailable(&self, participant: ParticipantId, reason: String) -> TransactionError {
+    fn participant_unavailable(&self, participant: ParticipantId, reason: String) -> TransactionError {
         if self.position(participant).is_some_and(|at| self.lines.is_full(at)) {
             return TransactionError::NodeFull { participant, reason };
         }
@@ -299,7 +299,7 @@ impl Session {
             (Interruption::Lost { participant }, unavailable) => {
                 let reason = unavailable.filter(|(of, _)| *of == participant).map(|(_, reason)| reason);
                 let reason = reason.unwrap_or_else(|| "it was lost meanwhile".to_owned());
-                self.unavailable(participant, reason)
+                self.participant_unavailable(participant, reason)
             }
             (Interruption::GivenUp, _) => {
                 let participants = self
@@ -327,7 +327,7 @@ impl Session {
             (
                 Abortion::Refused { participant, .. },
                 RunningTransaction { unavailable: Some((of, reason)), .. },
-            ) if participant == of => self.unavailable(participant, reason),
+            ) if participant == of => self.participant_unavailable(participant, reason),
             (Abortion::NotLocked(why @ (Interruption::Lost { .. } | Interruption::GivenUp)), run) => {
                 self.interrupted(why, run)
             }
