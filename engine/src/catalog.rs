@@ -1,14 +1,14 @@
-//! The tables that SQL sees.
+//! Lists the tables that an SQL statement can read, at one point in time.
 //!
 //! ```text
-//! the cluster's catalog -> tables as they were loaded -\
-//! rows that have changed -> a layer for each table ------> a view: all tables, at one point in time
+//! catalog of the cluster -> tables as they were loaded or last flushed -\
+//! changed rows           -> a layer over each table ---------------------> a View: all tables at one point in time
 //! ```
 //!
 //! Invariants
-//! - A statement takes one view and sees all its tables as of that point in time, whatever is
-//!   loaded or written meanwhile.
-//! - A broken table is listed with what is wrong with it, and answers no query.
+//! - A statement uses one [`View`] and sees all its tables as of that point in time, even if tables
+//!   are loaded or written meanwhile.
+//! - A table that cannot be read (`Broken`) is listed with the reason. Queries of it fail.
 
 use crate::{
     deriving::{BaseName, Sums, View as MaterializedView},
@@ -133,7 +133,9 @@ impl Known {
                 .snapshot
                 .under(&layer.view())
                 .map(|snapshot| Table::over(snapshot, layer.view()).with_indexes(Arc::clone(table.indexes())))
-                .map_err(|source| format!("a changed row is of no segment that the table has: {source}")),
+                .map_err(|source| {
+                    format!("a changed row belongs to a segment that the table does not have: {source}")
+                }),
             Err(fault) => Err(fault.to_string()),
         };
         match over {
@@ -280,7 +282,8 @@ fn views_of(stored: &View, bases: &View) -> View {
                 tracing::warn!(
                     view = name,
                     table = table.definition().name,
-                    "a view without its base; drop it"
+                    "a materialized view is not readable, because the table with its sums is missing: drop the \
+                     view and create it again"
                 );
                 continue;
             };
@@ -289,10 +292,18 @@ fn views_of(stored: &View, bases: &View) -> View {
                     views.insert(name, Known::View(Arc::new(view)));
                 }
                 Ok(_) => {
-                    tracing::warn!(view = name, table = table.definition().name, "a second view of this name")
+                    tracing::warn!(
+                        view = name,
+                        table = table.definition().name,
+                        "a second materialized view has this name and is ignored"
+                    )
                 }
                 Err(error) => {
-                    tracing::warn!(view = name, %error, "a view that this version does not understand")
+                    tracing::warn!(
+                        view = name,
+                        %error,
+                        "a materialized view is ignored: this version of rackscan cannot read its definition"
+                    )
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The errors of queries: what went wrong, and what the user can do about it.
+//! Defines the errors of statements, with the cause and what the user can do.
 
 mod causes;
 mod engine_error;

@@ -1,6 +1,5 @@
-//! Explains how a query would run, or how it ran.
-//!
-//! The same facts are given as aligned text for people and as JSON for programs.
+//! Explains how a query would run, or how it ran: as aligned text for people, and with the same
+//! facts as JSON for programs.
 
 use crate::{
     exec::ScanExec,
@@ -196,7 +195,8 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
         field(f, "  zone maps alone", ruled_out)?;
     }
     if scan.runtime_filter.segments > 0 {
-        let given_up = if scan.runtime_filter.keys_given_up { "; looking up keys was given up" } else { "" };
+        let given_up =
+            if scan.runtime_filter.keys_given_up { "; the lookup of keys was stopped" } else { "" };
         field(
             f,
             "  in time for",
@@ -210,8 +210,10 @@ fn write_plan(f: &mut fmt::Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     }
     field(f, "rows", format!("{} of {} estimated to pass", scan.estimated_rows, scan.rows))?;
     if scan.rows_withheld + scan.rows_beside > 0 {
-        let changes =
-            format!("{} stored rows left out, {} rows beside segments", scan.rows_withheld, scan.rows_beside);
+        let changes = format!(
+            "{} stored rows withheld, {} changed rows in no segment",
+            scan.rows_withheld, scan.rows_beside
+        );
         field(f, "  changed", changes)?;
     }
     let planned = Placement::ALL.into_iter().filter(|placement| scan.planned.of(*placement) > 0);

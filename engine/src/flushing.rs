@@ -1,24 +1,22 @@
-//! Flushes tables: moves changed rows into new segments while others read and write. (The code says
-//! `flush` for flush.)
+//! Flushes tables: moves changed rows into new segments while other statements read and write.
 //!
 //! ```text
-//! rows as of now, and  -> new segments, stored by the nodes, not visible yet                              readers and writers go on
-//!   of worn segments
-//! close                -> participants prepare nothing more of the table; what is prepared ends           writers wait
-//! rows changed since   -> more segments; every old segment is kept, with its withheld rows                writers wait
-//! publish              -> the new version takes the table's place                                         waiting writers write to that
-//! empty                -> participants drop the moved rows and free their memory
+//! copy      changed rows, and rows of segments with few rows left -> new segments, stored, not visible yet    readers and writers continue
+//! close     participants refuse new writes to the table; prepared transactions end                             writers wait
+//! complete  rows that changed since the copy -> more new segments; old segments are kept with withheld rows    writers wait
+//! publish   the new version replaces the table                                                                 waiting writers write to it
+//! empty     participants drop the moved rows and free their memory
 //! ```
 //!
 //! Invariants
-//! - Nothing acknowledged is lost: between close and publication nobody can write, and what was
-//!   acknowledged before is in the second batch of segments.
-//! - A closed table stays closed until a new version is there. If the engine that closed it is
-//!   gone, the next one that wants to write flushes it.
-//! - If two flush one table at the same time, one publishes and the other's segments are dropped.
-//!   The first node of the table decides.
-//! - Readers keep what they began with: both versions have the same pages, and a segment that is
-//!   left out had no rows left ([`compaction`]).
+//! - No acknowledged write is lost: writes that were acknowledged before the close are in the new
+//!   segments, and between close and publication no write is accepted.
+//! - A closed table stays closed until a new version is published. If the engine that closed it has
+//!   failed, the next engine that wants to write to the table flushes it.
+//! - If two engines flush one table at the same time, one publishes its version and the segments of
+//!   the other are dropped. The first node of the table decides which.
+//! - Readers can continue with the version that they began with: the new version shares its pages,
+//!   and a segment that the new version omits had no rows left ([`compaction`]).
 
 mod background;
 mod bases;
@@ -68,7 +66,11 @@ impl Flusher {
     /// Failures are only logged: segments that an index does not cover are scanned.
     async fn tend_indexes_if_possible(&self, name: &str) {
         if let Err(error) = self.tend_indexes(name).await {
-            tracing::warn!(table = name, %error, "flushed; its indexes do not know all of it yet");
+            tracing::warn!(
+                table = name,
+                %error,
+                "the table was flushed, but its indexes do not cover all of its segments yet"
+            );
         }
     }
 
@@ -105,11 +107,19 @@ impl Flusher {
         // From here on the table is flushed. If participants cannot drop its rows now, the next
         // sweep does.
         if let Err(error) = self.changes.empty(id).await {
-            tracing::warn!(table = name, %error, "flushed; participants have not dropped its changed rows yet");
+            tracing::warn!(
+                table = name,
+                %error,
+                "the table was flushed, but participants have not dropped its changed rows yet"
+            );
         }
         self.changes.renew(&self.tables).await?;
         if let Err(error) = self.drop_abandoned_bases().await {
-            tracing::warn!(table = name, %error, "flushed; the former bases of its views are not dropped yet");
+            tracing::warn!(
+                table = name,
+                %error,
+                "the table was flushed, but the former sums of its views are not dropped yet"
+            );
         }
         let elapsed = began.elapsed();
         let table = name.to_owned();

@@ -1,18 +1,18 @@
-//! Turns SQL into answers: parses and plans a statement with DataFusion, and runs its scans where
+//! Answers SQL statements: parses and plans a statement with DataFusion, and runs its scans where
 //! the planner places them.
 //!
-//! This is the only crate that knows DataFusion. It does not know what is inside a storage node,
-//! nor how rows come out of pages: `rackscan-scan` does that, here and in the nodes alike, so every
-//! placement gives the same rows. It does not price placements either: `rackscan-planner` does.
+//! This is the only crate that uses DataFusion. It does not decode pages or scan their rows:
+//! `rackscan-scan` does that, in the engine and in the nodes alike, so every placement gives the
+//! same rows. It does not estimate the costs of placements either: `rackscan-planner` does.
 //!
 //! ```text
 //! SELECT text
 //!   -> statement                                                      (parsing, rewrite)
 //!   -> DataFusion's plan                                              (session, catalog, table, rules)
 //!        filters, projections, partial aggregates -> a scan program   (pushdown, rules/partial_aggregate)
-//!   -> ScanExec: segments dealt to partitions                         (request, exec)
+//!   -> ScanExec: segments distributed to partitions                   (request, exec)
 //!        each segment: estimate -> planner::Feedback -> local | remote_fetch | remote_process
-//!                         ^-- what earlier segments did               (exec/meter, exec/steering)
+//!                         ^-- measurements of earlier segments        (exec/meter, exec/steering)
 //!        keys of joins and top-k thresholds narrow later segments     (runtime_filter, rules/key_filters)
 //!   -> batches and a report                                           (session, report, explain)
 //!
@@ -20,21 +20,25 @@
 //! changed rows of others -> layers over the tables                    (changes, catalog)
 //! ```
 //!
+//! Some words of this crate: a partition is the part of a scan that one thread runs; to narrow a
+//! scan is to add conditions to its filter while the query runs; the place of a row is its segment
+//! and its number there.
+//!
 //! Folders and files, from SQL text to storage:
 //! - `parsing`: text to statements, with limits on their depth and size.
 //! - `rewrite`: changes parsed statements that DataFusion would plan with another meaning.
 //! - `rules`: optimizer rules of our own, beside DataFusion's.
 //! - `functions`: SQL functions whose DataFusion version gives other answers than PostgreSQL's.
-//! - `session`: runs statements and transactions; holds [`Engine`] and [`SqlSession`].
+//! - `session`: runs statements and transactions; contains [`Engine`] and [`SqlSession`].
 //! - `catalog`, `snapshot`, `table`: the tables that a statement sees, as DataFusion scans them.
 //! - `pushdown`: translates expressions and aggregates into scan programs.
 //! - `request`, `exec`: runs a scan, segment by segment, each under its placement.
-//! - `runtime_filter`: narrows running scans by what joins and top-k operators already know.
+//! - `runtime_filter`: narrows running scans by keys of joins and thresholds of top-k operators.
 //! - `memory`: the memory limit of queries, and spilling to disk.
 //! - `changes`: changed rows and transactions.
 //! - `flushing`: flushes changed rows into segments, as a new table version.
 //! - `indexing`, `deriving`: indexes, foreign keys and materialised views.
-//! - `explain`, `report`, `sql_text`, `trace`: what a query would do and what it did.
+//! - `explain`, `report`, `sql_text`, `trace`: how a query would run and how it ran.
 //! - `error`, `limits`, `time_texts`: errors and their SQLSTATEs, limits, parsing of time
 //!   constants.
 

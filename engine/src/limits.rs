@@ -1,4 +1,4 @@
-//! The engine's limits.
+//! Defines the limits of the engine: sizes, counts and times.
 //!
 //! Invariants
 //! - The stored pages that a partition of a scan holds are bounded in bytes, however many of its

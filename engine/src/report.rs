@@ -1,7 +1,7 @@
-//! What the scans of a query did.
+//! Defines the report of a query's scans.
 //!
-//! A [`ScanReport`] is what EXPLAIN shows of one scan: always the plan, and the figures once the
-//! scan has run.
+//! A [`ScanReport`] is what EXPLAIN shows of one scan: always the plan, and the figures (counts,
+//! bytes and times) once the scan has run.
 
 mod text;
 

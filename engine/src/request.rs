@@ -1,7 +1,7 @@
-//! A scan as plain data.
+//! Describes a scan as plain data.
 //!
-//! A [`ScanRequest`] holds everything a worker needs to run a part of a scan, and nothing that is
-//! bound to this process: it can be stored, compared and sent.
+//! A [`ScanRequest`] contains everything that is needed to run a part of a scan, and nothing that
+//! is bound to this process: it can be stored, compared and sent.
 
 use rackscan_format::{
     ids::{NodeId, SegmentId},

@@ -8,9 +8,9 @@
 //! Invariants
 //! - One [`Engine`] serves many queries at a time; each has its own policy and sees one state of
 //!   the catalog.
-//! - A statement sees all writes that were acknowledged before it began; in a transaction, all
-//!   statements see what the first one could.
-//! - A query that fails leaves nothing behind: its streams are dropped, and with them its scans.
+//! - A statement sees all writes that were acknowledged before it began. In a transaction, every
+//!   statement sees the writes that the first one could see, and those of the transaction.
+//! - A failed query leaves nothing running: its streams are dropped, and with them its scans.
 
 mod answers;
 mod changing;
@@ -221,7 +221,7 @@ impl Engine {
             let mut session = SqlSession::default();
             let outcome = self.sql_in(&mut session, sql).await?;
             if session.is_open() {
-                let way_out = "a transaction needs statements that follow: send them as one script";
+                let way_out = "send BEGIN together with the statements of the transaction, as one script";
                 return Err(EngineError::Statement { found: "BEGIN alone".to_owned(), way_out });
             }
             Ok(outcome)
@@ -238,8 +238,8 @@ impl Engine {
             match self.statement(sql)? {
                 Parsed::Query(statement) => self.run(*statement, started, self.now().await?).await,
                 _ => Err(EngineError::Statement {
-                    found: "a statement that is no query, as a stream".to_owned(),
-                    way_out: "ask for it as a whole",
+                    found: "streaming the rows of a statement that is not a query".to_owned(),
+                    way_out: "run it without streaming",
                 }),
             }
         })
@@ -263,8 +263,8 @@ impl Engine {
                     self.explained(&mut SqlSession::default(), *statement, mode.max(inner)).await
                 }
                 _ => Err(EngineError::Statement {
-                    found: "an explanation of a statement that is no query".to_owned(),
-                    way_out: "explain the query for the rows that it is about",
+                    found: "an explanation of a statement that is not a query".to_owned(),
+                    way_out: "explain a query with the same tables and conditions",
                 }),
             }
         })

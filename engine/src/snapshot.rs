@@ -1,12 +1,15 @@
-//! The segments of a table, and what their directories say about its values.
+//! Lists the segments of a table, with the bounds and counts of values that their directories
+//! contain.
 //!
 //! Invariants
-//! - A snapshot never changes: a query plans and runs on one, whatever is loaded meanwhile.
+//! - A snapshot never changes: a query plans and runs on one, even if the table is loaded
+//!   meanwhile.
 //! - Bounds come from zone maps and may be wider than the values (cut texts), so they are estimates
 //!   to DataFusion. The number of rows and of nulls is exact unless rows are withheld.
-//! - A withheld row comes out of no scan of its segment, and every withheld row is a row of its
-//!   segment. A segment whose rows are all withheld is not scanned.
-//! - Runs of changed rows are like segments, except that their pages are in the engine's memory.
+//! - No scan of a segment returns a withheld row, and every withheld row is a row of its segment. A
+//!   segment whose rows are all withheld is not scanned.
+//! - A run, which contains changed rows as pages in the engine's memory, is otherwise like a
+//!   segment.
 
 use crate::{pushdown::arrow_type, request::SegmentPlace};
 use datafusion::{

@@ -1,4 +1,4 @@
-//! Writes a scan program as SQL, for EXPLAIN and logs. The text is never parsed again.
+//! Writes a scan program as SQL, for EXPLAIN and logs. The text is never parsed.
 
 use datafusion::arrow::{
     datatypes::{DECIMAL128_MAX_PRECISION, Decimal128Type, DecimalType},

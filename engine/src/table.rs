@@ -1,6 +1,6 @@
-//! A table as DataFusion's plans scan it.
+//! Provides a table to DataFusion's plans, which scan it.
 //!
-//! Invariant: a table never changes; at another point in time there is another one.
+//! Invariant: a table never changes; another point in time has another table.
 
 use crate::{
     exec::{QueryContext, ScanExec},
@@ -290,7 +290,10 @@ impl TableProvider for Table {
         for filter in filters {
             for conjunct in self.physical(filter)? {
                 let fits = builder.filter_within(&conjunct, width).map_err(|reason| {
-                    DataFusionError::Internal(format!("a filter was accepted, but {}", reason.0))
+                    DataFusionError::Internal(format!(
+                        "a filter was pushed into a scan that cannot compute it: {}",
+                        reason.0
+                    ))
                 })?;
                 if !fits {
                     above.push(conjunct);
@@ -317,7 +320,10 @@ impl TableProvider for Table {
         let limit = limit.filter(|_| above.is_empty());
         let limit_rows = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
         let program = builder.finish(Output::Rows(outputs), limit_rows).map_err(|reason| {
-            DataFusionError::Plan(format!("the scan of {}: {}", definition.name, reason.0))
+            DataFusionError::Plan(format!(
+                "the scan of table {} cannot be planned: {}",
+                definition.name, reason.0
+            ))
         })?;
         let request = ScanRequest {
             table: definition.name.clone(),

@@ -1,4 +1,4 @@
-//! Prepares constant texts of times and intervals for arrow's parsers.
+//! Rewrites constant texts of times and intervals to forms that arrow's parsers accept.
 
 /// `2024-01-31 5:00` as `2024-01-31 05:00:00`; `None` for other texts.
 pub(crate) fn with_seconds(text: &str) -> Option<String> {

@@ -1,13 +1,13 @@
-//! Writes the reads of queries to a trace file.
+//! Writes the device reads of queries to a trace file.
 //!
 //! ```text
-//! scans -- bounded channel --> a thread: puts them in order, writes them
+//! scans -- bounded channel --> a thread, which sorts the records by time and writes them
 //! ```
 //!
 //! Invariants
-//! - No record is lost: while the channel is full the scan waits, and a file that cannot be written
-//!   is an error at the end, with how much it holds.
-//! - Memory is bounded, by the channel and by the records that are held to be ordered.
+//! - No record is lost silently: while the channel is full the scan waits. If the file cannot be
+//!   written, the final error reports that, and how many records the file contains.
+//! - Memory is bounded, by the channel and by the number of records that wait to be sorted.
 
 use rackscan_trace::{Record, Reorder, TraceError, TraceWriter, WriteFormat, limits::REORDERED_MAX};
 use std::{
@@ -71,7 +71,8 @@ impl TraceFile {
         // The thread takes parts until it gets this one, so it is still running.
         let _ = sink.parts.send(Part::End).await;
         thread.join().unwrap_or_else(|_| {
-            let error = std::io::Error::other("the thread that writes it has panicked");
+            let error =
+                std::io::Error::other("the thread that writes the trace has panicked; please report this");
             Err(TraceError::Open { path, error })
         })
     }

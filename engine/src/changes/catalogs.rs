@@ -5,15 +5,16 @@
 //! invariants prevent that.
 //!
 //! Invariants
-//! - A catalog was read after participants were last scanned from the beginning: rows that such a
-//!   scan misses because they were moved are in the catalog.
-//! - The catalog has every table of which participants have rows, except dropped ones: a catalog
-//!   that was read after those rows were seen does not have such a table either.
-//! - The catalog has no table whose rows were moved away.
-//! - If a table of the catalog takes no more writes, each statement reads the catalog anew: the
-//!   table is about to be flushed, replaced or dropped, or already was. A table is closed before
-//!   its new version is published, so an engine that has heard from all participants knows of every
-//!   publication before that.
+//! - The catalog was read after the last scan of participants from the beginning. So it contains
+//!   the rows that this scan misses because a flush has moved them.
+//! - The catalog contains every table of which participants report rows, except dropped ones. A
+//!   table is dropped if a catalog that was read after its rows were reported does not contain it
+//!   either.
+//! - The catalog contains no table whose rows a flush has moved.
+//! - If a table of the catalog accepts no more writes (it is closed), each statement reads the
+//!   catalog again, because the table is about to be flushed, replaced or dropped, or already was.
+//!   A table is closed before its new version is published. So an engine that has received reports
+//!   from all participants knows of every publication before them.
 
 use rackscan_client::ClusterCatalog;
 use rackscan_delta::replica::Replica;

@@ -1,14 +1,14 @@
-//! Adds to the rows of a transaction what is derived from them.
+//! Adds derived entries to the changed rows of a transaction.
 //!
-//! Rows are written in the same transaction as everything that their table's definition derives
-//! from them ([`rackscan_delta::derived`]).
+//! Derived entries are the rows that a table's indexes, foreign keys and materialised views need
+//! ([`rackscan_delta::derived`]). One transaction writes the changed rows and all their entries.
 //!
-//! A row's old values are the newest that this engine has received, even if they are newer than
-//! what the statement saw: the derived entries to delete are those that exist. For a stored row
-//! without known changes, they are the values that the statement found in its segment, which never
-//! changes.
+//! The entries to delete are computed from the old values of a row. These are the newest values
+//! that this engine has received, even if they are newer than those that the statement saw, because
+//! their entries are the existing ones. If no change of a stored row is known, they are the values
+//! that the statement read from its segment, which never changes.
 //!
-//! Invariant: if something cannot be derived, that is an error and the rows are not written either.
+//! Invariant: if an entry cannot be computed, the statement fails and its rows are not written.
 
 use crate::error::EngineError;
 use rackscan_delta::{

@@ -1,22 +1,22 @@
 //! Reads the rows that have changed since tables were loaded, and writes changes as transactions.
 //!
 //! ```text
-//! before a statement:    what all participants have written since -> a replica -> layers over tables (catalog)
-//! INSERT, UPDATE, DELETE -> which rows, and their new values    [statement]
-//!                        -> writes of one transaction           [transaction]
-//! COMMIT                 -> items under the rows' keys -> participants
+//! before a statement:    changes from all participants -> a replica in memory -> layers over tables (catalog)
+//! INSERT, UPDATE, DELETE -> the rows to change, and their new values    [statement]
+//!                        -> writes of one transaction                   [transaction]
+//! COMMIT                 -> items under the keys of the rows -> participants
 //! ```
 //!
 //! Invariants
-//! - A statement sees every write that was acknowledged before it began; what it sees is
-//!   read-atomic.
-//! - Tables and their changed rows move together: a catalog is used only with rows that were read
-//!   after it, and rows only with a catalog that knows their tables ([`catalogs`]).
-//! - A transaction is visible as a whole or not at all. Until it commits it sees its own writes and
-//!   nothing else that happened after it began.
+//! - A statement sees every write that was acknowledged before it began, and of each transaction
+//!   all writes or none (it is read-atomic).
+//! - A catalog is used only with changed rows that were read after it, and changed rows are used
+//!   only with a catalog that contains their tables ([`catalogs`]).
+//! - A transaction is visible as a whole or not at all. Until it commits, it sees its own writes
+//!   and no other write that happened after it began.
 //! - Two transactions that update a row at the same time do not wait for each other. The first one
-//!   commits. The second one is in conflict, unless it is [`Isolation::ReadAtomic`]: then the write
-//!   with the later timestamp stays.
+//!   commits. The second one fails with a conflict, unless it is [`Isolation::ReadAtomic`]: then
+//!   the write with the later timestamp stays.
 
 mod catalogs;
 mod derive;
@@ -142,7 +142,7 @@ impl Changes {
             }
         }
         let why = format!(
-            "tables were loaded, dropped or flushed during each of {RENEWALS_MAX} attempts; ask again"
+            "tables were loaded, dropped or flushed during each of {RENEWALS_MAX} attempts; run the statement again"
         );
         Err(EngineError::Changes(why))
     }
@@ -210,8 +210,9 @@ impl Changes {
                 }
             }
             if Instant::now() >= deadline {
-                let why =
-                    format!("transactions that were prepared have not ended within {wait:?}; try again");
+                let why = format!(
+                    "prepared transactions that write to the table have not ended within {wait:?}; try again"
+                );
                 return Err(EngineError::Changes(why));
             }
             tokio::time::sleep(ENDINGS_POLL_TIME).await;
@@ -268,7 +269,9 @@ impl Changes {
                 }
             }
             Agreement::Unheard(why) if is_last => sums.unknown = Some(why.clone()),
-            Agreement::Untold if is_last => sums.unknown = Some("tables change all the time".to_owned()),
+            Agreement::Untold if is_last => {
+                sums.unknown = Some("tables were loaded, dropped or flushed during every attempt".to_owned())
+            }
             Agreement::Untold | Agreement::Unheard(_) => return Ok(None),
         }
         Ok(Some((moment, Arc::new(sums))))
@@ -356,7 +359,7 @@ impl Changes {
             let followed = lock(&self.followed);
             if let Agreement::Unheard(why) = &followed.agreement {
                 return Err(EngineError::Changes(format!(
-                    "cannot read what others have changed: {why}; nothing was written, begin again"
+                    "the changes of other transactions cannot be read: {why}; nothing was written: begin the transaction again"
                 )));
             }
             transaction.items(timestamp, &followed.replica)
@@ -436,7 +439,7 @@ async fn apart<T: Send + 'static>(
 ) -> Result<T, EngineError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
-        Err(EngineError::Changes(format!("the thread that reads and writes them: {error}")))
+        Err(EngineError::Changes(format!("the thread that reads and writes them has failed: {error}")))
     })
 }
 

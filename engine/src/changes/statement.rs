@@ -1,11 +1,13 @@
 //! Turns an UPDATE or DELETE into a query for the rows that it changes.
 //!
-//! The query returns the places of the rows, and for an UPDATE all their columns, old or new. So
-//! everything that queries have works here, too: pushed filters, all placements, joins.
+//! The query returns the places of these rows (a place is the segment of a row and its number
+//! there, encoded as one number, [`rackscan_format::row_place`]) and, for an UPDATE, all their
+//! columns with old or new values. So an UPDATE or DELETE can use everything that queries can:
+//! pushed filters, all placements, joins.
 //!
 //! Invariants
-//! - Nothing is changed here; the result is a query.
-//! - No clause of a statement is ignored: clauses that are not understood are refused.
+//! - This file changes no rows; its result is a query.
+//! - No clause of a statement is ignored: unknown clauses are refused.
 
 use crate::visitors::visit_relations;
 use crate::{error::EngineError, table::PLACE_COLUMN};
@@ -235,7 +237,7 @@ fn new_columns(
             value => format!("({value})"),
         };
         if slot.replace(value).is_some() {
-            let message = format!("column {column:?} is set twice, expected each once");
+            let message = format!("column {column:?} is set twice, expected once");
             return Err(EngineError::invalid("42601", message));
         }
     }

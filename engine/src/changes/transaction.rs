@@ -1,15 +1,15 @@
-//! What an open transaction has written so far, and the tables it sees.
+//! Collects the writes of an open transaction, and shows the transaction its own writes.
 //!
 //! ```text
-//! BEGIN  -> a point in time: all tables as they are
-//! change -> rows by their identities, the last value counts; later statements see them over the tables of BEGIN
-//! COMMIT -> items of one write
+//! BEGIN   -> a point in time: all tables as they are
+//! change  -> rows by identity, the last value of a row counts; later statements see these rows over the tables of BEGIN
+//! COMMIT  -> the items of one write
 //! ```
 //!
 //! Invariants
-//! - All statements see the tables as of the beginning of the transaction, with its own writes over
+//! - All statements of a transaction see the tables as of its beginning, with its own writes over
 //!   them.
-//! - Nothing leaves this value before the commit; dropping it is a rollback.
+//! - Nothing is sent to participants before the commit. To roll back, the engine drops the value.
 
 mod moved;
 

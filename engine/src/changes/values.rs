@@ -1,4 +1,4 @@
-//! Converts the columns of a batch into the values of the delta store.
+//! Converts the columns of a record batch into the row values that the delta store keeps.
 
 use crate::{
     error::EngineError,

@@ -1,7 +1,8 @@
-//! Lets a program write many small transactions of rows, without SQL.
+//! Lets a program write many small transactions of rows without SQL.
 //!
-//! The program makes the rows itself, and has found the rows that it deletes before. One writer
-//! waits for each of its transactions; several writers work in parallel.
+//! The program supplies the values of the rows to insert, and identifies the rows to delete by an
+//! earlier search. A writer waits for each of its transactions; several writers can work in
+//! parallel.
 
 use super::{
     Changes,
@@ -70,7 +71,7 @@ impl RowWriter {
             Some(known) => known.whole(),
             None => Err(EngineError::UnknownTable {
                 name: name.to_owned(),
-                near: "it was not there when the writer was opened".to_owned(),
+                near: "it did not exist when the writer was opened".to_owned(),
             }),
         }
     }

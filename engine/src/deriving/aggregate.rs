@@ -1,9 +1,9 @@
-//! Reads the query of a materialised view: what it adds up, over which rows, grouped by which
-//! column.
+//! Checks and reads the query of a materialised view: which column it sums, over which rows, and by
+//! which column it groups them.
 //!
 //! Invariants
 //! - A view is a sum of exact amounts and a count of rows, grouped by one column of one table, over
-//!   the rows in one range of one column: what [`SumDefinition`] can express, and nothing else.
+//!   the rows in one range of one column. [`SumDefinition`] can express exactly that.
 //! - No clause of the query is ignored: each part is compared with a plain one that has all its
 //!   fields written out.
 //! - Nothing is evaluated here.

@@ -1,17 +1,17 @@
 //! Computes the sums and row counts of a materialised view, by group.
 //!
-//! | column | type | |
+//! | column | type | contents |
 //! |---|---|---|
-//! | [`GROUP`] | that of the group's column | each value once |
-//! | [`SUM`] | decimal(38, s), s the digits behind the point of the amounts | of the amounts |
-//! | [`ROWS`] | bigint | how many, at least one |
+//! | [`GROUP`] | that of the group's column | a value; each value has one row |
+//! | [`SUM`] | decimal(38, s); s is the number of digits after the point of the amounts | sum of the amounts |
+//! | [`ROWS`] | bigint | number of rows, at least one |
 //!
-//! They are computed from a table's rows, or from the sums over its segments and the changed rows
-//! beside them ([`rackscan_delta::derived`]). Both give the same, to the last digit.
+//! Two computations give exactly the same results: one from all rows of the table, and one from the
+//! stored sums over its segments and the changed rows ([`rackscan_delta::derived`]).
 //!
-//! A base ([`super::base`]) stores the sum in two columns, as stored numbers have 64 bits:
-//! [`HIGH`], a bigint, counts units of 10^(18 - s), and [`LOW`], a decimal(18, s), is the
-//! remainder, with the same sign.
+//! The stored sums are in a base, which is a table with the sums of one view ([`super::base`]). It
+//! stores each sum in two columns, because stored numbers have 64 bits. [`HIGH`], a bigint, counts
+//! units of 10^(18 - s). [`LOW`], a decimal(18, s), is the remainder, with the same sign.
 
 use crate::{pushdown::arrow_type, snapshot::zone_scalar, table::Table};
 use datafusion::{
@@ -130,8 +130,9 @@ fn scan(name: &str, provider: Arc<dyn datafusion::catalog::TableProvider>) -> Re
 
 fn column(table: &TableDefinition, column: ColumnId) -> Result<&str> {
     let column = table.columns.get(column.index());
-    let missing =
-        || DataFusionError::Internal(format!("table {} lacks a column that it derives from", table.name));
+    let missing = || {
+        DataFusionError::Internal(format!("table {} does not have a column that its view uses", table.name))
+    };
     column.map(|column| column.name.as_str()).ok_or_else(missing)
 }
 
@@ -190,8 +191,12 @@ fn changed(table: &TableDefinition, of: &SumDefinition, changes: &[(Datum, Amoun
             Datum::Float(value) => ZoneValue::Float(*value),
             Datum::Text(text) => ZoneValue::Text(text.as_bytes().to_vec()),
         };
-        let no_value =
-            || DataFusionError::Internal(format!("a group of table {} is no {group_type}", table.name));
+        let no_value = || {
+            DataFusionError::Internal(format!(
+                "a group of a view of table {} is not a {group_type}",
+                table.name
+            ))
+        };
         zone_scalar(group_type, &value).ok_or_else(no_value)
     };
     let groups = changes.iter().map(|(datum, _)| group(datum)).collect::<Result<Vec<_>>>()?;

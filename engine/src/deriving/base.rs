@@ -1,20 +1,20 @@
-//! Stores the sums over a table's segments in a table of their own, the base of a view.
+//! Stores the sums over a table's segments in an internal table, called the base of a view.
 //!
 //! A base has a row for each group ([`super::amounts`]). It belongs to one table id, never changes,
-//! and is published before the table version that names it. So whoever knows a table finds the
-//! bases of its views.
+//! and is published before the table version that refers to it. So an engine that knows a table
+//! version finds the bases of its views.
 //!
-//! | base's name | `rackscan base` VIEW ID BEFORE: the ids of the table that it belongs to and of the table version before that, in hexadecimal |
+//! | base's name | `rackscan base` VIEW ID BEFORE; ID is the id of the table version that the base belongs to, BEFORE that of the version before, both in hexadecimal |
 //! |---|---|
 //! | base's columns | group, high, low, rows |
-//! | base's source | the statement by which the view was created |
+//! | base's source | the statement that created the view |
 //!
 //! Invariants
-//! - Only views see bases.
-//! - A base is left over, and dropped, only if neither the table that it belongs to exists nor the
-//!   version before: while that one exists, its new version may be about to be published. Tables
-//!   that were replaced last count as existing, because queries and transactions that began with
-//!   them go on.
+//! - Only views read bases.
+//! - A base is dropped only if neither the table version that it belongs to nor the version before
+//!   exists. While the version before exists, the new version may still be published. A version
+//!   that was replaced recently counts as existing, because queries and transactions that began
+//!   with it still read it.
 
 use super::amounts::{GROUP, HIGH, LOW, ROWS, divided};
 use crate::{changes::encoded, error::EngineError, limits::VIEW_GROUPS_MAX, pushdown::arrow_type};
@@ -129,12 +129,18 @@ impl NewBase<'_> {
     fn stored(&self, batch: &RecordBatch) -> Result<RecordBatch, EngineError> {
         let failed = |why: String| EngineError::Execution(format!("view {:?}: {why}", self.view));
         let [group, sums, rows] = batch.columns() else {
-            return Err(failed(format!("{} columns, expected group, sum and rows", batch.num_columns())));
+            return Err(failed(format!(
+                "its query returned {} columns, expected three: group, sum and rows",
+                batch.num_columns()
+            )));
         };
         self.can_be_found(group).map_err(failed)?;
         let sums = sums.as_primitive_opt::<Decimal128Type>().ok_or_else(|| failed("no sums".to_owned()))?;
         let (high, low) = divided(sums).map_err(|sum| {
-            failed(format!("a sum of {sum} in its last digits, expected one of at most 36 digits"))
+            failed(format!(
+                "the sum of a group is too large: {sum}, counted in units of its last digit, expected at most \
+                 36 digits"
+            ))
         })?;
         let columns: [(&str, ArrayRef); 4] = [
             (GROUP, Arc::clone(group)),
@@ -153,7 +159,9 @@ impl NewBase<'_> {
         let row = RowIdentity::Inserted { by: Timestamp::FIRST, number: u32::MAX };
         for text in texts.iter().flatten() {
             let entry = Entry { by, role: Role::Present, value: Datum::Text(text.to_owned()), row };
-            entry.key().map_err(|why| format!("a group of {} bytes: {why}", text.len()))?;
+            entry.key().map_err(|why| {
+                format!("a group, which is a text of {} bytes, is too long: {why}", text.len())
+            })?;
         }
         Ok(())
     }

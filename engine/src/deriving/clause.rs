@@ -1,4 +1,4 @@
-//! Errors for refused clauses, and names in the form in which they are looked up.
+//! Makes the errors for refused clauses, and normalises names for lookups.
 
 use crate::error::EngineError;
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ObjectNamePart};

@@ -1,15 +1,16 @@
-//! Indexes, foreign keys and materialised views: what is derived from a table's rows, and the
-//! statements that define it.
+//! Defines indexes, foreign keys and materialised views, which are derived from a table's rows, and
+//! computes the rows of views.
 //!
 //! ```text
-//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW -> [statement] -> a definition -> a table version that has it   (flushing)
-//! changed rows -> entries, in their transaction                                                                                    (changes/derive)
-//! flush        -> the sums over the segments, in a base table for each view   [base]
-//! SELECT       -> base and entries of one timestamp -> a view's rows          [view], [amounts]
+//! CREATE INDEX, ALTER TABLE ... FOREIGN KEY, CREATE MATERIALIZED VIEW
+//!                 -> [statement] -> a definition -> a table version with that definition   (flushing)
+//! changed rows    -> derived entries, in the same transaction                              (changes/derive)
+//! flush           -> sums over the segments, in a base, which is a table for each view     [base]
+//! SELECT          -> base and entries of one point in time -> the rows of a view           [view], [amounts]
 //! ```
 //!
-//! Invariant: a table's definition says what is derived from it. Everything else (bases) can be
-//! made anew from its rows.
+//! Invariant: a table's definition lists everything that is derived from it. The rest (the bases)
+//! can be computed again from its rows.
 
 mod aggregate;
 mod amounts;

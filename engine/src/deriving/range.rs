@@ -1,11 +1,12 @@
 //! Reads the WHERE clause of a materialised view as one range of one column.
 //!
-//! Bounds are given out as expressions to be evaluated, and come back as stored integers in the
-//! same order.
+//! The caller evaluates the bounds of the range, which are expressions, and returns them as stored
+//! integers in the same order.
 //!
 //! Invariants
-//! - Several bounds on one side all hold: the range is their intersection. It may be empty.
-//! - No value at an end is lost: what a range of integers cannot express is refused.
+//! - Several bounds on one side all apply: the range is their intersection. It may be empty.
+//! - The range contains exactly the values that satisfy the clause: a clause that a range of
+//!   integers cannot express is refused.
 
 use crate::visitors::visit;
 use crate::{

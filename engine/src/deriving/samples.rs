@@ -1,4 +1,4 @@
-//! Tables and views for the tests of this folder.
+//! Provides tables and views for the tests of this folder.
 
 use super::{aggregate::Aggregate, statement::DerivationStatement};
 use crate::error::EngineError;

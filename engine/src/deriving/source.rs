@@ -1,4 +1,5 @@
-//! The table of a view's query, and the names of its columns there.
+//! Reads the FROM clause of a view's query, which must be one table, and resolves column names in
+//! it.
 
 use super::clause::{last, normal, only, refused};
 use crate::error::EngineError;

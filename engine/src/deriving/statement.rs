@@ -1,12 +1,12 @@
 //! Recognises the statements that create or drop indexes, foreign keys and materialised views.
 //!
 //! Invariants
-//! - Nothing is looked up and nothing is changed here: the result is names, in the form in which
-//!   they are looked up.
+//! - Nothing is looked up and nothing is changed here: the result contains names, normalised for
+//!   lookups.
 //! - No clause of a statement is ignored: each statement is compared with a plain one, or
 //!   destructured with all its fields written out. A clause that a later parser version adds does
-//!   not compile here until somebody has decided about it. Words that the parser itself drops
-//!   (`TEMPORARY` before `INDEX`) are not seen here.
+//!   not compile here until a developer handles it. The exception is words that the parser itself
+//!   drops (`TEMPORARY` before `INDEX`).
 
 use crate::{
     deriving::{

@@ -1,14 +1,14 @@
 //! Computes the rows of a materialised view at one point in time.
 //!
 //! ```text
-//! base: sums over the table's segments        -\
-//! changes by the rows beside them (entries)   ---> groups with rows -> the columns of the statement that created it
+//! base: sums over the table's segments             -\
+//! derived entries: what changed rows add to sums   ---> groups with rows -> the columns of the statement that created the view
 //! ```
 //!
 //! Invariants
-//! - Base, entries and the tables of the reading statement are of one point in time, so the view
-//!   and its table agree in one statement.
-//! - A statement that was not given the entries gets an error and no answer.
+//! - The base, the entries and the tables of the reading statement are of one point in time. So a
+//!   view and its table agree in one statement.
+//! - A statement that was not given the entries fails with an error.
 
 use super::{
     aggregate::{Aggregate, OutputKind},
@@ -112,11 +112,11 @@ impl View {
         let (schema, name) = (whole.schema(), self.derived.name());
         let why = match &sums.unknown {
             Some(why) => DataFusionError::Execution(format!(
-                "cannot read all changed rows that view {name} adds up: {why}"
+                "view {name} cannot be computed, because the changed rows of its table cannot be read: {why}"
             )),
-            None => {
-                DataFusionError::Internal(format!("view {name} was planned without what changed rows add"))
-            }
+            None => DataFusionError::Internal(format!(
+                "view {name} was planned without the entries of changed rows"
+            )),
         };
         Ok(Arc::new(Columns { schema, why: Arc::new(why) }))
     }

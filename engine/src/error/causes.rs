@@ -1,4 +1,5 @@
-//! Finds in an error of DataFusion or arrow the cause that a user can act on.
+//! Converts an error of DataFusion or arrow to the error of the engine that a user can act on,
+//! which may be nested inside it.
 
 use super::{engine_error::EngineError, wording};
 use crate::exec::ScanError;

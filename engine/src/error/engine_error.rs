@@ -1,4 +1,4 @@
-//! The error of a statement, and its SQLSTATE.
+//! Defines the error of a statement, and maps it to an SQLSTATE.
 
 use crate::{
     exec::ScanError,
@@ -58,34 +58,38 @@ pub enum EngineError {
     #[error(transparent)]
     Scan(#[from] ScanError),
     /// The catalog could not be read.
-    #[error("the catalog: {0}")]
+    #[error("reading or writing tables failed: {0}")]
     Catalog(#[source] rackscan_client::ClientError),
     /// The query needs more memory than the engine may use.
     #[error("not enough memory for this query: {0}; give the engine more memory, or ask for less at a time")]
     Memory(String),
     /// Queries have reached the limit of what they may write to disk.
     #[error(
-        "the queries' folder for what does not fit into memory is full: {0}; raise its limit, or ask for less at a time"
+        "the spill folder, to which queries write data that does not fit into memory, is full: {0}; raise its limit, or ask for less at a time"
     )]
     SpillFull(String),
     /// There is no usable folder for what does not fit into memory.
-    #[error("the folder for what does not fit into memory: {0}; name another one")]
+    #[error(
+        "the spill folder, to which queries write data that does not fit into memory, cannot be used: {0}; choose another folder"
+    )]
     SpillFolder(String),
     /// The constants of the cost model are wrong.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
     /// The changed rows of tables could not be read.
-    #[error("the rows that have changed: {0}")]
+    #[error("reading or writing changed rows failed: {0}")]
     Changes(String),
     /// A transaction could not be committed; the error says what became of it.
     #[error(transparent)]
     Transaction(#[from] Box<TransactionError>),
     /// A table is being flushed into a new version.
-    #[error("the table was flushed since the transaction began; nothing of it was written: begin it again")]
+    #[error(
+        "a table of the transaction was flushed after the transaction began; nothing of the transaction was written: begin it again"
+    )]
     Flushed,
     /// Another transaction has changed a row that this one has read and writes.
     #[error(
-        "conflict: another transaction has changed rows of table {table:?} that this one has read and changes; nothing of it was written: run it again"
+        "conflict: another transaction has changed rows of table {table:?} that this transaction has read and changes; nothing of this transaction was written: run it again"
     )]
     Conflict {
         /// The table's name.
@@ -93,7 +97,7 @@ pub enum EngineError {
     },
     /// A table of the transaction was dropped.
     #[error(
-        "table {table:?} was dropped after the transaction began; nothing of the transaction was written: load the table, or leave it out"
+        "table {table:?} was dropped after the transaction began; nothing of the transaction was written: load the table again, or run the transaction without it"
     )]
     Dropped {
         /// Its name.
@@ -109,7 +113,7 @@ pub enum EngineError {
     },
     /// A transaction changes too much.
     #[error(
-        "a transaction with {rows} changed rows of {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} of {TRANSACTION_BYTES_MAX} bytes: divide it"
+        "the transaction changes {rows} rows, whose values have {bytes} bytes, expected at most {TRANSACTION_ROWS_MAX} rows and {TRANSACTION_BYTES_MAX} bytes: divide it into several transactions"
     )]
     TooMuchChanged {
         /// Rows.
@@ -119,7 +123,7 @@ pub enum EngineError {
     },
     /// The rows of a transaction have too many derived entries.
     #[error(
-        "a transaction writes {items} items, of {rows} changed rows of a table and what indexes, foreign keys and views derive from them, expected at most {TRANSACTION_ITEMS_MAX}: divide it"
+        "the transaction writes {items} items, for {rows} changed rows of a table and the entries of its indexes, foreign keys and views, expected at most {TRANSACTION_ITEMS_MAX} items: divide it into several transactions"
     )]
     TooMuchDerived {
         /// Rows.
@@ -128,10 +132,12 @@ pub enum EngineError {
         items: usize,
     },
     /// BEGIN within a transaction.
-    #[error("a transaction is open already: end it by COMMIT or ROLLBACK first")]
+    #[error(
+        "BEGIN failed, because a transaction is already open in this session: end it with COMMIT or ROLLBACK first"
+    )]
     InTransaction,
     /// COMMIT or ROLLBACK outside of a transaction.
-    #[error("no transaction is open: begin one with BEGIN")]
+    #[error("no transaction is open in this session: begin one with BEGIN")]
     NoTransaction,
     /// A number is beyond its type.
     #[error("the query failed: {0}")]
@@ -144,7 +150,7 @@ pub enum EngineError {
     DivisionByZero,
     /// An operator of the query panicked.
     #[error(
-        "the query stopped at an internal fault: {0}; other statements go on, please report it with the statement"
+        "the query was stopped by a bug of rackscan: {0}; other statements are not affected; please report this with the text of the statement"
     )]
     Internal(String),
     /// The query failed while it ran (a cast that does not fit, an argument of a function).

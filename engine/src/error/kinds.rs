@@ -1,7 +1,7 @@
-//! Maps errors of DataFusion and arrow to SQLSTATEs, by what their messages contain.
+//! Maps errors of DataFusion and arrow to SQLSTATEs, by texts in their messages.
 //!
-//! Both have one error kind for everything that is wrong with a plan, and one for everything that
-//! goes wrong while it runs. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
+//! DataFusion and arrow have one error kind for all faults of a plan, and one for all faults of a
+//! running query. `queries/slt/errors.slt` compares the codes with those of PostgreSQL.
 
 /// Parts of messages and their SQLSTATEs. The first part that a message contains counts.
 const KINDS: [(&str, &str); 79] = [

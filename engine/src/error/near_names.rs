@@ -1,4 +1,4 @@
-//! Suggests names for one that does not exist.
+//! Suggests existing names that are similar to an unknown name.
 
 /// Names similar to `wanted`, for a message; all names if none is similar and they are few.
 pub(crate) fn near_names(wanted: &str, names: &[String]) -> String {

@@ -1,7 +1,7 @@
 //! Rewords errors of DataFusion and arrow for users.
 //!
-//! Their messages name internal types and error kinds, and list candidates over many lines. Users
-//! get SQL types and one line instead.
+//! The original messages name internal types and error kinds, and list candidates over many lines.
+//! Users get SQL types and one line instead.
 
 use datafusion::common::SchemaError;
 

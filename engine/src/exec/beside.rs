@@ -1,7 +1,7 @@
 //! Scans changed rows that are in no segment yet.
 //!
-//! They are scanned like a segment, by the same code. Their pages are already in memory, so nothing
-//! is placed, read or waited for.
+//! The same code scans them as scans a segment. Their pages are already in memory, so no placement
+//! is decided and no IO is needed.
 
 use super::{
     ScanError,

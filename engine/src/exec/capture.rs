@@ -1,8 +1,7 @@
-//! Records the reads of a scan in the trace.
+//! Records in the trace which pages a scan reads from devices.
 //!
 //! Invariants
-//! - A page has a record if and only if its bytes count as read from a device in the scan's
-//!   figures.
+//! - A page has a record if and only if the scan's figures count its bytes as read from a device.
 
 use crate::{snapshot::TableSnapshot, trace::TraceSink};
 use rackscan_format::{

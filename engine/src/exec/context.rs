@@ -1,7 +1,9 @@
-//! What the scans of a query share: its settings, and the load of the engine and the nodes.
+//! Holds what the scans of a query share: its settings, and the work in flight of the engine and of
+//! each node.
 //!
 //! Invariants
-//! - What a segment adds to the work in flight is removed when its scan ends, however it ends.
+//! - The work that the scan of a segment adds to the work in flight is subtracted when that scan
+//!   ends, also if it fails or is dropped.
 
 use super::repeats::Repeats;
 use crate::trace::TraceSink;

@@ -1,7 +1,7 @@
 //! Counts what a scan has done so far.
 //!
-//! There is one set of counters per scan of a plan, and every segment adds to it. So a query that
-//! fails or is dropped has counted what it did.
+//! Each scan of a plan has one set of counters, to which every segment adds. So the counts are also
+//! known if the query fails or is dropped.
 
 use crate::report::{
     BOUNCES_KEPT_MAX, Bounce, ChangedRows, Figures, NodeLoss, ReasonCount, ScanFigures, ScanReason,

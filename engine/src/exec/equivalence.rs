@@ -1,8 +1,8 @@
 //! Tells DataFusion which output columns of a scan are equal and which are constant.
 //!
-//! A projection knows this of its expressions, and DataFusion then leaves out sorts by such
-//! columns. A scan that takes the projection in must know it as well, or the plan is refused
-//! because an order seems to be missing.
+//! A DataFusion projection derives this from its expressions, and DataFusion then leaves out sorts
+//! by such columns. A scan that computes the projection itself must report the same, otherwise
+//! DataFusion refuses the plan because an order seems to be missing.
 
 use datafusion::{
     arrow::datatypes::SchemaRef,

@@ -1,4 +1,4 @@
-//! The errors by which a scan fails.
+//! Defines the errors of a scan.
 
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
 use rackscan_client::{ClientError, LocalError};
@@ -19,7 +19,7 @@ pub enum ScanError {
     #[error(transparent)]
     Local(#[from] LocalError),
     /// A page of a node is wrong, or the computation over its rows failed, in a scan by the engine.
-    #[error("node {node}: {source}")]
+    #[error("scanning pages of node {node} failed: {source}")]
     Scan {
         /// The node whose segment was scanned.
         node: rackscan_format::ids::NodeId,
@@ -27,10 +27,12 @@ pub enum ScanError {
         source: Arc<rackscan_scan::ScanError>,
     },
     /// A result has another schema than the plan says.
-    #[error("a scan's result: {0}")]
+    #[error("the result of a scan does not have the schema of the plan: {0}; please report this")]
     Result(Arc<ArrowError>),
     /// Another number of pages arrived than was requested.
-    #[error("node {node} sent {found} pages, expected {wanted}; is it another version of rackscan?")]
+    #[error(
+        "node {node} sent {found} pages, expected {wanted}: check that it runs the same version of rackscan"
+    )]
     Pages {
         /// The node.
         node: rackscan_format::ids::NodeId,
@@ -41,7 +43,7 @@ pub enum ScanError {
     },
     /// A node's answer reports no progress.
     #[error(
-        "node {node} scanned none of the blocks from {first_block} on; is it another version of rackscan?"
+        "node {node} answered a scan request without scanning any block, expected at least block {first_block}: check that it runs the same version of rackscan"
     )]
     NoProgress {
         /// The node.
@@ -51,7 +53,7 @@ pub enum ScanError {
     },
     /// A node reports that it read a page which its segment does not have.
     #[error(
-        "node {node} read page {page} of column {column}, which the segment does not have; is it another version of rackscan?"
+        "node {node} reports that it read page {page} of column {column}, which the segment does not have: check that it runs the same version of rackscan"
     )]
     UnknownPage {
         /// The node.
@@ -62,7 +64,7 @@ pub enum ScanError {
         page: rackscan_format::ids::PageNumber,
     },
     /// Changed rows of a table cannot be scanned.
-    #[error("the changed rows of table {table}: {why}")]
+    #[error("the changed rows of table {table} cannot be scanned: {why}")]
     Changes {
         /// The table.
         table: String,
@@ -71,7 +73,7 @@ pub enum ScanError {
     },
     /// A request names a segment that its table does not have.
     #[error(
-        "table {table} has no segment {segment}; it may have been loaded anew since the query was planned"
+        "table {table} has no segment {segment}; the table may have been replaced since the query was planned: run the query again"
     )]
     UnknownSegment {
         /// The table.

@@ -1,4 +1,4 @@
-//! Scans a segment from devices that the engine reads itself.
+//! Scans a segment from devices that are attached to the engine's host, without its node.
 
 use super::{
     ScanError,

@@ -1,8 +1,8 @@
-//! Measures what the scan of one segment does, and for how long.
+//! Measures the work and the time of the scan of one segment.
 //!
 //! Invariants
-//! - Measurements reach the scan's figures however the scan of the segment ends, also when it is
-//!   dropped.
+//! - The measurements are added to the scan's figures however the scan of the segment ends, also if
+//!   it is dropped.
 
 use super::{
     context::WaitGuard,

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! partition: segment, segment, segment ...      a few in flight at a time (segments_in_flight)
-//!   segment: decide -> local | remote_fetch | remote_process -> batches     (segment)
+//!   segment: decide its placement -> local | remote_fetch | remote_process -> batches     (segment)
 //! ```
 //!
 //! Invariants
 //! - Every segment of the request is scanned exactly once, or the query fails.
 //! - IO is overlapped: while one segment is scanned on the partition's thread, others wait for
 //!   devices and nodes.
-//! - Dropping a partition's stream drops its segments; no work goes on for a query that nobody
-//!   reads.
+//! - Dropping a partition's stream stops the scans of its segments, so no work continues for a
+//!   query that nobody reads.
 
 mod beside;
 mod capture;

@@ -1,7 +1,7 @@
-//! Estimates what the scan of a segment will need, as the planner's profile.
+//! Estimates the resources that the scan of a segment will need, as a profile for the planner.
 //!
-//! Everything here is an estimate from zone maps, segment directories and the program. A wrong one
-//! changes where work is done, never an answer.
+//! All values are estimates from zone maps, segment directories and the scan program. A wrong
+//! estimate changes where a segment is scanned, never an answer.
 
 use crate::{
     pushdown::{output_nodes, reachable},

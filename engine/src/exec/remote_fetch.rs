@@ -1,4 +1,4 @@
-//! Scans a segment from pages that its node sends.
+//! Scans a segment in the engine, from pages that its node sends.
 
 use super::{
     ScanError,
@@ -28,7 +28,7 @@ pub(super) async fn scan(work: &SegmentWork, first_block: u32, sink: &mut Sink) 
             Err(error) => return Err(error.into()),
         };
         if fetched.reconstructed_pages > 0 {
-            work.is_degraded("its pages are fetched from other nodes");
+            work.is_degraded("its pages are reconstructed from other nodes");
         }
         work.meter.fetched(&fetched, &waiting);
         drop(waiting);

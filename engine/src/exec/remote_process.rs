@@ -1,4 +1,4 @@
-//! Scans a segment in its node.
+//! Asks a segment's node to scan the segment, and returns the rows that the node sends.
 
 use super::{
     ScanError,

@@ -1,12 +1,13 @@
-//! Remembers which pages the engine reads again and again past the caches of their nodes.
+//! Remembers which pages the engine reads repeatedly while bypassing the caches of nodes, so that a
+//! node caches them.
 //!
-//! Pages are named by a hash of what is read together: a segment's columns.
+//! A hash identifies pages that are read together: columns of one segment.
 //!
 //! Invariants
-//! - At most `REPEATS_MAX` names are remembered. At the limit all are forgotten, which costs time
-//!   only.
-//! - Pages are due for the cache once; if it did not keep them, not again before
-//!   `KEEP_AGAIN_AFTER`.
+//! - At most `REPEATS_MAX` hashes are remembered. At the limit all are forgotten, which costs only
+//!   time.
+//! - After pages were read once past the cache, the next read goes through the cache. If the cache
+//!   did not keep them, the read after `KEEP_AGAIN_AFTER` goes through it again.
 
 use crate::limits::REPEATS_MAX;
 use std::{

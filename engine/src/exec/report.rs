@@ -1,7 +1,7 @@
-//! Makes the report of a scan, for EXPLAIN.
+//! Builds the report of a scan, for EXPLAIN.
 //!
-//! It is computed only when asked for, from directories and counters, so queries that are not
-//! explained pay nothing for it.
+//! The report is computed from directories and counters, and only for EXPLAIN: other queries have
+//! no cost for it.
 
 use super::{
     ScanExec,

@@ -1,7 +1,9 @@
-//! Turns one segment into batches.
+//! Scans one segment of a table and returns its rows as record batches.
 //!
-//! The placement is decided when the scan of the segment begins. Then the code of that placement
-//! runs: `local`, `remote_fetch` or `remote_process`.
+//! When the scan of a segment begins, the planner decides its placement, and the file of that
+//! placement does the work: `local`, `remote_fetch` or `remote_process`. If a node bounces the scan
+//! or is lost, the rest of the segment is scanned under another placement. Changed rows that are in
+//! memory have no placement (`beside`).
 
 use super::{
     ScanError, beside, local, remote_fetch,

@@ -1,11 +1,11 @@
-//! Computes a part of a plan once for several readers.
+//! Computes a part of a plan once for several operators that read its rows.
 //!
 //! The first reader starts all partitions at once. Each partition keeps its batches until the plan
-//! is dropped, and every reader waits for the whole of the partition that it reads. No partition
+//! is dropped, and every reader waits until the partition that it reads is complete. No partition
 //! waits for a reader, so readers cannot wait for each other.
 //!
-//! The kept batches count as memory of the query. Where the limit is too low for them, the query
-//! fails as it does for an aggregation.
+//! The kept batches count as memory of the query. If they exceed the memory limit, the query fails,
+//! as it does for an aggregation.
 
 use datafusion::{
     arrow::array::RecordBatch,
@@ -76,7 +76,7 @@ impl Computed {
             (0..count).map(|partition| self.start(partition, context)).collect()
         });
         let kept = partitions.get(partition).cloned();
-        kept.ok_or_else(|| DataFusionError::Internal(format!("no partition {partition} of a shared result")))
+        kept.ok_or_else(|| DataFusionError::Internal(format!("a shared result has no partition {partition}")))
     }
 
     fn start(&self, partition: usize, context: &Arc<TaskContext>) -> Shared<BoxFuture<'static, Kept>> {

@@ -1,5 +1,5 @@
-//! Marks rows that several parts of a plan read, until the plan's last rule replaces them by one
-//! shared result.
+//! Marks an input that several operators of a plan read and that must return the same rows to all
+//! of them. The last optimizer rule replaces the marked inputs by one shared result.
 
 use std::{fmt, sync::Arc};
 
@@ -84,12 +84,15 @@ impl ExecutionPlan for SharedRowsExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match children.pop() {
             Some(input) => Ok(Arc::new(Self::new(self.number, input))),
-            None => Err(DataFusionError::Internal("shared rows without an input".to_owned())),
+            None => Err(DataFusionError::Internal("an operator of shared rows has no input".to_owned())),
         }
     }
 
     /// The last rule has replaced it by a shared result, so it never runs.
     fn execute(&self, _: usize, _: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(DataFusionError::Internal(format!("rows {} are not shared", self.number)))
+        Err(DataFusionError::Internal(format!(
+            "the shared rows with number {} were not replaced by one shared result",
+            self.number
+        )))
     }
 }

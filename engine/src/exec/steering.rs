@@ -1,7 +1,7 @@
-//! Decides the placement of a scan's next segment.
+//! Asks the planner for the placement of each segment of a scan.
 //!
-//! The planner decides by what the segments before did. This module holds the state it needs
-//! between segments.
+//! The planner decides by the measurements of earlier segments. This module holds these
+//! measurements and the number of segments that are left at each node.
 
 use super::{ScanError, meter::Meter, profile, work::SegmentWork};
 use rackscan_format::{

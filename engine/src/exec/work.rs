@@ -1,5 +1,5 @@
-//! What the scan of one segment needs ([`SegmentWork`]), and the part of it that all placements
-//! share.
+//! Defines what the scan of one segment needs ([`SegmentWork`]), and runs the steps that all
+//! placements share.
 
 use super::{
     ScanError,
@@ -91,7 +91,7 @@ impl SegmentWork {
         if !can || self.policy != Policy::Auto {
             return false;
         }
-        tracing::warn!(node = self.node.0, %error, "a node was lost; its devices are read without it");
+        tracing::warn!(node = self.node.0, %error, "a node was lost; the engine reads its devices directly");
         self.query.loads.lost(self.node);
         self.counters.lost(self.node, error.to_string());
         self.meter.place(Placement::Local, ScanReason::NodeLost);

@@ -1,7 +1,8 @@
-//! Chooses which table is flushed in the background, and when.
+//! Chooses the table that is flushed in the background, and when.
 //!
-//! It is the table with the most changed rows, as soon as those are enough. That is checked when a
-//! statement runs; one table is flushed at a time.
+//! At each statement the engine finds the table with the most changed rows. It flushes this table
+//! if the number of its changed rows has reached a limit (`flush_rows_min`). An engine flushes one
+//! table at a time.
 
 use super::flusher::{Background, Flusher};
 use crate::{catalog::Known, limits::FLUSH_RETRY_TIME};
@@ -32,7 +33,11 @@ impl Flusher {
         let (flusher, name) = (self.clone(), name.clone());
         background.task = Some(runtime.spawn(async move {
             if let Err(error) = flusher.flush(&name).await {
-                tracing::warn!(table = name, %error, "could not be flushed; it is tried again later");
+                tracing::warn!(
+                    table = name,
+                    %error,
+                    "the table could not be flushed in the background; the flush is tried again later"
+                );
                 let mut background = flusher.background();
                 background.failed.insert(id, Instant::now());
             }

@@ -1,13 +1,14 @@
-//! Computes the sums of a new table version, for each of its views.
+//! Computes the sums of a new table version for each of its materialised views.
 //!
-//! They are what the rows of the table added up to when it was closed: the contents of its view at
-//! that time, or for a new view a query over all rows.
+//! These are the sums over the rows of the table when it was closed for the flush. They are the
+//! contents of the view at that time, or for a new view the result of a query over all rows.
 //!
 //! Invariants
-//! - A base is published before the new version that names it, while nobody can write to the table.
-//!   So it is exact: a row is either in it or is written under the new version's id.
-//! - A base whose new version was never published is dropped as soon as the table before is gone
-//!   ([`crate::deriving::BaseName`]).
+//! - A base, which is the table with the sums of a view, is published before the new version that
+//!   refers to it, while the table accepts no writes. So it is exact: a row is either in it or is
+//!   written under the new version's id.
+//! - A base whose new version was never published is dropped as soon as the version before no
+//!   longer exists ([`crate::deriving::BaseName`]).
 
 use super::{
     flusher::{Flusher, Replacement},

@@ -1,15 +1,15 @@
-//! Chooses the segments whose rows a flush writes again, and those that the new version leaves out.
+//! Chooses the segments whose rows a flush writes again, and those that the new version omits.
 //!
 //! ```text
-//! many segments of a node with few rows left  -> their rows go into new segments together with the changed rows; all rows of the old ones are withheld
-//! no rows left already                        -> the new version leaves the segment out, and its pages are free
+//! many segments of one node with few rows left  -> their rows are written to new segments with the changed rows, and withheld in the old ones
+//! a segment without rows left                   -> the new version omits it, and its pages are freed
 //! ```
 //!
 //! Invariants
-//! - A segment is left out only if its table had no rows of it left: scans of that table do not
-//!   read it. So a query that began at any earlier time can go on.
-//! - What one flush writes again is bounded in rows, and at least halves the number of the segments
-//!   it comes from.
+//! - A segment is omitted only if the table version before had no rows of it left. Scans of that
+//!   version do not read the segment, so queries that began earlier can continue.
+//! - The number of rows that one flush writes again is bounded. Writing them again at least halves
+//!   the number of their segments.
 
 use crate::{
     changes::encoded,

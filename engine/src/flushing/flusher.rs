@@ -1,4 +1,4 @@
-//! The flusher, which flushes tables, and the types of a flush.
+//! Defines the flusher, which flushes tables, and the results of a flush.
 
 use crate::{catalog::Tables, changes::Changes, table::Table};
 use datafusion::execution::SessionState;

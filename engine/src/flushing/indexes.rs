@@ -1,9 +1,9 @@
 //! Adds new segments to the indexes of a table.
 //!
-//! The segments that a flush has just written are added to an index as a part of their own,
-//! together with its small parts as soon as there are many. When most of an index is about segments
-//! that are gone, it is built anew. All of that happens after the table is published, while others
-//! read and write: an index that is behind knows fewer rows, never wrong ones
+//! A flush adds the segments that it has just written to an index as a new part. If the index has
+//! many small parts, they are merged with the new one. If most of an index is about segments that
+//! no longer exist, the index is built again. All of this happens after the table is published,
+//! while other statements read and write. Until then an index lists fewer rows, never wrong ones
 //! ([`crate::indexing`]).
 
 use super::flusher::Flusher;
@@ -54,7 +54,11 @@ impl Flusher {
             match self.lay_index(table, column, (known, there), to_be).await {
                 // Another engine was faster, or the table has another new version by now.
                 Err(EngineError::Catalog(error)) if error.is_overtaken() => {
-                    tracing::info!(index = derived.name, %error, "another engine has made the index, or flushed its table");
+                    tracing::info!(
+                        index = derived.name,
+                        %error,
+                        "another engine has built the index, or flushed its table"
+                    );
                 }
                 done => first = first.and(done),
             }
@@ -113,7 +117,11 @@ impl Flusher {
         let values = execute_stream(values, self.reading.task_ctx()).map_err(failed)?;
         lay(&load, values, SegmentId(next)).await?;
         let published = load.publish().await.map_err(EngineError::Catalog)?;
-        tracing::info!(index = published.name, rows = published.rows, "an index knows its table's segments");
+        tracing::info!(
+            index = published.name,
+            rows = published.rows,
+            "an index covers the segments of its table"
+        );
         Ok(())
     }
 }

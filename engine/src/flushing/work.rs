@@ -1,7 +1,8 @@
 //! Writes a new table version, segment by segment.
 //!
 //! Invariants
-//! - Nothing of it can be read before it is published; if it is given up, its segments are dropped.
+//! - The new version cannot be read before it is published. If the flush is aborted, its segments
+//!   are dropped.
 //! - The number of segments in flight is bounded.
 
 use crate::{
@@ -82,9 +83,9 @@ impl Work {
             let segments = flushing.take(&rows, changed);
             (flushing, segments)
         });
-        let (flushing, segments) = laid_out
-            .await
-            .map_err(|error| EngineError::Changes(format!("the thread that flushes: {error}")))?;
+        let (flushing, segments) = laid_out.await.map_err(|error| {
+            EngineError::Changes(format!("the thread that writes segments has failed: {error}"))
+        })?;
         let segments = segments.map_err(|fault| EngineError::Changes(fault.to_string()))?;
         let store = |segment: FlushedSegment| {
             let load = &load;

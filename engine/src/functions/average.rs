@@ -1,7 +1,8 @@
-//! `avg()` of decimals: rounded, with as many digits as fit.
+//! Implements `avg()` of decimals: rounded, with as many digits as fit.
 //!
-//! DataFusion's has four digits more than its argument and truncates the last one. Ours asks it for
-//! one digit more than it returns, and rounds. PostgreSQL has at least sixteen significant digits.
+//! DataFusion's version has four digits more than its argument and truncates the last one. Ours
+//! calls that version for one digit more than it returns, and rounds. PostgreSQL has at least
+//! sixteen significant digits.
 
 use std::sync::Arc;
 

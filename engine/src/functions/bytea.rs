@@ -1,7 +1,7 @@
 //! Converts texts to bytes and bytes to texts, as PostgreSQL reads and writes `bytea`: `\x616263`,
 //! or characters with `\\` and `\ooo` among them (PostgreSQL, "Binary Data Types").
 //!
-//! DataFusion takes the characters as they are.
+//! DataFusion stores the characters of the text unchanged.
 
 use std::sync::Arc;
 

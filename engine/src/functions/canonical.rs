@@ -1,8 +1,9 @@
-//! `one_nan(x)` maps every NaN of a double to one NaN; `canonical(x)` also maps -0.0 to 0.0.
+//! Implements `one_nan(x)`, which maps every NaN of a double to one NaN, and `canonical(x)`, which
+//! also maps -0.0 to 0.0.
 //!
-//! Processors make NaN with a sign (for 0/0, on x86), arrow orders doubles by their bits, and
-//! DataFusion's DISTINCT aggregates tell 0.0 from -0.0. PostgreSQL has one NaN, which is larger
-//! than every number, and its two zeros are equal.
+//! Processors compute NaN with a sign (for 0/0, on x86), arrow orders doubles by their bits, and
+//! DataFusion's DISTINCT aggregates treat 0.0 and -0.0 as different values. PostgreSQL has one NaN,
+//! which is larger than every number, and its two zeros are equal.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! `+`, `-`, `*` and negation of integers: a result beyond the type is an error.
+//! Implements `+`, `-`, `*` and negation of integers. A result that its type cannot hold is an
+//! error.
 //!
-//! DataFusion's operators wrap. Scans compute these functions, too ([`crate::pushdown`]).
+//! DataFusion's operators wrap. Scans can compute these functions ([`crate::pushdown`]).
 
 use std::sync::Arc;
 

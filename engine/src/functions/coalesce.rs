@@ -1,8 +1,8 @@
-//! `coalesce()` of dates, times or booleans together with constant texts:
+//! Implements `coalesce()` of dates, times or booleans together with constant texts:
 //! `coalesce(d, '2024-01-31')`.
 //!
-//! DataFusion's finds no common type for them. Texts that are not constants are refused earlier
-//! (`rules/operand_types.rs`).
+//! DataFusion's version finds no common type for them. `rules/operand_types.rs` has already refused
+//! texts that are not constants.
 
 use datafusion::{
     arrow::datatypes::{DataType, FieldRef},

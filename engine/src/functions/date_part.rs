@@ -1,8 +1,9 @@
-//! `date_part()` and `extract()` with fractions of seconds, and of differences of times.
+//! Implements `date_part()` and `extract()` with fractions of seconds, and for differences of
+//! times.
 //!
-//! DataFusion's drops the fraction of seconds and milliseconds, and says that a difference of 5
-//! hours has 300 minutes. It has no decades, centuries and millennia. Other parts and types are
-//! left to it.
+//! DataFusion's version drops the fraction of seconds and milliseconds, and returns 300 minutes for
+//! a difference of 5 hours. It does not support decades, centuries and millennia. It still computes
+//! the other parts and types.
 
 use std::sync::Arc;
 

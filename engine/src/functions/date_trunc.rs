@@ -1,7 +1,7 @@
-//! `date_trunc()` of timestamps in microseconds, for all years.
+//! Implements `date_trunc()` of timestamps in microseconds, for all years.
 //!
-//! DataFusion's converts to nanoseconds, which only hold the years 1677 to 2262. Other arguments
-//! are left to it.
+//! DataFusion's version converts to nanoseconds, which only hold the years 1677 to 2262. It still
+//! computes other arguments.
 
 use std::sync::Arc;
 

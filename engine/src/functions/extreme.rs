@@ -1,7 +1,7 @@
-//! `min()` and `max()` of doubles by group: NaN is larger than every number.
+//! Implements `min()` and `max()` of doubles by group, where NaN is larger than every number.
 //!
-//! Whether DataFusion's keep a NaN depends on the order of rows. Other types, and doubles without
-//! groups, are left to it.
+//! In DataFusion's versions the order of rows decides whether a NaN is kept. They still compute
+//! other types, and doubles without groups.
 
 use std::sync::Arc;
 

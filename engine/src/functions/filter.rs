@@ -1,4 +1,4 @@
-//! The FILTER of an aggregate: which rows it keeps.
+//! Applies the FILTER clause of an aggregate: decides which rows the aggregate uses.
 
 use datafusion::arrow::{
     array::{Array, BooleanArray},

@@ -1,8 +1,8 @@
 //! Casts the values of the first rows of WITH RECURSIVE to the type that the column has in all
 //! rows.
 //!
-//! A decimal gets as many digits as there are, as PostgreSQL's `numeric`: `0.5` alone would have
-//! one, and the next row of `n + 1` two. NULL becomes a text there.
+//! A decimal gets the maximum number of digits, like PostgreSQL's `numeric`: `0.5` alone would have
+//! one digit, and the next row of `n + 1` two. NULL becomes a text.
 
 use std::sync::Arc;
 

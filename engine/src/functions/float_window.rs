@@ -1,7 +1,9 @@
-//! `sum()` and `avg()` of doubles over a moving frame, computed from the values in the frame.
+//! Implements `sum()` and `avg()` of doubles over a moving frame, computed from the values in the
+//! frame.
 //!
-//! DataFusion's subtract what leaves the frame: after a NaN, an infinity or 1e300 has left, sums
-//! stay wrong. PostgreSQL computes the frame anew, too, when a row leaves it.
+//! DataFusion's versions subtract the values that leave the frame. After a NaN, an infinity or
+//! 1e300 has left, their sums stay wrong. PostgreSQL also computes the frame again when a row
+//! leaves it.
 
 use std::collections::VecDeque;
 

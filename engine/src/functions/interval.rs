@@ -1,7 +1,8 @@
-//! The type of intervals, and the length by which they are compared: a month has 30 days, a day 24
-//! hours.
+//! Defines the type of intervals, and the length by which they are compared: a month has 30 days, a
+//! day 24 hours.
 //!
-//! DataFusion compares months first, then days, then the rest: 24 hours are less than a day.
+//! DataFusion compares months first, then days, then the remaining time. So 24 hours would be less
+//! than a day.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A text that grows by appending other texts, with delimiters between them.
+//! Builds a long text by appending texts with delimiters between them.
 //!
 //! Invariants
 //! - Stored parts do not move when the text grows: a `String` of 1 GiB would need 2 GiB more.

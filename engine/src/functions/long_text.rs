@@ -1,10 +1,10 @@
-//! Functions that make texts, with a limit on the length of their results.
+//! Implements functions that return texts, with a limit on the length of their results.
 //!
-//! DataFusion's functions reserve no memory for what they make: `lpad('x', 2000000000)` took a
-//! minute, and a column of such texts all memory of the host. Ours compute the length first. This
-//! includes functions whose results are about as long as their arguments: a join repeats a long
-//! text as a view, and `upper` then makes a copy for each row. Results are views, so that a join
-//! does not copy them.
+//! DataFusion's functions reserve no memory for their results: `lpad('x', 2000000000)` took a
+//! minute, and a column of such texts used all memory of the host. Ours compute the length first.
+//! This includes functions whose results are about as long as their arguments: a join repeats a
+//! long text as a view (a reference to shared bytes), and `upper` then makes a copy for each row.
+//! Results are views, so that a join does not copy them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The SQL functions that replace DataFusion's, because those give other answers than PostgreSQL's.
+//! Implements SQL functions that replace DataFusion's, where DataFusion's give other answers than
+//! PostgreSQL's.
 
 mod average;
 mod bytea;

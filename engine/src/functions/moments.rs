@@ -1,9 +1,10 @@
-//! Variances, covariances, correlations and regressions of doubles, from the sums of a group.
+//! Computes variances, covariances, correlations and regressions of doubles, from the sums of a
+//! group.
 //!
 //! The sums are built by the method of Youngs and Cramer, as in PostgreSQL (`float.c`,
-//! `float8_regr_accum`), so that both have the same answers for NaN, infinities, and columns of
-//! equal values. When a row leaves a moving frame, the sums are built anew: those that DataFusion's
-//! functions subtract from stay NaN after a NaN.
+//! `float8_regr_accum`), so that both give the same answers for NaN, infinities, and columns of
+//! equal values. When a row leaves a moving frame, the sums are computed again. DataFusion's
+//! functions subtract the row instead, and their sums stay NaN after a NaN.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,5 +1,5 @@
-//! Returns its first argument. The second one, the name of its type, makes the name of the
-//! expression unique.
+//! Implements a function that returns its first argument. The second argument, the name of its
+//! type, makes the name of the expression unique.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
-//! `now()` and its aliases: the start of the transaction, or of the statement if there is none.
+//! Implements `now()` and its aliases, which return the start of the transaction, or of the
+//! statement if no transaction is open.
 //!
-//! DataFusion's has nanoseconds, so that a column of microseconds that it is compared with is cast
-//! to them: a scan could not compare pages, and the year 9999 does not fit. This one has
-//! microseconds, as timestamps of PostgreSQL have, and no time zone: it is in UTC.
+//! DataFusion's version has nanoseconds. A column of microseconds that is compared with it would be
+//! cast to nanoseconds: a scan could not compare pages, and the year 9999 does not fit. This
+//! version has microseconds, like timestamps of PostgreSQL, and no time zone: it is in UTC.
 
 use datafusion::{
     arrow::datatypes::{DataType, TimeUnit},

@@ -1,6 +1,7 @@
-//! Returns its argument and declares that it may be NULL.
+//! Implements a function that returns its argument and declares that it may be NULL.
 //!
-//! DataFusion also draws conclusions from columns that have no NULL where a row is missing.
+//! DataFusion assumes that a column declared NOT NULL has no NULL, also where a row is missing (for
+//! example in an outer join).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! `nullif()` of doubles: the two zeros are equal, and so are all NaN.
+//! Implements `nullif()` of doubles, where the two zeros are equal, and all NaN are equal.
 //!
-//! DataFusion's compares bits. Other types are left to it.
+//! DataFusion's version compares bits. It still computes other types.
 
 use datafusion::{
     arrow::{

@@ -1,8 +1,8 @@
-//! Rounds a double to the nearest whole number, ties to even: `round()` of one argument, and casts
-//! to integers.
+//! Rounds a double to the nearest integer, ties to even: `round()` of one argument, and casts to
+//! integers.
 //!
-//! DataFusion's `round` rounds ties away from zero. With two arguments, and for decimals, it is as
-//! PostgreSQL's, and is left to it.
+//! DataFusion's `round` rounds ties away from zero. It still computes `round` with two arguments
+//! and of decimals, where it agrees with PostgreSQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Returns the value of a scalar subquery's row, and fails if there is a second row.
+//! Implements a function that returns the value of a scalar subquery's row, and fails if the
+//! subquery has a second row.
 
 use datafusion::{
     arrow::{

@@ -1,11 +1,11 @@
-//! `string_agg()` that reserves its memory before it takes it, with a limit on the length of
-//! results.
+//! Implements `string_agg()` so that it reserves memory before it allocates it, with a limit on the
+//! length of results.
 //!
-//! DataFusion's takes memory before it reserves any: a `String` that grows takes twice its length,
-//! and `string_agg(s, repeat('y', 100000000))` took all memory of the host. Ours stores the texts
-//! in parts, and reserves the memory of the whole text before it is made. It returns text views, so
-//! that a join does not copy a long text. With DISTINCT or ORDER BY, DataFusion's `array_agg()`
-//! collects the texts.
+//! DataFusion's version allocates memory before it reserves any: a `String` that grows needs twice
+//! its length, and `string_agg(s, repeat('y', 100000000))` used all memory of the host. Ours stores
+//! the texts in parts, and reserves the memory of the whole text before it builds the text. It
+//! returns text views, so that a join does not copy a long text. With DISTINCT or ORDER BY,
+//! DataFusion's `array_agg()` collects the texts.
 
 use std::{mem, sync::Arc};
 

@@ -1,7 +1,8 @@
-//! `sum()` of integers and decimals, exact: a sum beyond its type is an error.
+//! Implements exact `sum()` of integers and decimals. A sum that its type cannot hold is an error.
 //!
-//! DataFusion's wraps. Sums of integers have 128 bits until they are returned as bigint, so only
-//! the whole sum can overflow, whatever the order of rows. Other types are left to DataFusion.
+//! DataFusion's version wraps. Sums of integers have 128 bits until they are returned as bigint, so
+//! only the whole sum can overflow, whatever the order of rows. DataFusion still computes other
+//! types.
 
 use std::{collections::HashMap, sync::Arc};
 

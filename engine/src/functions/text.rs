@@ -134,7 +134,7 @@ fn number(value: f64, scientific: &str, plain: &str, exponent_min: i32) -> Strin
 fn timestamp(micros: i64) -> Result<String> {
     let Some(time) = DateTime::from_timestamp_micros(micros) else {
         return exec_err!(
-            "{micros} microseconds since 1970 as a text, expected a time of the years -262143 to 262142"
+            "a time of {micros} microseconds since 1970 cannot be written as a text, expected a time of the years -262143 to 262142"
         );
     };
     let (year, era) = if time.year() > 0 { (time.year(), "") } else { (1 - time.year(), " BC") };

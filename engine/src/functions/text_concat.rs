@@ -1,7 +1,8 @@
-//! `||` of texts, with a limit on the length of its results. A NULL operand makes the result NULL.
+//! Implements `||` of texts, with a limit on the length of its results. A NULL operand makes the
+//! result NULL.
 //!
 //! DataFusion's operator reserves no memory: a query whose WITH doubles a text at each step
-//! (`s || s`) takes all memory of the host in a few steps. Ours computes the length first.
+//! (`s || s`) uses all memory of the host after a few steps. Ours computes the length first.
 
 use std::sync::Arc;
 

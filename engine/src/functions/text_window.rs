@@ -1,6 +1,6 @@
-//! `string_agg()` over a moving frame.
+//! Implements `string_agg()` over a moving frame.
 //!
-//! DataFusion's cannot remove the rows that leave a frame.
+//! DataFusion's version cannot remove the rows that leave a frame.
 
 use std::collections::VecDeque;
 

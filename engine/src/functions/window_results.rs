@@ -1,9 +1,9 @@
-//! Counts texts and lists that window functions return in the memory of the query.
+//! Counts the texts and lists that window functions return as memory of the query.
 //!
-//! DataFusion's window operators make a separate value for each row, and reserve no memory for it:
-//! `string_agg(s) OVER (PARTITION BY k)` of long texts took all memory of the host. A function
-//! whose values have no fixed size is wrapped in one that reserves memory for each value. The
-//! memory is given back when the operator's rows leave it (`memory::window`).
+//! DataFusion's window operators allocate a separate value for each row, and reserve no memory for
+//! it: `string_agg(s) OVER (PARTITION BY k)` of long texts used all memory of the host. A function
+//! whose values have no fixed size is wrapped in a function that reserves memory for each value.
+//! The memory is released when the operator returns the rows (`memory::window`).
 
 use std::{
     hash::{Hash, Hasher},

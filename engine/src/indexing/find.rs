@@ -1,4 +1,4 @@
-//! Finds the indexes of a table.
+//! Finds the indexes of a table among the internal tables of the catalog.
 
 use super::layout::{Coverage, table_of};
 use crate::table::{Table, TableIndex};

@@ -1,8 +1,8 @@
 //! Writes the segments of an index.
 //!
 //! The values of the indexed segments are read, sorted, and written to segments of the index in
-//! that order. So a value is in one of them, or in two neighbours. A lookup reads one page, because
-//! zone maps rule out the others.
+//! that order. So a value is in one segment of the index, or in two consecutive ones. A lookup
+//! reads one page, because zone maps rule out the others.
 
 use super::layout::{Coverage, PLACE, VALUE, table_of};
 use crate::{
@@ -148,7 +148,8 @@ async fn encoded(
     };
     // Encoding takes a processor for some time.
     let run = tokio::task::spawn_blocking(encode).await;
-    let run =
-        run.map_err(|error| EngineError::Changes(format!("the thread that lays out an index: {error}")))?;
+    let run = run.map_err(|error| {
+        EngineError::Changes(format!("the thread that writes an index has failed: {error}"))
+    })?;
     Ok((node, run.map_err(|fault| EngineError::Changes(fault.to_string()))?))
 }

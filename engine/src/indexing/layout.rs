@@ -1,4 +1,4 @@
-//! How an index lies in its table: the names of the table and its columns, and its source.
+//! Defines how an index is stored as a table: its name, its columns and its source.
 
 use rackscan_format::{
     ids::{SegmentId, TableId},

@@ -1,6 +1,7 @@
 //! Looks up in an index which rows a scan needs.
 //!
-//! There is one lookup per scan. The first segment that is scanned runs it: planning reads nothing.
+//! Each scan has one lookup. The first segment that is scanned runs it, so that planning needs no
+//! IO.
 
 use super::layout::VALUE;
 use crate::limits::{INDEX_ROWS_MAX, INDEX_VALUES_MAX};

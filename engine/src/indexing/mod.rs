@@ -1,25 +1,26 @@
-//! Indexes: tables that say in which rows of a table's segments a value is.
+//! Stores indexes as internal tables that list which rows of a table's segments contain a value,
+//! and looks rows up in them.
 //!
 //! ```text
-//! CREATE INDEX, flush  -> sorted values of segments with the places of their rows: a table of its own   [lay]   (flushing/indexes)
-//! WHERE column = value -> places, by a scan of that table                                                [lookup]
+//! CREATE INDEX, flush  -> sorted values of segments, and the row places of each: an internal table       [lay]   (flushing/indexes)
+//! WHERE column = value -> row places, by a scan of that internal table                                   [lookup]
 //!                      -> all other rows are withheld from the scan of the segments, as if deleted       (exec)
 //! ```
 //!
 //! | index's name | `rackscan index NAME` |
 //! |---|---|
-//! | index's columns | [`VALUE`](layout::VALUE), of the indexed column's type, never missing; [`PLACE`](layout::PLACE), a bigint ([`rackscan_format::row_place`]) |
-//! | index's source | which segments it knows ([`Coverage`]) |
+//! | index's columns | [`VALUE`](layout::VALUE), of the indexed column's type, never NULL; [`PLACE`](layout::PLACE), a bigint that identifies a row ([`rackscan_format::row_place`]) |
+//! | index's source | which segments it covers ([`Coverage`]) |
 //!
 //! Invariants
-//! - An index knows all rows that were there when it was made, of all segments below some number.
-//!   It says nothing about the segments from that number on: they are scanned whole.
-//! - What an index says of a segment stays true: segments never change, and their numbers stay
-//!   theirs in all later versions of the table. Rows that were deleted since are withheld anyway.
-//!   The filter stays in the plan and drops rows that the index lists in excess.
-//! - Nothing depends on an index: without one, or if it cannot be read, the same scan returns the
-//!   same rows.
-//! - Only scans and flushes see indexes.
+//! - An index lists all rows that existed when it was built, of all segments below some number. It
+//!   covers no segments from that number on: these are scanned completely.
+//! - The entries of an index for a segment stay valid, because segments never change and keep their
+//!   numbers in all later versions of the table. Rows that were deleted since are withheld anyway.
+//!   The filter stays in the plan and drops rows that the index lists although they do not match.
+//! - Results do not depend on an index: if there is none, or if it cannot be read, the same scan
+//!   returns the same rows.
+//! - Only scans and flushes read indexes.
 
 mod find;
 mod lay;

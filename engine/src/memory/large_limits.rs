@@ -1,7 +1,8 @@
 //! Replaces a top-k of many rows by a sort of all rows.
 //!
-//! DataFusion's top-k holds its rows in memory and writes none to disk. Where many are wanted, for
-//! example because of a large OFFSET, a sort that can spill takes its place, with a limit above it.
+//! DataFusion's top-k holds its rows in memory and writes none to disk. If it must return many
+//! rows, for example because of a large OFFSET, it is replaced by a sort that can spill, with a
+//! limit above it.
 
 use crate::visitors::Tree;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Limits the memory of batches whose rows have long texts or lists.
 //!
-//! A join or a page repeats a long text as a view of 16 bytes, and operators that keep or collect
-//! rows copy the text for each of them: 8,192 rows of a text of 1 MB were 8 GB before any operator
-//! asked for memory. When an operator gets such a batch before the first row of the answer, the
+//! A join or a page repeats a long text as a view of 16 bytes, and operators that store or collect
+//! rows copy the text for each row: 8,192 rows of a text of 1 MB took 8 GB before any operator
+//! reserved memory. If an operator receives such a batch before the query has returned a row, the
 //! query is planned again with fewer rows in each batch (`session::stream`). Batches that still
 //! have too many rows, such as those of scans, are sliced. A join copies a list for each of its
 //! rows, so its inputs are checked for lists.
@@ -251,7 +251,7 @@ impl SlicedStream {
         let rows = (BATCH_COPY_BYTES_MAX / bytes).max(1);
         let what = if self.is_planned_again(rows) { "planned again" } else { "the answer has begun" };
         Err(DataFusionError::ResourcesExhausted(format!(
-            "a list of {bytes} bytes is repeated in batches of {} rows, expected at most {rows}; {what}",
+            "a list of {bytes} bytes is copied in batches of {} rows, expected at most {rows}; {what}",
             self.rows_max
         )))
     }

@@ -1,8 +1,8 @@
-//! Limits the memory of queries outside their scans, and spills what does not fit.
+//! Limits the memory of queries outside their scans, and spills to disk what does not fit.
 //!
-//! All queries of an engine share one pool (decision 0056). Operators that can write to disk get
-//! equal shares of what the others leave. Operators that cannot spill fail when the pool is full,
-//! with an error that names them.
+//! All queries of an engine share one pool of memory (decision 0056). Operators that can spill get
+//! equal shares of the memory that the other operators leave. Operators that cannot spill fail when
+//! the pool is full, with an error that names them.
 
 mod large_limits;
 mod long_rows;

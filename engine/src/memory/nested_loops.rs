@@ -1,10 +1,10 @@
-//! Nested loop joins whose left side does not fit into memory.
+//! Corrects nested loop joins whose left side does not fit into memory.
 //!
-//! DataFusion 55.2 reads the left side again, writes it to disk, and joins it part by part. Two
-//! things are wrong with that. Operators that can be started only once panic, so they are made anew
-//! here. And each partition of the right side decides alone which rows of the left side have no
-//! partner: a LEFT JOIN returned them once for each partition. Here such a join fails for lack of
-//! memory, and the query is planned again with one partition on its right side.
+//! DataFusion 55.2 runs the left side again, writes it to disk, and joins it part by part. That has
+//! two faults. Operators that can be started only once panic; here they are created again. And each
+//! partition of the right side decides alone which rows of the left side have no partner, so a LEFT
+//! JOIN returned them once for each partition. Here such a join fails for lack of memory, and the
+//! query is planned again with one partition on its right side.
 
 use crate::visitors::Tree;
 use std::sync::{

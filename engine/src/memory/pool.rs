@@ -1,14 +1,16 @@
-//! A pool of memory that operators which can spill share.
+//! Limits the memory of all queries, and shares it between the operators that can spill.
 //!
-//! Each operator that holds memory may hold an equal share of what the operators that cannot spill
-//! leave. DataFusion's `FairSpillPool` also counts operators that hold nothing: a plan of many
-//! joins has hundreds, and each would get next to nothing.
+//! An operator that can spill may hold an equal share of the memory that the operators that cannot
+//! spill leave. Only operators that hold memory are counted. DataFusion's `FairSpillPool` also
+//! counts operators that hold nothing: a plan of many joins has hundreds, and each share would be
+//! tiny.
 //!
 //! Invariants
-//! - Together they hold at most the pool, apart from memory that operators take without asking.
-//! - A quarter of the pool is reserved for operators that hold little (less than half of their
-//!   share), so that each gets its first rows, and for operators that were refused, because
-//!   spilling takes some memory.
+//! - All operators together hold at most the pool, apart from memory that they use without a
+//!   reservation.
+//! - A quarter of the pool is reserved for two kinds of operators: those that hold less than half
+//!   of their share, so that each gets its first rows, and those whose reservation was refused,
+//!   because spilling needs some memory.
 
 use std::{collections::HashMap, fmt, sync::Mutex, sync::PoisonError};
 
@@ -142,7 +144,7 @@ impl MemoryPool for SharedPool {
                 spilling.refused_at.get_or_insert(held);
             }
             return Err(resources_datafusion_err!(
-                "{} holds {} and wants {} more, but may hold {}: {} of {} are held",
+                "{} holds {} and requests {} more, but may hold {}; all operators together hold {} of {}",
                 consumer.name(),
                 human_readable_size(held),
                 human_readable_size(additional),
@@ -192,7 +194,7 @@ mod tests {
         let sort = consumer(&pool, "sort", true);
         sort.try_grow(48 * MIB).unwrap();
         let error = sort.try_grow(13 * MIB).unwrap_err().to_string();
-        assert!(error.contains("sort holds 48.0 MB and wants 13.0 MB more"), "{error}");
+        assert!(error.contains("sort holds 48.0 MB and requests 13.0 MB more"), "{error}");
         // The reserve lets other operators get their first rows.
         idle[0].try_grow(8 * MIB).unwrap();
         idle[1].try_grow(8 * MIB).unwrap();

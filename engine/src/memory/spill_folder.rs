@@ -1,7 +1,8 @@
-//! The folder of an engine for what queries write to disk.
+//! Creates and removes the folder in which the queries of an engine write data that does not fit
+//! into memory.
 //!
-//! It is removed with the engine. A killed process leaves its folder behind; the next engine with
-//! the same parent folder removes it, as its lock is free.
+//! The folder is removed with the engine. A killed process leaves its folder behind. The next
+//! engine with the same parent folder finds that the folder is not locked, and removes it.
 
 use std::{
     fs::{self, DirBuilder, File},

@@ -1,8 +1,8 @@
-//! Counts the memory of window functions.
+//! Counts the memory of window operators.
 //!
-//! DataFusion's window operators hold rows without asking for memory. Each is wrapped in an
-//! operator that counts the rows which have gone in and not come out, and fails when they are too
-//! many.
+//! DataFusion's window operators hold rows without reserving memory. Each is wrapped in an operator
+//! that counts the rows that have entered and not left, and fails when their memory exceeds the
+//! limit.
 
 use crate::visitors::Tree;
 use std::{

@@ -1,7 +1,7 @@
-//! An operator that wraps another operator and sees the rows as they pass.
+//! Wraps an operator in another operator that observes its rows.
 //!
-//! It looks like the inner operator in plans, in metrics, and to rules that search for operators of
-//! a type.
+//! The wrapper looks like the inner operator in plans, in metrics, and to rules that search for
+//! operators of a type.
 
 use std::{any::Any, fmt, sync::Arc};
 

@@ -1,12 +1,12 @@
 //! Balances or refuses long chains such as `a OR b OR c`.
 //!
-//! A parsed chain is as deep as it is long: each operator holds those before it. Chains of AND, OR
-//! and UNION become balanced trees with the same meaning. Others are refused where they are too
-//! long.
+//! A parsed chain is as deep as it is long: each operator contains the ones before it. Chains of
+//! AND, OR and UNION become balanced trees with the same meaning. Other chains are refused if they
+//! are too long.
 //!
 //! Invariants
-//! - Chains are walked in loops, without recursion: a chain is balanced or taken apart before any
-//!   recursive code sees it.
+//! - Chains are walked in loops, without recursion. A chain is balanced or taken apart before any
+//!   recursive code reads it.
 
 use crate::visitors::visit_mut;
 use std::{collections::VecDeque, ops::ControlFlow};
@@ -50,7 +50,7 @@ impl VisitorMut for Balancer {
     fn pre_visit_query(&mut self, query: &mut Query) -> Flow {
         let tables = query.with.as_ref().map_or(0, |with| with.cte_tables.len());
         if tables > RELATIONS_MAX {
-            return too_long("queries in WITH", tables, RELATIONS_MAX, "put some of them together");
+            return too_long("queries in WITH", tables, RELATIONS_MAX, "merge some of them");
         }
         let body = std::mem::replace(query.body.as_mut(), nothing());
         let (body, length) = balanced_query(body);

@@ -1,4 +1,5 @@
-//! Tells from a statement's tokens whether it needs a larger stack than threads have.
+//! Decides whether a statement nests so deeply that it needs a larger stack than threads have, and
+//! refuses statements that are too deep.
 
 use crate::visitors::visit;
 use std::{
@@ -108,12 +109,12 @@ pub(super) fn check(statement: &Statement) -> Result<(), EngineError> {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) if depth.subqueries > SUBQUERIES_DEPTH_MAX => {
             Err(EngineError::TooDeep(format!(
-                "subqueries more than {SUBQUERIES_DEPTH_MAX} deep within expressions, expected at most \
+                "subqueries nested more than {SUBQUERIES_DEPTH_MAX} levels deep within expressions, expected at most \
                  {SUBQUERIES_DEPTH_MAX}: write some of them as joins"
             )))
         }
         ControlFlow::Break(()) => Err(EngineError::TooDeep(format!(
-            "expressions more than {CHAIN_LENGTH_MAX} deep, expected at most {CHAIN_LENGTH_MAX}: take some of them apart"
+            "expressions nested more than {CHAIN_LENGTH_MAX} levels deep, expected at most {CHAIN_LENGTH_MAX}: simplify some of them"
         ))),
     }
 }

@@ -1,12 +1,11 @@
-//! The SQL dialect that is parsed.
+//! Defines the SQL dialect that is parsed: sqlparser's generic dialect with two changes.
 //!
-//! It is the generic dialect of sqlparser, with two changes. Where a word such as NOT begins an
-//! expression that does not parse, sqlparser 0.62 parses it again as a function of that name.
-//! Nested, that doubles the time with each level: 61 levels took minutes. Here such a word is never
-//! a function unless the text uses it as a name.
+//! First, if a word such as NOT begins an expression that does not parse, sqlparser 0.62 parses it
+//! again as a function of that name. With nesting, that doubles the time at each level: 61 levels
+//! took minutes. Here such a word is never a function unless the text uses it as a name.
 //!
-//! And `^` is power, as in PostgreSQL: it binds tighter than `*`, and less tight than a sign. `||`
-//! binds less tight than `+`.
+//! Second, `^` is power, as in PostgreSQL: it binds tighter than `*`, and less tight than a sign.
+//! `||` binds less tight than `+`.
 
 use std::any::TypeId;
 

@@ -1,8 +1,8 @@
 //! Rewrites `FETCH FIRST n ROWS ONLY` to `LIMIT n`.
 //!
-//! FETCH is standard SQL's LIMIT. sqlparser takes only a constant for `n`, and no OFFSET after it,
-//! so the text is rewritten before it is parsed. With TIES or PERCENT it stays, and is refused
-//! later.
+//! FETCH is standard SQL's LIMIT. sqlparser accepts only a constant for `n`, and no OFFSET after
+//! it, so the text is rewritten before it is parsed. FETCH with TIES or PERCENT is not rewritten,
+//! and is refused later.
 
 use datafusion::sql::sqlparser::{
     keywords::Keyword,

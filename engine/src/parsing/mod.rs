@@ -1,13 +1,13 @@
-//! Parses a text into statements, whatever the text is.
+//! Parses any text into statements, with bounded time and stack.
 //!
 //! ```text
-//! text --> tokens --> how deep do they nest?  too deep: refused
-//!                 --> statements, on a stack that is large enough for their depth
-//!                 --> long chains of AND, OR and UNION become balanced trees (`chains`), other long chains are refused
+//! text --> tokens --> refused if they nest too deeply
+//!                 --> statements, parsed on a stack that is large enough for their depth
+//!                 --> long chains of AND, OR and UNION become balanced trees (`chains`); other long chains are refused
 //! ```
 //!
 //! Invariants
-//! - The time is about proportional to the length of the text: nothing is parsed twice at each of
+//! - The time is about proportional to the length of the text: no part is parsed twice at each of
 //!   many levels.
 //! - The depth of a statement is bounded (`depth`), so that all code that walks it needs a bounded
 //!   stack.
@@ -168,14 +168,14 @@ impl Depth {
     fn check(&self) -> Result<(), EngineError> {
         if self.deepest > STATEMENT_DEPTH_MAX {
             return Err(EngineError::TooDeep(format!(
-                "expressions {} deep, expected at most {STATEMENT_DEPTH_MAX}: take some of them apart",
+                "expressions nested {} levels deep, expected at most {STATEMENT_DEPTH_MAX}: simplify some of them",
                 self.deepest
             )));
         }
         if self.repeats > REPEATED_TOKENS_MAX {
             let found = self.repeats;
             return Err(EngineError::TooDeep(format!(
-                "{found} brackets, or INTERVAL, right after each other, expected at most {REPEATED_TOKENS_MAX}"
+                "{found} opening brackets or words INTERVAL right after each other, expected at most {REPEATED_TOKENS_MAX}"
             )));
         }
         if self.queries > QUERIES_MAX {
@@ -185,13 +185,13 @@ impl Depth {
             )));
         }
         if self.explains {
-            return Err(EngineError::TooDeep("EXPLAIN of EXPLAIN, expected one of them".to_owned()));
+            return Err(EngineError::TooDeep("EXPLAIN of EXPLAIN, expected only one EXPLAIN".to_owned()));
         }
         let is_ambiguous = |at: &usize| self.words[*at].1 && self.words[*at].0 > WORDS_DEPTH_MAX;
         match (FIRST_NAME..WORDS.len()).find(is_ambiguous) {
             None => Ok(()),
             Some(at) => Err(EngineError::TooDeep(format!(
-                "{:?} both as a name and {} deep, expected at most {WORDS_DEPTH_MAX} deep: put the name into double quotes",
+                "the word {:?} both as a name and nested {} levels deep, expected at most {WORDS_DEPTH_MAX} levels: put the name into double quotes",
                 WORDS[at], self.words[at].0
             ))),
         }
@@ -224,7 +224,7 @@ mod tests {
             let message = refused(&nested(5000));
             assert!(message.contains("deep") && message.contains("at most"), "{message}");
         }
-        assert!(refused(&format!("select {} true", "not ".repeat(5000))).contains("5000 deep"));
+        assert!(refused(&format!("select {} true", "not ".repeat(5000))).contains("5000 levels deep"));
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
             let nested = |times: usize| format!("select {}true{}", begin.repeat(times), end.repeat(times));
             assert_eq!(parse(&nested(SUBQUERIES_DEPTH_MAX)).unwrap().len(), 1, "{begin}");
             let message = refused(&nested(SUBQUERIES_DEPTH_MAX + 1));
-            assert!(message.contains("subqueries more than 12 deep"), "{begin}: {message}");
+            assert!(message.contains("subqueries nested more than 12 levels deep"), "{begin}: {message}");
         }
         // Beside each other they may be many, and in FROM they are no levels.
         parse(&format!("select 1{}", " + (select 1)".repeat(100))).unwrap();

@@ -1,8 +1,8 @@
-//! Counts the tables that a statement reads if each use of a WITH query is planned by itself, and
+//! Counts the tables that a statement reads if each use of a WITH query is planned separately, and
 //! removes hints about such queries.
 //!
-//! A chain of WITH queries that each use the one before several times doubles that number at each
-//! step, and every later pass over the plan would take as long.
+//! In a chain of WITH queries in which each one uses the previous one several times, that number at
+//! least doubles at each step. The time of every later pass over the plan grows with it.
 
 use crate::visitors::{visit, visit_relations};
 use std::{

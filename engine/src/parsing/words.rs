@@ -1,4 +1,4 @@
-//! Classifies tokens: keywords, words that make the parser slow where they nest, and closing
+//! Classifies tokens: keywords, words that slow the parser down when they are nested, and closing
 //! brackets.
 
 use datafusion::sql::sqlparser::{keywords::Keyword, tokenizer::Token};

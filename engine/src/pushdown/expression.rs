@@ -1,4 +1,4 @@
-//! Translates a physical expression into nodes of a scan program.
+//! Translates a physical expression of DataFusion into nodes of a scan program.
 
 use super::{Binding, ProgramBuilder, Untranslatable, literal::literal, value_type};
 use crate::functions::{Checked, ONE_NAN};

@@ -1,7 +1,7 @@
 //! Turns the keys of a join into conjuncts of a scan program.
 //!
-//! Keys are stored integers (`i64`), whatever the column's type; constants of the program have that
-//! type.
+//! Keys are stored integers (`i64`), whatever the type of the column; constants of the program have
+//! the type of the column.
 
 use super::{ProgramBuilder, Untranslatable, bindings_of};
 use rackscan_format::{

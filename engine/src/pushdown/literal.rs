@@ -1,4 +1,4 @@
-//! The types and constants that Arrow and scan programs share.
+//! Maps types and constants between Arrow and scan programs.
 
 use super::Untranslatable;
 use datafusion::{

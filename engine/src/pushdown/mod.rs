@@ -1,7 +1,7 @@
 //! Finds the part of a query that can run inside a scan.
 //!
-//! DataFusion's physical expressions are translated into nodes of a [`ScanProgram`]. What has no
-//! exact counterpart stays above the scan; nothing is approximated.
+//! DataFusion's physical expressions are translated into nodes of a [`ScanProgram`]. An expression
+//! without an exact counterpart is computed above the scan; nothing is approximated.
 //!
 //! Invariants
 //! - A translated node has exactly the type that DataFusion gave the expression, or the expression

@@ -1,6 +1,6 @@
-//! Tests what runs inside a scan and what stays above. Goal: a table of SQL conditions and the
-//! program each becomes. Method: DataFusion plans a query over a table without segments; what it
-//! pushed is written out as SQL.
+//! Tests which parts of a query run inside a scan and which stay above it. Goal: each SQL condition
+//! in a table becomes the expected program. Method: DataFusion plans a query over a table without
+//! segments; the program that it pushed into the scan is written out as SQL.
 
 use super::ProgramBuilder;
 use crate::{

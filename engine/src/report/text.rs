@@ -1,4 +1,4 @@
-//! Writes the facts of reports as text.
+//! Writes reports of scans as text.
 
 use super::QueryReport;
 use rackscan_planner::Placement;

@@ -1,8 +1,8 @@
 //! Gives distinct names to groups and aggregates that differ only by a cast.
 //!
-//! DataFusion 55.2 leaves casts out of names, and refuses `GROUP BY v, v::TEXT` and
-//! `SELECT avg(v), avg(v::NUMERIC)`: two columns of one name. In a SELECT with such expressions,
-//! each cast is wrapped in a function call, which is part of the name.
+//! DataFusion 55.2 leaves casts out of names. So `GROUP BY v, v::TEXT` and
+//! `SELECT avg(v), avg(v::NUMERIC)` have two columns of one name, and it refuses them. In a SELECT
+//! with such expressions, each cast is wrapped in a function call, which is part of the name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

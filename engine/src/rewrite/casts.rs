@@ -1,7 +1,7 @@
-//! Casts that DataFusion does incompletely.
+//! Rewrites casts that DataFusion computes incompletely.
 //!
-//! A text that is cast to a type with a length is cut to that length: DataFusion ignores the
-//! length, or refuses the type. A text that is cast to `bytea` is read as PostgreSQL reads it.
+//! A text that is cast to a type with a length is cut to that length. DataFusion ignores the
+//! length, or refuses the type. A text that is cast to `bytea` is parsed as in PostgreSQL.
 
 use datafusion::sql::sqlparser::ast::{CastKind, CharacterLength, DataType, Expr, TypedString, Value};
 

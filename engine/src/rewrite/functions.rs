@@ -1,4 +1,4 @@
-//! Replaces functions that DataFusion knows as operators or by another name.
+//! Replaces functions that DataFusion supports only as operators or under another name.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,

@@ -2,11 +2,11 @@
 //!
 //! DataFusion 55.2 silently ignores some clauses, and plans some expressions with another meaning
 //! than SQL has. Such clauses are refused here, and such expressions are replaced by others that it
-//! plans right. Decision 0054 lists them.
+//! plans correctly. Decision 0054 lists them.
 //!
 //! Invariants
-//! - A statement that is not refused means what PostgreSQL means by it, or DuckDB where PostgreSQL
-//!   does not have it.
+//! - A statement that is not refused has the same meaning as in PostgreSQL, or as in DuckDB if
+//!   PostgreSQL does not support it.
 //! - Columns of the result keep the names that they would have without the rewrite.
 
 mod cast_names;

@@ -1,7 +1,8 @@
 //! Makes equal names of result columns distinct.
 //!
-//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first column get a name with a mark, which
-//! [`shown`] removes from answers.
+//! DataFusion 55.2 refuses `SELECT 1, 1`. All but the first of such columns get a unique name,
+//! which contains a mark (a character that no statement contains). [`shown`] removes the mark from
+//! answers.
 
 use crate::visitors::{visit, visit_mut};
 use std::{

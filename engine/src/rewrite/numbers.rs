@@ -1,10 +1,10 @@
-//! Types number constants with a point or an exponent.
+//! Decides the types of number constants with a point or an exponent.
 //!
-//! They are decimals, as in PostgreSQL, if a decimal can hold them. DataFusion 55.2 makes decimals
-//! of a negative scale of constants such as `1e3`, and arithmetic with those panics: such constants
-//! are written with their zeros.
+//! They are decimals, as in PostgreSQL, if a decimal can hold them. DataFusion 55.2 turns constants
+//! such as `1e3` into decimals of a negative scale, and panics in arithmetic with them. So such
+//! constants are written with their zeros (`1000`).
 //!
-//! Others, such as `1e300`, are doubles, as in DuckDB. DataFusion refuses them.
+//! Other constants, such as `1e300`, are doubles, as in DuckDB. DataFusion refuses them.
 
 use datafusion::sql::sqlparser::ast::{CastKind, DataType, ExactNumberInfo, Expr, UnaryOperator, Value};
 

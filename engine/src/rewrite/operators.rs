@@ -1,7 +1,7 @@
 //! Replaces operators that DataFusion plans with another meaning.
 //!
-//! It takes `^` for the bitwise exclusive or. `IS TRUE` and the like are an internal error within
-//! DISTINCT.
+//! DataFusion plans `^` as the bitwise exclusive or. `IS TRUE` and similar operators cause an
+//! internal error within DISTINCT.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, CastKind, DataType, ExactNumberInfo, Expr, Value};
 

@@ -1,7 +1,7 @@
-//! ORDER BY of an expression.
+//! Rewrites ORDER BY of an expression.
 //!
-//! A name alone is that of an output column; names within an expression are those of input columns.
-//! DataFusion takes output columns for both, and refuses expressions beside DISTINCT even where
+//! A name alone refers to an output column; names within an expression refer to input columns.
+//! DataFusion resolves both as output columns, and refuses expressions beside DISTINCT even where
 //! they are output columns.
 
 use crate::visitors::visit_mut;

@@ -1,5 +1,5 @@
-//! Visits the expressions of a clause itself, without those of queries nested in it: these have
-//! tables, groups and windows of their own.
+//! Visits the expressions of a clause without those of the queries nested in it, which have tables,
+//! groups and windows of their own.
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
-//! SIMILAR TO.
+//! Translates the patterns of SIMILAR TO.
 //!
-//! Its pattern is for the whole text, with `%` and `_` as in LIKE and with elements of regular
-//! expressions (SQL:2016 8.6). DataFusion takes it for a regular expression that may match anywhere
+//! A pattern must match the whole text, with `%` and `_` as in LIKE and with elements of regular
+//! expressions (SQL:2016 8.6). DataFusion treats it as a regular expression that may match anywhere
 //! in the text.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan};

@@ -1,7 +1,7 @@
-//! The precedence of `IS DISTINCT FROM`.
+//! Corrects the precedence of `IS DISTINCT FROM`.
 //!
 //! Its right operand ends at the next AND or OR. The parser (sqlparser 0.62) extends it to the end
-//! of the expression: `a IS DISTINCT FROM b AND c` would be `a IS DISTINCT FROM (b AND c)`.
+//! of the expression: it parses `a IS DISTINCT FROM b AND c` as `a IS DISTINCT FROM (b AND c)`.
 
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value};
 

@@ -1,9 +1,9 @@
-//! The column types of WITH RECURSIVE, and the casts that its steps have in the text.
+//! Prepares the column types of WITH RECURSIVE, and marks the casts that the text itself contains.
 //!
 //! The first rows decide the types: a function widens them for later rows
-//! (`functions::first_rows`). DataFusion casts the columns of a step to these types, and nothing
-//! distinguishes such a cast from one in the text. So casts in the text become the argument of a
-//! function here, and `rules::recursion` refuses only DataFusion's.
+//! (`functions::first_rows`). DataFusion casts the columns of a later step to these types, and
+//! nothing distinguishes such a cast from one in the text. So a cast in the text becomes the
+//! argument of a function here, and `rules::recursion` refuses only DataFusion's casts.
 
 use datafusion::sql::sqlparser::ast::{Expr, Query, SelectItem, SetExpr};
 

@@ -1,4 +1,4 @@
-//! The errors that end the rewriting of a statement.
+//! Makes the errors that end the rewriting of a statement.
 
 use crate::error::EngineError;
 use std::ops::ControlFlow;

@@ -1,7 +1,8 @@
-//! Regular expressions with PostgreSQL's syntax.
+//! Translates regular expressions from PostgreSQL's syntax.
 //!
-//! In PostgreSQL a `.` matches each character, also the end of a line, and a replacement has `\1`
-//! and `\&` for what was matched. The crate that DataFusion uses has `(?s)`, `${1}` and `${0}`.
+//! In PostgreSQL a `.` matches each character, also the end of a line, and a replacement refers to
+//! the match by `\1` and `\&`. The crate that DataFusion uses needs `(?s)`, `${1}` and `${0}` for
+//! that.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,

@@ -1,6 +1,6 @@
 //! Compares a row with the rows of a subquery.
 //!
-//! DataFusion compares only single columns. Rows are compared one by one, with EXISTS:
+//! DataFusion compares only single columns. Here each row of the subquery is compared with EXISTS:
 //!
 //! ```text
 //! (a, b) IN (q)    CASE WHEN EXISTS (q where a = c0 AND b = c1) THEN true

@@ -1,7 +1,6 @@
-//! Compares rows, such as `(a, b) = (1, 2)`.
+//! Compares rows, such as `(a, b) = (1, 2)`, column by column, with SQL's rules for NULL.
 //!
-//! Rows are compared column by column, with SQL's rules for NULL: DataFusion makes structs of rows,
-//! and a struct with a NULL in it compares as a value.
+//! DataFusion turns rows into structs, and compares a struct that contains NULL as a value.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,

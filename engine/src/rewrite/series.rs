@@ -1,7 +1,5 @@
-//! Names the column of `generate_series()` in FROM.
-//!
-//! It has the name of the function, or of its alias, as in PostgreSQL. DataFusion 55.2 calls it
-//! `value`.
+//! Names the column of `generate_series()` in FROM after the function, or after its alias, as in
+//! PostgreSQL. DataFusion 55.2 calls it `value`.
 
 use datafusion::sql::sqlparser::ast::{TableAlias, TableAliasColumnDef, TableFactor};
 

@@ -1,4 +1,4 @@
-//! Reads and builds parts of a syntax tree.
+//! Provides functions that read and build parts of a syntax tree.
 
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,

@@ -1,7 +1,8 @@
-//! Translates patterns of `to_char`.
+//! Translates the patterns of `to_char` and similar functions.
 //!
-//! Patterns mean what they mean in PostgreSQL: `YYYY-MM-DD`. DataFusion has those of strftime,
-//! `%Y-%m-%d`, and returns a pattern without `%` as it is. Patterns with a `%` stay.
+//! Patterns have PostgreSQL's meaning: `YYYY-MM-DD`. DataFusion expects patterns of strftime,
+//! `%Y-%m-%d`, and returns a pattern without `%` unchanged. Patterns that contain a `%` are not
+//! translated.
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,

@@ -1,7 +1,7 @@
-//! The precision of TIMESTAMP, and the notation of INTERVAL.
+//! Sets the precision of TIMESTAMP, and rewrites the notation of INTERVAL.
 //!
-//! Timestamps have microseconds, as in PostgreSQL. DataFusion's have nanoseconds, which only hold
-//! the years 1677 to 2262. It does not know intervals such as `1 day 02:03:04`.
+//! Timestamps have microseconds, as in PostgreSQL. DataFusion's timestamps have nanoseconds, which
+//! only hold the years 1677 to 2262. DataFusion does not parse intervals such as `1 day 02:03:04`.
 
 use datafusion::sql::sqlparser::ast::{DataType, Expr, Interval, TypedString};
 

@@ -1,7 +1,7 @@
-//! Removes duplicates once for a chain of UNIONs.
+//! Rewrites a chain of UNIONs so that duplicates are removed only once.
 //!
 //! `a UNION b UNION c` becomes `a UNION ALL b UNION c`. DataFusion 55.2 would group the rows at
-//! each link of the chain.
+//! each UNION of the chain.
 
 use datafusion::sql::sqlparser::ast::{SetExpr, SetOperator, SetQuantifier};
 

@@ -1,13 +1,13 @@
-//! The columns of a join with USING.
+//! Rewrites joins with USING so that they return the columns that SQL defines.
 //!
-//! The named columns come once, first, with the value of the side that has one; then the other
-//! columns of both sides (SQL:2016 7.10). DataFusion 55.2 keeps the columns of both sides and takes
-//! the left one for both. Here each such join becomes the last one of a nested join with a mark,
-//! which [`MergedColumns`](crate::rules::MergedColumns) plans.
+//! The columns named in USING come first, each once, with the value of the side that has one. Then
+//! come the other columns of both sides (SQL:2016 7.10). DataFusion 55.2 keeps the columns of both
+//! sides and uses the left one for both. Here each such join becomes the last one of a nested join
+//! whose alias marks it, and [`MergedColumns`](crate::rules::MergedColumns) plans marked joins.
 //!
 //! ```text
-//! a LEFT JOIN b USING (id)   -> (a LEFT JOIN b USING (id)) AS mark   columns: a.id, the rest of a, the rest of b
-//! b.id, which is another value -> "id of b", a column that the mark asks for and `*` does not show
+//! a LEFT JOIN b USING (id)     -> (a LEFT JOIN b USING (id)) AS mark   columns: a.id, other columns of a, other columns of b
+//! b.id, which may differ       -> "id of b", a column that the mark requests and `*` does not show
 //! ```
 
 use crate::visitors::visit_mut;

@@ -1,5 +1,5 @@
-//! VALUES with subqueries become `SELECT ... UNION ALL SELECT ...`: DataFusion has an internal
-//! error for them.
+//! Rewrites VALUES with subqueries to `SELECT ... UNION ALL SELECT ...`, because DataFusion fails
+//! with an internal error for them.
 
 use crate::visitors::visit;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
-//! Windows that extend a named window, such as `OVER (w ORDER BY x)`.
+//! Rewrites windows that extend a named window, such as `OVER (w ORDER BY x)`.
 //!
-//! The window is the one that WINDOW defines as w, with the additional clauses (PostgreSQL's rules,
-//! which are those of SQL:2016 7.15). DataFusion ignores the name within the parentheses.
+//! Such a window is the one that WINDOW defines as w, with the additional clauses (PostgreSQL's
+//! rules, which are those of SQL:2016 7.15). DataFusion ignores the name within the parentheses.
 
 use crate::visitors::visit_mut;
 use std::ops::ControlFlow;

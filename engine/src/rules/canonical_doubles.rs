@@ -1,9 +1,9 @@
-//! Keeps one NaN and, where it matters, one zero among doubles.
+//! Maps all NaN among doubles to one NaN and, where zeros matter, -0.0 to 0.0.
 //!
-//! - Arithmetic, functions and casts of texts make NaN with and without a sign: they get one NaN.
-//!   Stored values have one already.
-//! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits:
-//!   they also get one zero.
+//! - Arithmetic, functions and casts of texts return NaN with and without a sign, so their results
+//!   are mapped. Stored values contain only the one NaN.
+//! - DISTINCT aggregates, windows, sorts by several keys and CASE compare doubles by their bits, so
+//!   their inputs get one zero, too.
 //!
 //! Names of result columns stay as the user wrote them.
 

@@ -1,7 +1,8 @@
-//! Makes overflow of integer arithmetic an error.
+//! Replaces DataFusion's integer arithmetic, which wraps, by functions that report overflow as an
+//! error.
 //!
-//! A function of ours takes the place of DataFusion's operators, which wrap. Unsigned integers,
-//! such as `row_number()`, become bigint before: their differences may be negative.
+//! Unsigned integers, such as `row_number()`, are cast to bigint first, because their differences
+//! may be negative.
 //!
 //! Names of result columns stay as the user wrote them.
 

@@ -1,8 +1,8 @@
-//! Puts the column of an equation in a filter on the left side.
+//! Swaps the sides of an equation in a filter so that its column is on the left.
 //!
-//! `DataFusion` 55.2 takes the left side of a filter's equation for the name of both: with
-//! `f(x) = x` it calls `x` `f(x)`, that again `f(f(x))`, and no longer sees that rows sorted by `x`
-//! are sorted by it. It refused such plans where a scan had taken a projection in, because then
+//! `DataFusion` 55.2 gives both sides of a filter's equation the name of the left one. With
+//! `f(x) = x` it names `x` `f(x)`, then `f(f(x))`, and no longer recognises that rows sorted by `x`
+//! are sorted by it. It refused such plans when a scan computed the projection itself, because then
 //! only the filter is below the sort.
 
 use crate::visitors::{PlanTree, Tree};

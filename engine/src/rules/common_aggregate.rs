@@ -1,4 +1,4 @@
-//! Computes parts of a plan once that the plan reads several times.
+//! Computes a part of a plan only once if several operators of the plan read it.
 //!
 //! ```text
 //! JoinExec                                 JoinExec
@@ -9,14 +9,15 @@
 //!       ScanExec                               SharedExec, computed above
 //! ```
 //!
-//! A view or a common table expression that a statement names twice is planned twice. Where it
-//! groups rows, its result is much smaller than its input: it is computed once, and kept. So are
-//! rows that might differ the second time ([`SharedRowsExec`]).
+//! DataFusion plans a view or a common table expression twice if a statement names it twice. If it
+//! groups rows, its result is much smaller than its input, so it is computed once and kept. Rows
+//! that might differ if they were computed again ([`SharedRowsExec`]) are also computed once.
 //!
 //! Invariants
 //! - Two parts are the same only if this rule knows every operator of them, and each does exactly
 //!   what its counterpart does.
-//! - Nothing that a join or a top-k narrows is shared, and no volatile function.
+//! - A part is not shared if a join or a top-k narrows a scan in it (adds conditions to its filter
+//!   while it runs), or if it contains a volatile function.
 //! - The rule runs last: operators above and below are as they will run.
 
 use crate::exec::{ScanExec, SharedExec, SharedRowsExec};

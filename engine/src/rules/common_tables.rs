@@ -1,7 +1,8 @@
 //! Decides how often a WITH query is computed that a statement uses several times.
 //!
 //! It is computed once if it might return other rows the second time (LIMIT, windows, sums of
-//! doubles, `random()`). Otherwise it is computed at each use, which then reads only what it needs.
+//! doubles, `random()`). Otherwise each use computes it and reads only the columns and rows that
+//! this use needs.
 
 use crate::visitors::PlanTree;
 use std::{collections::HashMap, sync::Arc};

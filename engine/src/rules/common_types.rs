@@ -1,12 +1,14 @@
-//! The common type of values of different types, where they are compared or one of them is chosen.
+//! Chooses the common type of values of different types that are compared or that CASE and similar
+//! expressions choose between.
 //!
-//! - A double and a decimal are doubles. Constants such as `1.5` are decimals here (so that
-//!   `0.06 + 0.01` is `0.07`), and DataFusion would make decimals of 15 digits before the point of
-//!   both: 1e20 would fail the query, and zone maps could not be used.
-//! - A timestamp and a date, or a constant text, are timestamps of microseconds. DataFusion would
-//!   use nanoseconds, which only hold the years 1677 to 2262. A constant text needs no seconds.
+//! - A double and a decimal become doubles. Constants such as `1.5` are decimals here (so that
+//!   `0.06 + 0.01` is `0.07`), and DataFusion would cast both sides to decimals with 15 digits
+//!   before the point: 1e20 would fail the query, and zone maps could not be used.
+//! - A timestamp and a date, or a constant text, become timestamps of microseconds. DataFusion
+//!   would use nanoseconds, which only hold the years 1677 to 2262. A constant text needs no
+//!   seconds.
 //!
-//! An expression whose type is not known yet is left to DataFusion.
+//! DataFusion handles expressions whose type is not known yet.
 
 use crate::visitors::PlanTree;
 use datafusion::{

@@ -1,7 +1,7 @@
-//! Quotients of decimals: twenty digits after the point, rounded.
+//! Computes quotients of decimals with twenty digits after the point, rounded.
 //!
-//! DataFusion's have four more digits than the dividend and are truncated: `2.0 / 3` was 0.66666.
-//! PostgreSQL has at least sixteen significant digits.
+//! DataFusion's quotients have four more digits than the dividend and are truncated: `2.0 / 3` was
+//! 0.66666. PostgreSQL has at least sixteen significant digits.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType},

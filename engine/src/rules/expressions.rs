@@ -1,4 +1,4 @@
-//! Rewrites the expressions of a whole plan.
+//! Applies a function to all expressions of a plan.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{

@@ -1,9 +1,9 @@
-//! Corrects the columns that DataFusion 55.2 wrongly takes for a key of groups.
+//! Corrects the columns that DataFusion 55.2 wrongly treats as a key of groups.
 //!
-//! These are columns that are a key of one side of a join: grouped by more columns than these,
-//! their values come several times. DataFusion then leaves out DISTINCT and group columns that it
-//! thinks it does not need. It knows columns by their names, so grouping by the same values under
-//! other names is safe.
+//! These are columns that are a key of one side of a join. After grouping by more columns than
+//! these, each of their values may occur several times. DataFusion treats them as unique, and
+//! leaves out DISTINCT and group columns. It identifies columns by their names, so here the values
+//! are grouped under other names.
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Computes only the branch of a CASE that is taken.
+//! Ensures that only the taken branch of a CASE is computed.
 //!
-//! DataFusion writes a CASE of booleans with AND and OR, whose sides are computed for all rows:
-//! `CASE WHEN x <> 0 THEN 1 / x > 0 END` fails. A CASE of integers stays one.
+//! DataFusion rewrites a CASE of booleans to AND and OR, whose sides are computed for all rows:
+//! `CASE WHEN x <> 0 THEN 1 / x > 0 END` would fail. It does not rewrite a CASE of integers, so
+//! this rule turns a CASE of booleans that may fail into a CASE of integers.
 
 use crate::visitors::Tree;
 use datafusion::{

@@ -1,14 +1,14 @@
-//! NULL in `x IN (subquery)`.
+//! Corrects the results of `x IN (subquery)` when NULL is involved.
 //!
-//! The result is NULL when no row of the subquery equals x, and x or one of the rows is NULL; of an
-//! empty subquery it is false. DataFusion 55.2 does this right only for `x NOT IN` of a column x
-//! and an uncorrelated subquery, as a conjunct of a filter. Everywhere else this rule writes it
-//! with EXISTS, which is never NULL:
+//! The result is NULL when no row of the subquery equals x, and x or one of the rows is NULL. For
+//! an empty subquery it is false. DataFusion 55.2 is correct only for `x NOT IN` of a column x and
+//! an uncorrelated subquery, as a conjunct of a filter. Everywhere else this rule rewrites it with
+//! EXISTS, which is never NULL:
 //!
 //! ```text
 //! x IN q       CASE WHEN EXISTS (q where c = x) THEN true
 //!                   WHEN EXISTS (q where c IS NULL) OR x IS NULL AND EXISTS (q) THEN NULL ELSE false END
-//! x NOT IN q   where NULL is as good as false:
+//! x NOT IN q   where NULL has the same effect as false:
 //!              NOT EXISTS (q where c = x) AND NOT EXISTS (q where c IS NULL) AND (x IS NOT NULL OR NOT EXISTS (q))
 //! ```
 
@@ -249,7 +249,7 @@ impl Scope<'_> {
         self.names.set(self.names.get() + 1);
         if self.names.get() > SUBQUERY_COPIES_MAX {
             return plan_err!(
-                "more than {SUBQUERY_COPIES_MAX} comparisons with subqueries that may be NULL; write EXISTS, or fewer within each other"
+                "more than {SUBQUERY_COPIES_MAX} comparisons with subqueries that may be NULL are needed; write EXISTS, or nest fewer of them"
             );
         }
         let name = format!("__in_{}", self.names.get());

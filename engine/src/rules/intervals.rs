@@ -1,9 +1,10 @@
-//! Comparisons of intervals, dates plus intervals, and parts of times.
+//! Corrects comparisons of intervals, sums of dates and intervals, and parts of times.
 //!
 //! - Intervals and differences of times are compared, and sorted, by their length.
-//! - A date plus an interval with a time of day is a timestamp. DataFusion keeps a date, and loses
-//!   the time. Constants of whole days and months keep dates: scans compare those with their pages.
-//! - `EXTRACT` is our `date_part`: DataFusion plans its own.
+//! - A date plus an interval with a time of day is a timestamp. DataFusion returns a date, and
+//!   loses the time. A date plus a constant of whole days and months stays a date, because scans
+//!   compare dates with their pages.
+//! - `EXTRACT` becomes our `date_part`, because DataFusion would use its own.
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;

@@ -1,22 +1,24 @@
-//! Connects the dynamic filters that reached scans with the joins and top-k operators they come
-//! from.
+//! Connects the dynamic filters that DataFusion pushed to scans with the joins and top-k operators
+//! they come from.
 //!
 //! ```text
 //! HashJoinExec                     HashJoinExec
-//!   build side           ===>        KeyTapExec  --keys--> sketch
+//!   build side           ===>        KeyTapExec  --keys--> sketch (summary of the keys)
 //!   ... ScanExec                     build side              |
 //!                                    ... ScanExec <----------+
 //! ```
 //!
-//! Runs after DataFusion has pushed dynamic filters to scans.
+//! The rule runs after DataFusion has pushed dynamic filters to scans.
 //!
 //! Invariants
-//! - Only hash joins and top-k narrow scans. A filter is used only if it reached the very columns
-//!   that its operator compares (`lineage`). If the filter of a join of several keys reached no
-//!   scan, because the keys are of several tables, each key narrows the scan that it comes from.
-//! - Only joins in which NULL equals nothing are tapped: there a row without a key has no partner.
-//! - A join is tapped only if its filter reached a scan that is worth narrowing: of a large table,
-//!   or of any table if the build side has small tables only. Such a build side ends soon: scans
+//! - Only hash joins and top-k operators narrow scans (add conditions to their filters while they
+//!   run). A filter is used only if it reached the very columns that its operator compares
+//!   (`lineage`). If the filter of a join of several keys reached no scan, because the keys are of
+//!   several tables, each key narrows the scan that it comes from.
+//! - A tap, which collects keys (`KeyTapExec`), is added only to joins in which NULL equals
+//!   nothing: there a row without a key has no partner.
+//! - A tap is added only if the filter reached a scan that is worth narrowing: of a large table, or
+//!   of any table if the build side reads small tables only. Such a build side ends soon: scans
 //!   wait for its keys, so that one small table narrows the next.
 
 use super::lineage::{origins, position};

@@ -1,14 +1,14 @@
 //! Traces a column of a plan to the scan columns it comes from.
 //!
-//! DataFusion passes dynamic filters from node to node by the names of columns, and above a join
-//! two columns may have one name. Here columns are traced by position, through nodes whose columns
-//! are known; a filter that arrived at another column is not used.
+//! DataFusion pushes dynamic filters from operator to operator by the names of columns, and above a
+//! join two columns may have one name. Here columns are traced by position, through operators whose
+//! output columns are known. A filter that arrived at another column is not used.
 //!
 //! Invariants
 //! - Every value of a traced column is a value of the scan's column in a row that became this one;
 //!   in a semi join, also of the column that it equals.
-//! - No node between them keeps only the first rows: narrowing would let other rows take their
-//!   place.
+//! - No operator between the traced column and the scan keeps only the first rows: narrowing the
+//!   scan would let other rows take their place.
 
 use crate::{exec::ScanExec, runtime_filter::KeyTapExec};
 use datafusion::{

@@ -1,7 +1,7 @@
-//! LIMIT and OFFSET by an expression.
+//! Computes the expressions of LIMIT and OFFSET when the query is planned.
 //!
-//! The number of rows is the nearest integer of its value, which is computed here: DataFusion 55.2
-//! takes only integers.
+//! The number of rows is the value of the expression, rounded to the nearest integer. DataFusion
+//! 55.2 supports only integers.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{

@@ -1,9 +1,10 @@
 //! Plans joins with USING or NATURAL.
 //!
-//! Such a join becomes one with an equation, and a projection in which each merged column comes
-//! once, from the side whose rows always come out. The merged column keeps that side's qualifier,
-//! or gets one of its own where either side's rows come out: DataFusion takes columns without a
-//! qualifier for ambiguous beside others of their name. [`crate::rewrite`] marks the joins.
+//! Such a join becomes a join with an equation, and a projection in which each merged column comes
+//! once, from the side whose rows are always returned. The merged column keeps that side's
+//! qualifier. If rows of both sides may be missing, it gets a qualifier of its own, because
+//! DataFusion treats a column without a qualifier as ambiguous beside others of its name.
+//! [`crate::rewrite`] marks the joins.
 
 use std::sync::Arc;
 

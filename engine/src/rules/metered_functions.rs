@@ -1,4 +1,5 @@
-//! Wraps window functions that return values without a fixed size, so that their memory is counted.
+//! Wraps window functions that return values without a fixed size, so that the memory of these
+//! values is counted.
 
 use datafusion::{
     common::{config::ConfigOptions, tree_node::Transformed},

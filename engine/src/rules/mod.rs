@@ -1,4 +1,4 @@
-//! Our own analyzer and optimizer rules, beside DataFusion's.
+//! Defines our own analyzer and optimizer rules, which run beside DataFusion's.
 
 mod canonical_doubles;
 mod checked_integers;

@@ -1,11 +1,11 @@
 //! Refuses values that are compared, chosen between or cast although their types have nothing in
 //! common.
 //!
-//! DataFusion compares a date with an integer by its days, a text with a number by casting each
-//! text, and makes texts of both branches of a CASE. PostgreSQL refuses all of these, and so does
-//! this rule. Text constants and NULL take the type of the other operand.
+//! DataFusion compares a date with an integer by its days, compares a text with a number by casting
+//! each text, and casts both branches of a CASE to text. PostgreSQL refuses all of these, and so
+//! does this rule. Text constants and NULL take the type of the other operand.
 //!
-//! It runs before all rules that add casts and comparisons of their own.
+//! The rule runs before all rules that add casts and comparisons of their own.
 
 use crate::visitors::{PlanTree, Tree};
 use datafusion::{

@@ -11,9 +11,9 @@
 //! Invariants
 //! - The scan's schema is the partial aggregate's own, state columns included, so the operators
 //!   above are unchanged.
-//! - All of it is translated, or none: a key or an argument that a scan cannot compute leaves the
-//!   plan unchanged.
-//! - DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets stay with DataFusion.
+//! - The aggregation is translated completely or not at all: if a scan cannot compute a key or an
+//!   argument, the plan stays unchanged.
+//! - DataFusion still computes DISTINCT, FILTER, ORDER BY inside an aggregate and grouping sets.
 
 use crate::visitors::Tree;
 use crate::{

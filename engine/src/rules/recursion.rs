@@ -1,9 +1,9 @@
-//! The types of the rows of WITH RECURSIVE.
+//! Refuses steps of WITH RECURSIVE whose values do not fit the types of the first rows.
 //!
-//! They are those of the first rows. DataFusion silently casts the rows of later steps to them:
-//! `n + 0.5` of an integer was rounded. A step whose values such a cast may change is refused here,
-//! as in PostgreSQL, unless the text has that cast, which the statement's rewrite marks
-//! (`rewrite`).
+//! All rows have the types of the first rows. DataFusion silently casts the rows of later steps to
+//! them: `n + 0.5` of an integer was rounded. Here a step whose values such a cast may change is
+//! refused, as in PostgreSQL, unless the text contains that cast. [`crate::rewrite`] marks the
+//! casts of the text.
 
 use crate::visitors::PlanTree;
 use datafusion::{

@@ -1,6 +1,6 @@
-//! Rounds numbers that are cast to integers.
+//! Rounds numbers that are cast to integers, which DataFusion truncates.
 //!
-//! Ties: a decimal is rounded away from zero, a double to the even integer. DataFusion truncates.
+//! A decimal halfway between two integers is rounded away from zero, a double to the even integer.
 
 use std::sync::Arc;
 

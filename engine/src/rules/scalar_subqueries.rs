@@ -1,6 +1,6 @@
-//! Makes a scalar subquery without a row NULL, whatever it selects.
+//! Returns NULL for a scalar subquery without a row, whatever it selects.
 //!
-//! DataFusion takes a constant in the select list for a value that is never NULL.
+//! DataFusion assumes that a constant in the select list is never NULL.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;

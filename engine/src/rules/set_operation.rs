@@ -1,8 +1,8 @@
-//! Counts rows in INTERSECT ALL and EXCEPT ALL.
+//! Plans INTERSECT ALL and EXCEPT ALL with the right number of equal rows.
 //!
-//! A row comes out of INTERSECT ALL as often as it is in both sides, and out of EXCEPT ALL as often
-//! as it is in the left side more than in the right. DataFusion 55.2 plans a semi join and an anti
-//! join, out of which it comes as often as it is in the left side, or not at all. Here equal rows
+//! INTERSECT ALL returns a row as often as both sides contain it. EXCEPT ALL returns it as often as
+//! the left side contains it more than the right side. DataFusion 55.2 plans a semi join and an
+//! anti join, which return it as often as the left side contains it, or not at all. Here equal rows
 //! are numbered on both sides, and the numbers are part of the join condition.
 
 use crate::visitors::PlanTree;

@@ -1,8 +1,8 @@
-//! Marks rows that a statement reads twice and that might differ the second time.
+//! Marks rows that a statement reads twice and that might differ if they were computed twice.
 //!
-//! The rows of a window function, or of LIMIT, may differ each time they are computed. Where a rule
-//! reads such rows twice it marks both with one number, and the last rule has them computed once
-//! ([`crate::rules::CommonAggregateRule`]).
+//! The rows of a window function, or of LIMIT, may differ each time they are computed. A rule that
+//! makes a plan read such rows twice marks both readers with one number. The last rule computes the
+//! rows once for all readers with that number ([`crate::rules::CommonAggregateRule`]).
 
 use std::{
     fmt,
@@ -87,7 +87,7 @@ impl UserDefinedLogicalNodeCore for SharedRows {
                 Ok(Self { number, input: LogicalPlan::Filter(filter) })
             }
             Some(input) => Ok(Self { number: self.number, input }),
-            None => Err(DataFusionError::Internal("shared rows without an input".to_owned())),
+            None => Err(DataFusionError::Internal("an operator of shared rows has no input".to_owned())),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Replaces hash joins by joins that can write to disk what does not fit into memory.
+//! Replaces hash joins by merge joins, which can spill to disk.
 //!
 //! DataFusion's hash join holds one side in memory. A query that fails for lack of memory is
-//! planned again with joins that sort both sides and merge them: sorts write to disk (decision
-//! 0056). Joins by doubles, and by types that a merge does not compare, stay as they are.
+//! planned again with joins that sort both sides and merge them, because sorts can spill (decision
+//! 0056). Joins by doubles, and by types that a merge does not compare, are not replaced.
 
 use crate::visitors::Tree;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Types text constants by the other operand, and multiplies intervals by numbers.
+//! Gives text constants the type of the other operand, and plans products of intervals and numbers.
 //!
 //! A text constant has the other operand's type, as in PostgreSQL: `5 - '3'` is 2, and `flag = 't'`
-//! is true. DataFusion 55.2 refuses it. It has no product of an interval and a number.
+//! is true. DataFusion 55.2 refuses such operands. It also has no product of an interval and a
+//! number.
 
 use datafusion::{
     arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, TimeUnit},

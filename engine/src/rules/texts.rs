@@ -1,8 +1,8 @@
 //! Converts values of other types to texts, as PostgreSQL does.
 //!
-//! DataFusion writes timestamps and doubles differently (`functions/text.rs`). In `||` and `concat`
-//! values of other types become texts, too. A chain of `||` becomes one call of a function that
-//! checks the lengths of its operands first (`functions/text_concat.rs`).
+//! DataFusion writes timestamps and doubles differently (`functions/text.rs`). The operands of `||`
+//! and `concat` are converted, too. A chain of `||` becomes one call of a function that checks the
+//! lengths of its operands first (`functions/text_concat.rs`).
 
 use crate::visitors::PlanTree;
 use std::sync::Arc;

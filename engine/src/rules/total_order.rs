@@ -1,11 +1,11 @@
-//! Orders doubles in a top-k.
+//! Corrects a top-k that orders by doubles: it orders by integers instead.
 //!
-//! They are replaced by integers in the order in which a sort puts doubles, IEEE 754's total order:
-//! -0.0 comes before 0.0. DataFusion 55.2 orders a top-k's rows like that, too, but rules rows out
-//! by a comparison for which both zeros are equal: it loses rows with 0.0 once the last row that it
+//! The integers have the order in which a sort puts the doubles, IEEE 754's total order: -0.0 comes
+//! before 0.0. DataFusion 55.2 uses that order for the rows of a top-k, too, but rules rows out by
+//! a comparison for which both zeros are equal. So it loses rows with 0.0 once the last row that it
 //! keeps has -0.0. Integers have only one order.
 //!
-//! A sort without a limit rules nothing out and stays as it is.
+//! A sort without a limit rules no rows out and stays unchanged.
 
 use datafusion::{
     arrow::datatypes::{DataType, Int64Type},

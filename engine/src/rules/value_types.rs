@@ -1,4 +1,4 @@
-//! The types of values: of expressions, and of columns of a plan.
+//! Finds the types of expressions and of the columns of a plan.
 //!
 //! Text constants and NULL have no type here, because they take the type of the other operand.
 

@@ -1,7 +1,7 @@
-//! Offsets of window functions such as `lag` and `nth_value`.
+//! Checks the offsets of window functions such as `lag` and `nth_value`.
 //!
-//! An offset of NULL, and a row before the first, are refused: DataFusion takes them for another
-//! offset. The rule also types the value that stands for a missing row.
+//! An offset of NULL, and a row number below 1, are refused, because DataFusion would use another
+//! offset. The rule also casts the values of `lag` and `lead` and their default to a common type.
 
 use datafusion::{
     arrow::datatypes::DataType,

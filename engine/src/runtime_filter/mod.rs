@@ -1,4 +1,5 @@
-//! Narrows the scan of a running query by what the operators above it already know they would drop.
+//! Narrows the scans of a running query: adds conditions to a scan's filter for rows that joins and
+//! top-k operators above it would drop.
 //!
 //! ```text
 //! HashJoinExec --- KeyTapExec: keys of the build side --> KeySketch --+
@@ -6,18 +7,18 @@
 //! SortExec(TopK): threshold so far ---------------------------------> Narrowing --> the program of the next segment
 //! ```
 //!
-//! DataFusion's dynamic filters say which operator filters which column of a scan, through
-//! projections, other joins and aggregations. The condition of a top-k is read from its filter. The
-//! condition of a join comes from a sketch of its keys, because DataFusion's own hash tables can
-//! neither be sent to nodes nor be compared with zone maps.
+//! DataFusion's dynamic filters connect an operator with the column of a scan that it filters,
+//! through projections, other joins and aggregations. The condition of a top-k is read from its
+//! filter. The condition of a join comes from a sketch, which is a summary of its keys, because
+//! DataFusion's own hash tables can neither be sent to nodes nor be compared with zone maps.
 //!
 //! Invariants
-//! - A narrowed program keeps every row that the operators above would keep: it is the scan's own
-//!   filter and conjuncts of theirs.
+//! - A narrowed program keeps every row that the operators above would keep: it consists of the
+//!   scan's own filter and conjuncts of theirs.
 //! - A segment is scanned by one program from its beginning to its end, under any placement.
-//! - What cannot be translated narrows nothing. Neither does a filter that was not armed:
-//!   DataFusion passes filters down by the names of columns, and only `rules/key_filters` knows
-//!   whether a filter arrived at the right column.
+//! - A condition that cannot be translated narrows no scan. Neither does a filter that
+//!   `rules/key_filters` has not armed: DataFusion passes filters down by the names of columns, and
+//!   only that rule knows whether a filter arrived at the right column.
 
 mod sketch;
 mod tap;
@@ -221,7 +222,7 @@ impl RuntimeFilter {
                 && sketch.keys().is_none()
                 && tokio::time::timeout_at(deadline.into(), sketch.ended()).await.is_err()
             {
-                tracing::debug!("the keys of a join did not come in time");
+                tracing::debug!("the keys of a join were not complete in time to narrow a scan");
             }
         }
     }

@@ -1,12 +1,12 @@
-//! A summary of the keys on the build side of a join.
+//! Summarises the keys on the build side of a join.
 //!
 //! Each partition of the build side collects its keys without a lock and hands them in when it
-//! ends. When the last one has, the keys of each column become a small set, a Bloom filter, or just
-//! bounds.
+//! ends. When the last partition has ended, the keys of each column become a small set, a Bloom
+//! filter, or only bounds.
 //!
 //! Invariants
-//! - Nothing is reported before every partition has ended: a filter of half the keys would lose
-//!   rows.
+//! - Nothing is reported before every partition has ended: a filter with only some of the keys
+//!   would lose rows.
 //! - A sketch holds at most `SKETCH_KEYS_MAX` keys of a column; with more of them it keeps only
 //!   their bounds.
 

@@ -1,7 +1,7 @@
-//! Collects the keys of a join's build side for its sketch.
+//! Collects the keys of a join's build side for its sketch, which summarises them.
 //!
-//! `KeyTapExec` is between a hash join and its build side. It passes batches on unchanged and notes
-//! the values of the join's keys.
+//! `KeyTapExec` is placed between a hash join and its build side. It returns the batches of the
+//! build side unchanged and records the values of the join's keys.
 
 use super::sketch::{Collector, KeySketch};
 use datafusion::{
@@ -90,7 +90,7 @@ impl ExecutionPlan for KeyTapExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(input) = children.pop() else {
-            return Err(DataFusionError::Internal("a tap without an input".to_owned()));
+            return Err(DataFusionError::Internal("an operator that collects keys has no input".to_owned()));
         };
         Ok(Arc::new(Self { input, keys: self.keys.clone(), sketch: Arc::clone(&self.sketch) }))
     }

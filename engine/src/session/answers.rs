@@ -1,5 +1,5 @@
-//! Answers that do not come from a scan, as rows: explanations, numbers of changed rows, outcomes
-//! of transactions.
+//! Builds answers that do not come from a scan, as rows: explanations, numbers of changed rows,
+//! outcomes of transactions.
 
 use super::QueryOutcome;
 use crate::{changes::Verb, error::EngineError, explain::Explanation, report::QueryReport};
@@ -18,7 +18,9 @@ pub(super) fn formatted(explanation: &Explanation, format: &ExplainFormat) -> Re
         ExplainFormat::Indent => Ok(explanation.to_string()),
         ExplainFormat::PostgresJSON => match explanation.to_json() {
             Ok(json) => Ok(format!("{json:#}")),
-            Err(error) => Err(EngineError::Execution(format!("the explanation as JSON: {error}"))),
+            Err(error) => {
+                Err(EngineError::Execution(format!("the explanation cannot be written as JSON: {error}")))
+            }
         },
         other => Err(EngineError::Statement {
             found: format!("EXPLAIN in format {other}"),

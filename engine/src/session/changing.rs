@@ -1,14 +1,14 @@
 //! Runs the statements that change rows, alone or in a transaction.
 //!
 //! ```text
-//! BEGIN                   the transaction sees this point in time
-//! INSERT, UPDATE, DELETE  rows with their new values -> the transaction; alone, one of its own
-//! COMMIT                  all of them are written, or none
+//! BEGIN                   fixes the point in time that the transaction sees
+//! INSERT, UPDATE, DELETE  adds rows with their new values to the transaction, or to one of its own if none is open
+//! COMMIT                  writes all of them, or none
 //! ```
 //!
 //! Invariants
-//! - A statement that fails has changed nothing, also within a transaction.
-//! - An UPDATE or DELETE changes each row once; a statement that joins a row with several others is
+//! - A failed statement has changed nothing, also within a transaction.
+//! - An UPDATE or DELETE changes each row once. A statement that joins a row with several others is
 //!   refused.
 
 use super::{
@@ -121,9 +121,9 @@ impl Engine {
                 },
                 Parsed::Begin if session.is_open() => Err(EngineError::InTransaction),
                 Parsed::Derive(_) if session.is_open() => Err(EngineError::Statement {
-                    found: "a statement that creates or drops what a table derives, in a transaction"
+                    found: "a statement that creates or drops an index, a foreign key or a view, within a transaction,"
                         .to_owned(),
-                    way_out: "COMMIT first",
+                    way_out: "end the transaction with COMMIT first",
                 }),
                 Parsed::Derive(statement) => self.derive(&statement, started).await,
                 Parsed::Begin => {

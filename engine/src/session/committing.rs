@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! PREPARE -> committed
-//!        \-> closed: flushed  -> the same writes, to the new places of the rows -> PREPARE
-//!        |           replaced, dropped -> refused
+//!        \-> table closed: flushed           -> the same writes, to the new places of the rows -> PREPARE
+//!        |                 replaced, dropped -> refused
 //!        \-> conflict -> refused; a statement outside of a transaction runs again
 //! ```
 //!
-//! Invariant: a transaction that is refused has written nothing.
+//! A participant refuses writes to a closed table, which is about to get a new version.
+//!
+//! Invariant: a refused transaction has written nothing.
 
 use super::Engine;
 use crate::{

@@ -1,9 +1,10 @@
 //! Runs the statements that create and drop indexes, foreign keys and views.
 //!
-//! A new version of the table takes its place, with another definition ([`crate::flushing`]): from
-//! then on every write to the table includes the new entries, and no write went to it without them.
-//! A foreign key has two sides, in two tables, which are changed one after the other, the key's
-//! table first. If that is interrupted, running the statement again completes it.
+//! Such a statement publishes a new version of the table with another definition
+//! ([`crate::flushing`]). Every write to the new version includes the entries that the definition
+//! requires, and no write to it lacks them. A foreign key has two sides, in two tables, which are
+//! changed one after the other, beginning with the table of the key. If the statement is
+//! interrupted, running it again completes the key.
 //!
 //! Invariants
 //! - Names of indexes, foreign keys and views are unique among all tables; a name that is in use is
@@ -60,7 +61,7 @@ impl Engine {
                         let done = self.redefine(table, &add, BTreeMap::new()).await?;
                         self.flusher.tend_indexes(table).await.map_err(|error| {
                             EngineError::Execution(format!(
-                                "index {name:?} is created, and does not know the segments of {table} yet, which are scanned: {error}; `rackscan flush` tries again"
+                                "index {name:?} was created, but does not cover the segments of {table} yet, so queries scan them: {error}; `rackscan flush` tries again"
                             ))
                         })?;
                         done
@@ -196,13 +197,13 @@ impl Engine {
         };
         if child == parent {
             return Err(EngineError::Plan(format!(
-                "a foreign key of {child} to itself: both of its sides would have one name in one table"
+                "table {child} cannot have a foreign key to itself, because both sides of the key would have the same name in one table"
             )));
         }
         let (of_child, of_parent) = (column_type(child, key)?, column_type(parent, parent_key)?);
         if of_child != of_parent {
             return Err(EngineError::Plan(format!(
-                "{child}.{key} is a {of_child} and {parent}.{parent_key} a {of_parent}, expected one type"
+                "the columns of a foreign key have different types: {child}.{key} is a {of_child} and {parent}.{parent_key} a {of_parent}, expected one type"
             )));
         }
         let parents = |definition: &TableDefinition| {
@@ -294,14 +295,16 @@ fn fits(what: &str, name: &str, bytes_max: usize) -> Result<(), EngineError> {
     if name.len() > bytes_max {
         let found = name.len();
         return Err(EngineError::Plan(format!(
-            "{what} with a name of {found} bytes, expected at most {bytes_max}"
+            "cannot create {what} with a name of {found} bytes, expected at most {bytes_max}: choose a shorter name"
         )));
     }
     Ok(())
 }
 
 fn taken(name: &str, table: &str) -> EngineError {
-    EngineError::Plan(format!("{name:?} is derived from {table} already: drop it, or choose another name"))
+    EngineError::Plan(format!(
+        "{name:?} is derived from {table} already, as an index, a foreign key or a view: drop it, or choose another name"
+    ))
 }
 
 fn column_of(definition: &TableDefinition, name: &str) -> Result<(ColumnId, ColumnType), EngineError> {

@@ -1,5 +1,5 @@
-//! Flushes changed rows: a table by request, or in the background as soon as enough rows have
-//! changed.
+//! Starts flushes of an engine: of a table on request, or in the background when enough rows of a
+//! table have changed.
 
 use super::Engine;
 use crate::{error::EngineError, flushing::FlushOutcome};

@@ -1,9 +1,10 @@
 //! Keeps the tables of a running query readable when they are flushed, replaced or dropped
 //! meanwhile.
 //!
-//! Decision 0052: a transaction holds all tables from its beginning, another query holds its own
-//! tables when it has run for a while. Most queries end before that, and send no extra requests to
-//! nodes.
+//! To do so, it asks the nodes for a hold, until whose end they do not free the stored data of the
+//! tables. A transaction holds all tables from its beginning; another query holds its own tables
+//! when it has run for a while (decision 0052). Most queries end before that, and send no extra
+//! requests to nodes.
 
 use crate::limits::HOLD_AFTER;
 use rackscan_client::{Cluster, TablesHold};
@@ -15,7 +16,10 @@ pub(super) async fn held(cluster: &Cluster, tables: &[Arc<TableDefinition>]) -> 
     match cluster.hold_tables(tables).await {
         Ok(hold) => hold,
         Err(error) => {
-            tracing::warn!(%error, "tables are not held: a flush may take away what is read");
+            tracing::warn!(
+                %error,
+                "the nodes do not hold the tables of a query: a flush may free data while the query reads it"
+            );
             None
         }
     }

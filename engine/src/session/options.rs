@@ -1,4 +1,4 @@
-//! The options of an engine.
+//! Defines the options of an engine.
 
 use crate::{
     limits::{

@@ -1,9 +1,10 @@
-//! Runs a query, again if its tables are replaced while it reads them.
+//! Runs a query, and runs it again if its tables are replaced while it reads them.
 //!
 //! Invariants
 //! - A query whose tables were replaced is run again over the tables published then, if none of its
 //!   rows was returned yet.
-//! - In a transaction it is refused, and the error says what became of the table.
+//! - In a transaction such a query is refused, and the error says whether the table was flushed,
+//!   replaced or dropped.
 
 use super::{Engine, ExplainMode, Explanation, QueryOutcome, Seen, SqlSession};
 use crate::{catalog::View, error::EngineError, limits::QUERY_ATTEMPTS_MAX, parsing::with_stack_for};

@@ -1,7 +1,7 @@
-//! The tables that a statement sees, and their point in time.
+//! Defines the tables that a statement sees, and their point in time.
 //!
-//! Invariant: views are of the same point in time as the tables that are seen with them, or are not
-//! seen at all.
+//! Invariant: a statement sees materialised views as of the same point in time as its tables, or is
+//! refused.
 
 use super::state::{CATALOG, SCHEMA};
 use crate::{
@@ -62,7 +62,7 @@ pub(super) fn views_among(
         if seen.written.contains(&view.table().id) {
             return Err(EngineError::Statement {
                 found: format!("{} after its table was changed in this transaction", view.derived().name()),
-                way_out: "ask for a view before that, or after COMMIT",
+                way_out: "read the view before that change, or after COMMIT",
             });
         }
         views.insert(reference.table().to_owned());

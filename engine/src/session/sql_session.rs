@@ -1,4 +1,4 @@
-//! A user's session: its statements, and the transaction that is open.
+//! Holds the state of a user's session: the isolation level, and the open transaction.
 
 use crate::changes::{Isolation, Transaction};
 use datafusion::sql::parser::Statement;

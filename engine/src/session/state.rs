@@ -1,8 +1,8 @@
 //! Sets up DataFusion for a session.
 //!
 //! Invariants
-//! - Its own optimizer rules come first and unchanged; ours see plans in which dynamic filters have
-//!   reached the scans.
+//! - DataFusion's own optimizer rules run first and unchanged. Our optimizer rules run after them,
+//!   on plans in which dynamic filters have reached the scans.
 
 use super::options::EngineOptions;
 use crate::{

@@ -1,4 +1,4 @@
-//! Classifies statements.
+//! Determines the kind of a statement, and refuses the kinds that are not supported.
 
 use crate::{
     changes::ChangeStatement, deriving::DerivationStatement, error::EngineError, explain::ExplainMode,
@@ -43,7 +43,7 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
                 Parsed::Explain(statement, inner, _) => {
                     return Ok(Parsed::Explain(statement, mode.max(inner), format));
                 }
-                _ => "explain the query for the rows that it is about",
+                _ => "explain a query with the same tables and conditions",
             }
         }
         Statement::Statement(inner) => match inner.as_ref() {
@@ -57,23 +57,23 @@ pub(super) fn classify(statement: Statement) -> Result<Parsed, EngineError> {
                 return Ok(Parsed::Begin);
             }
             SqlStatement::StartTransaction { .. } => {
-                "a transaction is begun by BEGIN alone; it is read-atomic"
+                "begin a transaction with BEGIN without options; it is read-atomic"
             }
             SqlStatement::Commit { chain: false, .. } => return Ok(Parsed::Commit),
             SqlStatement::Rollback { chain: false, savepoint: None } => return Ok(Parsed::Rollback),
             SqlStatement::Commit { .. } | SqlStatement::Rollback { .. } | SqlStatement::Savepoint { .. } => {
-                "there are BEGIN, COMMIT and ROLLBACK, without chains and savepoints"
+                "use BEGIN, COMMIT and ROLLBACK without AND CHAIN; there are no savepoints"
             }
             SqlStatement::Merge { .. } | SqlStatement::Truncate { .. } => {
-                "rows are changed by INSERT, UPDATE and DELETE"
+                "change rows with INSERT, UPDATE and DELETE"
             }
             SqlStatement::CreateTable(_) | SqlStatement::Drop { .. } => {
-                "tables come and go with `rackscan load`"
+                "load tables with `rackscan load`, and drop them with `rackscan drop`"
             }
             _ => "see `rackscan --help` for everything else",
         },
         Statement::CreateExternalTable(_) | Statement::CopyTo(_) => {
-            "files become tables with `rackscan load parquet` or `rackscan load csv`"
+            "load files into tables with `rackscan load parquet` or `rackscan load csv`"
         }
         Statement::Reset(_) => "see `rackscan --help` for everything else",
     };

@@ -1,4 +1,4 @@
-//! Runs a planned query and streams its rows.
+//! Runs a planned query and streams its rows, and plans it again if it needs too much memory.
 
 use super::holding::QueryHold;
 use crate::{

@@ -1,9 +1,9 @@
 //! Tests that rows withheld from a table's snapshot stay out of every answer, wherever its segments
 //! are scanned.
 //!
-//! Method: storage nodes in this process with a part of TPC-H. Each row's place is learnt by a
-//! scan, rows are withheld by their places, and statements are answered by the engine under every
-//! policy and by DataFusion alone, over the remaining rows.
+//! Method: storage nodes in this process contain a part of TPC-H. A scan returns the place of each
+//! row (its segment and its number there), rows are withheld by these places, and statements are
+//! answered by the engine under every policy and by DataFusion alone, over the remaining rows.
 
 use super::*;
 use crate::{

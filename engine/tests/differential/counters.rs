@@ -1,7 +1,8 @@
-//! Did the cases meet what they are there for?
+//! Counts how often the cases exercise what they are meant to test, such as pushed filters, bounced
+//! segments and pruned pages.
 //!
-//! A fuzzer that no longer pushes anything down, bounces or prunes would find nothing and say so
-//! cheerfully: every count must grow.
+//! A fuzzer that no longer exercises one of them would find no fault and pass. So every count must
+//! grow.
 
 use crate::{rows::Answer, ways::Ended};
 use rackscan_engine::{QueryReport, ScanReason, ScanReport};

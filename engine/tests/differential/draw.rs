@@ -1,4 +1,4 @@
-//! How does a random choice read where it is made?
+//! Provides methods for random choices that are easy to read at their call sites.
 
 use rackscan_fabric::sim::{Random, Seed};
 

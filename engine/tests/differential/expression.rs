@@ -1,6 +1,5 @@
-//! What is an expression of a case, and which smaller ones are in it?
-//!
-//! A tree of pieces of SQL, so that it can be written down, and made smaller when a case fails.
+//! Represents the expressions of a case as trees of SQL texts, so that they can be printed, and
+//! reduced to smaller ones when a case fails.
 
 use crate::table::Class;
 use std::fmt;

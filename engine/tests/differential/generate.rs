@@ -1,11 +1,9 @@
-//! Which expressions are worth computing?
-//!
-//! Those that scans translate, most of the time, and some that stay above them. Constants are the
-//! table's own values and their neighbours, so that every share of the rows is selected by some
-//! predicate.
+//! Generates random expressions, mostly those that scans translate, and some that are computed
+//! above scans. Constants are the table's own values and their neighbours, so that predicates
+//! select every share of the rows.
 //!
 //! A double and a decimal are never compared with each other: the engine compares them as doubles
-//! and DataFusion by itself as decimals, on purpose (`rules/common_types`).
+//! and DataFusion alone as decimals, on purpose (`rules/common_types`).
 
 use crate::{
     draw::Draw,

@@ -1,4 +1,4 @@
-//! How do the same rows get into clusters and into DataFusion's memory?
+//! Loads the same rows into clusters and into DataFusion's memory.
 
 use crate::{cluster::Outcome, draw::Draw, table::Table};
 use datafusion::{datasource::MemTable, prelude::SessionContext};

@@ -1,16 +1,16 @@
-//! Does a statement give the same rows wherever its scans run? Goal: one semantics. Method: random
-//! tables and statements, each answered under every placement, by nodes that bounce segments, and
-//! by DataFusion alone over the same rows in memory.
+//! Tests that a statement gives the same rows wherever its scans run. Goal: one semantics. Method:
+//! random tables and statements; each statement is answered under every placement, by nodes that
+//! bounce segments, and by DataFusion alone over the same rows in memory.
 //!
 //! The rule for errors (a decimal that overflows, a cast that does not fit, a division by zero):
-//! SQL leaves open for which rows an expression is computed. Conjuncts that rule a row out before,
-//! pages that are pruned and the size of batches decide whether anybody meets the value that cannot
-//! be computed, in DataFusion alone as well. So
-//! - where DataFusion alone fails, each way may fail or answer, and those that answer agree with
+//! SQL does not define for which rows an expression is computed. Earlier conjuncts that rule a row
+//! out, pruned pages and the size of batches decide whether the value that cannot be computed
+//! occurs, in DataFusion alone as well. So
+//! - if DataFusion alone fails, each way may fail or answer, and the ways that answer agree with
 //!   each other;
-//! - where DataFusion alone answers, each way gives its rows; it may fail only if DataFusion alone
-//!   fails, too, when it computes the same expressions for every row. What fails nowhere in
-//!   DataFusion fails nowhere else.
+//! - if DataFusion alone answers, each way gives its rows. A way may fail only if DataFusion alone
+//!   also fails when it computes the same expressions for every row. A statement that never fails
+//!   in DataFusion never fails in another way.
 //!
 //! A panic is never an answer.
 //!

@@ -1,10 +1,10 @@
-//! Which statements are worth comparing?
+//! Generates random statements, and knows which answers of a statement are right.
 //!
 //! Invariants
-//! - What a statement demands of its answer is known: the rows as a multiset, in order, or any so
-//!   many of them.
-//! - Sums and averages of doubles depend on the order of rows. Nothing but the output shows them,
-//!   beside all keys, and another column of the expected answer says how far they may be off.
+//! - The requirement on the answer is known: the rows as a multiset, the rows in order, or a number
+//!   of the rows, whichever.
+//! - Sums and averages of doubles depend on the order of rows. A statement only outputs them,
+//!   beside all keys, and another column of the expected answer contains their tolerance.
 
 use crate::{
     draw::Draw,

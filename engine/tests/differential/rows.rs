@@ -1,7 +1,5 @@
-//! Are two answers equal?
-//!
-//! Names, types and rows, bit for bit; but sums, averages and extremes of doubles within what
-//! another order of rows may change.
+//! Compares two answers: names, types and rows, bit for bit. Sums, averages and extremes of doubles
+//! may differ as much as another order of rows can change them.
 
 use crate::query::{Query, Wanted};
 use rackscan_engine::arrow::{

@@ -1,7 +1,7 @@
-//! How do rounds of cases run?
+//! Runs rounds of cases.
 //!
-//! A round loads tables and asks many statements of them; its seed is all that it depends on. Lanes
-//! take its cases in turn.
+//! A round loads tables and asks many statements of them; it depends only on its seed. Several
+//! lanes, which are tasks that run at the same time, process the cases of a round in turn.
 
 use crate::{
     cluster::Outcome,

@@ -1,11 +1,11 @@
-//! Which tables are worth scanning?
+//! Generates random tables.
 //!
-//! Sorted, constant, few, unique and arbitrary values, the ends of each type (of times those that
-//! can be printed), nulls alone, in runs and everywhere; no rows, one row, and just as many as a
-//! block or a segment has.
+//! Their columns have sorted, constant, few, unique and arbitrary values, the ends of each type (of
+//! times those that can be printed), and nulls alone, in runs and everywhere. Tables have no rows,
+//! one row, or as many as a block or a segment.
 //!
 //! Invariants
-//! - The same draws make the same table.
+//! - The same random numbers give the same table.
 //! - A decimal of `DECIMAL(18, s)` has the widest type that is stored; wider ones are computed.
 
 use crate::draw::Draw;

@@ -1,4 +1,4 @@
-//! In which ways is a statement answered?
+//! Answers a statement in several ways, to compare the answers.
 //!
 //! ```text
 //! local, remote-fetch, remote-process, auto     over shared memory

@@ -1,9 +1,10 @@
-//! Does SQL mean here what it means in PostgreSQL, whichever placement scans have?
+//! Tests that SQL statements give the answers of PostgreSQL, under every placement of scans.
 //!
 //! Method: the files of `queries/slt` in the format of sqllogictest, over tables that are loaded
-//! from `queries/slt/tables`. What they expect is what PostgreSQL 15 answers, or DuckDB where
-//! PostgreSQL does not have it. `RACKSCAN_SLT` is the name of one file to run, or `all`, under all
-//! placements; without it each file has one.
+//! from `queries/slt/tables`. The expected answers are those of PostgreSQL 15, or of DuckDB for
+//! statements that PostgreSQL does not support. `RACKSCAN_SLT` is the name of one file to run, or
+//! `all`, and runs it under all placements; without it each file is run under one of two
+//! placements.
 
 #[path = "../tpch/cluster.rs"]
 #[expect(dead_code, reason = "shared with other tests")]

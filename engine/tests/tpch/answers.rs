@@ -1,4 +1,4 @@
-//! Is an answer the expected one? The rules are those of `queries/README.md`.
+//! Compares an answer with the expected one, by the rules of `queries/README.md`.
 
 use rackscan_engine::{
     QueryOutcome,

@@ -1,7 +1,7 @@
-//! What does a node do that has more scans than it can queue, and what does the engine? Goal: the
-//! node bounces segments with a reason, the engine fetches and scans them itself, and no row is
-//! lost or doubled. Method: one scan worker with a queue of one, and many more segments asked for
-//! at a time.
+//! Tests that a node bounces segments when it has more scans than it can queue. Goal: the node
+//! reports a reason, the engine fetches and scans the segments itself, and no row is lost or
+//! doubled. Method: one scan worker with a queue of one, and requests for many more segments at a
+//! time.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, EngineOptions, ScanReason};

@@ -1,7 +1,7 @@
-//! What do statements see after rows were inserted, updated and deleted? Goal: wherever segments
-//! are scanned, exactly what another engine says that has executed the same statements; all of a
-//! transaction or nothing of it. Method: clusters of in-process nodes beside DataFusion's tables in
-//! memory.
+//! Tests what statements see after rows were inserted, updated and deleted. Goal: wherever segments
+//! are scanned, statements give the rows of another engine that has executed the same statements,
+//! and see all of a transaction or nothing of it. Method: clusters of in-process nodes beside
+//! DataFusion's tables in memory.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use datafusion::{
@@ -310,7 +310,7 @@ async fn explain_says_how_many_rows_have_changed() {
     let changed = &scan.actual.as_ref().unwrap().changed;
     assert_eq!((scan.rows_withheld, scan.rows_beside, changed.rows_scanned), (31, 4, 4), "{explanation}");
     let text = explanation.to_string();
-    assert!(text.contains("31 stored rows left out, 4 rows beside segments"), "{text}");
+    assert!(text.contains("31 stored rows withheld, 4 changed rows in no segment"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
-//! Are statements that were acknowledged seen, whatever the clocks of engines and nodes say? Goal:
-//! rows, views and indexes are what the last acknowledged statement says, and what is refused names
-//! the clocks and changes nothing. Method: two engines, one of them or nodes with clocks that are
-//! wrong by up to ten years.
+//! Tests that acknowledged statements are seen when the clocks of engines and nodes are wrong.
+//! Goal: rows, views and indexes are as the last acknowledged statement left them; the error of a
+//! refused statement names the clocks, and the statement changes nothing. Method: two engines; one
+//! of them, or nodes, have clocks that are wrong by up to ten years.
 
 use crate::{
     changed::{SHAPE, one},

@@ -1,7 +1,7 @@
-//! How does a test get a cluster with TPC-H in it?
+//! Starts clusters that contain TPC-H, for tests.
 //!
 //! Storage nodes run inside the test's process, with device files below Cargo's folder for
-//! temporary files: `O_DIRECT` needs a filesystem on a disk. Everything is removed when the cluster
+//! temporary files: `O_DIRECT` needs a filesystem on a disk. All files are removed when the cluster
 //! is dropped.
 
 use rackscan_client::{Cluster, ClusterOptions, NodeEndpoint};

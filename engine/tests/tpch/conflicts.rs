@@ -1,5 +1,5 @@
-//! What do transactions do to each other that change the same rows? Goal: the first one commits,
-//! the second one is done again or told, and a flush is never the reason.
+//! Tests transactions that change the same rows at the same time. Goal: the first one commits, and
+//! the second one runs again or fails with a conflict; a flush never aborts a transaction.
 
 use crate::{
     changed::one,

@@ -1,5 +1,5 @@
-//! Does every statement end in an answer or an error? Goal: none overflows a stack, whatever its
-//! shape. Method: each shape at its limit and beyond, over tables in nodes.
+//! Tests that every statement ends in an answer or an error. Goal: no statement overflows a stack,
+//! however it nests. Method: statements of each form at its limit and beyond, over tables in nodes.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{Engine, THREAD_STACK_BYTES};

@@ -1,7 +1,7 @@
-//! Is what tables derive always what their rows say? Goal: a materialised view has exactly what its
-//! query finds, in every placement, beside changes and flushes, and whoever asks for both in one
-//! statement finds them agree; indexes and foreign keys have an entry for each row that they
-//! should. Method: views beside their queries, on clusters of in-process nodes.
+//! Tests that views, indexes and foreign keys always agree with the rows of their tables. Goal: a
+//! materialised view has exactly the rows of its query, under every placement, beside changes and
+//! flushes, and also if one statement reads both; indexes and foreign keys have an entry for each
+//! row that needs one. Method: views beside their queries, on clusters of in-process nodes.
 
 use crate::{
     changed::{CHANGES, SHAPE, one},

@@ -1,7 +1,7 @@
-//! Are all 22 queries right wherever their scans run? Goal: every query gives the expected rows
-//! under every placement, on both wires, with segments and pages cut so that rows cross their
-//! boundaries. Method: TPC-H at scale factor 0.01 in a cluster of in-process nodes, held against
-//! answers of an independent engine (`queries/README.md`).
+//! Tests that all 22 queries give the expected rows wherever their scans run. Goal: every
+//! placement, on both wires, with segments and pages so small that rows cross their boundaries.
+//! Method: TPC-H at scale factor 0.01 in a cluster of in-process nodes, compared with answers of an
+//! independent engine (`queries/README.md`).
 
 use crate::{
     answers::Expected,

@@ -1,6 +1,6 @@
-//! Does EXPLAIN say what happened? Goal: the figures of a run add up and agree between placements.
-//! Method: the same query under each placement, its figures held against each other and against the
-//! table.
+//! Tests that EXPLAIN reports what a query did. Goal: the figures of a run add up and agree between
+//! placements. Method: the same query under each placement, its figures compared with each other
+//! and with the table.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{

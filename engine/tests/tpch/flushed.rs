@@ -1,6 +1,6 @@
-//! What do statements see while changed rows become segments, and after that? Goal: what they would
-//! see if nothing were flushed, whoever flushes, however often, and whatever becomes of those who
-//! do.
+//! Tests what statements see while changed rows are flushed into segments, and afterwards. Goal:
+//! they see the same rows as without a flush, whichever engine flushes, however often, and also if
+//! an engine aborts its flush.
 
 use crate::{
     changed::{CHANGES, SHAPE, alone, change_alone, check_answers, count, one},

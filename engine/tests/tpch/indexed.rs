@@ -1,6 +1,6 @@
-//! What do queries find by an index? Goal: exactly what they find without one, wherever segments
-//! are scanned, beside changes and flushes; and segments without such a row are not scanned.
-//! Method: queries beside DataFusion's tables in memory.
+//! Tests queries that use an index. Goal: they find exactly the rows that they find without one,
+//! wherever segments are scanned, beside changes and flushes; and segments without a matching row
+//! are not scanned. Method: queries beside DataFusion's tables in memory.
 
 use crate::{
     changed::{SHAPE, alone, change_alone, count, one},

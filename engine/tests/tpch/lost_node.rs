@@ -1,6 +1,6 @@
-//! What happens when a node is lost? Goal: one clear error that names it, at once, and no panic; or
-//! the whole answer, where its devices can be read without it and nobody forces another placement.
-//! Method: a node is stopped before a query, and while a query's answer is being read.
+//! Tests queries that lose a node. Goal: one clear error that names the node, at once, and no
+//! panic; or the whole answer, if the node's devices can be read without it and no other placement
+//! is forced. Method: a node is stopped before a query, and while a query's answer is being read.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_engine::{

@@ -1,5 +1,5 @@
-//! Does the engine keep its promises on TPC-H? One file per promise, over clusters of in-process
-//! nodes.
+//! Tests the engine on TPC-H, over clusters of in-process nodes. Each file tests one guarantee of
+//! the engine.
 
 mod answers;
 mod bounced;

@@ -1,4 +1,5 @@
-//! Does every query end right in less memory than it wants, or fail by name?
+//! Tests that every query with too little memory ends with the right answer, or with an error that
+//! names the operator or folder that is full.
 
 use crate::{
     answers::Expected,

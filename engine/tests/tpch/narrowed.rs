@@ -1,7 +1,7 @@
-//! Does a scan learn while it runs what the operators above it will throw away? Goal: the keys of
-//! joins and the thresholds of a top-k reach scans under every placement, pages without any of them
-//! are not read, and answers stay the same. Method: joins and top-k over one cluster, their scans'
-//! figures held against those of the same scan alone.
+//! Tests that a running scan learns which rows the operators above it will drop. Goal: the keys of
+//! joins and the thresholds of a top-k reach scans under every placement, pages without any of
+//! these values are not read, and answers stay the same. Method: joins and top-k over one cluster;
+//! the figures of their scans are compared with those of the same scan alone.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{

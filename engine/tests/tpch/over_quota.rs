@@ -1,7 +1,8 @@
-//! What becomes of a scan that needs more than its node gives to one? Goal: the node bounces it
-//! with the reason, the engine fetches and scans the segment itself, the rows are right, and
-//! EXPLAIN ANALYZE names the quota. Method: the smallest quotas that can be configured, and
-//! statements that need more; beside them one that does with it, so that the quota is the cause.
+//! Tests a scan that needs more memory or CPU time than its node allows for one scan (its quota).
+//! Goal: the node bounces it with the reason, the engine fetches and scans the segment itself, the
+//! rows are right, and EXPLAIN ANALYZE names the quota. Method: the smallest quotas that can be
+//! configured, and statements that exceed them; beside each one a statement that stays within the
+//! quota, to prove that the quota is the cause.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, Engine, EngineOptions, ExplainMode, ReasonCount, ScanReason};

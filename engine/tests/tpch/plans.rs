@@ -1,7 +1,7 @@
-//! Which part of each query runs inside its scans? Goal: the plans of all 22 queries, written down,
-//! so that a change of the engine or of DataFusion shows what it moves. Method: golden files in
-//! `queries/tpch/plans`; run with `UPDATE_PLANS=1` to write them anew, and read the difference
-//! before committing it.
+//! Tests which part of each query runs inside its scans. Goal: the plans of all 22 queries are
+//! written down, so that an effect of a change of the engine or of DataFusion is visible. Method:
+//! golden files in `queries/tpch/plans`; run with `UPDATE_PLANS=1` to write them again, and read
+//! the difference before committing it.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::ExplainMode;

@@ -1,6 +1,6 @@
-//! Which statements were once wrong? Goal: none of them is again. Method: what the differential
-//! tests found, made small, over TPC-H: with all that a scan can do inside it, and with as little
-//! as possible.
+//! Tests statements that were once answered wrongly. Method: statements that the differential tests
+//! found, reduced, over TPC-H: with as many computations inside the scan as possible, and with as
+//! few as possible.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{AggregatePushdown, EngineOptions, arrow::util::pretty::pretty_format_batches};

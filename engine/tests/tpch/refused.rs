@@ -1,5 +1,5 @@
-//! What does bad SQL get? Goal: each mistake is named with what was found and what would do.
-//! Method: a table of statements and the messages they must get.
+//! Tests the errors of wrong SQL. Goal: each error names the mistake, with what was found and what
+//! was expected. Method: a table of statements and their expected messages.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::EngineError;

@@ -1,6 +1,6 @@
-//! What becomes of statements whose table another program loads anew, drops, flushes, or lets
-//! derive something else? Goal: a statement sees the tables that are published when it begins, and
-//! what is acknowledged is in the table that is published then.
+//! Tests statements while another program replaces, drops or flushes their table, or creates or
+//! drops an index or a view of it. Goal: a statement sees the tables that are published when it
+//! begins, and the table that is published afterwards contains every acknowledged write.
 
 use crate::{
     changed::{count, one},

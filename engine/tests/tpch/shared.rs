@@ -1,6 +1,6 @@
-//! What if a statement reads a view twice? Goal: what the view groups is scanned once, and
-//! everybody reads the same. Method: plans, figures of scans and answers, held against the view's
-//! own rows.
+//! Tests statements that read a view more than once. Goal: the input of the view's grouping is
+//! scanned once, and all readers get the same rows. Method: plans, figures of scans and answers,
+//! compared with the view's own rows.
 
 use crate::cluster::{Shape, TestCluster, options};
 use rackscan_engine::{

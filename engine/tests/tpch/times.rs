@@ -1,5 +1,5 @@
-//! What time is it in SQL? Goal: one time for a statement and for a transaction, as in PostgreSQL,
-//! under every placement.
+//! Tests the time in SQL, such as `now()`. Goal: a statement and a transaction have one time, as in
+//! PostgreSQL, under every placement.
 
 use crate::{
     changed::one,

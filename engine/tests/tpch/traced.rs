@@ -1,6 +1,6 @@
-//! Does a trace show the reads that happened? Goal: the pages of a trace are exactly the bytes that
-//! the figures of the run count as read from devices. Method: two queries under each placement, the
-//! trace read back and held against the figures, the segment directories and the devices.
+//! Tests that a trace contains the reads that happened. Goal: the pages of a trace are exactly the
+//! bytes that the figures of the run count as read from devices. Method: two queries under each
+//! placement; the trace is compared with the figures, the segment directories and the devices.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_engine::{ExplainMode, TraceFile};

@@ -1,6 +1,5 @@
-//! What does a query over wrong pages get? Goal: an error that names the page, under every
-//! placement, and never an answer. Method: bytes of device files are overwritten behind the nodes'
-//! backs.
+//! Tests queries over corrupt pages. Goal: an error that names the page, under every placement, and
+//! never an answer. Method: bytes of device files are overwritten while the nodes do not notice.
 
 use crate::cluster::{Outcome, Shape, TestCluster, options};
 use rackscan_fabric::Wire;

@@ -1,16 +1,18 @@
-//! Finds the rows that a transaction has read, after their tables were flushed.
+//! Finds the rows that a transaction has read again after a flush has moved them to a new table
+//! version.
 //!
 //! ```text
-//! in a segment that the new version still has, and unchanged    -> at the same place
-//! else                                                        -> in a segment that was written since, by its values
+//! a row in a segment that the new version still contains, unchanged  -> is found in that segment
+//! any other row                                                      -> is found in a segment that was written since, by its values
 //! ```
 //!
-//! A row that was not changed since still has the values that the transaction read. Rows with the
-//! same values are interchangeable for a statement, so any of them will do, each once.
+//! A row that was not changed since still has the values that the transaction read. Rows with equal
+//! values are interchangeable for a statement: each of them may be used, but only once.
 //!
 //! Invariants
-//! - A row that another transaction has changed or deleted since is not found: that is a conflict.
-//! - A row that is found is written on the condition that it has not changed at its new place.
+//! - A row that another transaction has changed or deleted since is not found, and the transaction
+//!   fails with a conflict.
+//! - The write to a moved row has the condition that the row has not changed since it was moved.
 
 use super::{PENDING, Read, Transaction, Written};
 use crate::{changes::has_sums, error::EngineError, snapshot::TableSnapshot, table::Table};

@@ -1,5 +1,6 @@
-//! Do guesses follow from zone maps as documented? Goal: bounds on groups, the only guess that
-//! changes a plan. Method: a table of two columns with known bounds and stored bytes.
+//! Tests that the estimates of a scan follow from zone maps as documented. Goal: bounds on the
+//! number of groups, the only estimate that changes a plan. Method: a table of two columns with
+//! known bounds and stored bytes.
 
 use super::*;
 use rackscan_format::segment::SegmentDirectory;

@@ -1,8 +1,9 @@
-//! The domain of a correlated subquery: the values of outer columns for which it is computed.
+//! Computes the domain of a correlated subquery: the values of outer columns for which the subquery
+//! is computed.
 //!
-//! These are all combinations that the outer rows have, each once (`D` in Neumann and Kemper,
-//! "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has the subquery's rows for
-//! each row of the domain, and the domain's columns beside its own.
+//! The domain contains all combinations that the outer rows have, each once (`D` in Neumann and
+//! Kemper, "Unnesting Arbitrary Queries", BTW 2015). A plan with the domain has the subquery's rows
+//! for each row of the domain, and the domain's columns beside its own.
 
 use crate::visitors::{PlanTree, Tree};
 use std::{
@@ -143,7 +144,7 @@ impl<'n> Domain<'n> {
         let is_known = |column: &&Column| self.columns.contains(column);
         match used.nested.iter().find(is_known) {
             Some(column) => not_impl_err!(
-                "column {column} from outside is not supported in a subquery within LIMIT, DISTINCT ON or \
+                "column {column} of an outer query is not supported in a subquery within LIMIT, DISTINCT ON or \
                  the ON of LATERAL"
             ),
             None => Ok(used.own.iter().any(|column| is_known(&column))),
@@ -278,7 +279,7 @@ pub(super) fn refuse_many(plan: &LogicalPlan) -> Result<()> {
     })?;
     if operators > DOMAIN_OPERATORS_MAX {
         return not_impl_err!(
-            "a plan of more than {DOMAIN_OPERATORS_MAX} operators for correlated subqueries; write them as joins"
+            "the correlated subqueries need a plan of more than {DOMAIN_OPERATORS_MAX} operators; write them as joins"
         );
     }
     Ok(())
@@ -296,7 +297,7 @@ pub(super) fn refuse_volatile(subquery: &LogicalPlan) -> Result<()> {
     })?;
     if is_volatile {
         return not_impl_err!(
-            "a correlated subquery with a function that has another value at each call is not supported"
+            "a correlated subquery with a function that returns another value at each call is not supported"
         );
     }
     Ok(())

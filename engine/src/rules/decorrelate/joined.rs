@@ -1,4 +1,4 @@
-//! Joins the value of a subquery to the outer rows, as a column.
+//! Joins the value of a subquery to the outer rows, as an additional column.
 
 use crate::visitors::Tree;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Joins<'_> {
                     None => not_impl_err!("{op} ALL (subquery) is not supported"),
                 },
             },
-            other => plan_err!("{other} is no subquery"),
+            other => plan_err!("{other} is not a subquery"),
         }
     }
 
@@ -154,7 +154,7 @@ impl Joins<'_> {
     fn any(&self, value: Expr, op: Operator, subquery: &LogicalPlan, outside: &mut Outside) -> Result<Expr> {
         if value.is_volatile() {
             return not_impl_err!(
-                "{value} is another value at each call, and cannot be compared with a subquery here"
+                "{value} returns another value at each call, and cannot be compared with a subquery here"
             );
         }
         let of_value: Vec<_> = value.column_refs().into_iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! Turns correlated subqueries into joins where DataFusion 55.2 cannot, or does it wrong.
+//! Turns correlated subqueries into joins where DataFusion 55.2 cannot, or gives wrong answers.
 //!
 //! ```text
 //! Filter: v < (S of a.k)                 Projection: columns of P
@@ -6,17 +6,20 @@
 //!                                            Left join: P.k is not distinct from D.k
 //!                                              P
 //!                                              S for each row of D      D: SELECT DISTINCT k FROM P
+//!
+//! P: the plan of the outer query    S: the subquery, which uses the outer column k    D: its domain
 //! ```
 //!
 //! This is "Unnesting Arbitrary Queries" (Neumann and Kemper, BTW 2015): [`domain`] computes D, and
-//! [`push`] computes S with D. Subqueries that DataFusion plans right are left to it
+//! [`push`] computes S with D. DataFusion plans the subqueries that it handles correctly
 //! ([`supported`]).
 //!
 //! Invariants
-//! - Nested subqueries come first: after that, a subquery uses columns only of the query directly
-//!   around it.
+//! - Nested subqueries are replaced first: after that, a subquery uses columns only of the query
+//!   directly around it.
 //! - A scalar subquery has at most one row for each outer row, or the statement fails.
-//! - The outer rows are computed twice, or once where they might differ the second time.
+//! - The outer rows are computed twice. If they might differ the second time, they are computed
+//!   once and shared.
 
 mod domain;
 mod joined;
@@ -263,7 +266,7 @@ impl Statement<'_> {
                 (true, false) => 0,
                 (false, false) => {
                     return not_impl_err!(
-                        "a subquery about both sides in the condition of an outer join is not supported"
+                        "a subquery that uses columns of both sides, in the condition of an outer join, is not supported"
                     );
                 }
             };

@@ -1,4 +1,4 @@
-//! The columns of outer queries that a plan uses.
+//! Finds the columns of outer queries that a plan uses.
 
 use crate::visitors::{PlanTree, Tree};
 use std::sync::Arc;

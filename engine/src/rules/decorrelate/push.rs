@@ -1,9 +1,10 @@
-//! Turns a subquery into a plan with its domain.
+//! Turns a subquery into a plan with its domain, which is the set of outer values that it is
+//! computed for.
 //!
-//! Each operator gets the domain's columns from its input, and passes them on. An operator over all
-//! rows (an aggregate, a window, LIMIT, DISTINCT) becomes one over all rows with equal values in
-//! these columns (Neumann and Kemper, section 3). A plan that uses no outer column is multiplied by
-//! the domain.
+//! Each operator gets the domain's columns from its input, and returns them, too. An operator over
+//! all rows (an aggregate, a window, LIMIT, DISTINCT) becomes one over all rows with equal values
+//! in these columns (Neumann and Kemper, section 3). A plan that uses no outer column is combined
+//! with every row of the domain.
 
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ pub(super) fn with_domain(plan: &LogicalPlan, domain: &Domain<'_>) -> Result<Wit
 
 fn refused(plan: &LogicalPlan) -> Result<WithDomain> {
     not_impl_err!(
-        "a column from outside in {} is not supported; join with it instead",
+        "a column of an outer query in {} is not supported; join with it instead",
         plan.display().to_string().split(':').next().unwrap_or_default()
     )
 }
@@ -230,7 +231,7 @@ fn of_no_rows(expression: &Expr, kind: &DataType) -> Result<ScalarValue> {
     match expression {
         Expr::Alias(alias) => of_no_rows(&alias.expr, kind),
         Expr::AggregateFunction(aggregate) => aggregate.func.default_value(kind),
-        other => plan_err!("{other} is no aggregate"),
+        other => plan_err!("{other} is not an aggregate"),
     }
 }
 
@@ -275,7 +276,7 @@ fn of_window(window: &Window, domain: &Domain<'_>) -> Result<WithDomain> {
     let within = |expression: &Expr| {
         let mut replaced = domain.replaced(expression.clone().unalias(), &input.columns)?;
         let Expr::WindowFunction(function) = &mut replaced else {
-            return plan_err!("{expression} is no window function");
+            return plan_err!("{expression} is not a window function");
         };
         function.params.partition_by.extend(columns_of(&input.columns));
         Ok(replaced)

@@ -1,7 +1,8 @@
-//! Recognises the correlated subqueries that DataFusion 55.2 plans right.
+//! Recognises the correlated subqueries that DataFusion 55.2 plans correctly.
 //!
-//! Its rules move correlated conditions from filters to a join. That is right, and the best plan,
-//! if no operator between the filter and the subquery's rows changes the meaning of the condition.
+//! DataFusion's rules move correlated conditions from filters to a join. That is correct, and the
+//! best plan, if no operator between the filter and the subquery's rows changes the meaning of the
+//! condition.
 
 use crate::visitors::Tree;
 use datafusion::{
