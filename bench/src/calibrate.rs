@@ -1,5 +1,5 @@
 //! Measures every constant of the price model on the current cluster: the costs of a page, a byte
-//! and a value.
+//! and a value, by which the planner places scans.
 //!
 //! ```text
 //! wires    echoes without IO: 0 bytes for the round trip, 4 MiB for the bandwidth
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Invariants
-//! - Each figure is the best of several runs: noise only ever adds.
-//! - A constant that cannot be measured (a wire that some node does not listen on) keeps its
-//!   default, and is marked as such.
+//! - Each figure is the best of several runs, because noise only ever adds time.
+//! - A constant that cannot be measured keeps its default, and is marked as such. An example is the
+//!   cost of a wire that some node does not listen on.
 
 mod cpu;
 mod error;

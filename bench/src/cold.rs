@@ -1,8 +1,8 @@
-//! Drops the kernel's caches, so that nothing of a file stays in memory.
+//! Drops the kernel's caches, so that no part of a file stays in memory.
 //!
 //! Invariants
-//! - Whether that is possible is known before anything is measured, and a failure never counts as
-//!   cold.
+//! - The caller can check beforehand whether dropping is possible. A run whose drop failed never
+//!   counts as cold.
 
 use std::{fs, path::Path};
 

@@ -2,12 +2,13 @@
 //!
 //! Method: phases. First all nodes are available, then they are lost one after the other, then all
 //! are back. In each phase, every query runs several times, and the queries alternate. The caller
-//! kills the nodes, and makes sure that their devices cannot be read without them.
+//! kills the nodes, and makes sure that this process cannot read the devices of killed nodes
+//! directly.
 //!
 //! Invariants
-//! - Every answer equals that of the first phase, row by row; otherwise there is no line.
-//! - Times without some nodes are compared with those before and after, so that a machine that has
-//!   become slower meanwhile is noticed.
+//! - Every answer equals that of the first phase, row by row; otherwise no line is returned.
+//! - Times with lost nodes are compared with the times before and after with all nodes, so that a
+//!   machine that has become slower meanwhile is noticed.
 
 use crate::Provenance;
 use arrow::{array::RecordBatch, compute::concat_batches};
@@ -77,7 +78,7 @@ pub struct DegradedLine {
 #[derive(Debug, thiserror::Error)]
 pub enum DegradedError {
     /// A query failed.
-    #[error("{query} without {lost} of the nodes: {source}")]
+    #[error("query {query} with {lost} nodes lost: {source}")]
     Engine {
         /// The query.
         query: String,
@@ -88,7 +89,7 @@ pub enum DegradedError {
     },
     /// An answer differs from that with all nodes.
     #[error(
-        "{query} without {lost} of the nodes answered {found} rows that differ from its {expected} rows with all nodes"
+        "query {query} with {lost} nodes lost returned {found} rows, which differ from its {expected} rows with all nodes; please report this"
     )]
     Answer {
         /// The query.

@@ -1,18 +1,18 @@
-//! Benchmarks that need the engine or a cluster, and those of the wires.
+//! Runs benchmarks that need the engine or a cluster, and those of the wires.
 //!
 //! ```text
 //! calibrate   constants of the price model, measured on a cluster
 //! tpch        the 22 TPC-H queries under each placement, next to other engines (`peer`)
 //! placement   automatic placement next to the best forced one, under limited processors and wires
-//! refresh     queries while refresh functions run
+//! refresh     queries while refresh functions (inserts and deletes of orders) run
 //! degraded    queries while nodes are lost
 //! fabric      one-sided transfers and round trips of each wire
-//! inbox       messages through an inbox next to private rings
+//! inbox       messages through shared receive memory next to a private ring for each sender
 //! cold        drops the kernel's caches
 //! ```
 //!
-//! A benchmark returns serialisable lines that carry command, commit, machine and scale
-//! ([`Provenance`]); `rackscan lab` prints them as JSON. Nothing here asserts a time.
+//! A benchmark returns serialisable lines that contain command, commit, machine and scale
+//! ([`Provenance`]); `rackscan lab` prints them as JSON. No benchmark fails because of a time.
 
 #![forbid(unsafe_code)]
 

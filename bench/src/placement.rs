@@ -1,14 +1,18 @@
-//! Compares automatic placement with the best forced one, over selectivities, processor shares of
-//! the nodes and bandwidths of the wire.
+//! Compares automatic placement with the best forced one, under various selectivities, processor
+//! shares of the nodes and bandwidths of the wire.
+//!
+//! A point is one combination of these conditions. Its contenders are `auto` and each forced
+//! placement.
 //!
 //! Invariants
-//! - The runs of all contenders of a point alternate, in reverse order in every second turn;
-//!   medians count.
-//! - The first turn of a point does not count, because in it the engine learns the new conditions;
-//!   the times of `auto` in it are kept.
+//! - The runs of all contenders of a point alternate, in reverse order in every second turn.
+//!   Medians count.
+//! - The first turn of a point does not count, because in it the engine learns the new conditions.
+//!   The times of `auto` in it are kept.
 //! - There is a pause of 120 ms between two runs, so that what a run has used up of a quota of
-//!   processor time or of a token bucket does not slow down the next one.
-//! - A contender whose answer has another number of rows than the first is an error, not a time.
+//!   processor time or of a token bucket does not slow down the next run.
+//! - If a contender answers with another number of rows than the first one, the measurement reports
+//!   an error, not a time.
 //! - If the measurement ends early, the completed points are kept.
 
 mod conditions;

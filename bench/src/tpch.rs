@@ -1,4 +1,5 @@
-//! Measures the 22 queries under each placement, next to other engines on the same machine.
+//! Measures the 22 TPC-H queries under each placement, next to other engines on the same machine. A
+//! contender is a placement of this engine, or another engine.
 //!
 //! Invariants
 //! - Only the time from the statement to its last row counts; loading, connecting, opening files
@@ -7,7 +8,8 @@
 //!   that noise affects all of them and none always follows the same one. Medians count, and every
 //!   time is kept.
 //! - With cold caches, a run starts with no data in any memory that this machine gives access to.
-//! - A contender whose answer has another number of rows than the first is an error, not a time.
+//! - If a contender answers with another number of rows than the first one, the measurement reports
+//!   an error, not a time.
 
 mod compare;
 mod line;
@@ -52,7 +54,7 @@ pub struct TpchOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum TpchError {
     /// This engine failed.
-    #[error("{query} under {policy}: {source}")]
+    #[error("query {query} with placement {policy}: {source}")]
     Engine {
         /// The query.
         query: String,
@@ -62,7 +64,7 @@ pub enum TpchError {
         source: Box<EngineError>,
     },
     /// A peer failed.
-    #[error("{query}: {source}")]
+    #[error("query {query}: {source}")]
     Peer {
         /// The query.
         query: String,
@@ -73,7 +75,7 @@ pub enum TpchError {
     #[error(transparent)]
     Cold(#[from] ColdError),
     /// Two contenders returned different numbers of rows.
-    #[error("{query}: {contender} answered {found} rows, expected {expected} as {first} did")]
+    #[error("query {query}: {contender} returned {found} rows, expected {expected}, which {first} returned")]
     Rows {
         /// The query.
         query: String,

@@ -1,4 +1,4 @@
-//! Command-line arguments: all commands, and the options that every command takes.
+//! Defines the command-line arguments: all commands, and the options that every command takes.
 
 mod bench;
 mod bench_io;

@@ -1,9 +1,10 @@
-//! Errors as the user sees them, and their exit codes.
+//! Defines errors as the user sees them, and their exit codes.
 //!
 //! Invariants
 //! - Each error prints one message on standard error that names the thing, what was found, what was
 //!   expected and what to do.
-//! - Exit code 1 is a failure at run time, 2 is wrong usage (clap uses 2 as well).
+//! - Exit code 1 is a failure at run time, 2 is wrong usage (the argument parser clap uses 2 as
+//!   well).
 
 use std::{fmt, path::Path};
 
@@ -46,8 +47,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Runtime(text) => f.write_str(text),
-            Self::Said => f.write_str("it was said before"),
-            Self::ClosedPipe => f.write_str("the reader of the output has gone"),
+            Self::Said => f.write_str("the error was reported before"),
+            Self::ClosedPipe => f.write_str("the reader of the output has closed it"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Logs to standard error: warnings and errors only, unless `--log` or `RUST_LOG` asks for more.
+//! Writes the log to standard error: warnings and errors only, unless `--log` or `RUST_LOG` asks
+//! for more.
 //!
 //! A node's standard error is its `node.log`. When that file has grown to `LOG_BYTES_MAX`, it is
 //! renamed to `node.log.1`, replacing an earlier one, and a new file begins: a node's logs take at

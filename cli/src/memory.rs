@@ -1,7 +1,8 @@
-//! The memory of queries, and the folder for what they spill (decision 0056).
+//! Divides the memory that the user allows for queries, and chooses the folder for data that does
+//! not fit into memory (decision 0056).
 //!
-//! Invariant: the memory of operators, pages held by scans and answers of nodes together stays
-//! within the requested limit.
+//! Invariant: the memory of operators, of pages that scans hold, and of answers of nodes together
+//! stays within the requested limit.
 
 use crate::{
     args::Global,

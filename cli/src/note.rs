@@ -1,7 +1,7 @@
-//! Writes messages to standard error, and ignores a closed one.
+//! Writes messages to standard error, and ignores write errors.
 //!
-//! `eprintln!` panics if the reader is gone (`rackscan load ... 2>&1 | head -1`): a load that
-//! succeeded would then end with status 101.
+//! `eprintln!` panics if nobody reads standard error any more (`rackscan load ... 2>&1 | head -1`):
+//! a load that succeeded would then end with status 101.
 
 /// Writes a line to standard error.
 macro_rules! note {

@@ -1,4 +1,5 @@
-//! Progress on the terminal: a bar on standard error, or nothing if standard error is no terminal.
+//! Shows progress on the terminal: a bar on standard error, or nothing if standard error is no
+//! terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rackscan_client::RepairProgress;

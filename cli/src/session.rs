@@ -1,4 +1,4 @@
-//! What most commands work with: a reachable cluster, and an engine over it.
+//! Opens the session that most commands work with: a reachable cluster, and an engine over it.
 
 use crate::{
     args::{Global, IsolationArgument, PlacementArgument, Wire},

@@ -1,4 +1,4 @@
-//! The chart as data, and the check whether it can be drawn.
+//! Defines a chart as data, and checks whether it can be drawn.
 
 use crate::error::FigureError;
 use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};

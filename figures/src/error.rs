@@ -1,4 +1,4 @@
-//! The error of drawing a chart or writing a report.
+//! Defines the errors of drawing a chart and of writing a report.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use crate::limits::{GROUPS_MAX, POINTS_MAX, SERIES_MAX};
 pub enum FigureError {
     /// A coordinate is infinite or not a number.
     #[error(
-        "chart \"{chart}\", series \"{series}\": point {point} has {what} {value}, which has no place on an \
-         axis: leave the point out or correct it"
+        "chart \"{chart}\", series \"{series}\": point {point} has {what} {value}, expected a finite \
+         number: leave the point out or correct it"
     )]
     NotFinite {
         /// The chart's title.
@@ -61,8 +61,8 @@ pub enum FigureError {
     },
     /// The `x` of a bar is not the index of a group.
     #[error(
-        "chart \"{chart}\", series \"{series}\": point {point} stands at {value}, but its groups are the whole \
-         numbers from 0 to {groups} (exclusive)"
+        "chart \"{chart}\", series \"{series}\": point {point} has x {value}, expected the index of a group \
+         of bars: a whole number from 0 to {groups} (exclusive)"
     )]
     NoSuchGroup {
         /// The chart's title.
@@ -78,7 +78,7 @@ pub enum FigureError {
     },
     /// A series is too long.
     #[error(
-        "chart \"{chart}\", series \"{series}\" has {found} points, at most {POINTS_MAX} are drawn: thin them out"
+        "chart \"{chart}\", series \"{series}\" has {found} points, at most {POINTS_MAX} are drawn: leave some out"
     )]
     TooManyPoints {
         /// The chart's title.

@@ -7,9 +7,9 @@
 //!                              -> write() a folder: index.html, figures/*.svg, figures/*.png, points.jsonl
 //! ```
 //!
-//! The crate measures nothing and knows nothing of what the numbers mean.
+//! The crate measures nothing and does not know what the numbers mean.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `chart` | the chart as data, and its checks |
 //! | `picture` | `Chart::svg` and `Chart::png` |
@@ -20,10 +20,12 @@
 //! | `escape`, `error`, `limits` | escaping of text; errors; all bounds |
 //!
 //! Invariants
-//! - The same chart gives the same text on every machine: it depends on no clock, random number or
-//!   installed font.
-//! - No name that a caller gives can escape its context: text is escaped, file names are checked.
-//! - A value that has no place on its axis is refused with its series and its index, never dropped.
+//! - The same chart gives the same text on every machine: the text depends on no clock, random
+//!   number or installed font.
+//! - Text and names from the caller cannot become markup or paths outside of the report's folder:
+//!   text is escaped, and file names are checked.
+//! - A value that cannot be drawn on its axis is refused with an error that names its series and
+//!   its index; it is never dropped silently.
 //! - The page needs no network and no script.
 
 #![forbid(unsafe_code)]

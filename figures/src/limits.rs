@@ -1,4 +1,4 @@
-//! All bounds of this crate: how much fits into one picture.
+//! Defines all bounds of this crate: how much fits into one picture.
 
 /// The maximum number of series of a chart: more cannot be distinguished.
 pub const SERIES_MAX: usize = 24;

@@ -1,4 +1,5 @@
-//! Colours, shapes and dashes that distinguish the series of a chart, in colour and in grey.
+//! Defines the colours, shapes and dashes that distinguish the series of a chart, in colour and in
+//! grey.
 //!
 //! Invariant: any two series of one chart differ in colour, and also in shape or dashes.
 

@@ -1,4 +1,4 @@
-//! The HTML page of a report.
+//! Writes the HTML page of a report.
 //!
 //! Invariant: the page is self-contained: it has no script, and loads no style, font or picture
 //! from elsewhere.

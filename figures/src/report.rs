@@ -1,4 +1,4 @@
-//! The report as data: sections with text, tables and figures.
+//! Defines a report as data: sections with text, tables and figures.
 
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
-//! The shapes of a picture.
+//! Defines the shapes of a picture.
 //!
-//! A picture is laid out once, as a list of shapes; [`crate::svg`] writes them and [`crate::png`]
-//! paints them.
+//! A chart is laid out once, as a list of shapes; [`crate::svg`] writes them as text and
+//! [`crate::png`] paints them as pixels.
 
 /// A shape. Coordinates are pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! Tests that a chart is drawn completely, or refused if it cannot be drawn.
+//! Tests that a chart is drawn completely as SVG and as PNG, or refused if it cannot be drawn.
 
 use rackscan_figures::{Axis, Chart, FigureError, Kind, POINTS_MAX, Point, SERIES_MAX, Scale, Series};
 

@@ -1,7 +1,7 @@
-//! Clocks for drivers, and waiting for a point in time.
+//! Defines the clocks of drivers, and waits for a point in time.
 //!
-//! Drivers take the time from a [`Clock`], so that tests can run them in virtual time over targets
-//! that advance it.
+//! Drivers read the time from a [`Clock`], so that tests can run drivers in virtual time, which the
+//! tests' targets advance.
 
 use std::time::{Duration, Instant};
 

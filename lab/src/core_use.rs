@@ -1,8 +1,8 @@
 //! Samples how busy each core of this machine is.
 //!
 //! Invariants
-//! - A share covers the time between two samples and is from 0 to 1; waiting for a device counts as
-//!   idle.
+//! - A share covers the time between two samples and is from 0 to 1. Time in which a core waits for
+//!   a device counts as idle.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
-//! Processor time of a process, in nanoseconds if the kernel provides them.
+//! Reads the processor time that a process has used, in nanoseconds if the kernel provides them.
 //!
 //! Invariants
-//! - A difference of two samples never misses the time of threads that ended between them.
+//! - A difference of two samples includes the time of threads that ended between them.
 
 use std::collections::BTreeMap;
 use std::fs;

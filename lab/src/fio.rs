@@ -1,8 +1,8 @@
-//! Runs fio on the same file, for comparison.
+//! Runs the program fio on the file that an experiment reads, for comparison.
 //!
 //! Invariants
-//! - fio only reads (`--readonly`): the same part of the file, with the same size and depth,
-//!   bypassing the kernel's page cache.
+//! - fio only reads (`--readonly`). It reads the same part of the file as the experiment, with the
+//!   same size and depth, and bypasses the kernel's page cache.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

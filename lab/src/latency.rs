@@ -1,9 +1,9 @@
-//! Histograms of latencies.
+//! Defines the histograms that count latencies.
 //!
 //! Invariants
-//! - Values keep three significant digits from a nanosecond to the longest latency that is told
-//!   apart; longer ones count as that.
-//! - Recording neither fails nor allocates.
+//! - A latency is stored with three significant digits, from a nanosecond to `LATENCY_MAX`. Longer
+//!   latencies count as `LATENCY_MAX`.
+//! - Recording a latency neither fails nor allocates.
 
 use std::time::Duration;
 

@@ -1,33 +1,35 @@
 //! Measures IO, scans and transactions: how fast devices, wires and nodes are, and what each costs.
 //!
 //! ```text
-//!   drive (closed loop | open loop)          replay (a trace's own times)
-//!            \                                   /
-//!             v                                 v
-//!        target: submit, flush, reap -- one per thread
-//!          Local      io_uring or pread threads on a file of this host
-//!          Remote     raw reads and writes by a storage node, over a wire,
-//!                     or its answer without any IO
+//! drive (closed loop | open loop)          replay (a trace's own times)
+//!          \                                   /
+//!           v                                 v
+//!      target: submit, flush, reap -- one per thread
+//!        Local      io_uring or pread threads on a file of this host
+//!        Remote     raw reads and writes by a storage node, over a wire,
+//!                   or the node's answer without any IO
 //!
-//!   experiment, sweep  grids of driven loads: device, wire and node, in alternating turns
-//!   query_simulation   filters over stored tables, in each placement; without targets
-//!   kernels            cost of a scan on one core, over pages in memory
-//!   side_by_side       raw time of reading and writing many files in parallel, the limit of a rebuild
-//!   rebuild            figures of a node's rebuild
-//!   xor                cost of a XORed byte on one core
-//!   parity             writes of stripes that survive lost nodes, by each way of computing parity
-//!   transactions       reads and writes of several keys, by sessions of a cluster
+//! experiment, sweep   grids of driven loads: device, wire and node, in alternating turns
+//! query_simulation    filters over stored tables, in each placement; without targets
+//! kernels             cost of a scan on one core, over pages in memory
+//! side_by_side        time of reading and writing many files in parallel, the limit of a rebuild
+//! rebuild             figures of a node's rebuild
+//! xor                 cost of a XORed byte on one core
+//! parity              writes of stripes that survive lost nodes, by each way of computing parity
+//! transactions        reads and writes of several keys, by sessions of a cluster
 //! ```
 //!
-//! A *turn* is one timed run under one condition. Conditions that are compared take turns in every
-//! *round*, so that a machine that changes its speed affects all of them.
+//! A *target* carries out IOs, a *driver* decides when each begins. A *turn* is one timed run under
+//! one condition. Conditions that are compared take turns in every *round*, so that a change of the
+//! machine's speed affects all of them. A *line* is the result of all turns under one condition, as
+//! JSON.
 //!
 //! Invariants
-//! - A target belongs to one thread and holds at most its depth in flight.
-//! - Memory is allocated before a run starts; an IO allocates nothing here.
-//! - Targets and drivers know nothing of pages, tables and queries: they see only offsets and
-//!   lengths. Only [`query_simulation`] and [`kernels`] know tables, and no SQL: their queries are
-//!   scan programs.
+//! - A target belongs to one thread and has at most its depth of IOs in flight.
+//! - Memory is allocated before a run starts; an IO allocates nothing in this crate.
+//! - Targets and drivers do not know pages, tables and queries, only offsets and lengths. Only
+//!   [`query_simulation`] and [`kernels`] know tables. They know no SQL: their queries are scan
+//!   programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The limits of this crate.
+//! Defines the limits of this crate.
 
 use std::time::Duration;
 

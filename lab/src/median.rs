@@ -1,7 +1,7 @@
-//! The median of several turns.
+//! Computes the median of several turns.
 //!
 //! Invariants
-//! - Every turn weighs the same, and one disturbed turn has no effect on the result.
+//! - Every turn has the same weight, so one disturbed turn hardly changes the result.
 
 /// The middle value, or the mean of the two in the middle; `None` without values.
 #[must_use]

@@ -1,11 +1,12 @@
-//! Figures of a node's rebuild, next to the time that the same bytes need by themselves.
+//! Summarises how fast a node is rebuilt, next to the time that moving the same bytes takes by
+//! itself.
 //!
 //! Method: in each turn, a node has lost all its data and is rebuilt. Then [`crate::move_bytes`]
 //! reads and writes as many bytes as the rebuild, from and to the same devices. The caller removes
 //! the data and rebuilds the node.
 //!
 //! Invariants
-//! - A line contains only rebuilds after which a check found everything intact.
+//! - A line contains only rebuilds after which a check found all data intact.
 
 use rackscan_stripe::{Geometry, Node, Parity, StripeError};
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! What every figure carries so that it can be traced and compared: command, commit, machine and
-//! scale.
+//! Defines the origin of a figure, which every benchmark line contains so that figures can be
+//! traced and compared: command, commit, machine and scale factor.
 
 use serde::Serialize;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Free disk space for the data of an experiment.
+//! Reads how much disk space is free for the data of an experiment.
 
 use std::io;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! Measures how long reading and writing files takes if all move their bytes in parallel and
+//! Measures how long reading and writing files takes if the bytes of all files move in parallel and
 //! nothing else is done.
 //!
-//! This is the lower limit for anything that moves the same bytes: a thread per file, each with
-//! [`DEPTH`] direct transfers of [`TRANSFER_BYTES`] in flight, and a flush after the writes.
+//! This time is the lower limit for any operation that moves the same bytes. Each file has a
+//! thread, which keeps [`DEPTH`] direct transfers of [`TRANSFER_BYTES`] in flight, and flushes the
+//! file after writing.
 
 use rackscan_device::{
     Access, BufferPool, Completion, Device, DeviceIo, Fsync, HandOver, IoMemory, Read, Ring, RingConfig,
@@ -73,7 +74,10 @@ pub fn move_bytes(streams: &[Stream]) -> Result<Duration, StreamError> {
 }
 
 fn panicked() -> StreamError {
-    StreamError { path: PathBuf::new(), problem: "the thread of a file ended in its middle".to_owned() }
+    StreamError {
+        path: PathBuf::new(),
+        problem: "the thread of a file has panicked; please report this".to_owned(),
+    }
 }
 
 fn one(stream: &Stream, start: &Barrier) -> Result<(Instant, Instant), StreamError> {

@@ -1,17 +1,20 @@
 //! Measures the XOR of cells on one core, next to a plain kernel that reads and writes as much.
 //!
 //! ```text
-//!   for each block size, from memory and from the cache
-//!     for each turn      target ^= source, block by block (`stripe`), then target += source by a plain loop; the first turn does not count
+//! for each block size, from memory and from the cache
+//!   for each turn     target ^= source, block by block (`stripe`),
+//!                     then target += source by a plain loop;
+//!                     the first turn does not count
 //! ```
 //!
-//! Both read two blocks and write one. From memory means that target and source are
-//! [`MEMORY_BYTES`] each and are traversed in order; from the cache means the same two blocks again
-//! and again. This is figure 4 of the paper (`redundant-writes`, section 2.3).
+//! Both kernels read two blocks and write one. "From memory" means that target and source have
+//! [`MEMORY_BYTES`] each and are traversed in order; "from the cache" means that the same two
+//! blocks are used again and again. This is figure 4 of the paper (`redundant-writes`, section
+//! 2.3).
 //!
 //! Invariants
 //! - Everything runs on the calling thread.
-//! - The two kernels alternate; a ratio is the median of the ratios of adjacent turns.
+//! - The two kernels alternate. A ratio is the median of the ratios of adjacent turns.
 
 use std::{
     hint::black_box,
@@ -77,7 +80,7 @@ pub struct XorLine {
 /// A block size that cannot be measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "blocks of {found} bytes; expected powers of two from {XOR_BLOCK_BYTES_MIN} to {XOR_BLOCK_BYTES_MAX}"
+    "blocks of {found} bytes are not possible; expected a power of two from {XOR_BLOCK_BYTES_MIN} to {XOR_BLOCK_BYTES_MAX} bytes"
 )]
 pub struct BlockError {
     /// The size.

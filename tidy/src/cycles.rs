@@ -1,8 +1,8 @@
-//! Finds import cycles: files of one crate that name each other's items in a circle.
+//! Finds import cycles: files of one crate that use each other's items in a circle.
 //!
-//! A file that can be read after the files it uses, and only after those, is read once. Re-exports
-//! (`pub use`) are interfaces and not uses: a name is traced to the file that declares it. Test
-//! modules may use what they like.
+//! Without cycles, a reader can read each file once, after the files that it uses. Re-exports (`pub
+//! use`) are interfaces and do not count as uses: a name is traced to the file that declares it.
+//! Test modules may use any file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;

@@ -1,7 +1,7 @@
 //! Checks that `unsafe` occurs only where it is expected and explained.
 //!
-//! Crates outside [`UNSAFE_FOLDERS`] forbid it. Inside, a file with `unsafe` opens with
-//! `#![expect(unsafe_code, reason = "...")]`, so that a reader knows before reading.
+//! Crates outside [`UNSAFE_FOLDERS`] forbid it. Inside these folders, a file with `unsafe` opens
+//! with `#![expect(unsafe_code, reason = "...")]`, so that a reader knows this beforehand.
 
 use crate::Violation;
 use crate::lex::{code_of, has_word};
@@ -33,7 +33,7 @@ pub fn unfenced_unsafe(path: &str, text: &str) -> Option<Violation> {
         return Some(Violation::at(
             path,
             line,
-            "unsafe outside fabric and device: move it behind one of their interfaces",
+            "found unsafe outside fabric and device: move it behind one of their interfaces",
         ));
     }
     if opens_with_expectation(&code) {
@@ -42,7 +42,7 @@ pub fn unfenced_unsafe(path: &str, text: &str) -> Option<Violation> {
     Some(Violation::at(
         path,
         line,
-        "unsafe, but the file does not open with #![expect(unsafe_code, reason = \"...\")]",
+        "found unsafe, but the file does not open with #![expect(unsafe_code, reason = \"...\")]",
     ))
 }
 

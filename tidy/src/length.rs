@@ -1,7 +1,7 @@
 //! Checks that files are short enough to be read in one sitting.
 //!
-//! The limit is a ratchet: a longer file needs an entry with its current length, which may only
-//! shrink.
+//! A file that is longer than the limit needs an entry with its current length. The length in the
+//! entry may only shrink.
 
 use crate::Violation;
 
@@ -35,7 +35,9 @@ pub fn too_long<'a>(
         seen.extend(entry.map(|entry| entry.path));
         let limit = entry.map_or(LENGTH_MAX, |entry| entry.lines);
         let what = if lines > limit {
-            format!("{lines} lines outside tests, at most {limit} allowed: divide it by idea")
+            format!(
+                "{lines} lines outside tests, at most {limit} allowed: divide it into files, one idea each"
+            )
         } else if entry.is_some() && lines <= LENGTH_MAX {
             "short enough now: remove its entry from LONG_FILES".to_owned()
         } else if lines < limit && entry.is_some() {

@@ -1,4 +1,5 @@
-//! Separates the code, the comments and the insides of literals of a Rust source.
+//! Classifies the bytes of a Rust source as code, comments or insides of literals, and masks the
+//! classes that a rule does not search.
 //!
 //! The rules search for words (`unsafe`, `mod`, ...), and must not find them inside strings or
 //! comments.

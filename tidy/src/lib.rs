@@ -6,19 +6,24 @@
 //! workspace's `Cargo.toml`.
 //!
 //! ```text
-//! tree, violation               the files of the tree; a broken rule
-//! ranks, manifest, dependencies crates: directions, lints, reasons for dependencies
-//! modules, names, root, length  files: compiled, named, listed, short enough
-//! fence, source, width, lex     contents: unsafe, leftovers, ASCII, openings, columns
-//! words                         names: the words of the glossary
-//! links                         documents: links to files
+//! tree        reads the files of the tree
+//! violation   a broken rule
+//!
+//! rules about crates
+//!   ranks, fence           direction of dependencies; unsafe code only where expected
+//!   manifest, dependencies lints of the workspace; reasons for dependencies
+//! rules about files
+//!   modules, cycles        every file is compiled; no import cycles
+//!   names, root, length    names that say something; entries of the root; short enough
+//! rules about contents
+//!   source, lex            unfinished code, ASCII, opening sentences; separates code from comments
+//!   width, words, links    columns; names use words of the glossary; links of documents
 //! ```
 //!
 //! Invariants
 //! - A rule cannot be switched off. An exception is a line in that rule's table, with its reason.
 //! - An exception that is no longer needed is a violation too, so the tables stay true.
-//! - Nothing here depends on another crate of the workspace, because the rules apply to all of
-//!   them.
+//! - This crate depends on no other crate of the workspace, because the rules apply to all of them.
 
 #![forbid(unsafe_code)]
 

@@ -16,11 +16,9 @@ pub fn broken_links(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Vio
             in_code = !in_code;
         } else if !in_code {
             let broken = targets(line).filter(|target| !resolves(folder, target, paths));
-            violations.extend(
-                broken.map(|target| {
-                    Violation::at(path, number, format!("links to {target}, which is not there"))
-                }),
-            );
+            violations.extend(broken.map(|target| {
+                Violation::at(path, number, format!("links to {target}, which does not exist"))
+            }));
         }
     }
     violations

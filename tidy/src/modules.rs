@@ -1,6 +1,6 @@
 //! Checks that every Rust source is compiled.
 //!
-//! A file that no `mod` declaration reaches is never built, so nobody would notice errors in it.
+//! A file that no `mod` declaration reaches is never built, so errors in it would stay unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub fn dead_files(roots: &[String], texts: &BTreeMap<String, String>) -> Vec<Vio
     }
     let dead = texts.keys().filter(|path| is_rust(path) && !reached.contains(*path));
     dead.map(|path| {
-        Violation::of(path, "is not compiled: no mod declaration reaches it; declare or remove it")
+        Violation::of(path, "is not compiled, because no mod declaration reaches it: declare or remove it")
     })
     .collect()
 }

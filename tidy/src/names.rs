@@ -1,4 +1,4 @@
-//! Checks that the names of files and folders say what they hold.
+//! Checks that the names of files and folders say what they contain.
 
 use crate::Violation;
 

@@ -1,10 +1,10 @@
-//! Checks that dependencies point in one direction, and that fenced dependencies stay in their
-//! crates.
+//! Checks that crates depend only on crates of a lower rank, and that certain external dependencies
+//! are used by certain crates only.
 //!
 //! Invariants
 //! - A crate uses only crates of a lower rank. Its tests may use higher ones where [`DEV_UPWARD`]
 //!   says why.
-//! - A dependency in [`FENCES`] is used only by the crates listed there.
+//! - A dependency in [`FENCES`] is used only by the crates that its entry lists.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Checks that the root of the tree holds only the listed entries.
+//! Checks that the root folder of the tree contains only the listed entries.
 
 use crate::Violation;
 

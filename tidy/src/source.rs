@@ -1,4 +1,5 @@
-//! Checks that a source is finished, is ASCII, and opens with a sentence about its job.
+//! Checks that a source file contains no marks of unfinished work, is ASCII, and opens with a
+//! sentence that says what the file does.
 
 use crate::Violation;
 use crate::lex::{code_and_comments_of, code_of, has_word};

@@ -1,4 +1,4 @@
-//! A broken rule, as it is reported to a person.
+//! Defines a violation: a broken rule, as it is reported to a person.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! Checks that comments and documents are narrow enough to be read beside code.
 //!
-//! Fenced blocks (pictures and code) and tables are exempt.
+//! Fenced blocks (diagrams and code) and tables are exempt.
 
 use crate::Violation;
 use crate::lex::code_and_comments_of;

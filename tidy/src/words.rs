@@ -1,7 +1,8 @@
 //! Checks that names use the words of the glossary.
 //!
-//! `docs/GLOSSARY.md` has one standard word for each concept. A word that it replaces disappears
-//! from the code name by name: its entry says how many uses are left, and may only shrink.
+//! `docs/GLOSSARY.md` has one standard word for each concept. Each word that a standard word
+//! replaces has an entry, which says how many names still use it. This number may only shrink,
+//! until the word has disappeared from the code.
 
 use std::collections::BTreeMap;
 

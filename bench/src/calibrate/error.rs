@@ -1,4 +1,4 @@
-//! Why the price model could not be calibrated.
+//! Defines the reasons why the price model could not be calibrated.
 
 use rackscan_client::{ClientError, LocalError};
 use rackscan_scan::ScanError;

@@ -1,7 +1,8 @@
-//! The second process of a measurement.
+//! Runs the second process of a wire measurement: the partner, which answers the measuring process.
 //!
 //! Invariants
-//! - It carries out the tasks from its standard input, and ends when that closes.
+//! - The partner carries out the tasks that arrive on its standard input, and ends when that
+//!   closes.
 
 use std::{
     collections::VecDeque,
@@ -73,7 +74,7 @@ fn meet(meeting: &Meeting) -> Result<(Ends, Region), FabricBenchError> {
     let to_partner = connect(&called(into, listen), key, deadline)?;
     let mut inbox = Inbox::new(shape.config())?;
     let mut listener = Listener::bind_inboxes(&distinct(listen, "second"), key, vec![inbox.handle()])?;
-    let failed = |source| FabricBenchError::Process { action: "say an address", source };
+    let failed = |source| FabricBenchError::Process { action: "print an address", source };
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{LISTENS}{}", listener.address()).and_then(|()| stdout.flush()).map_err(failed)?;
     let from_partner = accept(&mut listener, deadline)?;

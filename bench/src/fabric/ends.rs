@@ -1,9 +1,10 @@
-//! Sends and receives messages in each way that is compared: into a private ring whose address the
-//! sender keeps (PUSH), or into an inbox whose owner decides where a message goes (IPUSH).
+//! Sends and receives the messages of a wire measurement in each way that is compared. PUSH sends
+//! into a private ring (receive memory for one sender) whose address the sender knows. IPUSH sends
+//! into an inbox, whose owner decides where a message goes.
 //!
 //! Invariants
-//! - Both ways are the same operation of the sender over a connection that carries messages in one
-//!   direction only; they differ only in what the receiver has set up.
+//! - In both ways, the sender does the same operation over a connection that carries messages in
+//!   one direction only. Only what the receiver has set up differs.
 //! - Both sides poll and never sleep, as in the paper's ping-pong (5.2).
 
 use std::{
@@ -112,7 +113,7 @@ impl Patience {
             std::thread::yield_now()
         }
         if self.polls.is_multiple_of(1 << 12) && Instant::now() > self.deadline {
-            let found = "nothing within the time that it has".to_owned();
+            let found = "nothing within the time limit".to_owned();
             return Err(FabricBenchError::Partner { found, expected: "a message or a completion" });
         }
         Ok(())
@@ -243,7 +244,10 @@ impl Ends {
                 }
             }
         }
-        Err(FabricBenchError::Partner { found: "silence".into(), expected: "a message" })
+        Err(FabricBenchError::Partner {
+            found: "no message within the time limit".into(),
+            expected: "a message",
+        })
     }
 
     /// Sends a message and waits for its echo, `count` times; returns microseconds per direction.

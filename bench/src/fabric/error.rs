@@ -1,4 +1,5 @@
-//! Why there is no figure: a wire failed, or the other process did.
+//! Defines the reasons why a wire could not be measured: the wire failed, or the partner process
+//! did.
 
 use rackscan_fabric::Event;
 
@@ -33,7 +34,7 @@ pub enum FabricBenchError {
     #[error(transparent)]
     Bounds(#[from] rackscan_fabric::OutOfBounds),
     /// The other process could not be started, or its pipes failed.
-    #[error("the second process of the measurement: {action}: {source}")]
+    #[error("the measurement with a second process failed: cannot {action}: {source}")]
     Process {
         /// What was attempted.
         action: &'static str,

@@ -1,4 +1,4 @@
-//! Options of the measurement, and its figures as lines of JSON.
+//! Defines the options of a wire measurement, and its figures as lines of JSON.
 
 use serde::Serialize;
 

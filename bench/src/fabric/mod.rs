@@ -1,13 +1,12 @@
 //! Measures each wire next to a plain copy in memory and a socket of the kernel.
 //!
-//! There are two processes, so that nothing is shared but what the wire shares: this one measures,
-//! and a second one of the same program ([`answer`]) is its partner.
+//! There are two processes, which share only what the wire shares: this one measures, and a second
+//! one of the same program ([`answer`]) is its partner.
 //!
 //! Invariants
-//! - Things that are compared are measured in alternating turns of one run, so that noise affects
-//!   both. All runs are kept, the best counts, ratios are of the best.
-//! - Every measured byte really arrives: transfers are read back, messages are checked by their
-//!   receiver.
+//! - What is compared is measured in alternating turns of one run, so that noise affects both
+//!   sides. A line contains all turns. The best turn of each side counts, and ratios compare these.
+//! - Every measured byte is checked: transfers are read back, and receivers check messages.
 
 mod answer;
 mod ends;

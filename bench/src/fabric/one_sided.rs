@@ -2,9 +2,9 @@
 //! process.
 //!
 //! Invariants
-//! - The plain copy uses as much source and target memory as the wire's transfers, so that caches
-//!   help both alike.
-//! - At the end all transfers have completed, and what was written is read back and compared.
+//! - The plain copy uses as much source and target memory as the wire's transfers, so that
+//!   processor caches help both alike.
+//! - At the end all transfers have completed, and the written bytes are read back and compared.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
-//! Starts the second process of a measurement, and sends it tasks.
+//! Starts the second process of a wire measurement, the partner, and sends it tasks.
 //!
 //! Invariants
-//! - Tasks are JSON lines on the other process's standard input; everything measured goes over the
-//!   fabric.
-//! - The other process ends when its standard input closes, so it never outlives this one.
+//! - Tasks are JSON lines on the partner's standard input. Everything that is measured goes over
+//!   the fabric.
+//! - The partner ends when its standard input closes, so it never outlives this process.
 
 use std::{
     collections::VecDeque,
@@ -164,7 +164,7 @@ impl Partner {
     /// The process cannot be started, or does not connect.
     pub fn start_shaped(place: &Place, shape: Shape, mut command: Command) -> Result<Self, FabricBenchError> {
         let process = |action| move |source| FabricBenchError::Process { action, source };
-        let key = ClusterKey::generate().map_err(process("draw a key"))?;
+        let key = ClusterKey::generate().map_err(process("generate a key"))?;
         let mut plain = Listener::bind(&distinct(&place.ours, "plain"), &key)?;
         let mut inbox = Inbox::new(shape.config())?;
         let mut into_inbox =
@@ -173,12 +173,13 @@ impl Partner {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(process("it could not be started"))?;
+            .map_err(process("start the second process"))?;
         let stdin = child.stdin.take();
         let gone = || std::io::Error::other("it has no pipe");
-        let stdout = child.stdout.take().ok_or_else(gone).map_err(process("its output"))?;
+        let stdout =
+            child.stdout.take().ok_or_else(gone).map_err(process("open the output of the second process"))?;
         let mut stdout = BufReader::new(stdout);
-        let mut stdin = stdin.ok_or_else(gone).map_err(process("its input"))?;
+        let mut stdin = stdin.ok_or_else(gone).map_err(process("open the input of the second process"))?;
         let meet = Task::Meet {
             key: key.to_hex(),
             plain: plain.address().to_string(),
@@ -193,7 +194,7 @@ impl Partner {
         let push_out = accept(&mut plain, deadline)?;
         let from_partner = accept(&mut into_inbox, deadline)?;
         let mut line = String::new();
-        stdout.read_line(&mut line).map_err(process("its address was not heard"))?;
+        stdout.read_line(&mut line).map_err(process("read the address of the second process"))?;
         let expected = "the address that it listens at";
         let theirs = line.trim().strip_prefix(LISTENS).and_then(|address| address.parse().ok());
         let theirs: Address = theirs.ok_or(FabricBenchError::Partner { found: line.clone(), expected })?;
@@ -224,7 +225,7 @@ impl Partner {
     /// It has ended.
     pub fn ask(&mut self, task: &Task) -> Result<(), FabricBenchError> {
         let gone =
-            || FabricBenchError::Partner { found: "that it is gone".into(), expected: "a living process" };
+            || FabricBenchError::Partner { found: "that it has ended".into(), expected: "a living process" };
         say(self.stdin.as_mut().ok_or_else(gone)?, task)
     }
 
@@ -237,10 +238,10 @@ impl Partner {
         let mut rest = String::new();
         // Its remaining output does not matter; this waits for its end.
         let _ = self.stdout.read_line(&mut rest);
-        let status = self
-            .child
-            .wait()
-            .map_err(|source| FabricBenchError::Process { action: "wait for its end", source })?;
+        let status = self.child.wait().map_err(|source| FabricBenchError::Process {
+            action: "wait for the end of the second process",
+            source,
+        })?;
         if status.success() {
             return Ok(());
         }
@@ -268,7 +269,7 @@ pub(crate) fn called(theirs: &Address, ours: &Address) -> Address {
 }
 
 fn say(stdin: &mut ChildStdin, task: &Task) -> Result<(), FabricBenchError> {
-    let action = "a task could not be given";
+    let action = "send a task to the second process";
     let line = serde_json::to_string(task).map_err(std::io::Error::other);
     line.and_then(|line| writeln!(stdin, "{line}"))
         .and_then(|()| stdin.flush())
@@ -277,7 +278,7 @@ fn say(stdin: &mut ChildStdin, task: &Task) -> Result<(), FabricBenchError> {
 
 pub(crate) fn accept(listener: &mut Listener, deadline: Instant) -> Result<Connection, FabricBenchError> {
     listener.accept_until(deadline)?.ok_or(FabricBenchError::Partner {
-        found: "no call within the time that it has".into(),
-        expected: "a call",
+        found: "no connection within the time limit".into(),
+        expected: "a connection",
     })
 }

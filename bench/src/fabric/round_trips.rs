@@ -1,7 +1,8 @@
-//! Measures the round trip of a small request and its reply, next to the same over a Unix socket.
+//! Measures the round trip of a small request and its reply over a wire, next to the same over a
+//! Unix socket.
 //!
 //! Invariants
-//! - On the fabric both sides poll; on the socket both sides block in the kernel, as is usual
+//! - On the fabric both sides poll. On the socket both sides block in the kernel, as is usual
 //!   there.
 
 use std::{

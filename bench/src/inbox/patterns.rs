@@ -1,14 +1,15 @@
-//! Measures the receive memory of 64 or 1,000 senders when frequent ones have rings of their own
-//! and the others share one.
+//! Measures the receive memory of 64 or 1,000 senders if frequent senders have private rings and
+//! all others share one.
 //!
 //! The patterns are those of the paper's table 1: six programs of the NAS Parallel Benchmarks, with
 //! the number of partners that the busiest process receives from. Here the receiver does not know
 //! its partners: [`Assignment`] finds them by their traffic.
 //!
 //! Invariants
-//! - Every message is checked against what its sender sent, and every sender's messages arrive in
-//!   order.
-//! - The memory of private rings for all senders is that of as many rings of the inbox's ring size.
+//! - Every message is checked against what its sender sent, and the messages of each sender arrive
+//!   in order.
+//! - The memory of private rings for all senders is computed as the number of senders times the
+//!   size of the inbox's rings.
 
 use std::{
     collections::BTreeMap,

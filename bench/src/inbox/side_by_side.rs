@@ -1,8 +1,8 @@
-//! Measures latency and bandwidth of messages through an inbox next to a private ring.
+//! Measures latency and bandwidth of messages through an inbox, next to a private ring.
 //!
 //! Invariants
-//! - A latency is half of a ping-pong's round trip, both sides polling (5.2). A bandwidth is that
-//!   of a stream to a receiver that takes every message out of its ring and counts it.
+//! - A latency is half of a ping-pong's round trip, with both sides polling (5.2). A bandwidth is
+//!   that of a stream to a receiver that takes every message out of its ring and counts it.
 
 use serde::Serialize;
 

@@ -1,4 +1,5 @@
-//! The conditions of a point: the limits of the nodes and of the wire to them.
+//! Defines the conditions of a point: the limits of the nodes' processor time and of the wire to
+//! the nodes.
 
 /// The limits of the nodes and of the wire to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

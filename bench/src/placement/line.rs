@@ -1,9 +1,9 @@
-//! Keeps the runs of a point, and summarises all points.
+//! Collects the runs of a point (one combination of conditions), and summarises all points.
 //!
 //! Invariants
-//! - A line carries every time that counts, and separately the times of the first turn.
-//! - The best forced placement is chosen by its median of the same turns. So with few turns the
-//!   ratio over it is a little too large, never too small.
+//! - A line contains every time that counts, and separately the times of the first turn.
+//! - The best forced placement is chosen by its median of the same turns. So with few turns, the
+//!   ratio of `auto` to it is a little too large, never too small.
 
 use super::{Conditions, ScanQuery};
 use crate::Provenance;
@@ -102,7 +102,9 @@ impl Runs {
         let Run { elapsed, rows, figures } = run;
         let (first, expected) = *self.rows.get_or_insert((policy, rows));
         if rows != expected {
-            return Err(format!("{policy} answered {rows} rows, expected {expected} as {first} did"));
+            return Err(format!(
+                "placement {policy} returned {rows} rows, expected {expected}, which {first} returned"
+            ));
         }
         let (name, ms) = (policy.to_string(), rounded(elapsed.as_secs_f64() * 1e3));
         if !counts {

@@ -1,4 +1,4 @@
-//! The queries over lineitem, by their selectivity.
+//! Builds the measured queries over lineitem, by their selectivity.
 
 use serde::Serialize;
 use std::fmt;

@@ -1,15 +1,16 @@
-//! Runs refresh streams in a process of their own, as sessions next to those of the queries.
+//! Runs refresh streams in a process of their own, as sessions next to those of the queries. A
+//! stream is a thread that inserts and deletes orders.
 //!
 //! ```text
-//! its standard input    go | pause; the process ends when it closes
-//! its standard output   {"resting":{...}} first, and when it rests after `pause`
-//!                       {"working":{}} when it is at work after `go`
-//!                       {"failed":{...}} last, if it gives up
+//! standard input    a line per command: go or pause; the process ends when the input closes
+//! standard output   {"resting":{...}}  at the start, and when the streams rest after `pause`
+//!                   {"working":{}}     when the streams work after `go`
+//!                   {"failed":{...}}   the last line, if a stream fails
 //! ```
 //!
 //! Invariants
 //! - The process ends when its standard input closes, so it does not outlive its parent.
-//! - The parent learns why the process gave up, at its next command at the latest.
+//! - If a stream fails, the parent learns the reason at its next command at the latest.
 
 use super::{RefreshError, Streams, Turn};
 use serde::{Deserialize, Serialize};
@@ -53,14 +54,14 @@ pub fn answer(
     answers: &mut dyn FnMut(&Answer) -> std::io::Result<()>,
 ) -> Result<(), RefreshError> {
     let process = |action| move |source| RefreshError::Process { action, source };
-    answers(&Answer::Resting(streams.pause()?)).map_err(process("its answer"))?;
+    answers(&Answer::Resting(streams.pause()?)).map_err(process("write its answer"))?;
     for word in words.lines() {
-        let said = match word.map_err(process("its input"))?.trim() {
+        let said = match word.map_err(process("read its input"))?.trim() {
             GO => streams.go().map(|()| Answer::Working {})?,
             PAUSE => streams.pause().map(Answer::Resting)?,
             other => return Err(RefreshError::Word { found: other.to_owned() }),
         };
-        answers(&said).map_err(process("its answer"))?;
+        answers(&said).map_err(process("write its answer"))?;
     }
     Ok(())
 }
@@ -81,10 +82,10 @@ impl StreamsProcess {
     pub fn start(mut command: Command) -> Result<Self, RefreshError> {
         let process = |action| move |source| RefreshError::Process { action, source };
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(process("it could not be started"))?;
+        let mut child = command.spawn().map_err(process("start it"))?;
         let words = child.stdin.take();
         let gone = || std::io::Error::other("it has no pipe");
-        let answers = child.stdout.take().ok_or_else(gone).map_err(process("its output"))?;
+        let answers = child.stdout.take().ok_or_else(gone).map_err(process("open its output"))?;
         let mut started = Self { child, words, answers: BufReader::new(answers) };
         started.resting()?;
         Ok(started)
@@ -103,11 +104,11 @@ impl StreamsProcess {
     fn hear(&mut self, expected: &'static str) -> Result<Answer, RefreshError> {
         let mut line = String::new();
         let heard = self.answers.read_line(&mut line);
-        heard.map_err(|source| RefreshError::Process { action: "its answer was not heard", source })?;
+        heard.map_err(|source| RefreshError::Process { action: "read its answer", source })?;
         if line.is_empty() {
             let found = match self.end() {
                 Ok(status) => format!("has ended ({status})"),
-                Err(error) => format!("has gone ({error})"),
+                Err(error) => format!("has ended, and its exit status is not known ({error})"),
             };
             return Err(RefreshError::Answer { found, expected });
         }

@@ -4,12 +4,14 @@
 //! with refreshes every stream inserts and deletes without a pause. After each query, in both kinds
 //! of turns, one statement checks whether any order is only partly visible; so each query follows
 //! the same statement, and finds the same data in caches. Streams are sessions of their own, in a
-//! process of their own unless asked otherwise.
+//! process of their own unless the caller asks otherwise.
 //!
 //! Invariants
 //! - Ratios are medians over adjacent turns, in one run.
-//! - Rows that refreshes have changed stay changed: later turns without refreshes scan them, too.
-//! - Every order that streams have reached is checked, at the latest from the next turn on.
+//! - Rows that refreshes have changed stay changed: later turns without refreshes scan these rows,
+//!   too.
+//! - Every order that a stream has inserted or deleted is checked, at the latest from the next turn
+//!   on.
 
 use super::{Expected, RefreshError, Streams};
 use crate::Provenance;

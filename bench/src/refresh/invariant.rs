@@ -1,8 +1,8 @@
 //! Checks that every order is visible with all of its lines, or not at all.
 //!
 //! One statement counts orders and lines of the keys that streams insert and delete. The result is
-//! compared with what these streams write: a visible order has exactly its lines, and a visible
-//! line has its order.
+//! compared with what the streams write: a visible order has exactly its lines, and a visible line
+//! has its order.
 
 use super::RefreshError;
 use rackscan_datasets::refresh;
@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 /// An order that was partly visible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "order {key} was seen {orders} times with {lines} lines, expected once with {expected} lines, or not at all: the answer was not read-atomic"
+    "a query found order {key} {orders} times with {lines} lines, expected once with {expected} lines, or not at all: a transaction was \
+     visible only in part; please report this"
 )]
 pub struct Fracture {
     /// Its key.

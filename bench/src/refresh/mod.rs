@@ -4,10 +4,10 @@
 //! with its lines is one transaction. A stream is a thread with connections of its own, which waits
 //! for each of its transactions.
 //!
-//! A stream runs as fast as it is answered. On processors that it shares with queries it would take
-//! as much time as it can get: if an order costs less, the stream does more orders. Therefore the
-//! stream and everything that works for it are nice: they get all processors that no query needs,
-//! and a small share of the others.
+//! A stream runs as fast as its transactions are answered. On processors that it shares with
+//! queries it would take as much time as it can get: if an order costs less, the stream does more
+//! orders. Therefore the stream, and every thread that works for it, has a high nice value: it gets
+//! all processors that no query needs, and a small share of the others.
 //!
 //! Invariants
 //! - If a stream ends early, no order is visible without its lines.
@@ -66,7 +66,7 @@ pub enum RefreshError {
         source: std::io::Error,
     },
     /// The system refused to change the niceness of a thread.
-    #[error("cannot set the niceness of a thread to {nice}: {source}; try --nice 0")]
+    #[error("cannot set the nice value (priority) of a thread to {nice}: {source}; try --nice 0")]
     Nice {
         /// The requested niceness.
         nice: u8,
@@ -74,10 +74,10 @@ pub enum RefreshError {
         source: std::io::Error,
     },
     /// A bug: a stream's thread ended without a report.
-    #[error("a stream has panicked")]
+    #[error("the thread of a refresh stream has panicked; please report this")]
     Panicked,
     /// The process of the streams cannot be started, or its pipes failed.
-    #[error("the process of the streams: {action}: {source}")]
+    #[error("the process of the streams: cannot {action}: {source}")]
     Process {
         /// What was attempted.
         action: &'static str,
@@ -85,7 +85,7 @@ pub enum RefreshError {
         source: std::io::Error,
     },
     /// The process of the streams has given up.
-    #[error("the process of the streams: {reason}")]
+    #[error("the process of the streams failed: {reason}")]
     Streams {
         /// The reason that it gave.
         reason: String,
@@ -99,7 +99,7 @@ pub enum RefreshError {
         expected: &'static str,
     },
     /// The process of the streams received an unknown command.
-    #[error("unknown command {found:?} for streams, expected `go` or `pause`")]
+    #[error("the process of the streams received the unknown command {found:?}, expected `go` or `pause`")]
     Word {
         /// The command.
         found: String,

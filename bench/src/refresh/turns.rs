@@ -1,13 +1,13 @@
-//! Runs refresh streams in turns, with rests between them.
+//! Runs refresh streams in turns, and lets them rest between the turns.
 //!
-//! Each stream is a thread that goes from order to order: RF1 of a stream number that no thread has
-//! begun, RF2 of the same number, then the next number. Between two orders it checks whether it
-//! should rest.
+//! Each stream is a thread that works on one order at a time: RF1 of a stream number that no thread
+//! has begun, RF2 of the same number, then the next number. Between two orders the thread checks
+//! whether it should rest.
 //!
 //! Invariants
 //! - While streams rest, no transaction and no flush is in progress.
-//! - A turn begins where the previous one ended: no order is refreshed twice, and RF2 gets its
-//!   share of the time like RF1, however short turns are.
+//! - A turn begins where the previous one ended: no order is inserted or deleted twice, and RF2
+//!   gets its share of the time like RF1, however short turns are.
 
 use super::{Function, RefreshError, Refresher, StreamOutcome, be_nice};
 use rackscan_datasets::refresh;

@@ -1,10 +1,12 @@
-//! Compares times: medians, ratios, and the placement that `auto` should have chosen.
+//! Compares the times of contenders: computes medians, ratios, and the placement that `auto` should
+//! have chosen.
 //!
 //! Invariants
-//! - A ratio below 1 is a gain. Ratios are of medians, over the queries that both have run.
+//! - A ratio below 1 means that this engine is faster. Ratios compare medians, over the queries
+//!   that both contenders have run.
 //! - The best forced placement is chosen by its median of the same turns. The minimum of several
-//!   scattered medians is below each of their true values, so with few turns the ratio over it is a
-//!   little too large, never too small.
+//!   scattered medians is below each of their true values. So with few turns, the ratio of `auto`
+//!   to it is a little too large, never too small.
 
 use super::line::{Over, OverBest, TpchLine, rounded};
 use rackscan_lab::median;

@@ -1,4 +1,5 @@
-//! One contender's times as a line of JSON.
+//! Defines the result of one contender (a placement, or another engine) as a line of JSON: its
+//! times of each query.
 
 use crate::Provenance;
 use rackscan_planner::Policy;

@@ -1,4 +1,4 @@
-//! Arguments of the measurements of `rackscan lab`.
+//! Defines the arguments of the measurements of `rackscan lab`.
 
 use super::{
     BenchDegraded, BenchIo, BenchParity, BenchPlacement, BenchQuery, BenchRamp, BenchRampStress,

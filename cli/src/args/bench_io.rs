@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab io`.
+//! Defines the arguments of `rackscan lab io`.
 
 use super::{bytes, effort};
 use clap::{Args, ValueEnum};

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab parity`.
+//! Defines the arguments of `rackscan lab parity`.
 
 use super::{LabWire, ParityArgument, bytes, effort};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab placement`.
+//! Defines the arguments of `rackscan lab placement`.
 
 use super::{bytes, scale, segment_rows};
 use clap::{Args, ValueEnum};

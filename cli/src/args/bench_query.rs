@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab query-io`.
+//! Defines the arguments of `rackscan lab query-io`.
 
 use super::{page_size, scale, segment_rows};
 use clap::{Args, ValueEnum};

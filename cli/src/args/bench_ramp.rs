@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab ramp` and `rackscan lab ramp-stress`.
+//! Defines the arguments of `rackscan lab ramp` and `rackscan lab ramp-stress`.
 
 use super::{Wire, kv::algorithm};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab scan`.
+//! Defines the arguments of `rackscan lab scan`.
 
 use super::scale;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab tpch`.
+//! Defines the arguments of `rackscan lab tpch`.
 
 use super::{PlacementArgument, bytes, scale};
 use clap::{Args, ValueEnum};

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab xor`.
+//! Defines the arguments of `rackscan lab xor`.
 
 use super::bytes;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! The text of `rackscan --help`: lists the commands in groups.
+//! Writes the text of `rackscan --help`, which lists the commands in groups.
 
 use super::{Arguments, old_names};
 use clap::{Command, CommandFactory, FromArgMatches};

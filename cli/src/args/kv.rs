@@ -1,4 +1,4 @@
-//! Arguments of `rackscan kv`.
+//! Defines the arguments of `rackscan kv`.
 
 use super::Format;
 use clap::{Args, Subcommand};

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab`.
+//! Defines the arguments of `rackscan lab`.
 
 use super::{Bench, Replay, Stripe};
 use clap::Subcommand;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan load`.
+//! Defines the arguments of `rackscan load`.
 
 use super::{ScheduleArgument, ascii_character, delimiter, page_size, scale, segment_rows, table_name};
 use clap::{Args, Subcommand, ValueEnum};

@@ -1,4 +1,4 @@
-//! Options for the memory that queries take.
+//! Defines the options for the memory that queries take.
 
 use super::bytes;
 use crate::memory::QUERY_BYTES_MIN;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`.
+//! Defines the arguments of `rackscan refresh`, `rackscan lab refresh` and `rackscan lab degraded`.
 
 use super::{Format, PlacementArgument};
 use clap::{Args, ValueEnum};

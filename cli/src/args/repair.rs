@@ -1,5 +1,5 @@
-//! Arguments of `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan recover` and
-//! `rackscan lab rebuild`.
+//! Defines the arguments of `rackscan scrub`, `rackscan fsck`, `rackscan rebuild`, `rackscan
+//! recover` and `rackscan lab rebuild`.
 
 use super::{Format, ScheduleArgument};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab replay`.
+//! Defines the arguments of `rackscan lab replay`.
 
 use super::{
     bench_io::{Bridge, ReadsBy, file_size},

@@ -1,4 +1,4 @@
-//! Arguments of `rackscan lab stripe`.
+//! Defines the arguments of `rackscan lab stripe`.
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Parsers of option values: sizes, row counts, factors and single characters.
+//! Parses the values of options: sizes, row counts, factors and single characters.
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let size: rackscan_storage_node::ByteSize = text.parse().map_err(|error| format!("{error}"))?;

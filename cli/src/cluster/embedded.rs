@@ -1,11 +1,12 @@
-//! Creates an embedded cluster: nodes of this host, with device files below the data folder.
+//! Creates an embedded cluster: storage nodes on this host, with device files below the data
+//! folder.
 //!
 //! Invariants
-//! - A cluster file is written only if the data folder has none. People may edit it; only
-//!   `rackscan rebuild --onto` changes it afterwards.
-//! - The key is generated here and readable by its owner only.
-//! - Each node relays stripes over the wires that it listens on. The relays' memory is part of the
-//!   node's memory budget.
+//! - A cluster file is written only if the data folder has none, because people may edit the file.
+//!   After that, only `rackscan rebuild --onto` changes it.
+//! - The cluster's key is generated here, and only its owner can read it.
+//! - Each node relays stripes (forwards their cells to other nodes) over the wires that it listens
+//!   on. The relays' memory is part of the node's memory budget.
 
 use super::{ClusterFile, STARTING_LOCK, lock, read_key};
 use crate::{
@@ -134,7 +135,7 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
         read_key(&key_path)?;
     } else {
         let key = ClusterKey::generate()
-            .map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+            .map_err(|error| Failure::Runtime(format!("cannot generate the cluster's key: {error}")))?;
         let unfinished = folder.join("cluster.key.new");
         private::write(&unfinished, &key.to_hex()).map_err(at_path(&unfinished))?;
         fs::rename(&unfinished, &key_path).map_err(at_path(&key_path))?;
@@ -142,7 +143,8 @@ pub(crate) fn create(data: &Path, shape: &Shape) -> Result<ClusterFile, Failure>
     // The cluster's number has randomness of its own: it is public, and must not reveal the key.
     let cluster =
         u64::from_str_radix(&ClusterKey::generate().map_err(at_path(&key_path))?.to_hex()[..15], 16);
-    let cluster = cluster.map_err(|error| Failure::Runtime(format!("cannot number the cluster: {error}")))?;
+    let cluster = cluster
+        .map_err(|error| Failure::Runtime(format!("cannot generate the cluster's number: {error}")))?;
     let memory = NodeMemory::of(available()?, shape.nodes);
     let text = text(&folder, cluster, shape, memory)?;
     let path = data.join("cluster.toml");
@@ -160,7 +162,7 @@ fn check_nothing_lost(folder: &Path) -> Result<(), Failure> {
         let node = entry.path();
         if ["catalog", "identity.toml"].iter().any(|name| node.join(name).exists()) {
             return Err(Failure::Runtime(format!(
-                "{}: there is no cluster.toml, but {} has the data of a node: restore cluster.toml, or move the folders of nodes unavailable \
+                "{}: there is no cluster.toml, but {} has the data of a node: restore cluster.toml, or move the folders of the nodes to another place \
                  to begin a new cluster",
                 folder.display(),
                 node.display()
@@ -261,8 +263,8 @@ pub(super) fn socket_folder(folder: &Path, cluster: u64) -> Result<Option<PathBu
     let elsewhere = base.join(format!("rackscan-{cluster:x}"));
     if elsewhere.as_os_str().len() > SOCKET_FOLDER_BYTES_MAX {
         return Err(Failure::Runtime(format!(
-            "{}: {} bytes are too long for the folder of sockets, at most {SOCKET_FOLDER_BYTES_MAX} are possible; let \
-             XDG_RUNTIME_DIR name a shorter one",
+            "{}: the path of the folder for sockets is {} bytes long, the maximum is {SOCKET_FOLDER_BYTES_MAX}: set \
+             XDG_RUNTIME_DIR to a shorter path",
             elsewhere.display(),
             elsewhere.as_os_str().len()
         )));

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - Only a folder that this command created is written and removed.
-//! - A killed node ends at once, without a shutdown request. When it is started again, it has what
-//!   is on its disk.
+//! - A killed node ends at once, without a shutdown request. When it is started again, it has only
+//!   the data on its disk.
 
 use super::{ClusterFile, Lifelines, Shape, create};
 use crate::failure::{Failure, at_path};

@@ -90,7 +90,7 @@ impl ClusterFile {
         let text: ClusterText =
             toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         if text.node.is_empty() {
-            return Err("it lists no node, expected one or more [[node]]".to_owned());
+            return Err("the file lists no node, expected one or more [[node]]".to_owned());
         }
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let mut members: Vec<(usize, Member)> = Vec::with_capacity(text.node.len());
@@ -102,7 +102,10 @@ impl ClusterFile {
                 Some(other) => return Err(at(format!("host is {other}, expected a host's name"))),
             };
             if table.contains_key("members") {
-                return Err(at("members cannot be given: all nodes of the file are members".to_owned()));
+                return Err(at(
+                    "`members` is not a setting of this file, because all nodes in it are members: remove it"
+                        .to_owned(),
+                ));
             }
             for key in ["cluster", "key_file"] {
                 if table.contains_key(key) {

@@ -1,8 +1,8 @@
-//! Starts a node for query simulations, and loads lineitem for each page size.
+//! Starts a node for query simulations, and loads TPC-H's lineitem into it for each page size.
 //!
 //! Invariants
-//! - All files are in one folder that this command creates, and removes when it ends, unless it is
-//!   killed.
+//! - All files are in one folder, which this command creates, and removes when it ends, unless it
+//!   is killed.
 //! - The node has no page cache: it reads every requested page from its device.
 //! - The tables of two page sizes never exist at the same time.
 

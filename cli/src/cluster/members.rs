@@ -1,10 +1,10 @@
-//! Checks that the data folders of this host belong to the cluster that the file describes.
+//! Checks that the data folders of this host belong to the cluster that the cluster file describes.
 //!
 //! Invariants
-//! - If the file lists other nodes than a data folder of this host records, nothing is started and
+//! - If a data folder of this host records other nodes than the file lists, nothing is started and
 //!   no connection is made.
-//! - Folders of an earlier version record no member list. They are not adopted together with a node
-//!   whose folder is empty: that node may have been added to the file.
+//! - Data folders that an earlier version wrote record no member list. Such folders are refused if
+//!   another node's folder is empty, because that node may have been added to the file.
 
 use super::{ClusterFile, Member};
 use crate::failure::Failure;
@@ -66,8 +66,8 @@ fn not_adopted(file: &ClusterFile, found: &[(&Member, Holds)], empty: &Member) -
     let (path, node, folder) = (file.path.display(), empty.config.node, empty.config.data_dir.display());
     Failure::Runtime(format!(
         "{path} lists nodes {listed}, but only nodes {earlier} have data, which an earlier version wrote without a member list; the \
-         folder {folder} of node {node} is empty. A cluster cannot gain or lose nodes: if node {node} was added to the file, take it \
-         out again; if it has lost its folder, give it back what it had by `rackscan rebuild {node}`"
+         folder {folder} of node {node} is empty. A cluster cannot gain or lose nodes: if node {node} was added to the file, remove \
+         it again; if the node has lost its folder, restore its data by `rackscan rebuild {node}`"
     ))
 }
 

@@ -1,18 +1,18 @@
-//! The nodes that a command uses: their description, and their processes on this host.
+//! Describes the nodes that a command uses, and starts and stops their processes on this host.
 //!
 //! ```text
 //! file.rs, members.rs      the cluster file, and its check against the data folders of this host
 //! embedded.rs              creates the cluster of a new data folder
 //! process.rs               starts and stops node processes
 //! shared.rs                nodes that commands on one data folder share
-//! overrides.rs             starts such nodes with changed settings
+//! overrides.rs             starts shared nodes with changed settings
 //! relocate.rs              moves a node to a new folder
 //! ephemeral.rs             nodes that belong to one command
-//! transaction_nodes.rs     such nodes to measure transactions on
-//! relays.rs                such nodes to measure relays of stripes on
+//! transaction_nodes.rs     ephemeral nodes to measure transactions on
+//! relays.rs                ephemeral nodes to measure relays of stripes on
 //! loaded.rs, scratch.rs    a node with lineitem, or with a raw file
 //! placement_nodes.rs       nodes with lineitem to measure placements on
-//! shaping.rs, shaping/     limits of their processor time, disks and bandwidth
+//! shaping.rs, shaping/     limits of the nodes' processor time, disks and bandwidth
 //! replay_devices.rs        the nodes or devices of a replay
 //! ```
 

@@ -1,10 +1,10 @@
 //! Starts a cluster's nodes for one command with settings that differ from the cluster file.
 //!
 //! Invariants
-//! - The cluster file is never changed: the changed copy is a file next to it, removed once the
-//!   nodes run.
-//! - Nodes that were already running keep their settings; the caller must check that it got what it
-//!   asked for.
+//! - The cluster file is never changed. The changed settings are written to a file next to it,
+//!   which is removed once the nodes run.
+//! - Nodes that were already running keep their settings, so the caller must check that the nodes
+//!   have the settings that it asked for.
 
 use super::{ClusterFile, Member, SharedNodes};
 use crate::{
@@ -53,8 +53,8 @@ pub(crate) fn check_page_cache(status: &NodeStatus, asked: u64) -> Result<(), Fa
         return Ok(());
     }
     Err(Failure::Runtime(format!(
-        "node {} has a page cache of {found} bytes, not the {asked} asked for: it ran before; end it with `rackscan cluster \
-         stop`, and this command starts it as asked",
+        "node {} has a page cache of {found} bytes, not the {asked} asked for: it ran before this command: end it with \
+         `rackscan cluster stop`, and this command starts it as asked",
         status.node
     )))
 }

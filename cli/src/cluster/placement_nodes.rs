@@ -1,12 +1,12 @@
-//! Starts nodes with lineitem to measure automatic placement on. Their processor time and wire can
-//! be limited.
+//! Starts nodes with TPC-H's lineitem to measure automatic placement on. Their processor time and
+//! wire can be limited.
 //!
 //! Invariants
-//! - All files are in one folder that this command creates, and removes when it ends, unless it is
-//!   killed.
-//! - Unless the devices are to be attached, the engine cannot open them, as if the nodes were on
-//!   another machine: once the nodes have opened the files, they are moved to a path that is not
-//!   published.
+//! - All files are in one folder, which this command creates, and removes when it ends, unless it
+//!   is killed.
+//! - Unless the caller asks for attached devices, the engine cannot open the device files, as if
+//!   the nodes were on another machine: when the nodes have opened the files, the files are moved
+//!   to a path that the engine does not know.
 
 use super::{Member, Shape, create, shaping::Quota};
 use crate::{
@@ -114,7 +114,9 @@ impl PlacementNodes {
 
     /// The engine over the nodes.
     pub(crate) fn session(&self) -> Result<&Session, Failure> {
-        self.session.as_ref().ok_or_else(|| Failure::Runtime("the nodes have ended".to_owned()))
+        self.session
+            .as_ref()
+            .ok_or_else(|| Failure::Runtime("the nodes of this command have ended".to_owned()))
     }
 }
 

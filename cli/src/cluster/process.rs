@@ -1,13 +1,13 @@
 //! Starts and ends storage nodes as processes of this host.
 //!
 //! Invariants
-//! - A node is this program, run as `rackscan node`; its output is appended to `node.log` in its
+//! - A node is this program, run as `rackscan node`. Its output is appended to `node.log` in its
 //!   folder.
 //! - A node of this host runs if and only if its data folder is locked. Other processes that listen
 //!   at its addresses do not count.
-//! - A node started for a command ends when its standard input closes, so it cannot outlive the
-//!   command.
-//! - If a node ends while it starts, the error quotes the last line it logged.
+//! - A node that was started for a command ends when its standard input closes, so it cannot
+//!   outlive the command.
+//! - If a node ends while it starts, the error quotes the last line of its log.
 
 use super::{ClusterFile, Member, members};
 use crate::{
@@ -97,7 +97,7 @@ impl Lifelines {
                     Ok(Some(_)) => break,
                     Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL_EVERY),
                     _ => {
-                        tracing::warn!("node {id} does not end, killing process {}", child.id());
+                        tracing::warn!("node {id} does not stop in time: killing its process {}", child.id());
                         if let Err(error) = child.kill().and_then(|()| child.wait().map(drop)) {
                             tracing::warn!("cannot kill node {id}: {error}");
                         }
@@ -274,8 +274,8 @@ fn log_path(node: &Member) -> PathBuf {
 }
 
 fn spawn(file: &ClusterFile, node: &Member, lifetime: Lifetime) -> Result<Child, Failure> {
-    let program =
-        std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Runtime(format!("cannot find the file of this program: {error}")))?;
     let log_path = log_path(node);
     let folder = node.config.data_dir.clone();
     private::make_folder(&folder).map_err(at_path(&folder))?;

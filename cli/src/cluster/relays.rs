@@ -1,4 +1,5 @@
-//! Starts nodes of its own to measure relays of stripes on. They relay and do little else.
+//! Starts nodes to measure relays of stripes on. A relay is the part of a node that forwards cells
+//! of stripes to other nodes and computes their parity; these nodes do little else.
 
 use super::{
     ClientLink, EphemeralNodes, Shape,

@@ -3,7 +3,7 @@
 //! Invariants
 //! - The cluster file is replaced atomically. Only this node's folder and the devices in it change;
 //!   comments and order stay.
-//! - Nothing in the old folder is touched, and the new folder must be empty.
+//! - The old folder is not touched, and the new folder must be empty.
 //! - Addresses stay the same, so that clients find the node again.
 
 use super::{ClusterFile, is_running};
@@ -27,7 +27,7 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
     let Some(member) = member.filter(|member| member.here) else {
         let path = file.path.display();
         return Err(Failure::Runtime(format!(
-            "{path} has node {node} run by another host; rebuild it there, or change its entry"
+            "{path} says that another host runs node {node}: rebuild the node there, or change `host` in its entry"
         )));
     };
     if is_running(file, member) {
@@ -59,11 +59,14 @@ pub(crate) fn move_node(file: &ClusterFile, node: NodeId, folder: &Path) -> Resu
 fn moved(text: &str, node: NodeId, folder: &Path) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|error| format!("{error}"))?;
     let nodes = document.get_mut("node").and_then(Item::as_array_of_tables_mut);
-    let nodes = nodes.ok_or("its nodes are not written as [[node]] tables, expected one to change")?;
+    let nodes =
+        nodes.ok_or("the nodes are not written as [[node]] tables, expected one for the node to move")?;
     let is_it = |table: &&mut Table| table.get("node").and_then(Item::as_integer) == Some(i64::from(node.0));
     let table = nodes.iter_mut().find(is_it).ok_or_else(|| format!("has no [[node]] with node = {node}"))?;
     let path = |path: &Path| {
-        path.to_str().map(str::to_owned).ok_or_else(|| format!("{} is no text", path.display()))
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| format!("the path {} is not valid UTF-8", path.display()))
     };
     let before = table.get("data_dir").and_then(Item::as_str).unwrap_or_default().to_owned();
     if let Some(value) = table.get_mut("data_dir").and_then(Item::as_value_mut) {

@@ -1,15 +1,15 @@
-//! Prepares the nodes and devices that a replay runs on.
+//! Prepares the nodes and devices that a trace is replayed on.
 //!
 //! ```text
-//! --folder      a node of this command over a file that is created for it  (scratch)
+//! --folder      one node, started for this command, over a file that is created for it  (scratch)
 //! otherwise     the nodes of the data folder's cluster, started for this command unless they run
-//! --local       the files of either, read by this process
+//! --local       with either: the same device files, but this process reads them
 //! ```
 //!
 //! Invariants
-//! - Writes go to scratch areas only: to a file of this command, or to the area that a node
-//!   reserves for them.
-//! - If a bridge is asked for and the nodes run another one, the replay does not start.
+//! - Writes go to scratch areas only: to a file of this command, or to the part of a device that a
+//!   node reserves for such writes.
+//! - If the user asks for a bridge and the nodes run another one, the replay does not start.
 
 use super::{
     ClusterFile, ScratchNodes, ScratchOptions, SharedNodes, check_page_cache, overrides::Setting,
@@ -329,9 +329,9 @@ fn check_bridge(
         return Ok(());
     }
     let advice = if nodes.are_ours() {
-        "this bridge does not go with this --io or --io-threads"
+        "this bridge cannot be combined with this --io or --io-threads"
     } else {
-        "it ran before; end it with `rackscan cluster stop`, and the replay starts it as asked"
+        "it ran before this command: end it with `rackscan cluster stop`, and the replay starts it as asked"
     };
     Err(Failure::Runtime(format!(
         "node {} reads its devices by {found}, not as asked: {advice}",

@@ -3,8 +3,10 @@
 //! Invariants
 //! - Only folders that this command created, or an earlier one with `--keep`, are written or
 //!   removed.
-//! - A node of another shape starts only after the previous one has ended: a device has one writer.
-//! - The node writes the data before it listens; the data is there for every shape.
+//! - A node with another configuration starts only after the previous one has ended, because a
+//!   device has one writer.
+//! - The node writes the data before it listens, so the data exists whatever the node's
+//!   configuration.
 
 use super::{
     ClusterFile, Lifelines,
@@ -196,8 +198,8 @@ pub(super) fn key(path: &Path) -> Result<ClusterKey, Failure> {
     if let Ok(text) = fs::read_to_string(path) {
         return text.parse().map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())));
     }
-    let key =
-        ClusterKey::generate().map_err(|error| Failure::Runtime(format!("cannot make a key: {error}")))?;
+    let key = ClusterKey::generate()
+        .map_err(|error| Failure::Runtime(format!("cannot generate the cluster's key: {error}")))?;
     let mut file =
         File::options().create_new(true).write(true).mode(0o600).open(path).map_err(at_path(path))?;
     file.write_all(key.to_hex().as_bytes()).map_err(at_path(path))?;

@@ -1,11 +1,10 @@
-//! Limits resources of nodes on this host, to simulate slower nodes: processor time, disks, the
+//! Limits the resources of nodes on this host, to simulate slower nodes: processor time, disks, the
 //! wire, and the client's link.
 //!
 //! Invariants
 //! - Only resources of this command are changed: networks and control groups are created for it,
 //!   and end with it.
-//! - A limit that is not possible on this host is reported with its reason, before anything is
-//!   measured.
+//! - If this host cannot enforce a limit, the reason is reported before anything is measured.
 
 mod client_link;
 mod disks;
@@ -34,13 +33,14 @@ impl Shaping for ResourceLimits {
         match &self.quota {
             Some(quota) => quota.set(cpu_share_percent)?,
             None if cpu_share_percent == 100 => (),
-            None => return Err("there is no control group to limit the nodes' processor time".to_owned()),
+            None => return Err("the nodes' processor time cannot be limited, because they run in no control group of this command".to_owned()),
         }
         match (&self.wire, wire_mb_per_s) {
             (Some(wire), rate) => wire.set(rate),
             (None, None) => Ok(()),
             (None, Some(_)) => {
-                Err("there is no network of this command's own to limit the bandwidth of".to_owned())
+                Err("the bandwidth cannot be limited, because this command has no network of its own"
+                    .to_owned())
             }
         }
     }

@@ -1,12 +1,12 @@
-//! Keeps a cluster's nodes of this host running for a command, together with other commands on the
-//! same data folder.
+//! Starts a cluster's nodes of this host for a command if they do not run, and shares them with
+//! other commands on the same data folder.
 //!
 //! Invariants
 //! - If none of this host's nodes runs, they are started for this command and end with it. Their
-//!   standard input is a pipe from this process, so they end even if it is killed. Nodes that ran
-//!   before keep running.
-//! - Concurrent commands on one data folder share such nodes; the command that started them waits
-//!   for the others before it stops them. Two commands never both start them.
+//!   standard input is a pipe from this process, so they end even if this process is killed. Nodes
+//!   that ran before continue to run.
+//! - Concurrent commands on one data folder share these nodes; the command that started the nodes
+//!   waits for the other commands before it stops the nodes. Two commands never both start them.
 
 use super::{ClusterFile, Lifelines, STARTING_LOCK, check_members, lock, start_for_command};
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! Starts nodes of its own to measure transactions on. They hold keys and little else.
+//! Starts nodes to measure transactions on. These nodes store keys and do little else.
 
 use super::{
     EphemeralNodes, Shape,

@@ -1,4 +1,4 @@
-//! Output that all measurements share: one JSON line per figure, and a table for people.
+//! Prints the results of a measurement: one JSON line per figure, and a table for people.
 
 use crate::{
     failure::{Failure, at_path},

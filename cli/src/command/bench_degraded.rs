@@ -85,7 +85,7 @@ fn check(lose: &[u16], nodes: &[u16]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "--lose {lose:?} of nodes {nodes:?}: expected one or two different ones of four or more"
+        "--lose {lose:?} of nodes {nodes:?}: expected one or two different nodes, in a cluster of four or more"
     )))
 }
 

@@ -1,5 +1,6 @@
-//! `rackscan lab fabric` and `rackscan lab inbox`: measure the wires themselves, without nodes and
-//! data.
+//! `rackscan lab fabric` and `rackscan lab inbox`: measure the wires between two processes of this
+//! program, without nodes and data. `inbox` compares receive memory that all senders share with a
+//! private ring for each sender.
 
 use super::bench::write_lines;
 use crate::{

@@ -1,4 +1,5 @@
-//! `rackscan lab io`: measures random reads, by this process and by a node, and the wire alone.
+//! `rackscan lab io`: measures random reads by this process and by a storage node, and the wire
+//! alone.
 //!
 //! Invariants
 //! - If the measurement ends early, its lines and table so far are printed before the error.

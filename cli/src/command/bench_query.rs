@@ -1,5 +1,5 @@
-//! `rackscan lab query-io`: measures the filters of three queries in each placement, over pages of
-//! several sizes.
+//! `rackscan lab query-io`: measures the filters of three TPC-H queries in each placement, over
+//! pages of several sizes.
 //!
 //! Invariants
 //! - If the measurement ends early, its lines, table and report so far are written before the

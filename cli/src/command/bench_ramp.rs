@@ -258,7 +258,7 @@ pub(crate) fn run_stress(asked: &BenchRampStress) -> Result<(), Failure> {
     };
     if series.wire == WireKind::Verbs && asked.participants.verbs.is_none() {
         return Err(Failure::Usage(
-            "--over verbs: name the adapter with --verbs, or expected shm or tcp".to_owned(),
+            "--over verbs needs the adapter: name it with --verbs, or choose shm or tcp".to_owned(),
         ));
     }
     let kills = asked.between_kills;

@@ -235,12 +235,12 @@ impl Nodes {
     fn folder(&self, node: u16) -> Result<PathBuf, Failure> {
         let member = self.file.members.iter().find(|member| member.config.node.0 == node);
         let folder = member.map(|member| member.config.data_dir.clone());
-        folder.ok_or_else(|| Failure::Runtime(format!("node {node} is not one of ours")))
+        folder.ok_or_else(|| Failure::Runtime(format!("this command has not started a node {node}")))
     }
 }
 
 fn ended() -> Failure {
-    Failure::Runtime("the nodes have ended".to_owned())
+    Failure::Runtime("the nodes of this command have ended".to_owned())
 }
 
 impl Drop for Nodes {

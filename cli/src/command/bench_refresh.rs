@@ -1,6 +1,7 @@
-//! `rackscan lab refresh`: measures queries while refresh functions run.
+//! `rackscan lab refresh`: measures queries while refresh functions (inserts and deletes of orders)
+//! run.
 //!
-//! Two processes of this program: one measures queries and tells the other, `rackscan lab
+//! Two processes of this program take part: one measures queries and tells the other, `rackscan lab
 //! refresh-streams`, when to refresh.
 
 use super::{bench::write_lines, load, query::selected};
@@ -69,8 +70,8 @@ pub(crate) fn run(global: &Global, asked: &BenchRefresh) -> Result<(), Failure> 
 /// The command that starts the process of the streams, over the same nodes and with the same
 /// options as this one.
 fn process(global: &Global, asked: &BenchRefresh) -> Result<Command, Failure> {
-    let program =
-        std::env::current_exe().map_err(|error| Failure::Runtime(format!("cannot find myself: {error}")))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Runtime(format!("cannot find the file of this program: {error}")))?;
     let mut command = Command::new(program);
     command.args(global.words()).args(["lab", "refresh-streams"]);
     command.args(["--scale", &asked.scale.to_string()]);

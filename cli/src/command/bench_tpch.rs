@@ -1,4 +1,4 @@
-//! `rackscan lab tpch`: measures the 22 queries under each placement, next to other engines.
+//! `rackscan lab tpch`: measures the 22 TPC-H queries under each placement, next to other engines.
 
 use super::{bench::write_lines, load, query::selected};
 use crate::{

@@ -1,4 +1,5 @@
-//! `rackscan lab xor`: measures the cost of a XORed byte on one core.
+//! `rackscan lab xor`: measures the cost of a XORed byte on one core, next to a plain kernel that
+//! reads and writes as much.
 
 use super::bench::write_lines;
 use crate::{

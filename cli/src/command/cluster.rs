@@ -38,7 +38,7 @@ pub(super) fn existing(global: &Global) -> Result<ClusterFile, Failure> {
     ClusterFile::find(global)?.ok_or_else(|| {
         let data = global.data.display();
         Failure::Runtime(format!(
-            "no cluster in {data}; `rackscan cluster start` makes one, --data names another folder"
+            "there is no cluster in {data}: create one with `rackscan cluster start`, or name another folder with --data"
         ))
     })
 }
@@ -121,7 +121,7 @@ fn stop(global: &Global, only: Option<u16>) -> Result<(), Failure> {
     }
     failed.iter().for_each(|failure| note!("{failure}"));
     Err(Failure::Runtime(format!(
-        "{} of {} run still; see above",
+        "{} of {} still run; see above",
         failed.len(),
         count_of(asked.len(), "node")
     )))

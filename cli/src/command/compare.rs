@@ -1,5 +1,5 @@
-//! `--compare-placements`: times a query under each placement, and checks that its answer is always
-//! the same.
+//! `--compare-placements`: measures the time of a query under each placement, and checks that its
+//! answer is always the same.
 //!
 //! Invariants
 //! - The placements alternate, so that changes of the environment affect all of them.
@@ -61,7 +61,7 @@ pub(crate) fn compare(session: &Session, sql: &str, repeat: u32, format: Format)
         return Ok(());
     }
     Err(Failure::Runtime(
-        "the answers differ: this is a bug, unless the query itself leaves its rows open (LIMIT)".to_owned(),
+        "the answers of the placements differ: please report this, unless the query may have several right answers (LIMIT without ORDER BY)".to_owned(),
     ))
 }
 

@@ -1,4 +1,5 @@
-//! `rackscan explain`: shows where scans would run and at which price, or what they did.
+//! `rackscan explain`: shows where the scans of a query would run and at which price. With
+//! `--analyze` it runs the query and shows what its scans did.
 
 use crate::{
     args::{Explain, ExplainFormat},

@@ -44,7 +44,7 @@ fn row(table: &str, outcome: FlushOutcome) -> Vec<Cell> {
     let (flushed, said) = match outcome {
         FlushOutcome::Flushed(flushed) => (Some(flushed), "flushed"),
         FlushOutcome::Nothing => (None, "nothing has changed"),
-        FlushOutcome::Overtaken => (None, "somebody else was faster"),
+        FlushOutcome::Overtaken => (None, "replaced or dropped meanwhile"),
     };
     let figure = |value: f64, digits: usize| Cell::Number(format!("{value:.digits$}"));
     match flushed {

@@ -1,8 +1,8 @@
 //! `rackscan kv`: reads and writes keys of the cluster in transactions.
 //!
 //! Invariants
-//! - Users' keys never begin with a zero byte: those keys are the system's. A command line argument
-//!   cannot contain one.
+//! - Users' keys never begin with a zero byte, because such keys belong to the system. A command
+//!   line argument cannot contain a zero byte.
 
 use crate::{
     args::{Format, Global, Isolation, Kv, KvGet, KvPut, KvScan},
@@ -110,7 +110,7 @@ fn write(session: &mut Session, items: Vec<(Key, Value)>, verb: &str) -> Result<
     let count = items.len();
     let written = session.write(items).map_err(|error| Failure::of(&error))?;
     for participant in &written.untold {
-        note!("{participant} does not know the outcome yet and will be told when it is available");
+        note!("{participant} does not know the outcome yet, and learns it when it is available");
     }
     session.rest();
     note!("{count} {} {verb} by transaction {}", if count == 1 { "key" } else { "keys" }, written.timestamp);

@@ -71,7 +71,7 @@ pub(crate) fn tpch_scale(session: &Session) -> Result<f64, Failure> {
         both.and_then(|source| source.strip_prefix("tpch scale ")).and_then(|scale| scale.parse().ok());
     parsed.ok_or_else(|| {
         Failure::Runtime(
-            "tables orders and lineitem are not of one load of TPC-H; load it with `rackscan load tpch`"
+            "tables orders and lineitem do not come from the same load of TPC-H; load it with `rackscan load tpch`"
                 .to_owned(),
         )
     })

@@ -1,4 +1,4 @@
-//! The commands, one file each. `main` holds the only match on them.
+//! Contains the commands, one file each. `main` has the only match on them.
 
 mod bench;
 mod bench_degraded;

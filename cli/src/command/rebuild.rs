@@ -1,4 +1,5 @@
-//! `rackscan rebuild`: rebuilds what a node has lost.
+//! `rackscan rebuild`: rebuilds everything that a node has lost, from the data and parity of the
+//! other nodes.
 
 use super::scrub::said;
 use crate::{
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 pub(crate) fn run(global: &Global, asked: &Rebuild) -> Result<(), Failure> {
     let Some(file) = ClusterFile::find(global)? else {
         let data = global.data.display();
-        return Err(Failure::Runtime(format!("no cluster in {data}; --data names another folder")));
+        return Err(Failure::Runtime(format!(
+            "there is no cluster in {data}: name another folder with --data"
+        )));
     };
     let node = NodeId(asked.node);
     if file.members.iter().all(|member| member.config.node != node) {

@@ -2,8 +2,8 @@
 //! continue without records that may be missing.
 //!
 //! Invariants
-//! - Only a node that refuses because records may be missing accepts the command; it prints what
-//!   may be missing.
+//! - A node accepts the command only if it refuses requests because records may be missing. The
+//!   command prints what may be missing.
 
 use super::cluster::{connect_one, existing};
 use crate::{
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn run(global: &Global, asked: &Recover) -> Result<(), Failure> {
     let file = existing(global)?;
     if !asked.accept_loss {
-        let text = "expected --accept-loss, to give up records that may be missing: a log that lacks none is restored without this command";
+        let text = "expected --accept-loss, which accepts that records of the log may be lost: a log without missing records is restored without this command";
         return Err(Failure::Usage(text.to_owned()));
     }
     let node = NodeId(asked.node);

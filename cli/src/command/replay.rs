@@ -257,7 +257,7 @@ fn ended(report: &ReplayReport, replayed: &Replayed) -> Result<(), Failure> {
     if let Some(why) = &replayed.cut_short {
         let ReplayReport { ios, requests, .. } = report;
         return Err(Failure::Runtime(format!(
-            "{why} (the report above is of the {ios} of {requests} requests that had ended well)"
+            "{why} (the report above covers {ios} of {requests} requests, which had succeeded)"
         )));
     }
     match &report.first_failure {
@@ -271,7 +271,10 @@ fn ended(report: &ReplayReport, replayed: &Replayed) -> Result<(), Failure> {
 fn report_in(path: &Path) -> Result<ReplayReport, Failure> {
     let text = fs::read_to_string(path).map_err(at_path(path))?;
     serde_json::from_str(&text).map_err(|error| {
-        Failure::Runtime(format!("{}: this is not the --json of a replay: {error}", path.display()))
+        Failure::Runtime(format!(
+            "{}: this file is not a report that was written by --json of a replay: {error}",
+            path.display()
+        ))
     })
 }
 

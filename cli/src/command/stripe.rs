@@ -1,5 +1,5 @@
-//! `rackscan lab stripe`: shows where the cells of a stripe lie, and how they get there. It needs
-//! no cluster.
+//! `rackscan lab stripe`: shows which node stores each cell of a stripe, and how the cells get
+//! there. It needs no cluster.
 
 use crate::{
     args::{ParityArgument, ScheduleArgument, Stripe},

@@ -1,7 +1,7 @@
 //! Records the reads of a command's queries as a trace.
 //!
 //! Invariants
-//! - A trace is finished even if a query fails: it then holds the reads up to the failure.
+//! - A trace is finished even if a query fails: it then contains the reads up to the failure.
 
 use crate::{
     args::{TraceFormat, Tracing},

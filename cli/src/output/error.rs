@@ -1,4 +1,4 @@
-//! Why rows could not be printed.
+//! Defines the reasons why rows could not be printed.
 
 use arrow::error::ArrowError;
 use std::io;

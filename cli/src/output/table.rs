@@ -1,7 +1,7 @@
 //! Prints rows as aligned columns: numbers to the right, everything else to the left, as psql does.
 //!
-//! The widths must be known before the first line is printed, and a terminal is no place for large
-//! answers. So a table shows at most [`TABLE_ROWS_MAX`] rows, [`TABLE_BYTES_MAX`] bytes and
+//! The widths must be known before the first line is printed, and terminals are not suitable for
+//! large answers. So a table shows at most [`TABLE_ROWS_MAX`] rows, [`TABLE_BYTES_MAX`] bytes and
 //! [`CELL_CHARACTERS_MAX`] characters of a cell.
 
 use crate::args::Format;

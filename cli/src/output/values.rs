@@ -1,5 +1,5 @@
-//! Values that arrow would print wrongly or not at all: times out of range, bytes, and infinite
-//! doubles.
+//! Formats values that arrow would print wrongly or not at all: times out of range, bytes, and
+//! infinite doubles.
 
 use std::{fmt::Write, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The shell's prompt and the parsing of its input.
+//! Contains the shell's prompt and the parser of its input.
 
 mod prompt;
 mod statement;

@@ -1,7 +1,7 @@
-//! A cluster of real processes, and the ways to harm and repair it.
+//! Starts a cluster of real node processes, and can kill, stop, cut off, wipe and repair its nodes.
 //!
 //! Invariants
-//! - Nodes are children of this process with a lifeline: they end with it, however it ends.
+//! - Nodes end with this process, however it ends: the standard input of each is a pipe from it.
 //! - Clients cannot start nodes: the cluster's file says that all of them run on another host.
 //! - At the end no process runs, nothing is mounted, and no network namespace is left.
 

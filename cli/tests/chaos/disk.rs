@@ -1,7 +1,8 @@
-//! A small filesystem for a node's folder, which can be filled. Needs root, mount and mkfs.ext4.
+//! Mounts a small filesystem for a node's folder, so that a test can fill it. This needs root,
+//! mount and mkfs.ext4.
 //!
 //! Invariants
-//! - It is unmounted at the end.
+//! - The filesystem is unmounted at the end.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,11 +1,12 @@
-//! Harms a cluster in a round, and repairs it.
+//! Applies the faults of a round to a cluster (kills nodes, flips bytes, ...), and repairs the
+//! cluster.
 //!
 //! Invariants
 //! - At most two nodes are harmed at a time, which parity and log replicas tolerate. A power cut
-//!   harms all nodes but loses no data. After a power cut only one node is wiped, because a log may
-//!   have a single replica then.
-//! - Data that is wiped was intact before: when the round began, everything was settled, with all
-//!   log replicas.
+//!   harms all nodes but loses no data. After a power cut the data of only one node is deleted,
+//!   because a log may have a single replica then.
+//! - Data is deleted only if it was intact: when the round began, no transaction was in doubt, and
+//!   all log replicas were complete.
 
 use super::{cluster::Cluster, kinds::Fault, workload::SKEWS, world::World};
 use std::{os::unix::fs::FileExt, time::Duration};

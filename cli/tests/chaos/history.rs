@@ -1,15 +1,15 @@
-//! Checks whether a correct store can have given the recorded answers.
+//! Checks whether the answers that clients recorded are possible for a correct store.
 //!
 //! ```text
-//! Write: its number, the cells it writes or deletes, from .. to, how it ended     Read: cell -> number of the write whose value was found (or nothing), from .. to
-//!                                              \                                 /
-//!                                               check -> violations, or none
+//! Write   its number, the cells that it writes or deletes, its start and end, its outcome
+//! Read    for each cell the number of the write whose value was found (or nothing); start and end
+//! check   takes all writes and reads, and returns the violations
 //! ```
 //!
 //! A cell is a key of `kv`, a row of a table, or the existence of a table. Each write stores its
 //! own number, so a read identifies the write that it found.
 //!
-//! What is checked
+//! Checked properties
 //! - **Linearizability of each cell** (Gibbons and Korach 1997, for registers whose values are
 //!   unique). The operations of one value (its write and the reads that found it) form a group with
 //!   the earliest end `f` and the latest start `s`. Two groups contradict each other exactly if an
@@ -17,21 +17,21 @@
 //!   acknowledged write is only superseded by a write that ended after it began, and a value that
 //!   was superseded never returns.
 //! - **Writes in doubt** (killed clients, lost answers) have no end: they may take effect at any
-//!   later time, or never. Once read they stay. When no node has anything in doubt any more and
-//!   nobody writes (`settle`), they are decided: a write that is not visible then never takes
-//!   effect.
+//!   later time, or never. Once a read has found them, they stay. When no node has any transaction
+//!   in doubt and nobody writes (`settle`), they are decided: a write that is not visible then
+//!   never takes effect.
 //! - **Refused writes** are never visible, and no read finds a value before its write began.
-//! - **Atomic visibility**: a read that finds one part of a write finds no surely older value where
-//!   that write has another part.
+//! - **Atomic visibility**: a read that finds one part of a write never finds, in another cell of
+//!   that write, a value that is certainly older.
 //!
 //! Invariants
 //! - No false alarm: every reported violation contradicts every order of the operations. Reads that
 //!   find nothing may belong to any deletion (deletions have no value of their own); a violation is
 //!   reported only if no deletion explains the read.
 //! - RAMP promises atomic visibility and no snapshots: a reader of several cells may see a write
-//!   before it is committed at all of its cells, and a later reader of one cell need not. Such a
-//!   read is no end of the write (`is_weak`), unless nothing was in doubt at its time. The same
-//!   holds for each reader by SQL.
+//!   before it is committed at all of its cells, while a later reader of one cell may not see it
+//!   yet. Such a read does not count as an end of the write (`is_weak`), unless nothing was in
+//!   doubt at its time. The same holds for each reader by SQL.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! The faults and operations that can be drawn, and counters of how often each occurred.
+//! Lists the faults and operations that can be drawn, and counts how often each occurred.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 

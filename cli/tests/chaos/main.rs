@@ -1,7 +1,11 @@
-//! Tests that the real program keeps what it has acknowledged while faults occur around it.
+//! Tests that the real program keeps the writes that it has acknowledged while faults occur around
+//! it.
 //!
 //! ```text
-//! seed -> clusters of 4 or 5 nodes, each for some rounds -> round: clients and faults -> all faults end -> settled -> history::check
+//! seed     draws clusters of 4 or 5 nodes, each for some rounds
+//! round    clients work and faults occur; then all faults end
+//! settle   waits until no transaction is in doubt
+//! check    history::check compares all answers with what a correct store may answer
 //! ```
 //!
 //! `RACKSCAN_CASES` is the number of rounds, `RACKSCAN_FAULTS` selects the faults to draw (decision

@@ -1,10 +1,10 @@
-//! Nodes in network namespaces of their own, joined by a bridge in another one: links can be cut
-//! without touching this host's network. Needs root.
+//! Runs nodes in network namespaces of their own, joined by a bridge in another namespace, so that
+//! links can be cut without touching this host's network. This needs root.
 //!
 //! Invariants
-//! - Namespaces have this process's number in their names, and are removed at the end; those left
-//!   by a killed run are removed by the next one.
-//! - Nothing of the host's own network is changed.
+//! - The names of the namespaces contain this process's number. They are removed at the end; those
+//!   of a killed run are removed by the next run.
+//! - The host's own network is not changed.
 
 use std::process::Command;
 

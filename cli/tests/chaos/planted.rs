@@ -1,5 +1,5 @@
-//! Tests the checker: clients get a deliberate defect, between this harness and the real program,
-//! and each defect must be found.
+//! Tests the history check of these tests: clients get a deliberate defect, between this harness
+//! and the real program, and the check must find each defect.
 
 use super::{
     cluster::{Cluster, Stage},

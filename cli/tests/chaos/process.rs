@@ -1,4 +1,4 @@
-//! Runs the program, measures its time, and kills it in the middle if asked to.
+//! Runs the program, measures its time, and kills it while it runs if the test asks for that.
 //!
 //! Invariants
 //! - Every process is a child of this one, and is killed by its own process id only.

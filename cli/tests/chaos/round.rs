@@ -1,4 +1,5 @@
-//! A round: clients work, faults begin and end, everything is settled, and the history is checked.
+//! Runs a round: clients work, faults begin and end, all transactions in doubt are resolved, and
+//! the history is checked.
 
 use super::{
     answers,

@@ -1,4 +1,5 @@
-//! A `rackscan shell` that stays open while others load, drop and flush the tables that it uses.
+//! Runs a `rackscan shell` that stays open while other clients load, drop and flush the tables that
+//! it uses.
 //!
 //! Invariants
 //! - A shell that reads a script ends with its first error: after that the client opens another

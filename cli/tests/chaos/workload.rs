@@ -1,9 +1,10 @@
-//! The clients' operations: each is a run of the real program, and its answer goes into the
-//! history.
+//! Draws and runs the clients' operations: each is a run of the real program, and its answer goes
+//! into the history.
 //!
 //! Invariants
-//! - Nothing is retried: an error is an answer.
-//! - An error that does not say "not known" claims that nothing was done, and is checked as such.
+//! - Operations are not retried: an error is an answer.
+//! - An error that does not contain the words "not known" means that nothing was written, and the
+//!   check relies on that.
 
 use super::{
     answers,

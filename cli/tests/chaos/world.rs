@@ -1,4 +1,4 @@
-//! What is known of the cluster's contents: history, tables, event log and counters.
+//! Tracks what is known of the cluster's contents: history, tables, event log and counters.
 
 use super::{
     history::{Cell, End, History, NOTHING, Number, Read, Write},

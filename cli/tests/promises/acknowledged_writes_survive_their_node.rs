@@ -1,5 +1,5 @@
-//! Tests that acknowledged writes survive the loss of their node, or that the program says that
-//! they may be lost; it never returns an old value silently.
+//! Tests that acknowledged writes survive the loss of their node, or else that the program says
+//! that they may be lost. It never returns an old value without saying so.
 
 use super::support::{Data, kill, pids};
 use std::{

@@ -1,5 +1,5 @@
-//! Tests loads of files: every row as it was written, or an error that leads to what cannot be
-//! read.
+//! Tests loads of files: every row is stored as it was written, or an error says where the file
+//! cannot be read.
 
 use super::support::Data;
 use std::{

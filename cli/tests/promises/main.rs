@@ -1,4 +1,5 @@
-//! Promises of the command line to its users, one file each, tested by running the real program.
+//! Tests what the command line promises to its users, one file per promise, by running the real
+//! program.
 
 mod a_trace_runs_again;
 mod acknowledged_writes_survive_their_node;

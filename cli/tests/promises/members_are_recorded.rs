@@ -1,5 +1,5 @@
-//! Tests that a cluster's data records the list of its nodes: a changed list is refused, and
-//! nothing is answered from fewer or more of them.
+//! Tests that a cluster's data records the list of its nodes: a changed list is refused, and no
+//! query is answered from fewer or more nodes.
 
 use super::support::Data;
 use std::{fs, path::PathBuf};

@@ -172,7 +172,7 @@ fn what_is_missing_for_one_axis_is_said_and_the_other_is_measured() {
     assert!(stderr.contains("cannot run ip") && stderr.contains("install the package iproute2"), "{stderr}");
     if !is_root() {
         assert_eq!(ran.status.code(), Some(1));
-        assert!(stderr.contains("making control groups needs root"), "{stderr}");
+        assert!(stderr.contains("creating control groups needs root"), "{stderr}");
         return;
     }
     assert_eq!(ran.status.code(), Some(0), "{stderr}");

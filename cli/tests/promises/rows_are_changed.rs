@@ -1,5 +1,5 @@
-//! Tests changes of rows: all of a transaction or nothing, visible to every later command, whatever
-//! happens to the nodes in between.
+//! Tests changes of rows: each transaction is applied completely or not at all, and is visible to
+//! every later command, whatever happens to the nodes in between.
 
 use super::support::{Data, kill};
 

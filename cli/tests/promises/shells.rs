@@ -1,4 +1,4 @@
-//! A shell of the program that waits for the next statement, for other tests.
+//! Runs a shell of the program that waits for the next statement, for other tests.
 
 use super::support::Data;
 use std::{

@@ -1,5 +1,5 @@
-//! Tests callers that do not hold the cluster's key: whatever they do, clients with the key are
-//! served, and nodes keep their memory, descriptors and logs.
+//! Tests callers that do not have the cluster's key: whatever they do, clients with the key are
+//! served, and nodes run out of neither memory nor descriptors nor log space.
 
 use std::{
     io::Write,

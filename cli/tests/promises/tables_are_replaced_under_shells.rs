@@ -1,5 +1,5 @@
-//! Tests shells that are open while other commands load, drop, flush and derive: acknowledged
-//! changes are in the table that every command sees.
+//! Tests shells that are open while other commands load, drop and flush tables and create derived
+//! objects: acknowledged changes are in the table that every command sees.
 
 use super::{shells::OpenShell, support::Data};
 

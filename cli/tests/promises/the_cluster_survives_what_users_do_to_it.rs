@@ -1,5 +1,5 @@
-//! Tests killed nodes, stopped nodes, interrupted loads and flipped bytes: a clear error, no hang,
-//! nothing lost.
+//! Tests killed nodes, stopped nodes, interrupted loads and flipped bytes: each leads to a clear
+//! error, without a hang or a loss of data.
 
 use super::support::{Data, kill};
 use std::{

@@ -1,5 +1,5 @@
-//! Tests a fresh folder: one command gives the right rows and leaves nothing behind. The expected
-//! value is an independent engine's (`queries/tpch/answers`).
+//! Tests a fresh data folder: one command returns the right rows and leaves nothing behind. The
+//! expected value comes from an independent engine (`queries/tpch/answers`).
 
 use super::support::{Data, processes_with};
 

@@ -1,5 +1,5 @@
-//! Tests many processes that change the same rows of a table, also while another one flushes it
-//! again and again: each acknowledged change counts, and no flush aborts a transaction.
+//! Tests many processes that change the same rows of a table, also while another process flushes
+//! the table again and again: no acknowledged change is lost, and no flush aborts a transaction.
 
 use super::{shells::OpenShell, support::Data};
 use std::{

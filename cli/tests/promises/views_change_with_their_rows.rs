@@ -1,5 +1,5 @@
 //! Tests derived objects: a user's views, indexes and foreign keys change with the rows, whatever
-//! changes those, and whatever happens to the nodes in between.
+//! changes the rows, and whatever happens to the nodes in between.
 
 use super::support::{Data, kill};
 

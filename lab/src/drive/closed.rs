@@ -1,10 +1,10 @@
-//! Closed loop: the next IO begins when one ends.
+//! Runs a closed loop: a driver that submits the next IO when an earlier one has ended.
 //!
 //! Invariants
 //! - The loop keeps as many IOs in flight as the depth allows until the run is over, then waits for
 //!   those in flight.
-//! - A latency counts from submission, so the delay of IOs behind a stalled target is not visible
-//!   (see `open`).
+//! - A latency counts from submission, so it does not show how long an IO was delayed by a target
+//!   that stalled before (see `open`, which shows this).
 
 use super::places::Places;
 use super::{Counters, Frame, Load};

@@ -1,10 +1,12 @@
-//! Drives a load on targets and measures it.
+//! Drives a load of IOs on targets (devices of this host or of a storage node) and measures it.
 //!
 //! Each connection is a thread with a target of its own. All threads create their targets, then
-//! warm up, then run. Between the phases nothing is in flight, and processor time is read.
+//! warm up, then run. Between these phases no IO is in flight, and the processor time of both sides
+//! is read.
 //!
 //! Invariants
-//! - A failure ends the load on every connection; what was measured before is returned with it.
+//! - A failure of one connection ends the load on all connections. The results until then are
+//!   returned with the failure.
 //! - Samples of processor time enclose exactly the measured phase.
 
 mod closed;
@@ -162,7 +164,7 @@ pub struct Measured {
 #[non_exhaustive]
 pub enum DriveError {
     /// The region is smaller than one IO.
-    #[error("a region of {region_bytes} bytes has no room for an aligned IO of {length_bytes} bytes")]
+    #[error("a region of {region_bytes} bytes is too small for an aligned IO of {length_bytes} bytes")]
     RegionTooSmall {
         /// Length of the region in bytes.
         region_bytes: u64,
@@ -200,7 +202,7 @@ pub enum DriveError {
     #[error(transparent)]
     Pin(#[from] rackscan_device::PinError),
     /// A connection's target could not be created.
-    #[error("connection {connection}: {source}")]
+    #[error("the target of connection {connection} cannot be created: {source}")]
     Target {
         /// Number of the connection.
         connection: u32,

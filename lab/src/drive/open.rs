@@ -1,10 +1,11 @@
-//! Open loop: IOs begin at scheduled times, whether the target is ready or not.
+//! Runs an open loop: a driver that submits IOs at scheduled times, whether or not earlier ones
+//! have ended.
 //!
 //! Invariants
 //! - The schedule is independent of the target: a slow target changes no intended time.
 //! - A latency counts from the intended time, so a stall shows in every IO that it delayed.
-//! - IOs whose intended time is before the end, but that could not be issued before it, count as
-//!   unissued.
+//! - An IO counts as unissued if its intended time is before the end of the run, but the target
+//!   could not accept it before that end.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Draws the offsets of IOs.
+//! Computes the offset of each IO of a driver: random offsets inside a region of a device,
+//! uniformly or Zipf distributed.
 //!
 //! Invariants
 //! - Every offset is a multiple of the length of the IOs, and the whole IO is inside the region.

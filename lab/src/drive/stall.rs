@@ -1,4 +1,5 @@
-//! Tests, in virtual time, that one stall of a target shows in the latencies.
+//! Tests, in virtual time, that a stall of the target shows in the latency of every IO that it
+//! delayed in an open loop, but in only one latency in a closed loop.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,10 +1,11 @@
-//! Starts and ends the connections of a run, and reads processor time between the phases.
+//! Starts one thread per connection of a load, runs them through the phases, and reads processor
+//! time between the phases.
 //!
 //! Invariants
-//! - Every connection waits for an order before each phase and reports after it; a phase begins
-//!   when all have reported.
-//! - A connection that fails makes the others end their phase; nobody waits for a thread that has
-//!   ended.
+//! - Every thread waits for an order before each phase and reports after it. A phase ends when all
+//!   threads have reported.
+//! - A failed thread makes the other threads end their phase. The leader never waits for a thread
+//!   that has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

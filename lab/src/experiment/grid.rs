@@ -1,10 +1,15 @@
-//! Combines the axes of an experiment into cases, and orders them.
+//! Combines the values of an experiment's axes into cases, and orders the cases.
+//!
+//! A case is one combination of IO size, connections, depth, wire and node configuration. It is
+//! measured in several modes: `local`, `wire`, `remote` or `fio`.
 //!
 //! Invariants
-//! - A case holds everything but the mode: the modes of a case are measured next to each other, so
-//!   that their ratio is of one point in time.
-//! - An axis that has no effect on a bridge does not multiply its cases.
-//! - Cases with the same node shape are adjacent: a node is started once for them in each round.
+//! - The modes of a case are measured next to each other in time, so that a ratio of two modes
+//!   compares the same state of the machine.
+//! - If an axis has no effect with a bridge (reader threads, for instance), all values of the axis
+//!   become one case with that bridge.
+//! - Cases with the same node configuration are adjacent, so that each round starts the node only
+//!   once for them.
 
 use std::fmt;
 

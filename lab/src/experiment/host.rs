@@ -1,6 +1,6 @@
-//! The interface through which an experiment starts storage nodes.
+//! Defines the interface through which an experiment starts storage nodes.
 //!
-//! The command line starts them as processes, tests start them in their own process.
+//! The command line starts nodes as processes. Tests start nodes in their own process.
 
 use std::path::PathBuf;
 

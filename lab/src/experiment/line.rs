@@ -1,10 +1,10 @@
-//! Keeps the turns of a measurement, and turns them into one line of JSON.
+//! Collects the turns of a measurement, and summarises them as one line of JSON.
 //!
 //! Invariants
-//! - A line carries every turn; its figures are medians of turns, its percentiles are over all
-//!   turns together.
+//! - A line contains the results of every turn. Its figures are medians of turns, and its
+//!   percentiles are over all turns together.
 //! - A ratio is the median of the ratios of adjacent turns.
-//! - A measurement that was cut short says so in `partial`.
+//! - A measurement that ended early has the reason in `partial`.
 
 use std::time::Duration;
 

@@ -1,15 +1,15 @@
 //! Measures an experiment: compares local and remote reads in alternating turns.
 //!
 //! ```text
-//!   for each round
-//!     for each node shape        a real node is started (unless it runs)
-//!       for each case of it
-//!         local, wire, remote    a turn each; in reverse order in every second round
+//! for each round
+//!   for each node configuration   a real node is started (unless it runs)
+//!     for each case               sizes, connections and depth of the reads
+//!       local, wire, remote       a turn each; in reverse order in every second round
 //! ```
 //!
 //! Invariants
-//! - Ratios come from adjacent turns, so that a change of the machine's speed affects both sides.
-//! - If an experiment ends early, its lines hold everything that was measured before.
+//! - Ratios compare adjacent turns, so that a change of the machine's speed affects both sides.
+//! - If an experiment ends early, its lines contain the results until then.
 
 mod grid;
 mod host;

@@ -1,4 +1,4 @@
-//! Errors of the kernel measurement.
+//! Defines the errors of the measurement of scan kernels.
 
 use std::num::TryFromIntError;
 
@@ -12,7 +12,7 @@ use rackscan_scan::{ScanError, wire::WireError};
 #[non_exhaustive]
 pub enum KernelError {
     /// A scale factor that is too small, too large or not a number.
-    #[error("scale factor {found}; expected more than 0 and at most {most}")]
+    #[error("scale factor {found} is not possible; expected more than 0 and at most {most}")]
     Scale {
         /// The scale factor.
         found: f64,
@@ -20,7 +20,7 @@ pub enum KernelError {
         most: f64,
     },
     /// No round, or too many.
-    #[error("{found} turns; expected 1 to {most}")]
+    #[error("{found} turns are not possible; expected 1 to {most}")]
     Rounds {
         /// The number of rounds.
         found: u32,
@@ -36,7 +36,9 @@ pub enum KernelError {
         known: Vec<&'static str>,
     },
     /// Two turns, or two levels, gave different numbers of rows.
-    #[error("{kernel} at level {level}: {found} rows came out, expected {expected} as before; this is a bug")]
+    #[error(
+        "kernel {kernel} at vector level {level} returned {found} rows, expected {expected} as in earlier runs; please report this"
+    )]
     Disagree {
         /// The kernel.
         kernel: String,
@@ -48,19 +50,19 @@ pub enum KernelError {
         expected: u64,
     },
     /// A column that the table does not have, or that has another type.
-    #[error("lineitem has no column {column}; this is a bug")]
+    #[error("the generated table lineitem has no column {column}; please report this")]
     NoColumn {
         /// Its name.
         column: String,
     },
     /// More rows, nodes or bytes than the format can number.
-    #[error("a number does not fit: {0}")]
+    #[error("a count of rows or bytes is too large for its type: {0}; please report this")]
     TooMany(#[from] TryFromIntError),
     /// Rows could not be encoded as pages.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
     /// A page that was just encoded is invalid.
-    #[error("a page in memory: {0}")]
+    #[error("a page that was just encoded is invalid: {0}; please report this")]
     Page(#[from] PageFault),
     /// A scan program is invalid.
     #[error(transparent)]

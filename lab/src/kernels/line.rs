@@ -1,8 +1,9 @@
-//! Results of a kernel: a line of JSON, and a row of a table.
+//! Summarises the turns of a kernel as a line of JSON and as a row of a table.
 //!
 //! Invariants
-//! - A line carries every turn; its figures are medians of turns.
-//! - `over_copy` is the median of the ratios of kernel and copy in the same turn.
+//! - A line contains the results of every turn. Its figures are medians of turns.
+//! - `over_copy` is the kernel's rate over the copy's rate, as the median of the ratios of each
+//!   turn.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series, Table};
 use serde::Serialize;

@@ -1,4 +1,5 @@
-//! The pages that kernels run on: TPC-H's lineitem in memory, encoded as a load encodes it.
+//! Generates the pages that kernels run on: TPC-H's lineitem in memory, encoded as a load of the
+//! table encodes it.
 //!
 //! Invariants
 //! - The same scale factor gives the same pages.

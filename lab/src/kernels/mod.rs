@@ -1,20 +1,21 @@
-//! Measures the kernels of a scan on one core, next to a plain copy of the same bytes.
+//! Measures the kernels of a scan (unpacking, checksums, filters, ...) on one core, next to a plain
+//! copy of the same bytes.
 //!
 //! ```text
-//!   lineitem      TPC-H's lineitem as encoded pages in memory
-//!   for each kernel             (subject: unpack, checksum, scans, both ends of the wire)
-//!     for each turn             every vector level, then a copy of the same bytes; the first turn does not count
+//! for each kernel
+//!   for each turn     the kernel with each level of vector instructions, then a copy of the bytes;
+//!                     the first turn does not count
 //! ```
 //!
 //! [`Kernels::run`] returns a [`KernelLine`] for each kernel and level: each is a line of JSON;
-//! [`table()`] and [`report`] show them. [`names`] lists the kernels.
+//! [`table()`] and [`report`] show them. [`names`] lists the kernels. The module `lineitem`
+//! generates the pages, and `subject` runs one kernel.
 //!
 //! Invariants
-//! - Everything runs on the calling thread; no device, node or wire is used.
-//! - Levels and copy, which are compared, alternate.
-//! - Scans are measured as users run them, with verified page checksums; a line says what share
-//!   that was.
-//! - If the measurement ends early, its lines hold everything that was measured before.
+//! - Everything runs on the calling thread, without devices, nodes and wires.
+//! - The levels and the copy, which are compared, alternate.
+//! - Scans verify page checksums, as they do for users. A line states the time that this took.
+//! - If the measurement ends early, its lines contain the results until then.
 
 mod error;
 mod line;

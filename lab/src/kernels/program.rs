@@ -1,8 +1,9 @@
-//! The scan programs that are measured.
+//! Builds the scan programs that are measured.
 //!
 //! Invariants
-//! - A scan does one thing in addition to reading, so that its time is that of one kernel. The
-//!   programs of q1 and q6 do everything that those queries need.
+//! - A scan program does only one thing besides reading, so that its time is that of one kernel.
+//!   Exceptions are the programs of TPC-H's queries 1 and 6, which do everything that these queries
+//!   need.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
-//! The subjects of a turn: what runs, and on which bytes.
+//! Runs one kernel once and measures its time. A subject is a kernel together with the bytes that
+//! it runs on.
 //!
 //! Invariants
 //! - A subject's bytes are those that one run reads, each counted as often as it is read. The copy
 //!   reads the same bytes from the same memory.
-//! - One run gives the same number of rows at every level.
+//! - One run returns the same number of rows with every level of vector instructions.
 
 use std::hint::black_box;
 use std::sync::Arc;

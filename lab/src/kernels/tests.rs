@@ -1,4 +1,5 @@
-//! Tests of the kernel measurement: a line for each kernel, and its ways to end.
+//! Tests that the kernel measurement returns a line for each kernel, and that it can end early or
+//! be refused.
 
 use super::*;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! Starts the nodes whose relays are measured.
+//! Defines the interface that starts the nodes whose relays are measured. A relay is the part of a
+//! node that computes parity and forwards cells of stripes to other nodes.
 
 use rackscan_fabric::ClusterKey;
 use rackscan_relay::Member;

@@ -1,8 +1,8 @@
-//! Turns the results of parity turns into lines of JSON.
+//! Summarises the turns of a parity measurement as lines of JSON.
 //!
 //! Invariants
-//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles are
-//!   over all turns together.
+//! - A line contains the rate of every turn. Its figures are medians of turns, and its percentiles
+//!   are over all turns together.
 //! - A ratio is the median of the ratios of turns in the same round.
 
 use std::collections::BTreeMap;

@@ -1,19 +1,24 @@
-//! Measures the cost of writing data that survives lost nodes.
+//! Measures the cost of writing data with parity, so that the data survives lost nodes.
 //!
-//! One client writes stripes through relays of storage nodes, which a [`RelayHost`] has started.
-//! The ways of writing alternate, so that ratios are of one point in time. A turn opens a session,
-//! keeps all lanes busy until its time is over, and waits for the stripes in flight. The nodes'
-//! counters are read before and after.
+//! One client writes stripes to storage nodes that a [`RelayHost`] has started. There are three
+//! ways to write: without parity (`none`), with parity that the client computes (`naive`), and with
+//! parity that the nodes compute while they relay cells to each other (`relay`). The ways
+//! alternate, so that their ratios compare the same state of the machine. A turn opens a session,
+//! keeps a fixed number of stripes in flight until its time is over (each occupies a lane of the
+//! session), and waits for the last ones. The nodes' counters are read before and after.
 //!
 //! ```text
-//! Plan --cases, rounds--> turn --> Writer --> relays of nodes         line: medians, ratios, bytes per byte of data
+//! plan   the cases, the ways and the number of rounds
+//! turn   one timed run of one way
+//! host   starts the nodes
+//! line   medians, ratios, and bytes sent per byte of data, as JSON
 //! ```
 //!
 //! Invariants
 //! - All ways of a case write the same bytes, from the same registered memory, into stripes of the
 //!   same shape.
-//! - Bytes sent, received and stored are those that client and nodes counted, not those of a
-//!   schedule.
+//! - The client and the nodes count the bytes that are sent, received and stored; no count is
+//!   derived from a formula.
 
 mod host;
 mod line;
@@ -70,7 +75,7 @@ pub enum ParityError {
     #[error(transparent)]
     Stripe(#[from] StripeError),
     /// The memory for the data could not be allocated.
-    #[error("memory for the data of {lanes} stripes over {nodes} nodes: {source}")]
+    #[error("cannot allocate memory for the data of {lanes} stripes over {nodes} nodes: {source}")]
     Memory {
         /// Number of stripes.
         lanes: usize,
@@ -81,8 +86,8 @@ pub enum ParityError {
     },
     /// The size of a block or of a cell is not possible.
     #[error(
-        "blocks of {slice_bytes} bytes in cells of {cell_bytes}: both must be multiples of {SECTOR_BYTES} bytes above 0, \
-         blocks at most {SLICE_BYTES_MAX} and no longer than cells"
+        "blocks of {slice_bytes} bytes in cells of {cell_bytes} bytes are not possible: both must be multiples of {SECTOR_BYTES} bytes \
+         above 0, and blocks at most {SLICE_BYTES_MAX} bytes long and not longer than cells"
     )]
     Slice {
         /// Bytes of a block.
@@ -101,8 +106,8 @@ pub enum ParityError {
     Shape(#[from] ShapeError),
     /// Rings larger than the limit.
     #[error(
-        "{case}, {way}: the relay of each node needs {bytes} bytes for {lanes} stripes at once, at most {RELAY_BYTES_MAX}; \
-         give shorter blocks, smaller rings or fewer lanes"
+        "{case}, {way}: the relay of each node needs {bytes} bytes of memory for {lanes} stripes in flight, at most {RELAY_BYTES_MAX} are \
+         allowed; give shorter blocks, smaller rings or fewer lanes"
     )]
     RelayMemory {
         /// The condition.
@@ -116,8 +121,8 @@ pub enum ParityError {
     },
     /// More data than the limit.
     #[error(
-        "{lanes} stripes of {cells} cells of {cell_bytes} bytes: the data of all stripes under way is held in memory, \
-         at most {DATA_BYTES_MAX} bytes of it; give shorter cells or fewer lanes"
+        "{lanes} stripes of {cells} cells of {cell_bytes} bytes are not possible: the data of all stripes in flight is in memory, \
+         at most {DATA_BYTES_MAX} bytes; give shorter cells or fewer lanes"
     )]
     Data {
         /// Stripes in flight.

@@ -1,6 +1,6 @@
-//! Draws the paper's figures 9 and 10, and the bytes that each link carries.
+//! Draws the paper's figures 9 and 10, and the bytes that each link carries, as a report page.
 //!
-//! Figure 4, how fast cells are XORed, is drawn by the measurement of that kernel.
+//! Figure 4, how fast cells are XORed, is drawn by the measurement of that kernel (`xor`).
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Point, Report, Scale, Section, Series, Table};
 

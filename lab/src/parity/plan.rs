@@ -1,4 +1,5 @@
-//! Describes a measurement: the ways of writing, the conditions, and how often and how long.
+//! Describes a parity measurement: the ways of writing, the cases (nodes, parity, block size,
+//! wire), the number of rounds and the duration of a turn.
 
 use std::{fmt, str::FromStr, sync::atomic::AtomicBool, time::Duration};
 

@@ -1,9 +1,9 @@
-//! One turn: counts how many stripes one client writes to the nodes in a given time.
+//! Runs one turn: counts how many stripes one client writes to the nodes in a given time.
 //!
 //! Invariants
-//! - A turn ends when every stripe that was begun has ended, so its counts are complete.
-//! - A node's counts are the difference of its counters before and after, once it has counted
-//!   everything that was sent.
+//! - A turn ends when every stripe that was begun has ended, so that its counts are complete.
+//! - A node's counts are the differences of its counters before and after the turn. They are read
+//!   when the node has counted every stripe.
 
 use std::{
     collections::BTreeMap,
@@ -158,7 +158,8 @@ impl<'w> Writing<'w> {
 /// Counters of the relays that are written to, by node.
 fn statuses(relays: &Relays) -> Result<Vec<RelayStatus>, String> {
     let of = |(member, node): (&rackscan_relay::Member, &rackscan_client::NodeEndpoint)| {
-        let address = node.addresses.first().ok_or_else(|| format!("node {} listens nowhere", node.id))?;
+        let address =
+            node.addresses.first().ok_or_else(|| format!("node {} has no address to listen at", node.id))?;
         let options = DirectOptions {
             node: node.id,
             address: address.clone(),

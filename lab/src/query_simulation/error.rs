@@ -1,4 +1,4 @@
-//! Errors of a query simulation.
+//! Defines the errors of a query simulation.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::queries::SimulatedQuery;
 #[non_exhaustive]
 pub enum SimulationError {
     /// An axis has no value, or one that is too large.
-    #[error("{found} {what}; expected 1 to {most}")]
+    #[error("{found} {what} are not possible; expected 1 to {most}")]
     Count {
         /// Name of the axis.
         what: &'static str,
@@ -26,7 +26,7 @@ pub enum SimulationError {
         most: u64,
     },
     /// A page size that no load can create.
-    #[error("pages of {found} bytes; expected a multiple of {step} bytes up to {most}")]
+    #[error("pages of {found} bytes are not possible; expected a multiple of {step} bytes, at most {most}")]
     PageSize {
         /// The page size.
         found: u32,
@@ -37,8 +37,8 @@ pub enum SimulationError {
     },
     /// Connections would need more memory than the limit.
     #[error(
-        "{connections} connections with {threads} threads each need {needed} bytes of memory, at most {most} are given; ask \
-         for fewer connections or threads"
+        "{connections} connections with {threads} threads each need {needed} bytes of memory, at most {most} are allowed; give \
+         fewer connections or threads"
     )]
     Memory {
         /// Connections.
@@ -95,7 +95,7 @@ pub enum SimulationError {
         source: Box<ScanError>,
     },
     /// Fewer pages arrived than were requested.
-    #[error("{found} pages came from node {node}, expected {expected}")]
+    #[error("found {found} pages in an answer of node {node}, expected {expected}; please report this")]
     Pages {
         /// The node.
         node: NodeId,
@@ -106,7 +106,7 @@ pub enum SimulationError {
     },
     /// The node refused a scan as busy for too long.
     #[error(
-        "node {node} refused a scan for {after:?}: {reason}; ask for fewer threads, or give it more scan workers"
+        "node {node} refused a scan for {after:?}: {reason}; give fewer threads to this command, or more scan workers to the node"
     )]
     Busy {
         /// The node.
@@ -117,7 +117,9 @@ pub enum SimulationError {
         reason: String,
     },
     /// Two placements, or two turns, returned different rows.
-    #[error("{query} by {placement}: {found} rows pass, expected {expected} as before; this is a bug")]
+    #[error(
+        "query {query} returned {found} rows with placement {placement}, expected {expected} as in earlier runs; please report this"
+    )]
     Disagree {
         /// The query.
         query: SimulatedQuery,
@@ -132,9 +134,9 @@ pub enum SimulationError {
     #[error("a thread could not be started: {0}")]
     Thread(#[source] io::Error),
     /// The caller stopped it while connections were made.
-    #[error("it was asked to stop")]
+    #[error("the simulation was stopped")]
     Stopped,
     /// A thread ended without a report.
-    #[error("a thread that scanned has ended; see the log")]
+    #[error("a scanning thread has panicked; see the log, and please report this")]
     Ended,
 }

@@ -1,4 +1,4 @@
-//! The connections and segments that a query runs on.
+//! Connects to the node that a query simulation runs on, and finds the segments of its table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

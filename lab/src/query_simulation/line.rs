@@ -1,8 +1,8 @@
-//! Keeps the turns of a query, and turns them into one line of JSON.
+//! Collects the turns of a query, and summarises them as one line of JSON.
 //!
 //! Invariants
-//! - A line carries every turn; ratios are medians of the ratios of adjacent turns.
-//! - Shares of processor time are of all cores of the machine, as in the paper's table 4.6.
+//! - A line contains the results of every turn. Ratios are medians of the ratios of adjacent turns.
+//! - Shares of processor time are shares of all cores of the machine, as in the paper's table 4.6.
 
 use std::time::Duration;
 

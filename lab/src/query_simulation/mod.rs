@@ -1,18 +1,20 @@
-//! Simulates queries by their filters, and compares the placements, as the paper's section 4.5
-//! does.
+//! Simulates queries by running only their filters, and compares the placements, as the paper's
+//! section 4.5 does.
 //!
 //! ```text
-//!   for each page size                 a node is loaded with lineitem           (QueryHost)
-//!     for each number of connections   connections are made                     (ground)
-//!       for each case                  a query and a number of threads
-//!         for each round               local, remote-fetch, remote-process: a turn each, in reverse order in every
-//!                                      second round; the first round does not count      (turn, scan)
+//! for each page size                a node is loaded with TPC-H's lineitem      (QueryHost)
+//!   for each number of connections  this process connects to the node           (ground)
+//!     for each case                 a query and a number of threads
+//!       for each round              a turn of each placement: local, remote-fetch, remote-process;
+//!                                   in reverse order in every second round      (turn, scan)
+//!                                   the first round does not count
 //! ```
 //!
 //! Invariants
-//! - Placements that are compared alternate on one set of connections.
-//! - Every turn of a query over one table counts the same rows; otherwise the simulation ends.
-//! - If a simulation ends early, its lines hold everything that was measured before.
+//! - Placements that are compared alternate over one set of connections.
+//! - Every turn of a query over one table counts the same number of rows; otherwise the simulation
+//!   ends.
+//! - If a simulation ends early, its lines contain the results until then.
 
 mod error;
 mod ground;

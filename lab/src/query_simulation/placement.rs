@@ -1,4 +1,4 @@
-//! The placements that are compared.
+//! Defines the placements that a query simulation compares.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! The runs of a simulation.
+//! Describes a simulation: the queries, page sizes, connections, threads and rounds to run, and the
+//! check of their limits.
 //!
 //! Invariants
-//! - A simulation that passed [`Simulation::check`] can begin: every count is within its limit, and
-//!   so is the memory of all connections.
+//! - A simulation that passed [`Simulation::check`] can begin: every count and the memory of all
+//!   connections are within their limits.
 
 use rackscan_client::limits::{FETCH_BYTES_MAX, MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN};
 use rackscan_format::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN, SECTOR_BYTES};

@@ -1,8 +1,8 @@
-//! The paper's queries as filters: their rows and columns.
+//! Defines the paper's queries as filters: which rows pass, and which columns are returned.
 //!
 //! Invariants
-//! - A query is its WHERE clause and the columns that its select list names: no sums, no groups, no
-//!   order.
+//! - A query is its WHERE clause and the columns of its select list. It computes no sums, no groups
+//!   and no order.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
-//! Filters one segment in each of the three placements.
+//! Filters one segment in a given placement.
 //!
 //! Invariants
-//! - All placements run one program over the same pages; rows that pass are materialized in all of
-//!   them, and counted here.
-//! - A busy node is asked again, for as long as a node may be silent otherwise.
+//! - All placements run the same program over the same pages. Each of them materializes the rows
+//!   that pass, and this file counts those rows.
+//! - A request that a busy node refuses is repeated, but not longer than `NODE_PATIENCE`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

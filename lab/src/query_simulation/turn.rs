@@ -1,10 +1,10 @@
-//! One run of a query: its time, and its processor time on both sides.
+//! Runs a query once, and measures its time and the processor time of this process and of the node.
 //!
 //! Invariants
-//! - Threads take segments from one list until it is empty; each segment is scanned exactly once.
-//! - Processor time is read while all threads exist: before the first takes a segment, and after
-//!   the last has none left.
-//! - A thread that fails makes the others end after their current segment; nobody waits for a
+//! - Threads take segments from one list until it is empty. Each segment is scanned exactly once.
+//! - Processor time is read while all threads exist: before the first thread takes a segment, and
+//!   after the last thread has finished.
+//! - If a thread fails, the others end after their current segment. The caller never waits for a
 //!   thread that has ended.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Compares two replays.
+//! Compares the reports of two replays in a table.
 
 use super::report::{Fidelity, ReplayReport, microseconds};
 use crate::latency::LatencySummary;

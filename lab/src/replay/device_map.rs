@@ -1,8 +1,9 @@
-//! The target devices of a replay, and the areas of them that a trace's reads and writes may use.
+//! Lists the target devices of a replay, and the area of each that the trace's reads and writes may
+//! use.
 //!
 //! Invariants
 //! - An area begins and ends at a multiple of its device's alignment.
-//! - There is at least one device, and no two have the same node and number.
+//! - The list has at least one device, and no two have the same node and device number.
 
 use std::collections::BTreeSet;
 
@@ -76,7 +77,10 @@ impl DeviceMap {
                 return bad(format!("an alignment of {} bytes, expected a power of two", target.align_bytes));
             }
             if !numbers.insert((target.node, target.device)) {
-                return bad(format!("device {} of node {} twice", target.device, target.node));
+                return bad(format!(
+                    "device {} of node {} twice; expected each device once",
+                    target.device, target.node
+                ));
             }
         }
         let aligned = |target: TargetDevice| TargetDevice {

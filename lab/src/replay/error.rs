@@ -1,4 +1,4 @@
-//! Errors before a replay begins.
+//! Defines the errors that prevent a replay from beginning.
 
 use rackscan_trace::TraceError;
 
@@ -24,7 +24,7 @@ pub enum ReplayError {
     )]
     TooManyRequests,
     /// No record of the trace can be replayed.
-    #[error("nothing of the trace's {records} records can be replayed here ({reasons}){advice}")]
+    #[error("none of the trace's {records} records can be replayed here ({reasons}){advice}")]
     NothingToReplay {
         /// Number of records of the trace.
         records: u64,
@@ -71,7 +71,7 @@ pub enum ReplayError {
         slot_bytes: u32,
     },
     /// A connection could not be made.
-    #[error("connection {connection} to node {node}: {source}")]
+    #[error("connection {connection} to node {node} cannot be opened: {source}")]
     Target {
         /// Number of the node.
         node: u16,

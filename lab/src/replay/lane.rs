@@ -1,13 +1,14 @@
-//! One lane: the connection that issues its share of a trace.
+//! Issues one connection's share of a trace, and measures each request. A lane is such a
+//! connection: a thread with a target of its own.
 //!
 //! Invariants
-//! - Requests are issued in their order, none before its time, and each at most once.
-//! - A late request does not delay later ones: intended times depend only on the trace and the
-//!   start.
-//! - Two latencies are recorded: from the issue, and from the intended time, so that a stall shows
-//!   in every request that it delayed.
-//! - A lane always ends: whatever the target does, the lane waits only a limited time for requests
-//!   in flight.
+//! - A lane issues its requests in their order, each at most once and none before its time.
+//! - A late request does not delay later ones: the intended times depend only on the trace and the
+//!   start of the replay.
+//! - A lane records two latencies of each request: from its issue, and from its intended time. A
+//!   stall shows in the second latency of every request that it delayed.
+//! - A lane always ends: it waits only a limited time for requests in flight, whatever the target
+//!   does.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -131,7 +132,7 @@ pub(super) enum LaneError {
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(
-        "nothing has ended for {seconds} s with {in_flight} requests in flight: the node or device hangs"
+        "no request has ended for {seconds} s, with {in_flight} requests in flight: the node or device hangs"
     )]
     Silent { seconds: u64, in_flight: usize },
     #[error("{in_flight} requests were still in flight {seconds} s after the replay should have ended")]

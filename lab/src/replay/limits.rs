@@ -1,4 +1,4 @@
-//! The limits of a replay.
+//! Defines the limits of a replay.
 
 use rackscan_trace::limits::LENGTH_BYTES_MAX;
 

@@ -1,18 +1,25 @@
 //! Replays a trace on other devices, of this host or of storage nodes.
 //!
 //! ```text
-//! records -- DeviceMap, Offsets --> Plan: requests per node, all in memory
-//! Plan -- one thread and one target for each connection to a node --> Counters
-//! Counters --> ReplayReport: figures, fidelity, a page; two of them --> a comparison
+//! trace records      what the traced program read and wrote
+//!  | device_map, offsets
+//! plan               the requests of each node, all in memory
+//!  | lane            one thread and one target for each connection to a node
+//! counters           what the connections measured
+//!  | report, page
+//! ReplayReport       figures, and how far the replay deviated from the trace's times
+//!  | compare
+//! comparison         two reports side by side
 //! ```
 //!
 //! Connection k of n to a node issues requests k, k + n, k + 2n and so on of that node, in this
-//! order. Requests do not wait for each other: a trace does not say which of them depended on
-//! which.
+//! order. Requests do not wait for each other, because a trace does not say which request depended
+//! on which.
 //!
 //! Invariants
 //! - The schedule is independent of the target: a slow target changes no intended time.
-//! - A replay that has begun always ends with a report, whatever target, node or user do.
+//! - A replay that has begun always ends with a report, whatever the target, the nodes or the user
+//!   do.
 
 mod compare;
 mod device_map;

@@ -1,12 +1,13 @@
-//! Maps offsets of the trace's device to offsets of the target.
+//! Maps offsets of the traced device to offsets of the target device.
 //!
-//! The words are fio's: `scale` divides offsets (`replay_scale`), `align` moves them to multiples
-//! (`replay_align`).
+//! Two ways have fio's names: `scale` divides offsets (fio's `replay_scale`), and `align` moves
+//! them to multiples (`replay_align`).
 //!
 //! Invariants
 //! - A mapped request is inside the area, and begins and ends at multiples of the alignment.
-//! - It contains all bytes of the request; it is longer only if the request was not aligned.
-//! - A request whose offset and length are multiples of the alignment is never widened.
+//! - It contains all bytes of the original request, and is longer only if the original was not
+//!   aligned.
+//! - A request whose offset and length are multiples of the alignment keeps its length.
 
 use std::{fmt, str::FromStr};
 

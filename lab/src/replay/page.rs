@@ -1,4 +1,4 @@
-//! The report page of a replay.
+//! Draws the report of a replay as a page.
 
 use rackscan_figures::{Axis, Chart, Figure, Kind, Report, Scale, Section, Series, Table};
 

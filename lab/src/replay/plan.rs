@@ -1,12 +1,11 @@
-//! Turns the records of a trace into requests.
+//! Turns the records of a trace into requests for the target devices.
 //!
 //! Invariants
-//! - Every record is either replayed as one or more requests or counted once as left out, with its
+//! - Every record is either replayed as one or more requests, or counted once as left out, with the
 //!   reason.
-//! - The requests of a node are in the order of their times; records of the same time keep their
-//!   order.
+//! - The requests of a node are ordered by time; records of the same time keep their order.
 //! - No request is longer than [`IO_BYTES_LARGEST`], and a write is inside its device's scratch
-//!   area.
+//!   area, which is the part of a device that may be overwritten.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -1,9 +1,9 @@
-//! The report of a replay, for the user and as a file.
+//! Prints the report of a replay, for the user and as a file.
 //!
 //! Invariants
-//! - A report describes its setting, so that a comparison of two reports with different settings
-//!   shows the difference.
-//! - A replay that was cut short says so.
+//! - A report describes the settings of its replay, so that a comparison of two reports shows
+//!   different settings.
+//! - The report of a replay that ended early says so.
 
 use std::time::Duration;
 

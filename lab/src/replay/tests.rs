@@ -1,4 +1,4 @@
-//! Tests of a whole replay with threads, targets and report, including partial failures.
+//! Tests whole replays, with threads, targets and reports, including replays of which a part fails.
 
 use std::sync::atomic::AtomicU32;
 

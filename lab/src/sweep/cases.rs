@@ -1,7 +1,8 @@
-//! The cases that the figures of a sweep need.
+//! Lists the cases of an experiment that the figures of a sweep need.
 //!
 //! Invariants
-//! - A smaller effort keeps both ends of an axis, so that every figure keeps its range.
+//! - If the caller asks for a smaller effort, an axis loses values between its ends, but neither
+//!   end, so that every figure keeps its range.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! Measures and draws the paper's figures 4.2 to 4.18.
+//! Measures and draws the paper's figures 4.2 to 4.18: random reads by size, connections and
+//! threads.
 //!
-//! The paper measures on two servers with 44 cores each; the same axes are cut to what one host can
-//! do. The paper's `local` uses threads that read and wait; the figures add one thread with as many
-//! reads in flight.
+//! The paper measures on two servers with 44 cores each. The axes here are the same, but end where
+//! one host ends. In the paper, `local` means threads that each read and wait; the figures here add
+//! one thread that keeps as many reads in flight.
 //!
 //! Invariants
 //! - Figures depend on the lines alone: the same lines give the same figures.

@@ -1,4 +1,4 @@
-//! Errors of targets, and whether the target can still be used.
+//! Defines the errors of targets, and tells whether a target can still be used after an error.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::limits;
 #[non_exhaustive]
 pub enum TargetError {
     /// The slot is not one of the target's.
-    #[error("slot {slot} does not exist; the target has {depth}")]
+    #[error("the target has no slot {slot}: its {depth} slots are numbered from 0")]
     NoSuchSlot {
         /// The slot asked for.
         slot: u32,
@@ -22,7 +22,7 @@ pub enum TargetError {
         depth: u32,
     },
     /// The slot has an IO in flight.
-    #[error("slot {slot} has an IO in flight; wait for its end first")]
+    #[error("slot {slot} of the target has an IO in flight: wait for its end first")]
     SlotBusy {
         /// The slot number.
         slot: u32,
@@ -68,7 +68,7 @@ pub enum TargetError {
     #[error(transparent)]
     Reap(#[from] ReapError),
     /// The node refused the IO, and can still be used.
-    #[error("the node refused ({code:?}): {text}", code = refusal.code, text = refusal.text)]
+    #[error("the node refused the IO ({code:?}): {text}", code = refusal.code, text = refusal.text)]
     ByNode {
         /// The node's answer.
         refusal: Box<Refusal>,

@@ -1,10 +1,11 @@
-//! A target whose IOs this process does itself, bypassing the kernel's page cache.
+//! Implements a target whose IOs this process does by itself, bypassing the kernel's page cache.
 //!
-//! It works over any [`DeviceIo`]: an io_uring of this thread, or threads that call pread.
+//! The target works over any [`DeviceIo`]: an io_uring of this thread, or threads that call pread.
 //!
 //! Invariants
-//! - A slot's buffer is in `memory` if and only if the slot has nothing in flight.
-//! - The token of a request is its slot.
+//! - The buffer of a slot (one of the target's places for an IO in flight) is in `memory` if and
+//!   only if the slot has no IO in flight.
+//! - The token of a device request is the number of its slot.
 
 use std::sync::Arc;
 

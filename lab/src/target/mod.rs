@@ -1,14 +1,15 @@
-//! Targets: they carry out IOs and report their ends to a driver.
+//! Defines targets: a target carries out the IOs of a driver, and reports when each has ended.
 //!
 //! [`Target`] is the interface between loads (closed loop, open loop, replay) and the ways to do
-//! IO.
+//! IO. A target has as many slots as its depth; a slot is the memory and the number of one IO in
+//! flight.
 //!
 //! Invariants
-//! - One thread owns a target; nothing of it is shared.
-//! - An accepted IO ends exactly once, in [`Target::reap`]; a refused one has not begun.
-//! - A slot has memory of its own from submission to the end; two IOs in flight never have the same
-//!   slot.
-//! - After [`TargetError::Lost`] the target reports nothing more.
+//! - One thread owns a target, and shares no part of it.
+//! - An accepted IO ends exactly once, in [`Target::reap`]. A refused IO has not begun.
+//! - A slot has memory of its own from submission to the end of its IO. Two IOs in flight never use
+//!   the same slot.
+//! - After [`TargetError::Lost`] the target reports no further IO.
 
 mod error;
 mod local;

@@ -1,22 +1,24 @@
-//! A target whose IOs a storage node does, over a wire: slots become messages, and replies become
-//! ends.
+//! Implements a target whose IOs a storage node does: sends IOs to the node in messages, and ends
+//! them when the node replies.
 //!
-//! Reads go into registered memory of this process (on `shm` the device writes it directly), writes
-//! go from it into the node's scratch area. Alternatively it measures the wire alone: the node
+//! The node writes what it reads into registered memory of this process (on `shm` its device does
+//! so directly), and reads what it writes from there; writes go into the node's scratch area, which
+//! is a part of a device for such tests. The target can also measure the wire alone: then the node
 //! answers each message at once with as many meaningless bytes, without any device.
 //!
 //! ```text
-//!   submit x n     -> waiting: nothing is sent
-//!   flush, reap    -> groups of at most `batch` IOs, a message each -> DirectLine
-//!   a reply        -> ends every IO of its group
+//! submit x n     -> waiting: nothing is sent
+//! flush, reap    -> groups of at most `batch` IOs, a message each -> DirectLine
+//! a reply        -> ends every IO of its group
 //! ```
 //!
 //! Invariants
-//! - A slot is in `waiting`, in exactly one group in flight, or free.
-//! - A group's number is the id of its message. A slot's memory begins at its number times
-//!   `stride_bytes`.
-//! - The IOs of one message end together: with a `batch` of 1, each has its own message and its own
-//!   latency.
+//! - A slot (the number and memory of one IO) is in `waiting`, in exactly one group in flight, or
+//!   free.
+//! - The number of a group is the id of its message. The memory of a slot begins at its number
+//!   times `stride_bytes`.
+//! - The IOs of one message end together. With a `batch` of 1, each IO has its own message and its
+//!   own latency.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
-//! Makes a session of a cluster measurable like any other store.
+//! Adapts a session of a cluster of storage nodes to the interface of a measured store
+//! ([`TransactionStore`]).
 //!
 //! Invariants
-//! - The outcome of a write is what the session says; nothing is guessed.
-//! - A committed write that some participants do not know yet has succeeded: its session tells
-//!   them.
+//! - The outcome of a write is the outcome that the session reports; this adapter never guesses it.
+//! - A write counts as successful when it is committed, even if some participants do not know this
+//!   yet; the session informs those participants.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_client::{ClientError, Session, SessionOptions, TransactionError};

@@ -1,8 +1,8 @@
-//! Counters of transactions, of one session or of all together.
+//! Counts transactions, of one session or of all sessions together.
 //!
 //! Invariants
 //! - Counting allocates nothing, except for the first failure of a kind.
-//! - A failed transaction counts as a failure and nowhere else.
+//! - A failed transaction increments only the counter of failures.
 
 use super::store::{Failure, ReadDone};
 use crate::latency::Latencies;

@@ -1,18 +1,22 @@
-//! Runs transactions on sessions, and checks what they read if asked to.
+//! Runs transactions on sessions, measures them, and optionally checks what they read.
 //!
 //! ```text
-//! survey --> warm-up --> measured phase:   leg --> check --> leg --> check ..    a leg is the whole phase, unless recorders fill up
+//! survey            all keys are read; only if the history is checked
+//! warm-up           sessions run, nothing is counted
+//! measured phase    leg, check, leg, check, ...
 //! ```
 //!
-//! A closed loop: a session begins its next transaction when one has ended. If the history is
-//! checked, everything since the survey is recorded, including the warm-up. The time of checks is
-//! not measured, but recording costs the sessions something, and lines say that it was on.
+//! A leg is a part of a phase, after which the history so far is checked. A phase is a single leg,
+//! unless its records outgrow their memory. Each session begins its next transaction when the
+//! previous one has ended (a closed loop). If the history is checked, everything since the survey
+//! is recorded, including the warm-up. The time of checks is not measured, but recording slows the
+//! sessions down a little, and lines say that it was on.
 //!
 //! Invariants
-//! - Every session waits for an order before each leg and reports after it, so that nothing is in
-//!   flight while a history is checked.
+//! - Every session waits for an order before each leg and reports after it, so that no transaction
+//!   is in flight while a history is checked.
 //! - Samples of processor time enclose exactly the measured legs.
-//! - If a run ends early, what was measured until then is returned.
+//! - If a run ends early, it returns the results until then.
 
 use super::counters::Counters;
 use super::options::RunOptions;
@@ -60,13 +64,15 @@ pub enum RunError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// No sessions, or too many.
-    #[error("{found} sessions, expected 1 to {SESSIONS_MAX}")]
+    #[error("{found} sessions are not possible; expected 1 to {SESSIONS_MAX}")]
     Sessions {
         /// The number.
         found: u32,
     },
     /// Recorders without space for one transaction of each session.
-    #[error("sessions may record {found} keys together, expected at least {least}: one transaction each")]
+    #[error(
+        "the records of all sessions have room for {found} keys, expected at least {least}: one transaction of each session"
+    )]
     Room {
         /// Operations that they may record.
         found: usize,
@@ -82,7 +88,7 @@ pub enum RunError {
         failure: Failure,
     },
     /// A thread could not be started.
-    #[error("cannot start thread {thread}: {source}")]
+    #[error("cannot start the thread of session {thread}: {source}")]
     Thread {
         /// Number of the thread.
         thread: u32,
@@ -274,7 +280,9 @@ impl Lead<'_, '_, '_> {
             phase.legs += 1;
             let finished = self.count(went, &mut phase);
             if gone {
-                phase.failure.get_or_insert_with(|| "the thread of a session has ended".to_owned());
+                phase.failure.get_or_insert_with(|| {
+                    "the thread of a session has panicked; please report this".to_owned()
+                });
             }
             if finished || phase.failure.is_some() || run.stop.load(Ordering::Relaxed) {
                 return phase;

@@ -1,11 +1,12 @@
-//! Keeps the turns of a series at a point, and turns them into one line of JSON.
+//! Collects the turns of a series (algorithm, operations and wire) under one condition, and
+//! summarises them as one line of JSON.
 //!
 //! Invariants
-//! - A line carries the rate of every turn; its figures are medians of turns, its percentiles and
-//!   shares are over all turns together.
+//! - A line contains the rate of every turn. Its figures are medians of turns, and its percentiles
+//!   and shares are over all turns together.
 //! - A ratio is the median of the ratios of turns in the same round.
-//! - A measurement that was cut short says so in `partial`, and one that differs from its name says
-//!   so in `notes`.
+//! - A measurement that ended early has the reason in `partial`. A measurement that does something
+//!   else than its name says has an explanation in `notes`.
 
 use super::counters::Counters;
 use super::driver::Measured;

@@ -1,10 +1,10 @@
-//! Loads values under keys before a measurement.
+//! Writes a value under every key before a measurement.
 //!
 //! Invariants
-//! - Keys are written in transactions of the given size, so that the sibling list of a version is
-//!   as long as after the run's own writes.
-//! - A failed transaction is retried for as long as there is patience; the first that never
-//!   succeeds ends the load on all threads.
+//! - Keys are written in transactions of the given size, so that the sibling list of a version (the
+//!   other keys of its transaction) is as long as after the run's own writes.
+//! - A failed transaction is retried for a limited time. The first transaction that fails for
+//!   longer ends the load on all threads.
 
 use super::driver::{epoch, out_of_patience};
 use super::store::{Failure, OpenSession, TransactionStore};
@@ -44,7 +44,8 @@ pub struct Load<'a> {
 pub enum LoadError {
     /// The options are not possible.
     #[error(
-        "{keys} keys in transactions of {per_transaction} by {threads} threads, expected 1 to {KEYS_MAX}, {TRANSACTION_KEYS_MAX} and {SESSIONS_MAX}"
+        "a load of {keys} keys in transactions of {per_transaction} keys by {threads} threads is not possible; expected 1 to {KEYS_MAX} keys, \
+         1 to {TRANSACTION_KEYS_MAX} keys in a transaction and 1 to {SESSIONS_MAX} threads"
     )]
     Shape {
         /// Number of keys.
@@ -65,7 +66,7 @@ pub enum LoadError {
         failure: Failure,
     },
     /// A thread could not be started.
-    #[error("cannot start thread {thread}: {source}")]
+    #[error("cannot start thread {thread} of the load: {source}")]
     Thread {
         /// Number of the thread.
         thread: u32,
@@ -73,7 +74,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// The caller stopped it.
-    #[error("the load was asked to stop after {done} of {keys} keys")]
+    #[error("the load was stopped after {done} of {keys} keys")]
     Stopped {
         /// Keys that were loaded.
         done: u64,

@@ -1,22 +1,26 @@
 //! Measures how many transactions a cluster executes, by algorithm, operations and wire.
 //!
 //! ```text
-//! workload: keys, and the operations on them -----+
-//! store: a session of a client -------------------+--> driver: a thread for each session, in a closed loop
-//!                                                        |-> counters: rates, latencies, rounds, one-sided keys, failures
-//!                                                        '-> recorder: the history, checked by ramp::history
-//! load: writes keys before a run          survey: reads all keys while nobody writes
-//!
-//! cluster: sessions of storage nodes as stores
-//! sweep: points x series, alternating --> line: one JSON object each --> picture: tables and figures
-//! stress: few keys, nodes that are killed, everything checked
+//! workload   draws transactions: their operations and keys
+//! store      the interface of a store whose transactions are measured; a session of a client
+//! driver     runs a thread for each session, in a closed loop
+//! counters   rates, latencies, round trips, one-sided reads, failures
+//! recorder   the history of what sessions read and wrote, checked by ramp::history
+//! load       writes all keys before a run
+//! survey     reads all keys while nobody writes
+//! cluster    sessions of storage nodes as stores
+//! sweep      measures all series (algorithm, operations, wire) under all conditions, alternating
+//! line       the result of a series under one condition, as JSON
+//! picture    tables and figures of a sweep
+//! stress     kills nodes while sessions use few keys, and checks everything
 //! ```
 //!
 //! Invariants
-//! - Nothing here knows wires, nodes or processes: the caller opens sessions and kills nodes.
-//! - Series that are compared are measured in turns of one round, so that a machine that changes
-//!   its speed affects all of them.
-//! - A run that was checked says how much was checked, and every violation is counted.
+//! - This module does not know wires, nodes or processes: the caller opens sessions and kills
+//!   nodes.
+//! - Series that are compared take their turns in the same rounds, so that a change of the
+//!   machine's speed affects all of them.
+//! - The result of a checked run states how much was checked, and counts every violation.
 
 mod cluster;
 mod counters;

@@ -1,9 +1,9 @@
-//! A cluster for tests whose nodes are in this process: participants behind one lock, and sessions
-//! that carry messages to them.
+//! Simulates a cluster in this process, for tests: participants behind one lock, and sessions that
+//! carry messages to them.
 //!
-//! Messages of sessions interleave, one at a time. A killed node loses everything but its log,
-//! which is durable at once. When it is started again, transactions in doubt are resolved by asking
-//! all participants.
+//! Messages of several sessions interleave, one at a time. A killed node loses everything but its
+//! log, which is durable at once. When the node is started again, transactions in doubt are
+//! resolved by asking all participants.
 
 use super::store::{Failure, ReadDone, TransactionStore, WriteEnd, WriteFailure};
 use rackscan_fabric::WallClock;

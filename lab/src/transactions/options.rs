@@ -1,4 +1,4 @@
-//! Options of a run: its workload, its bounds and its sessions.
+//! Defines the options of a run: its workload, its duration and its sessions.
 
 use super::workload::Workload;
 use crate::drive::Bounds;

@@ -1,15 +1,16 @@
 //! Draws tables and figures from the lines of a sweep.
 //!
 //! The figures are those of "RAMP with RDMA" (Murata, Kawashima and Tatebe 2017), section 5:
-//! throughput over the transaction size (figure 5) and over the read share (figures 6 and 7), and
-//! bars for YCSB's core workloads, which the paper does not have.
+//! throughput over the transaction size (figure 5) and over the read share (figures 6 and 7). For
+//! YCSB's core workloads, which the paper does not have, bars are drawn.
 //!
 //! Invariants
 //! - Figures depend on the lines alone: the same lines give the same figures.
-//! - A figure has one number of threads, keys, value length and distribution; an axis with a single
-//!   position is left out.
-//! - Every line is in a figure: a line on no axis has bars of its own.
-//! - More series than a chart can tell apart become several charts.
+//! - All lines of a figure have the same number of threads, number of keys, value length and
+//!   distribution. An axis with a single position is left out.
+//! - Every line is in a figure: a line that belongs to no axis has bars of its own.
+//! - If a chart would have more series than a reader can tell apart, it is divided into several
+//!   charts.
 
 use super::line::TransactionLine;
 use super::sweep::SweepOutcome;

@@ -1,17 +1,18 @@
-//! Records what sessions do and read, and checks that the isolation level allows it.
+//! Records what sessions write and read, and checks that the isolation level allows it.
 //!
 //! ```text
-//! session: Recorder --+
-//! session: Recorder --+--> Ledger::check: history::check, and the writers of the values --> what later histories need of this one
+//! Recorder        the history of one session in a leg (a part of a run)
+//! Ledger::check   checks all recorders: history::check finds violations of the isolation level,
+//!                 and each value must be that of its writer; keeps writes that later legs may find
 //! ```
 //!
 //! Invariants
 //! - A recorder belongs to its thread. Sessions share only one counter, which orders events without
 //!   any clock.
-//! - Memory is bounded: a full recorder ends the leg of a run, and everything recorded is checked.
-//!   Only writes that a read may still find are kept: the newest acknowledged one of each key, and
-//!   those of unknown outcome that are not older everywhere.
-//! - If a later leg reads a write that was not kept, that is still a violation, called
+//! - Memory is bounded: a full recorder ends the leg, and everything recorded is checked. Only
+//!   writes that a later read may find are kept: the newest acknowledged write of each key, and
+//!   writes of unknown outcome for which some key has no newer acknowledged write.
+//! - If a later leg reads a write that was not kept, that is still a violation, with the kind
 //!   `intermediate`.
 
 use super::token::{Token, writer};
@@ -194,7 +195,7 @@ impl Checked {
 /// Too many transactions of unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{found} transactions of unknown outcome may still become visible, expected at most {UNKNOWN_MAX}: is a node down for good?"
+    "{found} transactions of unknown outcome may still become visible, expected at most {UNKNOWN_MAX}: check that all nodes run"
 )]
 pub struct TooManyUnknown {
     /// The number.
@@ -250,7 +251,7 @@ impl Ledger {
                 && expected != writer
             {
                 self.checked.found("foreign value", || {
-                    format!("foreign value: key {key} had the value of another transaction than {timestamp}")
+                    format!("foreign value: key {key} with timestamp {timestamp} had the value of another transaction")
                 });
             }
         }

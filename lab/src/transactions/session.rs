@@ -1,12 +1,14 @@
-//! Runs one session in a leg of a run.
+//! Runs one session in a leg, which is a part of a run.
 //!
 //! Invariants
-//! - A transaction that has begun ends: bounds and stop requests are checked between transactions.
-//! - Records are ordered by the shared counter, which is read before the store is asked and after
+//! - A transaction that has begun is completed: bounds and stop requests are checked between
+//!   transactions.
+//! - Records are ordered by the shared counter, which is read before the store is called and after
 //!   it has answered.
-//! - A write that fails is recorded with what is known of it. Only a write that never began is not
-//!   recorded.
-//! - A session that has ended is opened again, for as long as the run has patience.
+//! - A failed write is recorded with what is known of its outcome. Only a write that never began is
+//!   not recorded.
+//! - A session that has ended is opened again, unless that fails for longer than the run's
+//!   patience.
 
 use super::counters::Counters;
 use super::options::RunOptions;
@@ -194,8 +196,9 @@ impl<'r, 'a> Session<'r, 'a> {
         self.keys.clear();
         for number in &self.numbers {
             let key = self.names.key(*number);
-            self.keys
-                .push(key.ok_or_else(|| failure("no key", "a key's name is beyond the limits of keys"))?);
+            self.keys.push(key.ok_or_else(|| {
+                failure("no key", "the name of a key is longer than a key may be; please report this")
+            })?);
         }
         Ok(())
     }
@@ -282,7 +285,9 @@ impl<'r, 'a> Session<'r, 'a> {
                 Some(value) if plain => Some(value.clone()),
                 _ => token::value(token, *number, self.drawer.value_bytes(), &mut self.buffer),
             };
-            let value = value.ok_or_else(|| failure("no value", "a value is beyond the limits of values"))?;
+            let value = value.ok_or_else(|| {
+                failure("no value", "a value is longer than a value may be; please report this")
+            })?;
             if plain && self.plain.is_none() {
                 self.plain = Some(value.clone());
             }

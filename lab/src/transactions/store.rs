@@ -1,9 +1,9 @@
-//! The interface of a store whose transactions can be measured and checked.
+//! Defines the interface of a store whose transactions can be measured and checked.
 //!
 //! Invariants
 //! - A session belongs to one thread and runs one transaction at a time.
-//! - A write that fails says what is known of its outcome: a history with a write that may or may
-//!   not have happened proves nothing.
+//! - A failed write reports whether it was aborted, never began, or has an unknown outcome, because
+//!   a check must know which writes later reads may find.
 
 use rackscan_ramp::{
     item::{Key, Value, Version},

@@ -1,22 +1,26 @@
-//! Checks that a cluster keeps its isolation level while its nodes are killed.
+//! Checks that a cluster keeps its isolation level while its nodes are killed and restarted.
 //!
 //! ```text
-//! survey --> sessions read and write few keys -------------------------> all nodes are up --> survey
-//!            chaos: kill a node .. restart it .. kill another one
+//! survey     reads all keys before anything else
+//! sessions   read and write few keys, so that transactions conflict
+//! strikes    meanwhile: kill a node, restart it, kill another one, ...
+//! restart    of the node that is down, if any, when the sessions have ended
+//! survey     reads all keys again
+//! check      of everything that sessions and surveys have read and written
 //! ```
 //!
-//! The caller kills and starts nodes; when, and which one, is drawn from the seed. Strikes are
-//! scheduled by the number of transactions, not by time, so that the same seed strikes as often on
-//! any machine. Sessions are threads of the system, so runs of one seed are similar but not
-//! identical.
+//! A strike is the kill or the restart of a node. The caller carries out strikes; their times and
+//! nodes follow from the seed. The time between two strikes is a number of transactions, so that a
+//! slow machine has as many strikes as a fast one. Sessions are threads, so runs of one seed are
+//! similar but not identical.
 //!
 //! Invariants
-//! - Everything is recorded and checked, from the first survey to the last; both are reads of that
-//!   history.
-//! - At most one node is down at a time, for a limited time, and none at the end.
-//! - A run ends by its count of transactions, by its time, when it is stopped, or when no session
-//!   can be opened any more.
-//! - The seed is reported before anything happens.
+//! - Everything is recorded and checked, from the first survey to the last one, including the reads
+//!   of the surveys.
+//! - At most one node is down at a time, for a limited time, and none when the run ends.
+//! - A run ends at its maximum number of transactions, at its maximum duration, when the caller
+//!   stops it, or when a session cannot be opened again.
+//! - The seed is reported before anything else happens.
 
 use super::driver::{Measured, RunError, run_on};
 use super::options::RunOptions;
@@ -127,7 +131,7 @@ pub enum StressError {
     Unknown(#[from] TooManyUnknown),
     /// Strikes that are not possible.
     #[error(
-        "strikes after {least} to {most} transactions, expected a minimum of at least 1, and a maximum not below it"
+        "{least} to {most} transactions between two kills are not possible; expected a minimum of at least 1, and a maximum not below it"
     )]
     Strikes {
         /// The minimum.
@@ -141,7 +145,9 @@ pub enum StressError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StressFailure {
     /// The store violated its isolation level.
-    #[error("{count} violations with seed {seed}; the first: {first}")]
+    #[error(
+        "the isolation level was violated: {count} violations with seed {seed}; please report this; the first: {first}"
+    )]
     Violated {
         /// Number of violations.
         count: u64,
@@ -151,7 +157,7 @@ pub enum StressFailure {
         first: String,
     },
     /// It ended early.
-    #[error("the run with seed {seed} ended early: {why}")]
+    #[error("the stress run with seed {seed} ended early: {why}")]
     Early {
         /// The seed of the run.
         seed: String,
@@ -210,7 +216,7 @@ pub fn stress(
     on_step(&format!("seed {seed}"));
     let order = Order::default();
     let ledger = Ledger::on(survey(keys, patience, open, &order)?.into_ground());
-    on_step("sessions read and write, nodes die");
+    on_step("sessions read and write, nodes are killed");
     let over = AtomicBool::new(false);
     let (ran, struck) = std::thread::scope(|scope| {
         let strikes = Strikes { stress, order: &order, over: &over, done: Struck::default(), down: None };
@@ -218,14 +224,16 @@ pub fn stress(
         let ran = run_on(&stress.run(), open, &order, Some(ledger));
         over.store(true, Ordering::Relaxed);
         let gone = |_| Struck {
-            failure: Some("the thread that strikes nodes has ended".to_owned()),
+            failure: Some(
+                "the thread that kills and restarts nodes has panicked; please report this".to_owned(),
+            ),
             ..Struck::default()
         };
         (ran, strikes.join().unwrap_or_else(gone))
     });
     let (measured, ledger) = ran?;
     let mut ledger = ledger.unwrap_or_default();
-    on_step("all nodes are up: what is there now?");
+    on_step("all nodes are up: reading all keys");
     ledger.check(vec![survey(keys, patience, open, &order)?])?;
     Ok(outcome(seed, &measured, struck, ledger.into_checked()))
 }

@@ -1,7 +1,7 @@
-//! Reads all keys at a time when nobody writes.
+//! Reads all keys while nobody writes, to learn or check their current values.
 //!
 //! Invariants
-//! - Every key is answered, or the survey fails: a check of a part of the keys proves nothing.
+//! - A survey reads every key or fails, because a check of only some keys proves nothing.
 
 use super::recorder::{Order, Recorder};
 use super::store::{Failure, OpenSession, TransactionStore};

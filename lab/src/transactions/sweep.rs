@@ -1,18 +1,19 @@
-//! Measures series at many points, in an order that makes them comparable.
+//! Measures all series under all conditions, in an order that makes the series comparable.
 //!
 //! ```text
-//! for each point (workload, transaction size, read share, threads)
+//! for each point          a condition: workload, transaction size, read share, threads
 //!   for each round
-//!     for each series     a turn; in reverse order in every second round
+//!     for each series     a turn of an algorithm, operations and wire;
+//!                         in reverse order in every second round
 //! ```
 //!
 //! Invariants
-//! - All series have had their turn of a round before the next one begins, so that other load on
-//!   the machine affects all of them.
+//! - All series take their turn of a round before the next round begins, so that other load on the
+//!   machine affects all of them.
 //! - Before a turn, the keys are as the series itself would have written them: with its algorithm,
 //!   in transactions of the point's size.
-//! - A turn that fails is described in the failures, and the others are measured. If a sweep ends
-//!   early, its lines hold what was measured.
+//! - A failed turn is described in the list of failures, and the other turns are still measured. If
+//!   a sweep ends early, its lines contain the results until then.
 
 use super::driver::{Measured, run};
 use super::line::{Common, Operations, Point, Series, TransactionLine, Turns, line};
@@ -167,7 +168,8 @@ pub struct Plan<'a> {
 pub enum PlanError {
     /// Nothing to measure, or too much.
     #[error(
-        "{series} series at {points} points in {rounds} rounds, expected 1 to {SWEEP_SERIES_MAX}, {SWEEP_POINTS_MAX} and {SWEEP_ROUNDS_MAX}"
+        "a sweep of {series} series at {points} points in {rounds} rounds is not possible; expected 1 to {SWEEP_SERIES_MAX} series, \
+         1 to {SWEEP_POINTS_MAX} points and 1 to {SWEEP_ROUNDS_MAX} rounds"
     )]
     Shape {
         /// Number of series.
@@ -178,13 +180,13 @@ pub enum PlanError {
         rounds: u32,
     },
     /// No threads, or too many.
-    #[error("{found} threads, expected 1 to {SESSIONS_MAX}")]
+    #[error("{found} threads are not possible; expected 1 to {SESSIONS_MAX}")]
     Threads {
         /// The number.
         found: u32,
     },
     /// The workload of a point is invalid.
-    #[error("{point}: {why}")]
+    #[error("cannot measure {point}: {why}")]
     Workload {
         /// The point, as text.
         point: String,

@@ -1,7 +1,8 @@
-//! Values that identify their writers.
+//! Encodes values that identify their writers, so that a check can tell which write a read has
+//! found.
 //!
 //! A checked value repeats one word from its start to its end: the writer's token, mixed with the
-//! key's number. So a value with bytes of two writers is detected, and so is a value under the
+//! key's number. So the check detects a value with bytes of two writers, and a value under the
 //! wrong key.
 //!
 //! Invariants

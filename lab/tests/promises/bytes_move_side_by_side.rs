@@ -1,5 +1,5 @@
-//! Tests the measurement that rebuilds are compared with: files are read and written in parallel,
-//! and nothing else is done.
+//! Tests the measurement that rebuilds are compared with: it reads and writes files in parallel,
+//! and does nothing else.
 
 use rackscan_device::Device;
 use rackscan_lab::{Stream, move_bytes};

@@ -1,4 +1,4 @@
-//! Promises of the laboratory to its users, one file each, tested on a real node.
+//! Tests what the laboratory promises to its users, one file per promise, on a real node.
 
 mod a_node_that_ends_leaves_what_was_measured;
 mod bytes_move_side_by_side;

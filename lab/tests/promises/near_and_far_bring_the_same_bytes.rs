@@ -1,5 +1,5 @@
-//! Tests that reads return the same bytes from every target, that writes go to the right offset,
-//! and that impossible IOs are refused.
+//! Tests that reads return the same bytes from every target (local or through a node), that writes
+//! go to the right offset, and that impossible IOs are refused.
 
 use std::sync::Arc;
 

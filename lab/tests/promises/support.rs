@@ -1,4 +1,5 @@
-//! Starts a real node with a scratch area in this process, over a folder of its own.
+//! Starts a real node with a scratch area in this process, over a temporary folder. Tests may write
+//! and overwrite the scratch area, which is a part of a device.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Tests that an experiment starts a node for each shape, alternates its modes, and returns lines
-//! with ratios.
+//! Tests that an experiment starts a node for each node configuration, alternates local and remote
+//! turns, and returns lines with ratios.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Checks that every line of a benchmark's output is a record that can be compared later.
+//! Checks that every line of a benchmark's output can be compared with later ones.
 //!
-//! Reads JSON lines from standard input. Each must be an object that says which commit ran, on
-//! which machine, at which scale factor; no line at all is a failure too. `.ci/run` calls this, so
-//! it needs nothing but the toolchain.
+//! The program reads JSON lines from standard input. Each line must be an object that contains the
+//! commit, the machine and the scale factor. Input without any line is a failure, too. `.ci/run`
+//! calls this program, so it needs only the Rust toolchain.
 
 #![forbid(unsafe_code)]
 

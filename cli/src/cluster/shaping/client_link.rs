@@ -71,7 +71,7 @@ impl ClientLink {
     pub(crate) fn among_nodes<T>(&self, what: impl FnOnce() -> T) -> Result<T, String> {
         let enter = |network: &File| {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|error| format!("cannot change the network of a thread: {error}"))
+                .map_err(|error| format!("cannot move a thread into another network: {error}"))
         };
         enter(&self.theirs)?;
         let done = what();
@@ -103,7 +103,7 @@ impl Holder {
     /// id.
     fn enter(&mut self) -> Result<u32, String> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
-            return Err("unshare has no pipes".to_owned());
+            return Err("the process of unshare has no standard input or output".to_owned());
         };
         let mut heard = [0; 1];
         let said = to.write_all(b"\n").and_then(|()| from.read_exact(&mut heard));

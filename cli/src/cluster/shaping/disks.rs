@@ -63,7 +63,7 @@ fn disk_of(folder: &Path) -> Result<String, String> {
     let known = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
     if !known.exists() {
         return Err(format!(
-            "{}: its filesystem is on no single block device; choose a folder on ext4 or xfs",
+            "{}: its filesystem is not on a single block device; choose a folder on ext4 or xfs",
             folder.display()
         ));
     }

@@ -1,8 +1,8 @@
-//! Control groups of this command, one per node, in cgroup version 1 or 2.
+//! Creates control groups of the kernel for this command, one per node, in cgroup version 1 or 2.
 //!
 //! Invariants
 //! - Only groups that this command created are written to. They are removed when their processes
-//!   have ended or left; groups left by killed commands are removed by the next command.
+//!   have ended or left. Groups of killed commands are removed by the next command.
 
 use rackscan_storage_node::{CgroupVersion, ControlGroup};
 use std::{
@@ -45,14 +45,14 @@ pub(super) fn create(controller: Controller, nodes: u16) -> Result<Vec<Group>, S
     let Parent { folder, version } = parent(controller, &mounts, &groups).ok_or_else(|| {
         let (old, new) = controller.names;
         format!(
-            "no control group of version 1 with the controller {old}, or of version 2 with {new}, is mounted where this process may make groups"
+            "found no mounted control groups in which this process may create groups, expected version 1 with the controller {old}, or version 2 with {new}"
         )
     })?;
     remove_left(controller, &folder);
     let one = |node: u16| {
         let folder = folder.join(format!("{}{}-{node}", controller.prefix, std::process::id()));
         fs::create_dir(&folder)
-            .map_err(|error| format!("{}: {error} (making control groups needs root)", folder.display()))?;
+            .map_err(|error| format!("{}: {error} (creating control groups needs root)", folder.display()))?;
         Ok(Group { folder, version })
     };
     (0..nodes).map(one).collect()

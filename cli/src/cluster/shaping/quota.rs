@@ -1,4 +1,4 @@
-//! Limits the processor time of nodes: a control group with a quota for each.
+//! Limits the processor time of nodes: each node gets a control group with a quota.
 
 use super::groups::{self, Controller, Group};
 use rackscan_storage_node::CgroupVersion;

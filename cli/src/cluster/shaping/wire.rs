@@ -1,10 +1,10 @@
-//! Limits the bandwidth of the wire: this command runs in a network of its own, whose loopback has
-//! a rate.
+//! Limits the bandwidth of the wire: this command runs in a network namespace of its own, whose
+//! loopback interface has a limited rate.
 //!
 //! Invariants
 //! - The network is unnamed: it belongs to the processes in it, and the kernel removes it with the
 //!   last of them, however they end.
-//! - This process enters it as a whole, before it has threads or connections.
+//! - This process enters the network as a whole, before it has threads or connections.
 
 use std::{env, fs, os::unix::process::CommandExt, process::Command};
 
@@ -64,7 +64,8 @@ pub(super) fn own_network() -> Result<(), String> {
     run("ip", &["-V"])?;
     run("tc", &["-V"])?;
     run("unshare", &["--net", "true"]).map_err(|text| format!("{text} (a network of its own needs root)"))?;
-    let program = env::current_exe().map_err(|error| format!("cannot find myself: {error}"))?;
+    let program =
+        env::current_exe().map_err(|error| format!("cannot find the file of this program: {error}"))?;
     let mut again = Command::new("unshare");
     again.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, here);
     Err(format!("unshare: {}", again.exec()))

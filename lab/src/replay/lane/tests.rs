@@ -1,7 +1,7 @@
-//! Tests, in virtual time, that a lane keeps the times, order and depth of its share, whatever its
-//! target does.
+//! Tests, in virtual time, that a lane of a replay issues its requests at the right times, in order
+//! and within its depth, whatever its target does.
 //!
-//! Waits advance the clock, and so does the target.
+//! Waiting advances the clock, and so does the target.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Tests that every record of a trace becomes requests inside the target, or is counted with a
-//! reason.
+//! Tests that every record of a trace becomes requests inside the target's areas, or is counted as
+//! left out with a reason.
 
 use std::time::Duration;
 

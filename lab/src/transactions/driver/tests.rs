@@ -1,4 +1,5 @@
-//! Tests that a run does what it is told, counts what happens, and detects violations of a store.
+//! Tests that a run follows its options, counts what happens, and detects violations of a store's
+//! isolation level.
 
 use super::super::{
     load,

@@ -1,8 +1,8 @@
-//! Draws the transactions of a session.
+//! Draws the transactions of a session at random: their kind and their keys.
 //!
 //! Invariants
-//! - Drawing takes bounded time: a key that was drawn already is drawn again a few times, then
-//!   replaced by its next free neighbour.
+//! - Drawing takes bounded time: if a key is already in the transaction, another one is drawn, and
+//!   after a few attempts the next free neighbour of the key is used.
 //! - Nothing is allocated once the caller's list has grown to the largest transaction.
 
 use super::names::fnv64;

@@ -1,12 +1,12 @@
-//! Tracks which keys were inserted, and up to which number all of them exist.
+//! Allocates the numbers of inserted keys, and computes below which number all keys exist.
 //!
-//! It is YCSB's `AcknowledgedCounterGenerator` without its window: each session publishes the
-//! number from which its own inserts are in flight.
+//! The method is that of YCSB's `AcknowledgedCounterGenerator` without its window: each session
+//! publishes a number at or below which its own insert in flight begins.
 //!
 //! Invariants
-//! - [`Inserts::visible`] is never above a number whose insert has not ended, whatever sessions do
-//!   at the same time.
-//! - No locks; a session inserts one run of numbers at a time.
+//! - Every insert of a number below [`Inserts::visible`] has ended, whatever sessions do at the
+//!   same time.
+//! - There are no locks. A session inserts one range of numbers at a time.
 
 use crate::limits::KEYS_MAX;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,18 +1,19 @@
-//! Workloads: the operations of transactions, their keys and their shares.
+//! Defines workloads: the operations of transactions, the distribution of their keys, and the share
+//! of each operation.
 //!
 //! - `micro`, the paper's own: a transaction is n GETs or n PUTs of distinct keys out of K ("RAMP
 //!   with RDMA", Murata, Kawashima and Tatebe 2017, section 5).
 //! - `ycsb-a` to `ycsb-f`: the core workloads of the Yahoo! Cloud Serving Benchmark (Cooper et al.,
-//!   SoCC 2010), with shares and distributions of its files `workloada` to `workloadf`. As in the
-//!   paper, what YCSB does to one record, a transaction does to n distinct ones. A record is one
-//!   value; an update writes all of it.
+//!   SoCC 2010), with the shares and distributions of its files `workloada` to `workloadf`. As in
+//!   the paper, a transaction does to n distinct records what YCSB does to one. A record is one
+//!   value, and an update writes all of it.
 //!
 //! Invariants
-//! - Pure: the same seed gives the same transactions, as long as no other session inserts.
-//! - The keys of one transaction are distinct, and were written before, except those that it
-//!   inserts.
-//! - A read and the write that modifies what it found are two transactions: no algorithm here makes
-//!   them one.
+//! - The same seed gives the same transactions, as long as no other session inserts.
+//! - The keys of one transaction are distinct. They were written before, except those that the
+//!   transaction inserts.
+//! - A read and the write that modifies its result are two transactions, because no algorithm here
+//!   makes them one.
 
 mod draw;
 mod inserts;
@@ -233,15 +234,15 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WorkloadError {
     /// A share outside of 0 to 1.
-    #[error("a read share of {found}, expected 0 to 1")]
+    #[error("a read share of {found} is not possible; expected 0 to 1")]
     Share {
         /// The share.
         found: f64,
     },
     /// Transactions without keys, with too many, or with more than there are.
     #[error(
-        "transactions of {least} to {most} keys out of {keys}, expected at least 1 key each, at most {TRANSACTION_KEYS_MAX}, and twice as many \
-         loaded: give more keys, at most {KEYS_MAX}, or smaller transactions"
+        "transactions of {least} to {most} keys out of {keys} are not possible; expected 1 to {TRANSACTION_KEYS_MAX} keys in each transaction, \
+         and twice as many loaded keys: give more keys, at most {KEYS_MAX}, or smaller transactions"
     )]
     Keys {
         /// Keys of the smallest transaction.
@@ -252,7 +253,9 @@ pub enum WorkloadError {
         keys: u32,
     },
     /// Values that are too short or too long.
-    #[error("values of {least} to {most} bytes, expected {VALUE_BYTES_LEAST} to {VALUE_BYTES_MOST}")]
+    #[error(
+        "values of {least} to {most} bytes are not possible; expected {VALUE_BYTES_LEAST} to {VALUE_BYTES_MOST} bytes"
+    )]
     Values {
         /// Bytes of the shortest.
         least: u32,

@@ -1,10 +1,10 @@
-//! Names of the numbered keys.
+//! Computes the names of the numbered keys.
 //!
 //! Invariants
 //! - Names are those of YCSB: `user` and the absolute value of the number's 64-bit FNV-1a hash
 //!   (`CoreWorkload.buildKeyName` with `insertorder=hashed`).
-//! - A session caches at most [`NAMES_KEPT_MAX`] names, and shares none with other threads: shared
-//!   names would make their reference counters contended.
+//! - A session caches at most [`NAMES_KEPT_MAX`] names and shares none with other threads, because
+//!   threads would contend for the reference counters of shared names.
 
 use crate::limits::NAMES_KEPT_MAX;
 use rackscan_ramp::item::Key;

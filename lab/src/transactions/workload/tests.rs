@@ -1,4 +1,5 @@
-//! Tests that shares and distributions are the published ones, with bounds that wrong ones miss.
+//! Tests that the shares and distributions of workloads are the published ones, within bounds that
+//! a wrong distribution would exceed.
 
 use super::*;
 use std::collections::{BTreeMap, HashSet};
