@@ -1,7 +1,8 @@
-//! A reader's book of where pages lie in a node's cache, as the node last said.
+//! Stores, at a reader, where pages lie in a node's cache, as the node's replies have reported it.
+//! Such an entry may be outdated, so the reader verifies what it reads there.
 //!
 //! Invariants
-//! - The book has at most `pages_max` pages; the one that was learned first is forgotten first.
+//! - The book has at most `pages_max` pages; the page that was entered first is forgotten first.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,11 +1,14 @@
-//! The doorkeeper: tells whether a key was asked for before.
+//! Remembers, in little memory, whether a page was requested before, so that a page that is
+//! requested only once does not enter a full cache.
 //!
-//! It is a table with one fingerprint per place. A key that hashes to the place of another key
-//! replaces it, so old keys are forgotten by chance and not in order. A key takes four bytes.
+//! The doorkeeper is a table of 32-bit fingerprints of keys. A key that hashes to the entry of
+//! another key replaces it, so old keys are forgotten at random and not in order. A key takes four
+//! bytes.
 //!
 //! Invariants
-//! - Its memory is allocated at the start and never grows.
-//! - A key that was never seen passes for a known one only if two 32-bit fingerprints are equal.
+//! - The table is allocated at the start and never grows.
+//! - A key that was never seen counts as known only if its fingerprint is equal to that of another
+//!   key.
 
 use std::hash::{BuildHasher, Hash};
 

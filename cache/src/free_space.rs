@@ -1,11 +1,11 @@
-//! A first-fit allocator of ranges of an address space.
+//! Allocates ranges of an address space, first-fit: the frames of a cache shard, the extents of a
+//! device, and the parts of staging memory.
 //!
-//! It allocates the frames of a cache shard, the extents of a device and the parts of staging
-//! memory. It always takes the lowest range that is large enough: ranges in use stay together, and
-//! allocation is deterministic.
+//! The allocator always takes the lowest range that is large enough. So ranges in use stay close
+//! together, and allocation is deterministic.
 //!
 //! Invariants
-//! - Free ranges are disjoint, not empty, and never touch (neighbours are merged).
+//! - Free ranges are disjoint and not empty, and no two are adjacent (neighbours are merged).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Ghosts: the keys of pages that were evicted lately, without the pages.
+//! Stores *ghosts*: the keys of pages that were evicted from the cache lately, without the pages.
 //!
 //! Invariants
-//! - The keys stand for at most a given number of units; the oldest is forgotten first.
+//! - The pages of the keys have at most a given total size (in units of the caller); the oldest key
+//!   is forgotten first.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -1,8 +1,8 @@
-//! The page cache of a storage node. It lies in registered memory, so that other processes can read
-//! pages out of it one-sidedly, without a request to the node.
+//! Implements the page cache of a storage node. The cache lies in registered memory, so that other
+//! processes can read pages out of it one-sidedly, without a request to the node.
 //!
 //! ```text
-//! a storage node                                                  a reader, anywhere
+//! a storage node                                                  a reader, in any process
 //!   PageCache::look(extent)                                         Book: the slot and version of each known page
 //!     Hit     the slot, pinned while it is sent        region         |
 //!     Fill    a slot that the device reads into  -->  [headers|frames] <-- two one-sided reads: bytes, then header
@@ -10,36 +10,44 @@
 //!   PageCache::withdraw(extent) before its bytes change             View::verify: version, epoch, key, checksum
 //! ```
 //!
-//! This crate does no IO of its own: the node reads devices into slots and sends pages out of them,
-//! and the reader posts the one-sided reads that [`View`] describes. It does not know what a page
-//! contains.
+//! | word | what it means |
+//! |---|---|
+//! | frame | a piece of fixed size of the cache's memory |
+//! | slot | the consecutive frames that contain one page, with a header |
+//! | pin | keeps a slot from being reused while its page is being sent |
+//! | withdraw | to make a slot invalid for readers, because its memory is needed or its extent changes |
+//! | epoch | a random number that identifies one start of the node |
+//! | region | the registered memory of the whole cache |
+//!
+//! This crate does no IO: the node reads devices into slots and sends pages out of them, and the
+//! reader posts the one-sided reads that [`View`] describes. It does not know what a page contains.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `page_cache` | the cache: looks, fills, pins, withdrawals; one lock per shard |
 //! | `shard` | the index, the free frames and the policy of one shard |
-//! | `policy`, `ghosts`, `doorkeeper` | the eviction and admission policy: S3-FIFO behind a doorkeeper |
+//! | `policy`, `ghosts`, `doorkeeper` | which pages are admitted and evicted: S3-FIFO behind a doorkeeper |
 //! | `free_space` | a first-fit allocator of ranges, also used for devices and staging memory |
 //! | `slot` | the layout of the region and of slot headers; verification of what was read |
 //! | `reader`, `book` | the reader's side: reads and their verification, known places of pages |
 //! | `limits` | all bounds |
 //!
 //! Life of a slot: *free* -> *being filled* (version odd) -> *published* (version even, header and
-//! bytes at rest) -> *withdrawn* (version odd, to make room or because the extent changes) -> free
-//! once nobody sends from it. Versions of a frame only grow.
+//! bytes do not change) -> *withdrawn* (version odd) -> free as soon as nobody sends from it.
+//! Versions of a frame only grow.
 //!
 //! Why a page that passes [`View::verify`] is right: The reader knows the version from a reply that
 //! the node sent after it published the slot. The reader reads the bytes and then the header.
 //! Operations of a connection are executed in order, so a header that still has that version was
-//! read while the slot was published, and so were the bytes before it. On a wire that keeps less
-//! order in memory than that, the checksum over key and bytes shows that the bytes belong to the
-//! header, and the version shows that the slot was still published. Version and checksum are
-//! checked on a private copy.
+//! read while the slot was published, and so were the bytes before it. Some wires do not guarantee
+//! that order of reads from memory. There, the checksum over key and bytes shows that the bytes
+//! belong to the header, and the version shows that the slot was still published. Version and
+//! checksum are checked on a private copy.
 //!
 //! Invariants
-//! - The registered region and the bookkeeping stay within the budget, whatever is asked for.
+//! - The registered region and the bookkeeping stay within the budget, for any requests.
 //! - Only the owner writes the region; readers have read access.
-//! - Nothing here waits for a peer, and requests never wait for a lock.
+//! - No call waits for a peer, and requests never wait for a lock.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The bounds of all tables and loops of this crate. Relations between them are asserted at compile
-//! time.
+//! Defines the bounds of all tables and loops of this crate. Relations between bounds are asserted
+//! at compile time.
 
 use rackscan_format::limits::{PAGE_BYTES_MAX, SECTOR_BYTES};
 

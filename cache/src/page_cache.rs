@@ -1,21 +1,24 @@
-//! The page cache: keeps hot pages in registered memory while threads concurrently look pages up,
-//! fill, evict and withdraw them.
+//! Stores frequently used pages in registered memory, while several threads look pages up, fill,
+//! evict and withdraw them.
 //!
-//! The cache is divided into shards by key. Each has a lock that a request tries and never waits
-//! for: if the lock is taken, the page is served as if there were no cache. What follows a look
-//! (sending from a slot, publishing it) takes no lock: it changes one word of the slot.
+//! The cache is divided into shards by key. Each shard has a lock that a request tries and never
+//! waits for: if the lock is taken, the page is served as if there were no cache. After a page was
+//! looked up, sending it from its slot and publishing the slot take no lock: they change one word
+//! of the slot.
 //!
 //! ```text
-//! state of a slot: pins (how many send from it) | FILLING | WITHDRAWN (out of the index; the last user frees its frames)
+//! that word:  number of pins (requests that send from the slot) | FILLING | WITHDRAWN
+//! FILLING     a device reads the page into the slot
+//! WITHDRAWN   the slot is not in the index any more; its last user frees its frames
 //! ```
 //!
 //! Invariants
 //! - Bytes of a slot change only while its version is odd, and no version is made known before the
-//!   bytes are at rest.
-//! - The frames of a slot are freed only when it is out of the index, and nobody fills it or sends
-//!   from it.
+//!   bytes have stopped changing.
+//! - The frames of a slot are freed only when the slot is not in the index, and nobody fills it or
+//!   sends from it.
 //! - When [`PageCache::withdraw`] has returned, no slot with the extent's bytes is published, and
-//!   none that is being filled will be.
+//!   no slot that was being filled with them will be.
 
 use std::{
     hash::BuildHasher,

@@ -1,23 +1,25 @@
-//! Decides which pages a cache admits and which it evicts: S3-FIFO (Yang et al., SOSP 2023) behind
-//! a doorkeeper.
+//! Decides which pages a cache admits and which pages it evicts: S3-FIFO (Yang et al., SOSP 2023)
+//! behind a doorkeeper, which remembers requested keys.
 //!
 //! ```text
-//! room left -------------------------------> small
-//! full: first time seen --> noted by the doorkeeper, not admitted
-//!       seen before -----------------------> small (a tenth) -- used twice there --> main
-//!                                              | else                                 ^  | used: goes round again
-//!                                              v                                      |  v else
-//!                                            ghosts (keys only) -- asked for again ---+  evicted
+//! cache not full -----------------------------------------> small
+//! cache full: page requested for the first time ----------> doorkeeper (its key only), not admitted
+//!             page requested before ----------------------> small
+//! small, a queue of a tenth of the cache: used twice -----> main
+//!                                         otherwise ------> ghosts (its key only)
+//! ghosts: page requested again ---------------------------> main
+//! main, a queue of the remainder: used since last time ---> the end of main again
+//!                                 otherwise --------------> evicted
 //! ```
 //!
-//! The doorkeeper is not part of S3-FIFO. With it, a page that is read once costs a full cache only
-//! its key, so a scan bypasses the cache at the price of reading from the device. Queues are
-//! first-in first-out, so a hit moves nothing.
+//! The doorkeeper is not part of S3-FIFO. With it, a page that is read only once does not displace
+//! a page of a full cache; only its key is noted. So a scan of a large table does not empty the
+//! cache. Queues are first-in first-out, so a hit moves nothing.
 //!
 //! Invariants
-//! - The units of all entries never exceed the budget.
+//! - The units (the sizes, as the caller counts them) of all entries never exceed the budget.
 //! - A key is in at most one queue, and no key of an entry is among the ghosts.
-//! - Pure: it has no page memory, no clock and no lock.
+//! - The policy only counts: it has no page memory, no clock and no lock.
 
 use std::{
     collections::{HashMap, VecDeque},

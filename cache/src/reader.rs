@@ -1,10 +1,10 @@
-//! Reads pages out of the cache of another process.
+//! Reads pages out of the cache of another process, and verifies them.
 //!
 //! Invariants
-//! - The header is read after the page: if it has the expected version, the slot had that version
-//!   while the page was read.
-//! - Bytes are used only after [`View::verify`] of a private copy, or after
-//!   [`View::verify_header`] and the caller's own checksum.
+//! - The header is read after the page. If the header has the expected version, the slot had that
+//!   version while the page was read.
+//! - Bytes are used only after [`View::verify`] of a private copy, or after [`View::verify_header`]
+//!   and the caller's own checksum.
 
 use std::sync::atomic::{Ordering, fence};
 

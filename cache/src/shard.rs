@@ -1,4 +1,5 @@
-//! One shard of a cache: the index of its slots, its free frames, and the choice of victims.
+//! Manages one shard of a cache (the part of the cache for some of the keys): the index of its
+//! slots, its free frames, and the choice of the slots to evict.
 //!
 //! Invariants
 //! - A frame is free or belongs to exactly one slot; a slot in the index has its frames.

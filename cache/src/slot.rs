@@ -1,27 +1,27 @@
-//! The layout of a cache's region and of slot headers, and the verification of bytes read from
-//! them.
+//! Defines the layout of a cache's memory and of slot headers, and verifies bytes that were read
+//! from there.
 //!
 //! ```text
 //! header of frame 0 | header of frame 1 | ... | padding to a frame | frame 0 | frame 1 | ...
 //! ```
 //!
-//! A page takes whole, consecutive frames; the header of the first one is the slot's header.
-//! Headers are apart from the frames, so that pages have the alignment that devices need.
+//! A page takes whole, consecutive frames, its *slot*; the header of the first frame is the slot's
+//! header. Headers are apart from the frames, so that pages have the alignment that devices need.
 //!
 //! | bytes of a header | |
 //! |---|---|
 //! | 0..8 | version: even while published, odd while written or withdrawn |
-//! | 8..16 | epoch: the node's life |
+//! | 8..16 | epoch: identifies one start of the node |
 //! | 16..24 | the extent's offset |
-//! | 24..28 | its length |
-//! | 28..32 | its device |
+//! | 24..28 | the extent's length |
+//! | 28..32 | the extent's device |
 //! | 32..36 | CRC-32C of bytes 8..32 and of the page's bytes |
-//! | 36..64 | zeroes |
+//! | 36..64 | zeros |
 //!
 //! Invariants
-//! - Pure functions of offsets and bytes. All numbers are little-endian.
-//! - Every place that a peer names is checked against the geometry before an offset is computed
-//!   from it.
+//! - The functions are pure, of offsets and bytes. All numbers are little-endian.
+//! - Every frame that a peer names is checked against the number of frames before an offset is
+//!   computed from it.
 
 use rackscan_format::{ids::DeviceId, message::CachePlace, segment::Extent};
 
@@ -95,7 +95,9 @@ pub(crate) fn frames_of(length_bytes: u32) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// The slot was withdrawn or has another page by now.
-    #[error("the slot's version is {found}, expected {expected}: it holds another page or none")]
+    #[error(
+        "the slot of the node's cache has version {found}, expected {expected}: it contains another page or none"
+    )]
     Version {
         /// In the header.
         found: u64,
@@ -103,7 +105,9 @@ pub enum Unusable {
         expected: u64,
     },
     /// The node was restarted since the region was made known.
-    #[error("the slot is of epoch {found:#x}, expected {expected:#x}: the node has been started anew")]
+    #[error(
+        "the slot of the node's cache has epoch {found:#x}, expected {expected:#x}: the node was restarted"
+    )]
     Epoch {
         /// In the header.
         found: u64,
@@ -111,7 +115,7 @@ pub enum Unusable {
         expected: u64,
     },
     /// The slot holds another extent.
-    #[error("the slot holds bytes {found:?}, expected {expected:?}")]
+    #[error("the slot of the node's cache contains the bytes of {found:?}, expected those of {expected:?}")]
     Key {
         /// In the header.
         found: Extent,
@@ -120,7 +124,8 @@ pub enum Unusable {
     },
     /// The bytes were read while they changed.
     #[error(
-        "the slot's checksum is {expected:08x}, its bytes have {found:08x}: they were read while they changed"
+        "the bytes read from the node's cache have checksum {found:08x}, expected {expected:08x}: \
+         they changed while they were read"
     )]
     Checksum {
         /// Over what was read.

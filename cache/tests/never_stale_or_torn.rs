@@ -1,7 +1,9 @@
-//! Goal: whoever takes pages one-sidedly never accepts one that is torn or was not true at any
-//! moment while it was read. Method: the code of node and client, on the simulated wire with many
-//! seeds and on real wires with threads; every page tells which extent it is of and which writing
-//! of it, so an accepted page is judged by what was true meanwhile.
+//! Tests that a reader that reads pages one-sidedly never accepts a page that is torn, or whose
+//! content was outdated during the whole read.
+//!
+//! Method: the code of node and client runs on the simulated wire with many seeds, and on real
+//! wires with threads. The content of a page shows its extent and how often it was written, so each
+//! accepted page is compared with what was valid while it was read.
 
 #[path = "pages/pages.rs"]
 mod pages;

@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p rackscan-format --example encode_lineitem -- --scale 1
 //!
-//! Prints one JSON line: stored bytes per column, MB/s of encoding (of the rows' text form, one
-//! core, generation not counted), GB/s of decoding (of decoded bytes, checksums included),
-//! nanoseconds per unpacked block of integers.
+//! Prints one JSON line: stored bytes per column; MB/s of encoding on one core, counted in bytes of
+//! the rows' text form, without the time of generating rows; GB/s of decoding, counted in decoded
+//! bytes, including the check of checksums; nanoseconds per unpacked block of integers.
 
 use rackscan_format::{
     chunk::{ChunkInput, ChunkWriter, EncodedPage, Values},

@@ -1,10 +1,11 @@
-//! Cuts a column of a segment into pages.
+//! Cuts a column of a segment into pages and encodes them.
 //!
-//! An encoder measures the whole chunk first (bounds, divisor, distinct texts, compressed sizes).
-//! Then each page takes blocks as long as it stays within the page size, and is written once.
+//! An encoder measures the whole chunk (the column's values in the segment) first: bounds, divisor,
+//! distinct texts, compressed sizes. Then blocks are added to a page as long as it stays within the
+//! page size, and each page is written once.
 //!
 //! Invariants
-//! - Pages hold whole blocks of rows, in order, without gaps; only the chunk's last block may be
+//! - Pages contain whole blocks of rows, in order, without gaps; only the chunk's last block may be
 //!   short.
 //! - A stored page has at most `page_bytes` bytes, unless it is a single block that is larger, and
 //!   never more than `PAGE_BYTES_MAX`.
@@ -74,7 +75,7 @@ pub struct EncodedPage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
     /// The chunk has no rows, or too many.
-    #[error("column {column}: {found} rows, expected 1 to {SEGMENT_ROWS_MAX}")]
+    #[error("column {column} of a segment has {found} rows, expected 1 to {SEGMENT_ROWS_MAX}")]
     Rows {
         /// The column.
         column: ColumnId,
@@ -82,7 +83,7 @@ pub enum ChunkError {
         found: usize,
     },
     /// The values are of another kind than the column's type is stored as.
-    #[error("column {column}: values are {found}, which a column of type {column_type} does not hold")]
+    #[error("column {column} has the type {column_type}, but its values were given as {found}")]
     Type {
         /// The column.
         column: ColumnId,
@@ -92,7 +93,7 @@ pub enum ChunkError {
         found: &'static str,
     },
     /// The validity bitmap is too short for the rows.
-    #[error("column {column}: {found} bytes of validity, expected at least {wanted}")]
+    #[error("the validity bitmap of column {column} has {found} bytes, expected at least {wanted}")]
     Validity {
         /// The column.
         column: ColumnId,
@@ -102,7 +103,9 @@ pub enum ChunkError {
         found: usize,
     },
     /// The offsets of texts descend or exceed the bytes of all texts.
-    #[error("column {column}: text of row {row} ends at byte {end}, expected {start} to {bytes}")]
+    #[error(
+        "in column {column}, the text of row {row} ends at byte {end}, expected a byte from {start} to {bytes}"
+    )]
     Offsets {
         /// The column.
         column: ColumnId,
@@ -117,7 +120,7 @@ pub enum ChunkError {
     },
     /// The page size is not valid.
     #[error(
-        "a page size of {found} bytes, expected a multiple of {SECTOR_BYTES} from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}"
+        "the page size is {found} bytes, expected a multiple of {SECTOR_BYTES} from {PAGE_SIZE_MIN} to {PAGE_SIZE_MAX}"
     )]
     PageSize {
         /// The page size asked for.
@@ -125,8 +128,8 @@ pub enum ChunkError {
     },
     /// One block alone is larger than a page may be.
     #[error(
-        "column {column}: {BLOCK_ROWS} rows from row {first_row} on take {bytes} bytes, and a page holds at most \
-         {PAGE_BYTES_MAX}: shorten the values"
+        "column {column}: the {BLOCK_ROWS} rows from row {first_row} on need {bytes} bytes, and they must fit into one \
+         page of at most {PAGE_BYTES_MAX} bytes: shorten the values"
     )]
     BlockTooLarge {
         /// The column.

@@ -2,8 +2,9 @@
 //!
 //! Directories, definitions, programs and messages are encoded by `postcard` (its wire format is
 //! specified and stable: varints, little-endian floats, no field names). In files and bulk
-//! transfers they stand in an envelope of magic, version, kind, length and CRC-32C. Fixed
-//! structures that are read in place (the page header) have their own layouts.
+//! transfers, such a structure is preceded by an envelope: magic, version, kind, length and
+//! CRC-32C. Structures of fixed size that are read in place (the page header) have their own
+//! layouts.
 //!
 //! Invariants
 //! - Decoding never allocates more than a small multiple of the bytes it is given.
@@ -51,7 +52,7 @@ pub enum Envelope {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// There are fewer bytes than the structure needs.
-    #[error("{what}: {found} bytes, expected at least {expected}")]
+    #[error("{what}: found {found} bytes, expected at least {expected}")]
     Short {
         /// The structure.
         what: &'static str,
@@ -62,7 +63,7 @@ pub enum CodecError {
     },
     /// The bytes are another structure, or another version of it.
     #[error(
-        "{what}: begins with {found:02x?}, expected {expected:02x?}; written by another version of rackscan?"
+        "{what}: the bytes begin with {found:02x?}, expected {expected:02x?}; another version of rackscan may have written them"
     )]
     Foreign {
         /// The structure.
@@ -74,7 +75,7 @@ pub enum CodecError {
     },
     /// The bytes changed since they were written.
     #[error(
-        "{what}: checksum {found:08x}, expected {expected:08x}; the bytes have changed since they were written"
+        "{what}: found checksum {found:08x}, expected {expected:08x}: the bytes have changed since they were written"
     )]
     Checksum {
         /// The structure.
@@ -127,7 +128,10 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
     if rest.is_empty() {
         return Ok(value);
     }
-    Err(CodecError::Malformed { what, reason: format!("{} bytes left over after the structure", rest.len()) })
+    Err(CodecError::Malformed {
+        what,
+        reason: format!("found {} bytes after the end of the structure", rest.len()),
+    })
 }
 
 /// Encodes a structure within an envelope, for files and bulk transfers.
@@ -138,7 +142,7 @@ pub fn encode_envelope<T: Serialize>(kind: Envelope, value: &T) -> Result<Vec<u8
     let body = encode(value)?;
     let length = u32::try_from(body.len()).map_err(|_| CodecError::Malformed {
         what: std::any::type_name::<T>(),
-        reason: format!("{} bytes encoded, expected less than 4 GiB", body.len()),
+        reason: format!("its encoding has {} bytes, expected less than 4 GiB", body.len()),
     })?;
     let mut encoded = Vec::with_capacity(ENVELOPE_BYTES + body.len());
     encoded.extend_from_slice(&first_bytes(kind));
@@ -191,7 +195,7 @@ pub fn decode_envelope_all<T: DeserializeOwned>(
         let left = (bytes.len() as u64)
             .saturating_sub(ENVELOPE_BYTES as u64 + u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3])));
         if left > 0 {
-            return Err(CodecError::Malformed { what, reason: format!("{left} bytes after its end") });
+            return Err(CodecError::Malformed { what, reason: format!("found {left} bytes after its end") });
         }
     }
     decode_envelope(kind, what, bytes)

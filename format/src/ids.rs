@@ -1,9 +1,9 @@
-//! Identifiers: newtypes for everything that is named on disk or on the wire.
+//! Defines the identifiers (newtypes) of everything that is named on devices or in messages.
 //!
 //! Invariants
 //! - An id is opaque: code uses only its equality, its order and its bytes.
-//! - `TableId`s are drawn at random by the loader and never reused, so a page of a dropped table
-//!   can never be mistaken for a page of its new version.
+//! - The loader draws `TableId`s at random, and no `TableId` is used again, so a page of a dropped
+//!   table can never be mistaken for a page of its new version.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

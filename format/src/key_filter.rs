@@ -1,17 +1,17 @@
-//! Key filters: approximate sets of the 64-bit keys of a join's build side, which a scan of the
-//! probe side filters by.
+//! Defines key filters: approximate sets of the 64-bit keys of a join's build side, with which a
+//! scan of the probe side drops rows that the join cannot need.
 //!
-//! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). Where they lie close
+//! Keys are stored integers (`i64`: days, microseconds, unscaled decimals). If they lie close
 //! together, the set is a bitmap from the smallest to the largest key, which is exact. Otherwise it
-//! is a split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: a key names
-//! one block of 256 bits by the upper half of its hash, and one bit in each of the block's eight
-//! words by the lower half.
+//! is a split-block Bloom filter, as Apache Parquet's `BloomFilter.md` describes it: the upper half
+//! of a key's hash selects one block of 256 bits, and the lower half selects one bit in each of the
+//! block's eight words.
 //!
 //! Invariants
 //! - There are no false negatives: an inserted key is always contained. A bitmap has no false
 //!   positives; a Bloom filter has about one in a hundred at [`KEY_BITS`] bits per key.
 //! - The receiver of a filter computes the digest from the bytes, so a program never runs with
-//!   another filter than the one it names.
+//!   another filter than the one whose digest it contains.
 
 use crate::{
     codec::CodecError,
@@ -141,7 +141,7 @@ impl KeyFilter {
             return Ok(found);
         }
         let (found, bytes) = (found.name.digest, bytes.len());
-        let reason = format!("{bytes} bytes of digest {found:016x}, expected {name:?}");
+        let reason = format!("found {bytes} bytes with digest {found:016x}, expected {name:?}");
         Err(CodecError::Malformed { what: "key filter", reason })
     }
 

@@ -1,19 +1,19 @@
-//! The label in the first sectors of a device, which names the owner of the device.
+//! Defines the label in the first sectors of a device, which records the node that owns the device.
 //!
 //! ```text
-//! sector 0   the label     magic, version, node, device, cluster, random label, capacity, CRC-32C; then zeroes
-//! sector 1   its copy      so that one torn or damaged sector does not lose the device
-//! ...        nothing
-//! DATA_OFFSET_BYTES        pages
+//! sector 0            the label: magic, version, node, device, cluster, random label, capacity, CRC-32C; then zeros
+//! sector 1            a copy of the label, so that one torn or damaged sector does not lose the device
+//! until the offset    unused
+//! DATA_OFFSET_BYTES   pages
 //! ```
 //!
-//! A node writes the label when it takes a device, and refuses to open a device with another label.
-//! An engine on the same host reads the label to make sure that it opened the device that the node
-//! reported.
+//! A node writes the label when it uses a device for the first time, and refuses to open a device
+//! with another label. An engine on the same host reads the label to make sure that it has opened
+//! the device that the node has reported.
 //!
 //! Invariants
 //! - The layout is fixed and little-endian; its size is asserted below.
-//! - A sector of zeroes means that no node has taken the device yet ([`LabelError::Blank`]).
+//! - A sector of zeros means that no node has used the device yet ([`LabelError::Blank`]).
 
 use crate::{
     ids::{DeviceId, NodeId},
@@ -49,23 +49,27 @@ pub struct DeviceLabel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// All zeroes: no node has taken the device.
-    #[error("the label is blank")]
+    #[error("the device label is blank: its sector contains only zeros")]
     Blank,
     /// Something else is stored there.
-    #[error("begins with {found:02x?}, expected a device label ({MAGIC:02x?})")]
+    #[error(
+        "the label sector begins with {found:02x?}, expected a device label, which begins with {MAGIC:02x?}"
+    )]
     Foreign {
         /// The first bytes.
         found: [u8; 8],
     },
     /// A label of another release.
-    #[error("the label has version {found}, expected {LABEL_VERSION}; use the release that wrote it")]
+    #[error(
+        "the device label has version {found}, expected {LABEL_VERSION}: use the release of rackscan that wrote it"
+    )]
     Version {
         /// Its version.
         found: u32,
     },
     /// The bytes changed since they were written.
     #[error(
-        "the label has checksum {found:08x}, expected {expected:08x}; it has changed since it was written"
+        "the device label has checksum {found:08x}, expected {expected:08x}: it has changed since it was written"
     )]
     Checksum {
         /// Computed over the bytes found.
@@ -74,7 +78,7 @@ pub enum LabelError {
         expected: u32,
     },
     /// Fewer bytes than a label has.
-    #[error("the label has {found} bytes, expected at least {}", size_of::<Layout>())]
+    #[error("the device label has {found} bytes, expected at least {}", size_of::<Layout>())]
     Short {
         /// Bytes there.
         found: usize,

@@ -8,23 +8,23 @@
 //!
 //! ```text
 //! table       rows are distributed to nodes by a hash of the partition key   (schema, participant)
-//!   segment   131,072 rows, wholly on one node, immutable                    (segment)
+//!   segment   131,072 rows, all of them on one node, immutable               (segment)
 //!     chunk   one column of a segment                                        (chunk)
 //!       page  the unit of IO, 128 KiB, with a checksum and a zone map        (page, zone)
 //!         block  1,024 rows, the unit of bit-packing and evaluation          (encoding)
 //! ```
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `ids`, `limits` | identifiers of all things that are stored or sent; all sizes and counts |
+//! | `ids`, `limits` | identifiers of everything that is stored or sent; all sizes and counts |
 //! | `codec` | encoding of structures of variable size; the checksummed envelope |
 //! | `schema/` | table definitions and their verification |
-//! | `derived/` | definitions of what is written with rows: indexes, foreign keys, sums |
+//! | `derived/` | definitions of what is stored with rows: indexes, foreign keys, sums |
 //! | `participant` | the hash that assigns a row to a node |
-//! | `segment` | the directory of a segment: where its pages lie |
-//! | `chunk`, `page/`, `encoding/`, `zone` | writer of pages, pages, how pages store values, their bounds |
+//! | `segment` | the directory of a segment: where its pages are stored |
+//! | `chunk`, `page/`, `encoding/`, `zone` | the writer of pages; pages; how pages store values; bounds of the values of a page |
 //! | `withheld` | the rows of a segment that were deleted or updated since it was written |
-//! | `row_key`, `row_place` | key prefixes of changed rows; the number of a row in results |
+//! | `row_key`, `row_place` | prefixes of the keys of changed rows; the number of a row in results |
 //! | `program/` | the scan program: what a scan computes |
 //! | `key_filter` | the set of join keys that a scan program filters by |
 //! | `message/` | requests and replies between client and node |

@@ -1,5 +1,5 @@
-//! The sizes and counts that are part of the format. Everything read from a device or a peer is
-//! checked against them.
+//! Defines the sizes and counts that are part of the format. Everything read from a device or a
+//! peer is checked against them.
 
 /// Rows of a block, the unit of bit-packing and of evaluation. FastLanes packs 1,024 values at a
 /// time.

@@ -1,23 +1,27 @@
-//! The requests and replies between clients and storage nodes.
+//! Defines the requests and replies between clients and storage nodes.
 //!
-//! A request is one message of the fabric. Its bulk answer (pages, rows, a catalog) is written
-//! one-sidedly into the memory that the request's [`Target`] names; then a reply follows, which is
-//! again one message. Requests are stateless, except those of transactions (leases, locks, prepared
-//! writes): the node keeps no state of a client between requests, so a lost client leaves nothing
-//! behind. An answer that does not fit the target ends early and says where to continue.
+//! A request is one message of the fabric. The node writes a bulk answer (pages, rows, a catalog)
+//! one-sidedly into the requester's memory, which the request describes by a [`Target`]. Then it
+//! sends a reply, which is again one message. Requests are stateless, except those of transactions
+//! (leases, locks, prepared writes) and of holds: the node keeps no state of a client between
+//! requests, so a lost client leaves nothing behind. An answer that does not fit the target ends
+//! early and says where to continue.
 //!
-//! `request` and `answer` are the two central enums, `exchange` encodes and decodes them, `bounds`
-//! checks the limits of decoded requests, and `target` and `catalog` hold what several requests
-//! share. The other files hold the payloads of one kind of request each.
+//! | file | contents |
+//! |---|---|
+//! | `request`, `answer` | the two central enums |
+//! | `exchange`, `bounds` | encode and decode them; check the limits of decoded requests |
+//! | `target`, `catalog` | what several requests use |
+//! | all others | the contents of one kind of request each |
 //!
 //! Invariants
 //! - A reply carries the request's number; replies may come in any order.
-//! - A message in a box (`rackscan_fabric::post`) has the bytes of the message that would otherwise
-//!   be sent, and it refers to no bytes outside itself: only sent messages are ordered after
-//!   one-sided writes.
+//! - A message may also be written one-sidedly into memory that the receiver polls
+//!   (`rackscan_fabric::post`). Such a message has the same bytes, and it refers to no bytes
+//!   outside itself, because only sent messages are ordered after one-sided writes.
 //! - When a reply arrives, every byte that it reports is already in the target.
-//! - The node checks each count, offset and length of a request before use; so does the client with
-//!   those of a reply.
+//! - The node checks each count, offset and length of a request before it uses it; the client does
+//!   the same with a reply.
 
 mod answer;
 mod bounds;

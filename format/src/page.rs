@@ -1,11 +1,11 @@
-//! The layout of pages, and the checks that a page is the one that was asked for.
+//! Defines the layout of pages, and checks that a page is the one that was requested.
 //!
 //! ```text
-//! header (128 bytes) | sections of the encoding | validity bitmap, if a row is null | zeros up to 4 KiB
+//! header (128 bytes) | sections of the encoding | validity bitmap, if a row is null | zeros up to a multiple of 4 KiB
 //! ```
 //!
 //! `header` is the layout, `view` checks a page, `values` opens the values of a page with the
-//! reader of its encoding, `checked` keeps the bytes of a checked page, `fault` is the error.
+//! reader of its encoding, `checked` owns the bytes of a checked page, `fault` is the error.
 //!
 //! Invariants
 //! - [`PageHeader`] is the layout: little-endian, 128 bytes, no padding.

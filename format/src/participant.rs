@@ -7,8 +7,8 @@
 //! Invariants
 //! - Equal values of a column have equal hashes: `-0.0` hashes as `0.0`, and all NaNs have one
 //!   hash.
-//! - Every integer type hashes as the 64-bit integer it is stored as, so key columns of different
-//!   widths agree.
+//! - A value of any integer type is hashed as the 64-bit integer as which it is stored, so equal
+//!   keys in columns of different widths have equal hashes.
 //! - NULL has a hash and a node like any value.
 
 /// The hash of a partition key.

@@ -1,15 +1,17 @@
-//! The scan program, which defines what a scan computes: a small, versioned, verified instruction
-//! set.
+//! Defines the scan program, which says what a scan computes: a small, versioned, verified
+//! instruction set.
 //!
-//! A program is a list of expression nodes, each of which refers only to earlier nodes, so it
-//! cannot recurse or loop; filters and outputs refer to nodes. The engine writes programs; `scan`
-//! runs them, at the engine or at a storage node.
+//! A program is a list of expression nodes. An expression node is one operation (a column, a
+//! constant, or a function of other nodes) and refers only to earlier nodes, so a program cannot
+//! recurse or loop. Filters and outputs refer to nodes. The engine writes programs; the crate
+//! `scan` runs them, at the engine or at a storage node.
 //!
 //! Invariants (checked by [`ScanProgram::verify`]; nothing runs an unverified program)
-//! - Node `i` refers only to nodes below `i`; inputs are columns of the table with the types the
-//!   program states.
-//! - Every node has one type, which verification computes; comparisons are between equal types.
-//! - NULL follows SQL: three-valued logic, a filter keeps a row only when it is true.
+//! - Expression node `i` refers only to nodes below `i`; inputs are columns of the table with the
+//!   types that the program states.
+//! - Every expression node has one type, which verification computes; comparisons are between equal
+//!   types.
+//! - NULL follows SQL: logic has three values, and a filter keeps a row only when it is true.
 //! - Integer arithmetic wraps, as DataFusion's does; decimal arithmetic is exact or an error.
 
 use crate::{
@@ -377,7 +379,7 @@ pub struct ScanProgram {
 
 /// Why a program is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("scan program: {}{what}: found {found}, expected {expected}", place(*.instruction))]
+#[error("the scan program is invalid: {}{what}: found {found}, expected {expected}", place(*.instruction))]
 pub struct ProgramError {
     /// The node at fault, if there is one: its position in [`ScanProgram::nodes`].
     pub instruction: Option<NodeIndex>,

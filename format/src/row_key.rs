@@ -1,6 +1,6 @@
-//! Prefixes of the keys under which participants store the changed rows of a table.
+//! Defines the prefixes of the keys under which participants store the changed rows of a table.
 //!
-//! They are here because code that closes a table needs the prefix and nothing else of the key;
+//! Code that closes a table needs only the prefix of these keys, so the prefix is defined here.
 //! `delta/identity` defines the remainder of the key.
 
 use crate::ids::TableId;

@@ -1,7 +1,7 @@
-//! The identity of a row in a table's segments: the segment and the row's number in it, as one
-//! 64-bit integer in results of scans.
+//! Defines the number by which results of scans identify a row of a table's segments: one 64-bit
+//! integer of the segment's number and the row's number in it.
 //!
-//! Invariant: a place belongs to one table version. Segments never change, so a place identifies
+//! Invariant: such a number belongs to one table version. Segments never change, so it identifies
 //! the same row as long as the segment exists.
 
 use crate::ids::SegmentId;

@@ -1,4 +1,4 @@
-//! Table definitions: columns, partitioning, and how a load cuts rows into segments and pages.
+//! Defines tables: columns, partitioning, and how a load cuts rows into segments and pages.
 //!
 //! `column` and `table` are the definitions, `verify` checks them.
 //!
@@ -7,10 +7,10 @@
 //! - A table version does not replace itself.
 //! - A protected table has at least as many nodes as its parity needs, each listed once.
 //! - The derivations of a table fit its columns ([`crate::derived`]).
-//! - The partition key is a column of the table. A hash of it assigns rows to nodes, so all rows
-//!   with one key are on one node.
-//! - Every type but `Float64` and `Text` is stored as a 64-bit integer; decimals as their unscaled
-//!   value.
+//! - The partition key is a column of the table. A hash of its value assigns rows to nodes, so all
+//!   rows with one key are on one node.
+//! - Values of every type but `Float64` and `Text` are stored as 64-bit integers; decimals as their
+//!   unscaled value.
 
 mod column;
 mod table;

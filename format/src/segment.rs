@@ -1,15 +1,16 @@
-//! The directory of a segment: where its pages are stored, and bounds of the values of each page.
+//! Defines the directory of a segment: where its pages are stored, and bounds of the values of each
+//! page.
 //!
 //! ```text
-//! segment: 131,072 rows of one table, wholly on one node, immutable once published
-//!   chunk (column 0): page 0 | page 1 | ...     each page: device, offset, bytes, first row, rows, zone
+//! segment: 131,072 rows of one table, all of them on one node, immutable once published
+//!   chunk (column 0): page 0 | page 1 | ...     for each page: device, offset, bytes, first row, rows, zone map
 //!   chunk (column 1): page 0 | ...
 //! ```
 //!
 //! Invariants (checked by [`SegmentDirectory::verify`])
 //! - There is one chunk per column of the table, in column order.
 //! - The pages of a chunk cover rows `0..rows` without gap or overlap; every page except the last
-//!   holds whole blocks of 1,024 rows, so block `b` has the same rows in every column.
+//!   contains whole blocks of 1,024 rows, so block `b` has the same rows in every column.
 //! - Pages begin on a sector and take whole sectors.
 
 use crate::{
@@ -90,7 +91,7 @@ pub struct NodeSegment {
 /// Why a segment directory is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "directory of segment {segment} of table {table}, column {column}: {what} is {found}, expected {expected}"
+    "the directory of segment {segment} of table {table} is wrong: in column {column}, {what} is {found}, expected {expected}"
 )]
 pub struct DirectoryError {
     /// The table.

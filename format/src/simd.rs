@@ -1,16 +1,17 @@
-//! Runs kernels with the best vector instructions of the processor that the binary runs on.
+//! Runs kernels (loops over arrays) with the best vector instructions of the processor that the
+//! binary runs on.
 //!
-//! Kernels are plain loops that the compiler vectorises. Each is compiled once for every [`Level`]
-//! of instructions; the process chooses one level when it begins to scan. `RACKSCAN_SIMD=plain` (or
+//! The compiler vectorises these loops. Each kernel is compiled once for every [`Level`] of
+//! instructions; the process chooses one level when it begins to scan. `RACKSCAN_SIMD=plain` (or
 //! `v2`, `v3`, `v4`) forces a level; an unknown name, or a level that the machine lacks, is
 //! ignored. Levels of x86-64 are those of its psABI; on aarch64 NEON is part of the base
 //! instruction set, so `plain` is NEON code there.
 //!
 //! Invariants
-//! - A level changes speed, never a bit of any result: kernels compute with integers, in no order
-//!   that matters.
-//! - A level that the machine lacks runs the plain code: the dispatcher detects the processor's
-//!   features itself.
+//! - A level changes speed, never a bit of any result: kernels compute with integers, and the order
+//!   of their operations does not matter.
+//! - If a level is requested that the machine lacks, the plain code runs: the dispatcher detects
+//!   the processor's features itself.
 //! - Functions that [`Kernel::run`] calls must be `#[inline(always)]`; otherwise they are compiled
 //!   for the base instruction set only.
 

@@ -1,24 +1,23 @@
-//! Stripe sets: which bytes of which nodes parity is computed over. Table maps: what every node
-//! knows of a protected table.
+//! Defines stripe sets (over which bytes of which nodes parity is computed) and table maps (what
+//! every node knows about all parts of a protected table).
 //!
 //! ```text
-//! stream   what one load wrote on one node: pages of its segments, one after the other    (NodeStream)
-//! set      the streams of all nodes, cut into cells, and the parity cells over them       (StripeSet)
-//! map      a table's definition, the directories of all nodes, and the sets they lie in   (TableMap)
+//! stream   what one load wrote on one node: pages of its segments, one after the other              (NodeStream)
+//! set      the streams of all nodes, cut into cells, and the parity cells computed over them        (StripeSet)
+//! map      a table's definition, the directories of all nodes, and the sets with the table's pages  (TableMap)
 //! ```
 //!
-//! Which cells form a stripe is not defined here, but in the code that knows the geometry
-//! (`client::protected`).
+//! The code that knows the geometry (`client::protected`) defines which cells form a stripe.
 //!
 //! Invariants (checked by [`TableMap::verify`])
 //! - Each segment of the table lies in exactly one set, on the same node, with the extents of its
 //!   directory.
 //! - A set has a stream for each node of the table, in the order of the definition; its cells are
 //!   whole sectors.
-//! - A stream has a checksum for each of its cells. Checking them requires reading the cells, so
-//!   verification of a map does not; pages have their own checksums.
-//! - A set may hold segments that the table does not have any more: the other segments of the set
-//!   cannot be reconstructed without their bytes.
+//! - A stream has a checksum for each of its cells. To check them, the cells must be read, so
+//!   verification of a map does not check them; pages have their own checksums.
+//! - A set may contain segments that the table does not have any more, because the other segments
+//!   of the set cannot be reconstructed without their bytes.
 
 use crate::{
     codec::{self, CodecError, Envelope},
@@ -197,7 +196,7 @@ pub enum MapError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// Another field is not valid.
-    #[error("map of table {table}: {what} is {found}, expected {expected}")]
+    #[error("the map of the protected table {table} is wrong: {what} is {found}, expected {expected}")]
     Field {
         /// The table.
         table: TableId,
@@ -252,7 +251,11 @@ impl TableMap {
         };
         if !self.parts.iter().map(|part| &part.node).eq(&self.definition.nodes) {
             let nodes: Vec<NodeId> = self.parts.iter().map(|part| part.node).collect();
-            return Err(self.fault("its list of nodes", format!("{nodes:?}"), "the definition's"));
+            return Err(self.fault(
+                "its list of nodes",
+                format!("{nodes:?}"),
+                "the nodes of the table's definition",
+            ));
         }
         if self.sets.len() > STRIPE_SETS_MAX {
             let found = self.sets.len().to_string();
@@ -261,7 +264,11 @@ impl TableMap {
         let mut ids = BTreeSet::new();
         for set in &self.sets {
             if !ids.insert(set.id) {
-                return Err(self.fault("a stripe set", format!("{} twice", set.id), "each once"));
+                return Err(self.fault(
+                    "a stripe set",
+                    format!("{}, which is listed twice", set.id),
+                    "each set once",
+                ));
             }
             if set.protection != protection {
                 let found = format!("{} (set {})", set.protection, set.id);
@@ -305,7 +312,8 @@ impl TableMap {
         for stream in self.sets.iter().flat_map(|set| &set.streams) {
             for segment in &stream.segments {
                 if streamed.insert((segment.table, segment.segment), (stream.node, segment)).is_some() {
-                    let found = format!("segment {} of table {} twice", segment.segment, segment.table);
+                    let found =
+                        format!("segment {} of table {}, listed twice", segment.segment, segment.table);
                     return Err(self.fault("the segments of the stripe sets", found, "each segment once"));
                 }
             }
@@ -324,7 +332,11 @@ impl TableMap {
                 return Err(self.fault("a withheld row", error.to_string(), format!("one of segment {id}")));
             }
             if !ids.insert(id) {
-                return Err(self.fault("a segment", format!("{id} twice"), "each once"));
+                return Err(self.fault(
+                    "a segment",
+                    format!("{id}, which is listed twice"),
+                    "each segment once",
+                ));
             }
             rows += u64::from(directory.rows);
             if !is_streamed(part.node, directory) {
@@ -346,7 +358,7 @@ impl TableMap {
                     directory.segment, directory.table, part.node
                 );
                 return Err(self.fault(
-                    "the stripe set of a segment that the table has no more",
+                    "the stripe set of a segment that the table does not have any more",
                     found,
                     "one with the segment's node and extents",
                 ));

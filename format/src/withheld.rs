@@ -1,20 +1,20 @@
-//! Withheld rows: the numbers of the rows of a segment that were updated or deleted since it was
-//! written.
+//! Defines the list of withheld rows of a segment: the numbers of the rows that were updated or
+//! deleted since the segment was written.
 //!
-//! A segment never changes. A scan of a segment is given its withheld rows and leaves them out of
-//! the result.
+//! A segment never changes. A scan of a segment gets its withheld rows and leaves them out of the
+//! result.
 //!
 //! ```text
-//! CRC-32C of the rest: u32 | of each block with such rows, ascending:
-//!   block: u16 | how many: u16 | which, by how many there are:
-//!     1 to 63       a u16 for each, ascending, counted in the block
+//! CRC-32C of all bytes after it: u32 | then for each block that has withheld rows, ascending:
+//!   number of the block: u16 | number of its withheld rows: u16 | then, by that number:
+//!     1 to 63       a u16 for each row, ascending, counted in the block
 //!     64 to 1,023   128 bytes, a bit for each row of the block, the first row in the lowest bit of the first byte
 //!     1,024         nothing
 //! ```
 //!
 //! Invariants
-//! - Each set has exactly one encoding; the encoding of the empty set has no bytes. Numbers are
-//!   little-endian.
+//! - Each set of rows has exactly one encoding; the encoding of the empty set has no bytes. Numbers
+//!   are little-endian.
 //! - Every row is below `SEGMENT_ROWS_MAX`. [`WithheldRows::verify`] checks the rows against the
 //!   length of their segment.
 
@@ -43,7 +43,7 @@ const _: () = assert!(WithheldRows::bytes_max(SEGMENT_ROWS_MAX) == WITHHELD_BYTE
 
 /// Why bytes or row numbers are not a valid set of withheld rows, or not one of a given segment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("withheld rows: {what}: found {found}, expected {expected}")]
+#[error("the list of withheld rows of a segment is wrong: {what}: found {found}, expected {expected}")]
 pub struct WithheldError {
     /// The part at fault.
     pub what: &'static str,

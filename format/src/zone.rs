@@ -1,11 +1,13 @@
-//! Zone maps: bounds of the values of a page, by which a scan skips the page without reading it.
+//! Defines zone maps: bounds of the values of a page, by which a scan skips the page without
+//! reading it.
 //!
 //! Invariants
 //! - A missing bound means "unknown", never "empty": pruning uses only bounds that are present.
-//! - Text bounds are cut to `ZONE_TEXT_BYTES_MAX` bytes: the lower one to a prefix, the upper one
-//!   to a prefix incremented in its last byte (or unknown, when every byte is 0xff), so both still
-//!   bound every value.
-//! - NaN has no place in the order of numbers, so a page that holds a NaN has no float bounds.
+//! - Text bounds are cut to `ZONE_TEXT_BYTES_MAX` bytes: the lower bound to a prefix, the upper
+//!   bound to a prefix incremented in its last byte (or unknown, when every byte is 0xff), so both
+//!   still bound every value.
+//! - NaN is neither below nor above other numbers, so a page that contains a NaN has no float
+//!   bounds.
 
 use crate::limits::ZONE_TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};

@@ -1,17 +1,17 @@
-//! Measures how fast stripes get from one client onto their nodes, by each way, and what each place
-//! sends and receives.
+//! Measures how fast stripes get from one client onto the nodes for each way of writing them, and
+//! how many bytes each place sends and receives.
 //!
 //! ```text
 //! cargo run --release -p rackscan-relay --example relaybench -- \
 //!     [WIRE] [NODES] [WAYS] [SLICE KIB] [MIB] [TURNS] [FOLDER]
 //! ```
 //!
-//! WIRE is `shm` or `tcp`; WAYS and SLICE KIB are lists with commas (`none,naive,relay`,
-//! `4,64,1024`); MIB is the data of a turn; FOLDER is where device files go, and nothing is written
-//! to disk without it. Nodes are threads of this process, each with its own listener, as they would
-//! be processes. Prints a JSON line for each slice length and way: medians over turns, which the
-//! ways take by turns; bytes are those of slices, per byte of data, at the client and at the
-//! busiest node. The first turn does not count.
+//! WIRE is `shm` or `tcp`. WAYS and SLICE KIB are lists with commas (`none,naive,relay`,
+//! `4,64,1024`). MIB is the amount of data in a turn. FOLDER is where device files go; without it,
+//! nothing is written to disk. Nodes are threads of this process, each with its own listener, as if
+//! they were processes. The ways alternate, one turn each; the first turn does not count. The
+//! program prints a JSON line for each slice length and way: medians over the turns, and the bytes
+//! of slices, per byte of data, at the client and at the busiest node.
 
 use std::{
     error::Error,
@@ -62,7 +62,7 @@ impl Options {
             "none" => Ok(("none".to_owned(), Way::Bare)),
             "naive" => Ok(("naive".to_owned(), Way::Naive)),
             "relay" => Ok(("relay".to_owned(), Way::Relay)),
-            other => Err(format!("{other} is no way: none, naive or relay")),
+            other => Err(format!("unknown way {other}, expected none, naive or relay")),
         };
         let slice = |kib: &str| kib.parse::<usize>().map(|kib| kib << 10);
         Ok(Self {
@@ -91,7 +91,7 @@ fn start(options: &Options, key: &ClusterKey, folder: &Path) -> Result<Vec<Serve
         let address: Address = match options.wire.as_str() {
             "shm" => format!("shm:{}", folder.join(format!("{node}.sock")).display()).parse()?,
             "tcp" => "tcp:127.0.0.1:0".parse()?,
-            other => return Err(format!("{other} is no wire: shm or tcp").into()),
+            other => return Err(format!("unknown wire {other}, expected shm or tcp").into()),
         };
         listeners.push(Listener::bind(&address, key)?);
     }

@@ -1,11 +1,11 @@
-//! Computes the checksum of a sum from those of its inputs.
+//! Computes the checksum of a sum (the XOR of slices) from the checksums of its inputs, without
+//! reading a byte.
 //!
-//! CRC-32C is affine: for bytes of equal length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). So a
-//! place that sums slices derives the checksum of the sum without reading a byte. A node that keeps
-//! the sum computes the checksum of what it keeps; if they are equal, it keeps the XOR of what the
-//! client had.
+//! CRC-32C is affine: for bytes of equal length, crc(a ^ b) = crc(a) ^ crc(b) ^ crc(zeros). A node
+//! that stores a sum also computes the checksum of the bytes that it has written. If both checksums
+//! are equal, it has written the XOR of what the client sent.
 //!
-//! Invariant: pure.
+//! Invariant: all functions are pure.
 
 /// The CRC-32C of `bytes` zeros.
 pub(crate) fn of_zeros(bytes: usize) -> u32 {

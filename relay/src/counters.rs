@@ -1,7 +1,7 @@
-//! Counters of a node or a writer.
+//! Counts what a node or a writer has sent, received, summed and stored.
 //!
-//! Invariant: always compiled, plain numbers, never reset. The difference of two copies is what
-//! happened between them.
+//! Invariant: counters are plain numbers, compiled into every build and never reset. The difference
+//! of two copies is what happened between them.
 
 /// Totals of a node or a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

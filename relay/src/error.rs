@@ -1,7 +1,7 @@
-//! The errors of this crate, and the failures that end a session.
+//! Defines the errors of this crate, and the failures that end a session.
 //!
-//! Invariant: the failure that ends a session names the place at fault, and is sent to all places
-//! of the session.
+//! Invariant: the failure that ends a session names the place at fault (the client or a node), and
+//! is sent to all places of the session.
 
 use std::fmt;
 
@@ -91,14 +91,14 @@ impl Failure {
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Its devices cannot be waited for.
-    #[error("a relay cannot wait for its devices: {source}")]
+    #[error("the relay of this node cannot wait for its devices: {source}")]
     Reap {
         /// What the system said.
         #[from]
         source: rackscan_device::ReapError,
     },
     /// Its listener cannot be watched.
-    #[error("a relay cannot watch its listener: {source}")]
+    #[error("the relay of this node cannot watch its listener for new connections: {source}")]
     Watch {
         /// What the ring said.
         #[from]
@@ -113,7 +113,7 @@ pub enum WriteError {
     #[error(transparent)]
     Shape(#[from] ShapeError),
     /// A node was not reached.
-    #[error("node {node} cannot be opened for stripes: {source}")]
+    #[error("cannot open a session for stripes: connecting to node {node} failed: {source}")]
     Connect {
         /// Which.
         node: NodeId,
@@ -124,7 +124,7 @@ pub enum WriteError {
     #[error(transparent)]
     Memory(#[from] RegionError),
     /// Memory could not be shared with a node.
-    #[error("node {node} cannot be given memory: {source}")]
+    #[error("cannot open a session for stripes: registering memory for node {node} failed: {source}")]
     Register {
         /// Which.
         node: NodeId,
@@ -132,34 +132,37 @@ pub enum WriteError {
         source: RegisterError,
     },
     /// The nodes did not agree in time.
-    #[error("the session was not open in time; still silent: {silent}")]
+    #[error("cannot open a session for stripes: these nodes have not answered in time: {silent}")]
     TimedOut {
         /// The nodes that have not answered.
         silent: String,
     },
     /// The system gave no random number to identify the session.
-    #[error("the session has no name: the system gives no random numbers: {why}")]
+    #[error(
+        "cannot open a session for stripes: the operating system's random number generator failed, and it is \
+         needed for the session's identifier: {why}"
+    )]
     Random {
         /// What it said.
         why: String,
     },
     /// Nodes must be in ascending order of their ids, and each once.
-    #[error("the nodes of a session must be given once each, by ascending ids")]
+    #[error("the list of a session's nodes must contain each node once, in ascending order of ids")]
     Order,
     /// All lanes are in use.
-    #[error("{lanes} stripes are under way, as many as the session has lanes; wait for one to end")]
+    #[error("the session has {lanes} stripes in progress, which is its maximum: wait until one ends")]
     LanesFull {
         /// How many.
         lanes: usize,
     },
     /// The session is not open yet.
-    #[error("the session is not open yet")]
+    #[error("cannot write a stripe: its session is not open yet")]
     NotOpen,
     /// The session has ended.
-    #[error("the session has ended: {0}")]
+    #[error("the session that writes stripes has ended: {0}")]
     Ended(SessionEnd),
     /// The stripe does not fit the session.
-    #[error("stripe {stripe}: {what} is {found}, expected {expected}")]
+    #[error("cannot write stripe {stripe}: {what} is {found}, expected {expected}")]
     Stripe {
         /// Its number.
         stripe: u64,

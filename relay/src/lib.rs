@@ -2,8 +2,8 @@
 //! each byte of data once and nodes compute the parities on the way.
 //!
 //! The transfers are those of a `rackscan_stripe::Schedule` (or `Rebuild`), carried out on bytes.
-//! This crate does not decide where cells lie on disk, and remembers no stripes: that is up to the
-//! [`Store`] of each node. Decision 0036 gives the reasons for this design.
+//! This crate does not decide where cells lie on disk, and keeps no list of stripes: the [`Store`]
+//! of each node does both. Decision 0036 gives the reasons for this design.
 //!
 //! ```text
 //! Writer  --slices of data-->  Node  --slices, as received or summed-->  Node --> ...
@@ -12,27 +12,41 @@
 //!    +------- Stored --------  devices, where its Store says
 //! ```
 //!
-//! Cells are transferred in *slices*. A receiver has a *ring* of slots for each incoming transfer
-//! of a stripe. A session carries several stripes at once, each in a *lane*. A *link* is a
-//! connection within a session.
+//! | word | what it means |
+//! |---|---|
+//! | place | the client or one of the nodes of a session; such a node is a *member* |
+//! | session | the connections and memory by which one client has stripes moved; all stripes of it have the same purpose (its *task*) |
+//! | lane | what a session has for one stripe in progress: a session of two lanes moves two stripes at once |
+//! | link | a connection that belongs to a session, or is about to |
+//! | step | the transfer of the bytes of one cell, or of a sum of cells, from one place to another |
+//! | slice | a part of a cell: the unit in which steps transfer, sum and store |
+//! | slot | memory for one slice |
+//! | ring | the slots that a receiver has for one step in one lane; slices use them in turn |
+//! | credit | a receiver's message to a sender: how many slices the receiver does not need any more, so that their slots may be overwritten |
+//! | held cell | a cell that a node reads from its devices for a stripe |
+//! | kept cell | a cell that a node writes to its devices for a stripe |
 //!
 //! - `shape`, `task`, `plan`: derive, from the parameters of a session, what each place does for a
-//!   stripe. `progress`, `ring`, `checksum`: how far it is, how far a sender may go, and the
-//!   checksums of sums. All of these are pure.
-//! - `message`, `link`, `rings`: the protocol, and slices and credits on a connection.
+//!   stripe.
+//! - `progress`, `ring`, `checksum`: compute which slices of a stripe are done, how far a sender
+//!   may go, and the checksums of sums. They are pure, and so are the three before.
+//! - `message`, `link`, `rings`: the protocol, and the transfer of slices and credits over a
+//!   connection.
 //! - [`Writer`] (`writer`) and [`Node`] (`node`): the two ends. Each is one thread without locks,
 //!   which sleeps only when there is nothing to do.
-//! - [`Store`] (`store`): says where a node's cells lie, and records that they are stored.
+//! - [`Store`] (`store`): the interface to the code that decides where a node's cells lie, and
+//!   records that they are stored.
 //! - `error`, `shape_error`: errors. [`limits`]: all bounds. `counters`: statistics.
 //!
-//! Used by storage nodes (in a thread of their own), by loads, and by measurements.
+//! Storage nodes (in a thread of their own), loads and measurements use this crate.
 //!
 //! Invariants
 //! - With `relay`, a client sends each byte of data once. Nodes copy nothing between receiving,
 //!   summing, storing and forwarding.
-//! - A stripe is `Stored` when every node that keeps some of it has it on disk, and has compared
-//!   its checksum with what the client sent.
-//! - Every place that waits for a lost one learns which one it was; nothing waits forever.
+//! - A stripe is `Stored` when every node that stores a part of it has flushed that part to its
+//!   devices, and its checksum is the one computed from what the client sent.
+//! - When a place is lost, every place that waits for it learns which one was lost; nothing waits
+//!   forever.
 //! - Memory, lanes, rings and queues are bounded when a session opens ([`limits`]).
 
 #![forbid(unsafe_code)]

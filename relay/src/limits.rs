@@ -1,4 +1,4 @@
-//! Bounds of sessions and of what a peer can make a node hold.
+//! Defines the bounds of sessions, and of the memory and queues that a peer can make a node use.
 //!
 //! Invariants
 //! - Every queue and table of this crate has its bound here; nothing grows with what a peer sends.

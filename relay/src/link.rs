@@ -1,12 +1,13 @@
-//! Carries messages, slices and credits over one connection, so that none of them starves the
-//! others.
+//! Carries messages, slices and credits over one connection, so that none of these three kinds
+//! delays the others for long.
 //!
 //! Invariants
-//! - Operations in flight are bounded by kind, and the sum of the bounds fits the connection's
-//!   queue. So there is always room for a message or a credit.
-//! - Waiting messages are bounded. A peer that lets more accumulate violates the protocol.
-//! - An operation that could not be posted is reported by the next [`Link::poll`], as a fault of
-//!   the peer or of this place. Nothing waits for it.
+//! - The number of operations in flight has a bound for each kind, and the sum of the bounds fits
+//!   the connection's queue. So there is always room for a message or a credit.
+//! - The number of messages that wait to be sent is bounded. A peer that lets more accumulate
+//!   violates the protocol.
+//! - If an operation cannot be posted, the next [`Link::poll`] reports this as a fault of the peer
+//!   or of this place. Nothing waits for that operation.
 
 use std::collections::VecDeque;
 
@@ -257,9 +258,11 @@ impl Link {
             // The offset within the peer's memory was checked, so the memory itself cannot be where
             // the peer says.
             Err(PostError::OutOfBounds(error)) => {
-                LinkEvent::Refused(format!("its memory cannot be written: {error}"))
+                LinkEvent::Refused(format!("the peer's registered memory cannot be written: {error}"))
             }
-            Err(error) => LinkEvent::Unposted(format!("it could not post an operation: {error}")),
+            Err(error) => {
+                LinkEvent::Unposted(format!("an operation could not be posted on the connection: {error}"))
+            }
         };
         self.failed.get_or_insert(failed);
         false

@@ -1,10 +1,10 @@
-//! Messages between clients and nodes, and between nodes.
+//! Defines the messages between clients and nodes, and between nodes, and their encoding.
 //!
 //! Messages open and end sessions and begin stripes. The bytes of stripes, and credits, are
-//! transferred by one-sided writes ([`crate::ring`]).
+//! transferred by one-sided writes instead ([`crate::ring`]).
 //!
-//! Invariant: a decoded message keeps the bounds of [`crate::limits`]. What its numbers refer to is
-//! checked where they are used.
+//! Invariant: the counts and lengths of a decoded message are within [`crate::limits`]. Whether the
+//! lane, member or ring that a number names exists is checked where the number is used.
 
 use rackscan_fabric::RemoteRegion;
 use rackscan_format::{
@@ -135,14 +135,14 @@ impl Cause {
     /// The verb phrase for messages.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Lost => "is gone",
+            Self::Lost => "was lost",
             Self::Unreachable => "could not be reached",
             Self::Violation => "broke the protocol",
-            Self::Refused => "refused",
-            Self::Disk => "could not store",
-            Self::Checksum => "was about to keep other bytes than were sent",
-            Self::Closed => "left",
-            Self::Idle => "did nothing for too long",
+            Self::Refused => "refused to take part",
+            Self::Disk => "had a device error",
+            Self::Checksum => "wrote wrong bytes",
+            Self::Closed => "left the session",
+            Self::Idle => "made no progress for too long",
         }
     }
 }
@@ -172,9 +172,11 @@ impl From<Name> for RemoteRegion {
 pub(crate) enum MessageError {
     #[error(transparent)]
     Codec(#[from] CodecError),
-    #[error("{what}: {found}, expected at most {expected}")]
+    #[error("a message between relays has {found} {what}, expected at most {expected}")]
     TooMuch { what: &'static str, found: usize, expected: usize },
-    #[error("relay protocol {found}, expected {PROTOCOL}: use the same release everywhere")]
+    #[error(
+        "the peer uses version {found} of the relay protocol, expected {PROTOCOL}: run the same release of rackscan everywhere"
+    )]
     Protocol { found: u32 },
 }
 

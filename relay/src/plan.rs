@@ -1,12 +1,15 @@
-//! Derives the plan of one place for a stripe: of the node of a column, or of the client.
+//! Derives what one place does for a stripe (its *plan*): the node of a column, or the client.
 //!
-//! *Sources* are what a place has slices of: what arrives, what it reads from its devices, or the
-//! client's data cells, followed by sums of several of these. *Readers* are what is done with them:
-//! they are summed, sent, or kept. Everything happens one slice at a time, in order.
+//! A *source* is a sequence of slices that the place has: slices that arrive in a ring, a cell that
+//! the node reads from its devices, a data cell of the client (these three are *origins*), or a sum
+//! of several origins. A *reader* is something that needs the slices of a source: a sum, a step
+//! that sends them, or a cell that the node keeps. Readers process a source slice by slice, in
+//! order.
 //!
 //! Invariants
-//! - Pure. The readers of a source are all that need its slices: a slot is reused when the last of
-//!   them is done with it.
+//! - The functions are pure.
+//! - The readers of a source are all that need its slices. So a slot may be reused when the last of
+//!   them is done with its slice.
 //! - A sum has at least two inputs, none of which is a sum.
 //! - Sender and receiver derive the same ring for a step.
 

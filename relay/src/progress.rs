@@ -1,23 +1,25 @@
-//! Tracks how far each part of a stripe is at one place, and which slots may be reused. `lib.rs`
-//! explains the terms.
+//! Counts which slices of a stripe are present, sent and kept at one place, and derives which slots
+//! may be reused. `plan.rs` defines sources and readers.
 //!
-//! Each reader of a source has a tail of its own: the number of slices that it is done with. The
-//! tail of a source is the minimum of its readers' tails. No slice before it is needed, so the
-//! slots of a ring are free up to there (the paper's reference tails).
+//! Each reader of a source has a tail: the number of slices that it is done with. The tail of a
+//! source is the least tail of its readers. No slice before it is needed, so the slots of all
+//! earlier slices are free (the paper calls these reference tails).
 //!
 //! # Why nothing waits forever
 //!
-//! Take the smallest slice that is not finished everywhere, and, of the steps, sums and stores that
-//! have not done it, the first in the order of the schedule. Its inputs are there, because they
-//! come earlier in that order. The slot that it needs, at its receiver or among the place's sums,
-//! was last used by a smaller slice of the same step, which is finished everywhere: it is free. So
-//! this slice can proceed. Every step has rings of its own, so it does not queue behind other
-//! steps; and a posted operation completes without the help of others. This argument needs one slot
-//! per ring. Credits may be late by less than a quarter of a ring, which leaves at least one slot.
+//! Take the smallest slice that is not finished at every place. Among the steps, sums and kept
+//! cells that have not processed this slice, take the first one in the order of the schedule. Its
+//! inputs are present, because they come earlier in that order. It needs a slot at its receiver, or
+//! one for the place's sum. That slot was last used by a smaller slice of the same step, which is
+//! finished at every place, so the slot is free. So this slice can proceed. Every step has rings of
+//! its own, so it does not queue behind other steps; and a posted operation completes without the
+//! help of other places. This argument needs one slot per ring. Credits may be late by less than a
+//! quarter of a ring, which leaves at least one slot.
 //!
 //! Invariants
-//! - Pure numbers. `tail <= there <= slices` for every source; a sum is never ahead of its tail by
-//!   more than its slots.
+//! - This file computes with numbers only: it has no memory of slices and does no IO.
+//! - `tail <= there <= slices` for every source (`there` is the number of slices present). A sum is
+//!   never ahead of its tail by more than its slots.
 
 use crate::plan::{Plan, Reader};
 

@@ -1,26 +1,27 @@
-//! Tracks how far a sender may go in a ring of its receiver, and which slot holds which slice.
+//! Computes how far a sender may go in a ring of its receiver, and which slot contains which slice.
+//! A ring is a number of slots in the receiver's memory, for one step in one lane; slices use the
+//! slots in turn.
 //!
 //! ```text
-//! the receiver's memory, a ring for each step from a sender to it, in one lane
-//!
-//!   slots   | slice 8 | slice 5 | slice 6 | slice 7 |     position 8 lies in slot 8 mod 4
-//!   journal | name of the slice sent first | second | ...  one for all rings of a link, in the order of sending
-//!
-//! the sender's memory
-//!
-//!   credits | the position up to which the receiver needs no slices any more | one for each ring
+//! in the receiver's memory:
+//!   slots     a ring of 4:  | slice 8 | slice 5 | slice 6 | slice 7 |     position 8 lies in slot 8 mod 4
+//!   journal   | name of the slice sent first | name of the second | ...   one for all rings of a link, in the order of sending
+//! in the sender's memory:
+//!   credits   | position before which the receiver needs no slice any more | ...   one for each ring
 //! ```
 //!
-//! A sender writes the name of the slice into the journal, and the slice into its slot, with its
-//! checksum as immediate. Immediates arrive in the order of sending, so the receiver knows which
-//! name belongs to which. It grants credit by a one-sided write into the sender's memory, each time
-//! that a quarter of the ring has become free.
+//! A sender writes the name of the slice (stripe, ring and number) into the journal, and then the
+//! slice into its slot. The second write carries the slice's checksum as immediate data, which
+//! notifies the receiver. Notifications arrive in the order of sending, so the receiver knows which
+//! name belongs to which notification. The receiver grants credit by a one-sided write into the
+//! sender's memory, each time that a quarter of the ring has become free.
 //!
 //! Invariants
-//! - Pure numbers. Positions count slices over the whole session and never start over.
-//! - `credit <= sent <= credit + slots` at the sender; the same at the receiver, for which anything
-//!   else is a violation.
-//! - Credit never shrinks: a value below the known one is an old one.
+//! - This file computes with numbers only. Positions count slices over the whole session and never
+//!   start over.
+//! - `credit <= sent <= credit + slots` at the sender. The receiver checks the same of what has
+//!   arrived; anything else is a violation of the protocol.
+//! - Credit never shrinks: a value below the known one is outdated and ignored.
 
 use std::collections::VecDeque;
 
@@ -84,9 +85,11 @@ impl Credit {
 /// A violation by the peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RingFault {
-    #[error("slice {slice} has come into a ring of {slots} slots before there was room for it")]
+    #[error("the sender wrote slice {slice} into a ring of {slots} slots without credit for it")]
     Overrun { slice: u32, slots: u32 },
-    #[error("it gave credit up to {position}, but only {sent} slices were sent")]
+    #[error(
+        "the receiver granted credit up to position {position}, but the sender has sent only {sent} slices"
+    )]
     Credit { position: u64, sent: u64 },
 }
 

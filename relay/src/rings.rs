@@ -1,10 +1,11 @@
-//! The rings of a link in registered memory: the receiver's end and the sender's end.
+//! Manages the registered memory of a link's rings: the receiver's slots and journal, and the
+//! sender's credits.
 //!
 //! Invariants
-//! - A sender writes only into slots that its credit allows. A receiver trusts nothing that it
-//!   finds: names, numbers and places are checked.
-//! - Memory that a peer may write is never borrowed. It is summed, checksummed and stored where it
-//!   lies.
+//! - A sender writes only into slots that its credit allows. A receiver checks every name, number
+//!   and position that it finds in memory that a peer may write.
+//! - Memory that a peer may write is never borrowed as a Rust slice. It is summed, checksummed and
+//!   stored where it lies.
 
 use std::sync::Arc;
 
@@ -60,9 +61,9 @@ pub(crate) fn whole_pages(bytes: usize) -> usize {
 pub(crate) enum RingsFault {
     #[error(transparent)]
     Ring(#[from] RingFault),
-    #[error("it sent a slice in ring {found} of {rings}")]
+    #[error("the sender named ring {found} for a slice, but it has only {rings} rings here")]
     NoSuchRing { found: usize, rings: usize },
-    #[error("its memory has {found} bytes where {expected} are needed")]
+    #[error("the peer registered {found} bytes of memory for rings or credits, expected at least {expected}")]
     TooShort { found: u64, expected: u64 },
     #[error(transparent)]
     Region(#[from] RegionError),

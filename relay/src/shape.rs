@@ -1,9 +1,10 @@
-//! Derives the layout of a session from its shape: stripes in progress, rings, slots and memory.
+//! Derives the layout of a session (rings, slots and memory of each place) from its parameters,
+//! which are its *shape*: parity, task, lengths of cells and slices, number of lanes and slots.
 //!
 //! Invariants
-//! - Pure, and the same at every place of a session.
-//! - Columns move to other nodes from stripe to stripe. So rings are counted between nodes: as many
-//!   as any rotation needs.
+//! - The functions are pure, and give the same result at every place of a session.
+//! - The node of a column changes from stripe to stripe (the columns rotate). So rings are counted
+//!   for pairs of nodes: each pair has as many as any rotation needs.
 
 use std::sync::Arc;
 

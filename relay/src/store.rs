@@ -1,11 +1,13 @@
-//! The interface to the owner of a node's cells, and two simple implementations.
+//! Defines the interface to the code that decides where a node's cells lie, and two simple
+//! implementations.
 //!
-//! A [`Store`] says where cells lie on devices, and where they go when a stripe begins, and is told
-//! when they are all on disk, with their checksums. [`Nowhere`] discards cells once they are
-//! checked, as in the paper's measurements. [`Area`] writes them one after the other into a part of
-//! a device, and starts over at its end.
+//! When a stripe begins, a [`Store`] answers where its held cells lie and where its kept cells are
+//! to be written. Later it is told that all kept cells are on disk, with their checksums, or that
+//! the stripe has failed. [`Nowhere`] writes no cells to a device, as in the paper's measurements.
+//! [`Area`] writes them one after the other into a part of a device, and starts over at the end of
+//! that part.
 //!
-//! Invariant: `begin` is followed by `stored` or by `given_up`, exactly once, unless it refused.
+//! Invariant: after each successful `begin`, either `stored` or `given_up` is called, exactly once.
 
 use std::{any::Any, ops::Range, sync::Arc};
 
@@ -112,7 +114,9 @@ pub trait Store {
 fn holds_nothing(beginning: &Beginning<'_>) -> Result<(), Refusal> {
     match beginning.held.len() {
         0 => Ok(()),
-        held => Err(Refusal(format!("{held} cells of a stripe are to be read where none were kept"))),
+        held => Err(Refusal(format!(
+            "the stripe requires reading {held} cells, but this store keeps no cells that can be read"
+        ))),
     }
 }
 
@@ -152,7 +156,9 @@ impl Area {
     pub fn new(part: Place) -> Result<Self, Refusal> {
         let whole = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES as u64);
         if !whole(part.offset_bytes) || !whole(part.length_bytes) {
-            return Err(Refusal(format!("an area must be whole sectors of {SECTOR_BYTES} bytes: {part:?}")));
+            return Err(Refusal(format!(
+                "the area is {part:?}, expected whole sectors of {SECTOR_BYTES} bytes"
+            )));
         }
         Ok(Self { part, used_bytes: 0, underway: Vec::new() })
     }
@@ -169,15 +175,17 @@ impl Store for Area {
         let (length_bytes, room) = (beginning.cell_bytes, self.part.length_bytes);
         let needed = length_bytes.saturating_mul(beginning.kept.len() as u64);
         if needed > room {
-            return Err(Refusal(format!("a stripe needs {needed} bytes here, the area has {room}")));
+            return Err(Refusal(format!(
+                "the stripe needs {needed} bytes, but the area has only {room} bytes"
+            )));
         }
         let start = if self.used_bytes + needed > room { 0 } else { self.used_bytes };
         let end = start + needed;
         if self.underway.iter().any(|(_, other)| other.start < end && start < other.end) {
             let count = self.underway.len();
             return Err(Refusal(format!(
-                "a stripe needs {needed} bytes here, the area has {room}, and {count} stripes under way lie where the next one \
-                 would: give a larger area, or fewer lanes"
+                "the stripe needs {needed} bytes of an area of {room} bytes, but the next free bytes are taken by some of the \
+                 {count} stripes under way: make the area larger, or use fewer lanes"
             )));
         }
         self.used_bytes = end;

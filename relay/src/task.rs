@@ -1,13 +1,14 @@
-//! Defines the task of a session, and derives from it the transfers of a stripe.
+//! Defines what the stripes of a session are for (its *task*), and derives from it the transfers of
+//! a stripe.
 //!
 //! ```text
-//! write     the client has the data cells and sends them: a rackscan_stripe::Schedule
-//! protect   nodes have them, and compute the parities: the same schedule, but nodes read from disk what the client would send
-//! rebuild   nodes have all cells but the lost ones, and compute these: a rackscan_stripe::Rebuild
+//! write     the client has the data cells and sends them, as in a rackscan_stripe::Schedule
+//! protect   the nodes have the data cells and compute the parities: the same schedule, but nodes read from disk what the client would send
+//! rebuild   the nodes have all cells but the lost ones, and compute the lost ones, as in a rackscan_stripe::Rebuild
 //! ```
 //!
 //! Invariants
-//! - Pure, and the same at every place of a session.
+//! - The functions are pure, and give the same result at every place of a session.
 //! - Transfers are listed after their inputs.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
 //! Tests that stripes get onto the right disks over real wires, with a thread for each node and
-//! real device files. Contents are compared with a plain computation.
+//! real device files. Method: the contents are compared with a plain computation.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Prepares the constants of a program once per scan: literals, IN sets and LIKE patterns.
+//! Prepares the constants of a program (literals, IN sets and LIKE patterns) once per scan.
 
 use crate::{
     pattern::Pattern,
@@ -154,7 +154,10 @@ fn integer_rows(items: &dyn Array, has: &impl Fn(i128) -> bool) -> Result<Boolea
 }
 
 fn unexpected_type(items: &dyn Array) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("IN over {}, expected the set's type", items.data_type()))
+    ArrowError::InvalidArgumentError(format!(
+        "the left side of IN has type {}, expected the type of the set",
+        items.data_type()
+    ))
 }
 
 fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {

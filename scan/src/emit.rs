@@ -1,4 +1,5 @@
-//! Turns the selected rows of a window into batches or adds them to the groups.
+//! Converts the selected rows of a window (the blocks that a scan processes at a time) into
+//! batches, or adds the rows to the groups.
 
 use crate::{
     aggregate::{Grouping, Groups},

@@ -1,4 +1,4 @@
-//! The errors of a scan.
+//! Defines the errors of a scan.
 
 use crate::quota::Bounced;
 use arrow::error::ArrowError;
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// Program and segment do not belong together.
-    #[error("scan of segment {segment} of table {table}: {what} is {found}, expected {expected}")]
+    #[error("cannot scan segment {segment} of table {table}: {what} is {found}, expected {expected}")]
     Mismatch {
         /// The segment's table.
         table: TableId,
@@ -48,8 +48,8 @@ pub enum ScanError {
     },
     /// A page was supplied that the scan did not request, or was supplied twice.
     #[error(
-        "page {page} of column {column} of segment {segment} of table {table} was supplied but not asked for; \
-         supply each page of Step::Read once"
+        "page {page} of column {column} of segment {segment} of table {table} was supplied to a scan that did not \
+         request it, or twice: please report this"
     )]
     NotWanted {
         /// The table.
@@ -62,7 +62,7 @@ pub enum ScanError {
         page: PageNumber,
     },
     /// The computation itself failed: an overflow of an exact decimal, a cast that does not fit.
-    #[error("scan of segment {segment} of table {table}: {source}")]
+    #[error("the scan of segment {segment} of table {table} failed: {source}")]
     Computation {
         /// The table.
         table: TableId,
@@ -73,7 +73,7 @@ pub enum ScanError {
     },
     /// The program needs more than its quota. Nothing is wrong: the segment is to be scanned
     /// elsewhere.
-    #[error("scan of segment {segment} of table {table}: {bounced}")]
+    #[error("the scan of segment {segment} of table {table} was stopped: {bounced}")]
     Bounced {
         /// The segment's table.
         table: TableId,

@@ -1,7 +1,9 @@
-//! Estimates what a scan of a segment would read and how many rows it would yield.
+//! Estimates how many pages and bytes a scan of a segment would read, and how many rows it would
+//! yield.
 //!
-//! Pure: the planner prices placements with it, EXPLAIN shows it. Pages and bytes follow from zone
-//! maps as the scan itself uses them; the number of rows is a guess.
+//! The planner computes the cost of placements from these estimates, and EXPLAIN shows them. Pages
+//! and bytes follow from the zone maps, as in the scan itself; the number of rows is a guess. All
+//! functions are pure.
 
 use crate::{
     pages::{InputPages, zone_of},

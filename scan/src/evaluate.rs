@@ -1,14 +1,16 @@
-//! Evaluates any node of a program over arrow arrays.
+//! Evaluates any expression node of a scan program over arrow arrays, with arrow's kernels. A node
+//! is one operation of the program: a column, a constant, or a function of earlier nodes.
 //!
-//! The general path: everything that the narrow paths cannot answer is computed here with arrow's
-//! kernels. DataFusion uses the same kernels, so the semantics are DataFusion's.
+//! A scan computes here what it cannot compute faster on packed blocks ([`crate::narrow`]) or
+//! dictionaries. DataFusion uses the same kernels, so the results are those of DataFusion.
 //!
 //! Invariants
 //! - Each node is evaluated once per set of rows. Recursion is bounded by the number of nodes of a
 //!   verified program.
-//! - A node that may fail is evaluated only on rows that can need it: not on rows that an AND or OR
-//!   has already decided, nor on a branch of CASE that is not taken. Such partial evaluations are
-//!   bounded by `PARTIAL_EVALUATIONS_MAX`; beyond it, all rows are evaluated.
+//! - A node that can fail (such as a division) is evaluated only on rows that need its value. Rows
+//!   that an AND or OR has already decided, and rows that do not take a branch of CASE, are left
+//!   out. At most `PARTIAL_EVALUATIONS_MAX` such partial evaluations are made; after that, nodes
+//!   are evaluated on all rows.
 
 use crate::{
     constants::{PreparedConstant, prepare},

@@ -1,27 +1,35 @@
-//! The one evaluator of the system: scans one segment with a program (filter, then rows or partial
-//! groups) and yields arrow batches.
+//! Scans one segment with a program (a filter, and then rows or partial groups) and yields arrow
+//! batches. All scans of the system run this code.
 //!
-//! The engine runs it over pages that it read or fetched; a storage node runs it next to its
-//! devices. It does no IO and starts no threads: [`SegmentScan::step`] says which pages it needs,
-//! the caller supplies them. It is not a query engine: joins, the final aggregation and everything
-//! across segments happen in the engine.
+//! The engine runs it over pages that it has read or fetched; a storage node runs it next to its
+//! devices. The crate does no IO and starts no threads: [`SegmentScan::step`] returns which pages
+//! are needed, and the caller supplies them. Joins, the final aggregation and everything across
+//! segments happen in the engine.
 //!
 //! ```text
 //! program + segment directory
-//!   prune      zone maps decide conjuncts: never, always, or look inside       (prune)
-//!   read       the pages of the filter's columns that are still undecided      (Step::Read)
-//!   withhold   withheld rows are removed from every selection                  (run/window)
-//!   select     conjuncts in order, each on the blocks still alive              (select)
-//!   read       the payload pages that still hold a selected row                (Step::Read)
-//!   project    selected rows as arrow arrays, dictionary text as views         (project)
-//!   aggregate  or partial groups of them                                       (aggregate)
-//! batches, each of whole blocks                                                (Step::Batch)
+//!   prune      zone maps decide for each page: no row passes, all rows pass, or undecided   (prune)
+//!   read       the undecided pages of the filter's columns                                  (Step::Read)
+//!   withhold   withheld rows are removed from every selection                               (run/window)
+//!   select     parts of the filter in order, each on blocks that still have selected rows   (select)
+//!   read       the pages of the output's columns that contain a selected row                (Step::Read)
+//!   project    selected rows as arrow arrays, dictionary text as views                      (project)
+//!   aggregate  or partial groups of these rows                                              (aggregate)
+//! batches, each of whole blocks                                                             (Step::Batch)
 //! ```
+//!
+//! | word | what it means |
+//! |---|---|
+//! | conjunct | one of the conditions that a filter connects by AND |
+//! | leaf | a condition without AND, OR or NOT, such as a comparison |
+//! | input | a column that the program reads |
+//! | window | the blocks that a scan processes at a time |
+//! | payload page | a page of a column that the output needs and the filter does not |
 //!
 //! Invariants
 //! - The output rows depend only on program, segment, withheld rows and range of blocks. They do
 //!   not depend on zone maps, page sizes, encodings, limits or the order in which pages are
-//!   supplied. They are the rows of the same segment without the withheld rows.
+//!   supplied. They are the rows that a segment without the withheld rows would give.
 //! - NULL, comparison, arithmetic and cast semantics are those of arrow's kernels, as DataFusion
 //!   uses them.
 //! - Instruction sets and quotas change when a scan ends and how fast it is, never a bit of its
@@ -30,9 +38,9 @@
 //!
 //! ```text
 //! run          the state machine of a scan: window by window, prune, read, select, read, emit
-//! plan, prune  the prepared program; zone maps that decide conjuncts
+//! plan, prune  the prepared program; what zone maps decide about conjuncts
 //! predicate    the filter as predicates over stored values
-//! select       evaluates predicates on a block: narrow (integers), text, evaluate (arrow kernels)
+//! select       evaluates predicates on a block: by narrow (integers), text, evaluate (arrow kernels)
 //! pages        the pages of the program's columns, and which block lies in which page
 //! emit         selected rows to batches: project (rows), aggregate (groups)
 //! quota        bounds on processor time and memory

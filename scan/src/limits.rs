@@ -1,6 +1,5 @@
-//! The constants of a segment scan, and the limits that its caller chooses.
-//!
-//! The caller chooses the rows of a batch and the bytes of memory within the bounds here.
+//! Defines the constants of a segment scan, and the limits that its caller chooses: the rows of a
+//! batch and the bytes of memory, within the bounds here.
 
 use rackscan_format::limits::BLOCK_ROWS;
 

@@ -1,8 +1,8 @@
-//! Holds the pages of the program's columns, and maps blocks to pages.
+//! Stores the pages of the program's columns during a scan, and maps blocks to pages.
 //!
 //! Invariants
 //! - A page is `Held` only after its header, identity, checksum and row count were checked.
-//! - Page `page_of_block[b]` of an input holds block `b`; blocks never span pages.
+//! - Page `page_of_block[b]` of an input contains block `b`; a block never spans two pages.
 
 use crate::error::{Fault, PagePosition};
 use rackscan_format::{
@@ -174,7 +174,7 @@ impl<'a> InputView<'a> {
             }
             // A scan requests every page that it needs, so this is a bug of this crate; it becomes
             // an error instead of a crash.
-            None => Err(place.fault("it was not read")),
+            None => Err(place.fault("the scan needs this page, but it was not read")),
         }
     }
 }

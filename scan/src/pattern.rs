@@ -1,8 +1,8 @@
-//! Matches texts against LIKE patterns that have no `_`.
+//! Matches texts against LIKE patterns that contain no `_`.
 //!
 //! Such a pattern is a sequence of pieces with anything between them: `%special%requests%`. Arrow's
-//! kernel turns patterns of three and more pieces into regular expressions; searching piece after
-//! piece is several times faster. Arrow still evaluates patterns with `_`.
+//! kernel compiles patterns of three and more pieces to regular expressions; searching one piece
+//! after the other is several times faster. Arrow's kernel is still used for patterns with `_`.
 //!
 //! Invariant: `Pattern::matches` equals arrow's `like` for every pattern that parses here.
 

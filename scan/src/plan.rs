@@ -1,9 +1,11 @@
-//! Prepares a program for scanning segments, and decides blocks by zone maps before anything is
-//! read.
+//! Prepares a program for scanning segments, and decides by zone maps, before anything is read,
+//! which blocks are scanned.
 //!
 //! Invariants
-//! - A block that the zone maps of a conjunct rule out is dead: no page is read for it.
-//! - A conjunct that zone maps prove for a block is not evaluated there, and needs no page there.
+//! - If the zone maps prove that a conjunct (a condition that the filter connects by AND) is false
+//!   for all rows of a block, no page is read for that block.
+//! - If the zone maps prove that a conjunct is true for all rows of a block, it is not evaluated
+//!   there and needs no page there.
 
 use crate::{
     error::ScanError,

@@ -1,15 +1,18 @@
 //! Compiles a filter into predicates that zone maps, packed blocks and dictionaries can evaluate.
 //!
-//! A filter keeps a row only if it is *true*, so each node is compiled for the truth value wanted
-//! of it. `NOT` is pushed down to the leaves (the complement of `<` is `>=`, both false for NULL).
-//! What remains are leaves under ALL and ANY that never need a third value. Leaves over stored
-//! integers use the stored domain: dates are days, decimals are unscaled.
+//! A filter keeps a row only if it is *true* for the row: false and NULL both drop the row. So each
+//! part of the filter is compiled for the truth value that is wanted of it, and `NOT` is applied to
+//! the leaves (the comparisons and other conditions without AND, OR or NOT): `NOT a < b` becomes `a
+//! >= b`, and both are false for NULL. The result contains leaves, ALL and ANY, which need only
+//! true and false. Leaves over integer columns compare stored integers: dates are days, decimals
+//! are unscaled.
 //!
 //! Invariants
-//! - A predicate keeps exactly the rows for which its node has the wanted truth value, and no row
-//!   for which the node is NULL.
-//! - Compilation is bounded: when shared nodes unfold into more than `PREDICATE_WEIGHT_MAX` leaves,
-//!   the remaining nodes become [`Predicate::General`], which evaluates each node once.
+//! - A predicate keeps exactly the rows for which its part of the filter has the wanted truth
+//!   value, and no row for which that part is NULL.
+//! - Compilation is bounded. If shared parts would expand to more than `PREDICATE_WEIGHT_MAX`
+//!   leaves, the remaining parts become [`Predicate::General`], which evaluates each expression
+//!   once.
 
 use crate::{
     limits::PREDICATE_WEIGHT_MAX,

@@ -1,7 +1,7 @@
-//! Gathers selected rows into arrow arrays.
+//! Copies the selected rows of a scan into arrow arrays.
 //!
 //! Integers are decoded directly into the array's type. A dictionary page yields views into one
-//! array of its entries; texts of other pages are decompressed into one buffer and viewed there.
+//! array of its entries. Texts of other pages are decompressed into one buffer and viewed there.
 
 use crate::{
     error::{Fault, PagePosition},

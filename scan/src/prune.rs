@@ -1,10 +1,11 @@
-//! Decides predicates over a page by its zone map, without reading the page.
+//! Decides from a page's zone map, without reading the page, whether a predicate holds for no row
+//! (`Never`), for every row (`Always`), or is undecided (`Maybe`).
 //!
 //! Invariants
-//! - `Never` and `Always` are proofs, provided that the zone map is correct; everything else is
-//!   `Maybe`.
-//! - A page whose values are all NULL satisfies no leaf but `IS NULL`. A missing bound proves
-//!   nothing.
+//! - `Never` and `Always` are proofs, provided that the zone map is correct; in all other cases the
+//!   result is `Maybe`.
+//! - In a page whose values are all NULL, only the condition `IS NULL` can be true. A missing bound
+//!   proves nothing.
 
 use crate::{
     limits::RANGE_LOOKED_UP_MAX,

@@ -1,14 +1,15 @@
 //! Stops a scan that uses more processor time or memory than its quota.
 //!
-//! A node gives each program a limited amount of processor time and memory. A program that needs
-//! more is not wrong, it only runs in the wrong place: the scan stops at a block boundary, the node
-//! bounces the segment, and the engine scans it.
+//! A node gives each program a limited amount of processor time and memory. If a program needs
+//! more, the scan stops at a block boundary, the node bounces the segment (it returns raw pages
+//! instead), and the engine scans it.
 //!
 //! Invariants
-//! - Time is checked between pages, so a program overruns its quota at most by the work on the
-//!   pages of one step.
-//! - Only time spent in steps counts, measured by the clock that the caller gives. The caller's
-//!   reads are not the scan's own work, and the time to check a page depends on its size alone.
+//! - Time is checked between pages, so a program exceeds its quota at most by the work on the pages
+//!   of one step.
+//! - Only time spent in [`SegmentScan::step`](crate::SegmentScan::step) counts, measured by the
+//!   clock that the caller provides. The caller's reads do not count; nor does the check of a
+//!   supplied page, whose time depends only on the page's size.
 //! - Batches yielded before the stop stay valid: another scan continues at [`Bounced::next_block`].
 
 use std::{fmt, time::Duration};

@@ -1,13 +1,15 @@
-//! The state machine of a segment scan.
+//! Implements the state machine of a segment scan.
 //!
-//! A segment is scanned in windows of blocks, as large as the memory bound allows for the pages of
-//! the program's columns. For each window the scan prunes, requests the filter's pages, selects
-//! rows, requests the payload pages with selected rows, and emits batches.
+//! A segment is scanned in windows of blocks, which are as large as the memory bound allows for the
+//! pages of the program's columns. For each window, the scan prunes by zone maps, requests the
+//! pages of the filter's columns, selects rows, requests the pages of the output's columns that
+//! contain selected rows, and emits batches.
 //!
 //! Invariants
-//! - A page of a window is held until no block from the next to be emitted on needs it.
-//! - A batch covers whole blocks, and the next batch begins where it ends. A scan can stop there
-//!   and another can continue.
+//! - A page is kept in memory as long as the next block to be emitted, or a later block of the
+//!   window, needs it.
+//! - A batch covers whole blocks, and the next batch begins where it ends. So a scan can stop after
+//!   any batch, and another scan can continue there.
 
 use crate::{
     ScanError, ScanLimits,

@@ -1,7 +1,8 @@
 //! Evaluates predicates on the rows of a block.
 //!
-//! Conjuncts are evaluated in order, each only on blocks that still have selected rows, and general
-//! predicates only on those rows.
+//! The conjuncts of a filter (the conditions connected by AND) are evaluated in order, each only on
+//! blocks that still have selected rows. Predicates that need arrow's kernels are evaluated only on
+//! the rows that are still selected.
 
 use crate::{
     error::Fault,

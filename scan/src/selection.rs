@@ -1,7 +1,7 @@
-//! A set of rows of one block, as 1,024 bits.
+//! Represents a set of rows of one block as 1,024 bits.
 //!
-//! Comparisons write one byte per row, because compilers vectorise that; a multiplication packs
-//! eight bytes at a time into bits.
+//! Comparisons write one byte per row, because compilers vectorise such loops; a multiplication
+//! then packs eight bytes at a time into bits.
 
 use rackscan_format::{
     limits::BLOCK_ROWS,

@@ -1,4 +1,5 @@
-//! What a scan tells its caller: pages it needs, batches, counters.
+//! Defines what a step of a scan returns to the caller: pages that it needs, or a batch; and
+//! counters.
 
 use arrow::array::RecordBatch;
 use rackscan_format::{

@@ -1,4 +1,5 @@
-//! The stored domain: which types are stored as integers, and a constant as its stored integer.
+//! Defines which types are stored as integers, and converts a constant to the integer as which it
+//! would be stored.
 
 use rackscan_format::program::{Literal, ValueType};
 

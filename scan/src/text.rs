@@ -1,9 +1,10 @@
-//! Evaluates a text leaf on the rows of a block.
+//! Evaluates a condition on a text column (a comparison, a set or a LIKE pattern) on the rows of a
+//! block.
 //!
-//! With a sorted dictionary, the leaf is evaluated once per entry, or, for ranges, on no entry at
-//! all; the codes then decide the rows. Other pages are decoded block by block. A pattern's longest
-//! piece is searched in all bytes of the block at once, because texts are short and calls are not
-//! free.
+//! On a page with a sorted dictionary, the condition is evaluated once per dictionary entry, or,
+//! for ranges, on no entry at all; the codes of the rows then decide. Other pages are decoded block
+//! by block. The longest piece of a LIKE pattern is searched in the bytes of all texts of the block
+//! at once, because texts are short and one call per text would cost more.
 
 use crate::{
     error::Fault,

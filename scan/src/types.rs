@@ -1,4 +1,4 @@
-//! The arrow types of a program's values and output.
+//! Maps the types of a program's values and output to arrow types.
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use rackscan_format::program::{ValueType, VerifiedProgram};

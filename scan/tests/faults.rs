@@ -1,4 +1,4 @@
-//! Does a page that is not the one asked for end in an error that names it?
+//! Tests that a page other than the requested one ends the scan with an error that names the page.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

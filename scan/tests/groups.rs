@@ -1,7 +1,7 @@
-//! Do the partial groups add up to those of a row-by-row aggregation in 128 bits?
+//! Tests that the partial groups of a scan add up to those of a row-by-row aggregation in 128 bits.
 //!
-//! Method: random tables and groupings from printed seeds; groups that repeat across batches are
-//! merged first, as whoever asked for them merges them.
+//! Method: random tables and groupings from printed seeds. Groups that appear in several batches
+//! are merged before the comparison, as the engine does.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

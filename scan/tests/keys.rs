@@ -1,4 +1,5 @@
-//! Do key filters keep every row that may be wanted, save pages, and stop when they do not pay?
+//! Tests that key filters keep every row that a join may need, that they save pages, and that a
+//! scan stops using a filter that does not pay off.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

@@ -1,4 +1,4 @@
-//! Do all levels of vectors that this machine has give the same bits?
+//! Tests that all levels of vector instructions of this machine give the same bits.
 //!
 //! Method: random tables, filters, outputs and groupings from printed seeds, scanned at every
 //! level; the batches are compared as arrays, bit by bit, with those of the plain level.

@@ -1,4 +1,4 @@
-//! Do zone maps save pages, and never a row?
+//! Tests that pruning by zone maps saves pages and never loses a row.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

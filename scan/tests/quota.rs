@@ -1,7 +1,8 @@
-//! Does a program that needs too much stop cleanly, with the reason, and without a wrong row?
+//! Tests that a program that exceeds its quota stops cleanly, reports the reason, and yields no
+//! wrong row.
 //!
-//! Time is a counter that each look advances by a microsecond, so that a quota ends at every place
-//! a scan can end.
+//! Method: the clock is a counter that advances by a microsecond each time it is read, so that a
+//! quota ends at every point at which a scan can stop.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

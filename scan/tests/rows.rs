@@ -1,7 +1,7 @@
-//! Do the rows come out that a row-by-row interpretation of the program gives?
+//! Tests that a scan yields the same rows as a row-by-row interpretation of the program.
 //!
-//! Method: random tables and programs from printed seeds; the same scan under different limits,
-//! page sizes and splits.
+//! Method: random tables and programs from printed seeds; the same scan with different limits, page
+//! sizes and splits.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

@@ -1,4 +1,4 @@
-//! Does a batch come back from the wire as it was, and garbage as an error?
+//! Tests that an encoded batch is decoded as it was, and that garbage is refused with an error.
 
 #[expect(dead_code, reason = "a part of what the tests of this crate share")]
 mod support;

@@ -1,8 +1,8 @@
-//! Do withheld rows stay out of a scan, and all others in?
+//! Tests that withheld rows stay out of the result of a scan, and that all other rows are in it.
 //!
-//! Method: random tables, programs and sets of withheld rows from printed seeds. What a scan puts
-//! out that withholds rows is what a scan of a segment puts out that was written without these
-//! rows; what it says of where rows lie is what an interpretation says.
+//! Method: random tables, programs and sets of withheld rows from printed seeds. A scan with
+//! withheld rows must yield what a scan of a segment yields that was written without these rows.
+//! The row numbers in the result must be those of a row-by-row interpretation.
 
 mod support;
 

@@ -1,9 +1,13 @@
-//! Names cells, columns and nodes, and sets of them.
+//! Defines the names of cells, columns and nodes of a stripe, and sets of them.
+//!
+//! A stripe is a table of cells: each column lies on one node, and a cell is the unit over which
+//! parity is computed.
 //!
 //! Invariants
 //! - A [`Column`] is a position in a stripe, a [`Node`] is a machine. The node of a column changes
 //!   from stripe to stripe ([`crate::Geometry::node_of`]).
-//! - Cells are ordered by column, then slot: the order in which a node stores them.
+//! - Cells are ordered by column, then by slot (the position in the column). A node stores them in
+//!   this order.
 
 use serde::Serialize;
 

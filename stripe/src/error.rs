@@ -1,4 +1,5 @@
-//! Errors for questions about a stripe that have no answer.
+//! Defines the errors of calls that name a stripe, node or cell that cannot exist, or a rebuild
+//! that is impossible.
 
 use crate::cell::{Cell, Column, Node};
 use crate::limits::NODES_MAX;
@@ -9,7 +10,8 @@ use crate::parity::Parity;
 pub enum StripeError {
     /// There are no stripes over so many nodes.
     #[error(
-        "a stripe with parity {parity} has {} to {NODES_MAX} nodes, not {found}: with fewer, take a parity that needs fewer, or none",
+        "a stripe with parity {parity} needs {} to {NODES_MAX} nodes, found {found}: if there are too few, \
+         choose a parity that needs fewer nodes, or no parity",
         parity.nodes_min()
     )]
     Nodes {
@@ -19,7 +21,7 @@ pub enum StripeError {
         found: usize,
     },
     /// A column that the stripe does not have.
-    #[error("a stripe over {nodes} nodes has the columns 0 to {}, not {}", nodes - 1, column.0)]
+    #[error("a stripe over {nodes} nodes has the columns 0 to {}, but column {} was asked for", nodes - 1, column.0)]
     NoSuchColumn {
         /// What was asked for.
         column: Column,
@@ -27,7 +29,7 @@ pub enum StripeError {
         nodes: usize,
     },
     /// A node that has no part of the stripe.
-    #[error("a stripe over {nodes} nodes lies on the nodes 0 to {}, not {}", nodes - 1, node.0)]
+    #[error("a stripe over {nodes} nodes has the nodes 0 to {}, but node {} was asked for", nodes - 1, node.0)]
     NoSuchNode {
         /// What was asked for.
         node: Node,
@@ -36,7 +38,7 @@ pub enum StripeError {
     },
     /// A cell that the stripe does not have.
     #[error(
-        "a stripe over {nodes} nodes has no cell {} in column {}: that column has {slots} cells, of columns 0 to {}",
+        "a stripe over {nodes} nodes has no cell {} in column {}: that column has {slots} cells, and the columns are 0 to {}",
         cell.slot, cell.column.0, nodes - 1
     )]
     NoSuchCell {
@@ -50,7 +52,7 @@ pub enum StripeError {
     /// More nodes are lost than the parity can recover.
     #[error(
         "{found} nodes of a stripe over {nodes} are lost, and parity {parity} makes up for {}: the stripe cannot be rebuilt as a whole, \
-         but a recovery may give some of its cells",
+         but some of its cells may be recoverable",
         parity.lost_max()
     )]
     TooManyLost {

@@ -1,11 +1,12 @@
-//! Defines where each cell of a stripe lies, and which cells XOR to zero.
+//! Defines where each cell of a stripe lies, and the equations of the parities: which cells XOR to
+//! zero.
 //!
-//! With p the smallest prime that is not below n, and v = p - n: take a grid of p-1 rows and p-1
-//! columns, in which row r has its horizontal parity in column p-2-r, and a data cell (r, c)
-//! belongs to the diagonal (r + c) mod p. The parities occupy the diagonal p-2. The last v columns
-//! and the first v rows are left out (they would hold zeros), which leaves n-1 columns of n-1 rows.
-//! One more column holds the XOR of each diagonal. For n = 5 this is figure 3 of the paper on
-//! redundant writes.
+//! With two parities over n nodes: let p be the smallest prime that is not below n, and v = p - n.
+//! Take a grid of p-1 rows and p-1 columns, in which row r has its horizontal parity in column
+//! p-2-r, and a data cell (r, c) belongs to the diagonal (r + c) mod p. The parities occupy the
+//! diagonal p-2. The last v columns and the first v rows are left out (they would contain zeros),
+//! which leaves n-1 columns of n-1 rows. One more column contains the XOR of each diagonal. For n =
+//! 5 this is figure 3 of the paper on redundant writes.
 //!
 //! With a single parity ([`Parity::Xor`]) a stripe is one row: n-1 columns of one data cell, and
 //! their XOR in the last column. For n = 3 this is the paper's figure 5.
@@ -15,12 +16,12 @@
 //!   parity in another column.
 //! - A row and a diagonal have at most one cell in common; a diagonal has at most one cell in a
 //!   column.
-//! - Whichever one or two columns are lost, the equations have one solution
+//! - If any one or two columns are lost, the equations have exactly one solution
 //!   (`tests/two_lost_nodes.rs`).
 //!
 //! Invariants with either parity
-//! - Whichever column is lost, the equations have one solution.
-//! - Over n stripes each node has each column once.
+//! - If any one column is lost, the equations have exactly one solution.
+//! - Over n stripes, each node has each column once.
 
 use crate::cell::{Cell, CellSet, Column, Lost, Node, Role};
 use crate::error::StripeError;

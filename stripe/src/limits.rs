@@ -1,4 +1,4 @@
-//! Bounds of stripes.
+//! Defines the bounds of stripes: numbers of nodes, cells and lost nodes.
 
 /// The minimum number of nodes of a stripe with two parities: one for data, two for parities.
 pub const NODES_MIN: usize = 3;

@@ -1,6 +1,6 @@
-//! The kinds of parity that protect a stripe.
+//! Defines the kinds of parity that protect a stripe.
 //!
-//! Invariant: the names are those of the command line: `xor`, `2d-xor`.
+//! Invariant: the names of the kinds are those of the command line: `xor`, `2d-xor`.
 
 use crate::limits::{LOST_MAX, NODES_MIN, XOR_LOST_MAX, XOR_NODES_MIN};
 use serde::{Deserialize, Serialize};

@@ -1,13 +1,14 @@
-//! Finds which cells a replacement node reads to rebuild a lost column with few reads.
+//! Finds which cells a replacement node must read to rebuild a lost column with few reads.
 //!
-//! A data cell can be recovered by its row or by its diagonal. By rows alone each cell costs n-2
-//! reads. A row and a diagonal that meet in a surviving cell share its read, so that using about
-//! half of each costs about three quarters of that.
+//! A data cell can be recovered from the other cells of its row or of its diagonal. If all cells
+//! are recovered by rows, each cell costs n-2 reads. If a row and a diagonal meet in a surviving
+//! cell, one read of that cell serves both. So a plan that uses rows for about half of the cells
+//! and diagonals for the other half needs only about three quarters of these reads.
 //!
 //! Invariants
-//! - The plan reads no more than the one by rows alone.
-//! - For up to 11 nodes no choice of rows and diagonals reads less (tests compare it with all of
-//!   them).
+//! - The plan needs no more reads than the plan that uses only rows.
+//! - For up to 11 nodes, no choice of rows and diagonals needs fewer reads (tests compare the plan
+//!   with all choices).
 
 use crate::cell::{CellSet, Lost};
 use crate::geometry::Geometry;

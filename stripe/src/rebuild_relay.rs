@@ -1,25 +1,27 @@
-//! Schedules the transfers that bring the cells of a lost node to the node that replaces it.
+//! Schedules the transfers that bring the cells of a lost node to the node that replaces it (the
+//! *replacement node*).
 //!
-//! Each lost cell is the XOR of others ([`Geometry::rebuild`] says which). The nodes that have them
-//! form a chain: the first sends its cell to the next, which XORs its own to what arrives and sends
-//! that on, and the last one sends the lost cell to the replacement node. So that node receives
-//! only the cells that it will store, where it would otherwise receive everything that is read. All
-//! chains run at once, slice by slice.
+//! Each lost cell is the XOR of other cells ([`Geometry::rebuild`] says which). The nodes that have
+//! these cells form a chain: the first node sends its cell to the next, which XORs its own cell to
+//! what arrives and sends the result on, and the last node sends the lost cell to the replacement
+//! node. So the replacement node receives only the cells that it will store, and not all cells that
+//! are read. All chains run at once, slice by slice (a slice is a part of a cell).
 //!
-//! A cell that two chains need is read once, and held until both have passed it
+//! A cell that two chains need is read once, and kept in memory until both chains have used it
 //! ([`Rebuild::slices_held`]). With two lost nodes, a rebuilt cell of one replacement node may be
-//! needed for a cell of the other. It is then sent to a survivor of that chain, which XORs it in as
-//! well: as late in the chain as the arrival of the cell requires, so that earlier survivors need
-//! not wait for it. A replacement node never receives more than its own cells.
+//! needed for a cell of the other. Then it is sent to a surviving node of that chain, which XORs it
+//! in as well. That node stands as late in the chain as the arrival of the rebuilt cell requires,
+//! so that the nodes before it need not wait for that cell. A replacement node never receives more
+//! than its own cells.
 //!
 //! Invariants
 //! - A replacement node receives each of its cells once, and nothing else.
 //! - No node sends or receives more than [`Rebuild::bound`]: one cell per lost cell. Each node
-//!   sends at most once in a chain. A node that receives twice in one chain, a rebuilt cell and
-//!   what passes, begins others, for which it receives nothing (checked for every pair of up to 17
-//!   nodes).
-//! - What arrives is sent on at the next tick, unless it is a lost cell: it is never held for
-//!   longer.
+//!   sends at most once in a chain. With two lost nodes, a node may receive twice in one chain: a
+//!   rebuilt cell, and what the node before it in the chain sends. Such a node is the first of
+//!   other chains, for which it receives nothing (checked for every pair of up to 17 nodes).
+//! - What arrives is sent on at the next tick, unless it is a lost cell: it is never kept longer. A
+//!   tick is the time in which each step sends one slice.
 //! - Steps are listed after their inputs.
 
 use crate::cell::{Cell, Column, Lost};

@@ -1,14 +1,15 @@
-//! Finds the surviving cells from which lost ones are recovered.
+//! Finds the surviving cells from which lost cells are recovered.
 //!
-//! An equation with one unknown cell gives this cell. That may leave one unknown in another
-//! equation, and so on: a chain ends when nothing is unknown, or when every remaining equation has
-//! no unknown or several. One or two lost columns can always be recovered by chains. Of three or
-//! more, some cells may be; those that only sums of several equations give are found by
-//! elimination.
+//! An equation (a row or a diagonal, whose cells XOR to zero) with one unknown cell gives this
+//! cell. That may leave one unknown cell in another equation, and so on: such a sequence is a
+//! chain. It ends when nothing is unknown, or when every equation has no unknown cell or more than
+//! one. One or two lost columns can always be recovered by chains (one with a single parity). If
+//! more columns are lost, some cells may be recoverable. Cells that follow only from sums of
+//! several equations are found by Gaussian elimination.
 //!
 //! Invariants
 //! - A cell is in [`Recovery::beyond`] if and only if no XOR of surviving cells equals it.
-//! - A [`Repair`] uses surviving cells and those of earlier repairs; [`Degraded::sources`] are
+//! - A [`Repair`] uses surviving cells and cells of earlier repairs; [`Degraded::sources`] are
 //!   surviving cells only.
 
 use crate::cell::{Cell, CellSet, Lost};

@@ -1,25 +1,25 @@
-//! Schedules how nodes compute both parities on the way, while the client sends each data cell
-//! once.
+//! Schedules how nodes compute the parities while a stripe is written, so that the client sends
+//! each data cell only once.
 //!
-//! Each equation is a chain of nodes: each XORs its data cell to what arrives and sends that on,
-//! and the last one sends to the parity's node. A node that adds a cell to both of its chains sends
-//! twice. But a cell that begins both chains can be sent once, as it is, to a node that is further
-//! on in both chains (or keeps the row's parity): it *joins* there. So each data cell leaves its
-//! node once or twice, and the more cells join, the less is sent. A cell that others join must
-//! itself be sent twice.
+//! Each equation (a row or a diagonal) becomes a chain of nodes: each node XORs its data cell to
+//! what arrives and sends the result on, and the last one sends it to the node of the parity. A
+//! node that adds a cell to both of its chains sends twice. But a cell that is the first of both
+//! chains can be sent once, as it is, to a node that is further on in both chains (or that stores
+//! the row's parity): the cell *joins* there. So each data cell leaves its node once or twice, and
+//! the more cells join, the less is sent. A cell that other cells join must itself be sent twice.
 //!
-//! Which cells join where is chosen greedily, in several orders and with several preferences. Of
-//! these plans the best one is used: the one in which the busiest node receives the least, and then
-//! the one that sends the least. The result is the same on every machine.
+//! Which cells join where is chosen greedily, in several orders and with several preferences. The
+//! best of these plans is used: the one in which the busiest node receives the least, and among
+//! equal ones the one that sends the least. The result is the same on every machine.
 //!
 //! With a single parity there is one chain, which passes the columns in order: the paper's figure
-//! 5. No node receives more than its cell and what passes.
+//! 5. No node receives more than its own cell and the sum from the node before it.
 //!
 //! Invariants of two parities
-//! - No cell joins a cell that joins another. A cell joins where cells of the same row (or the
-//!   row's parity) and of the same diagonal are chained.
-//! - Each diagonal has a chained cell.
-//! - No further cell could join in a plan: no node sends the same bytes to another one twice.
+//! - No cell joins a cell that itself joins another. Where a cell joins, there are cells of its row
+//!   (or the row's parity) and of its diagonal that are sent along chains.
+//! - Each diagonal has a cell that is sent along the chain.
+//! - No further cell could join in a plan: no node sends the same bytes to another node twice.
 
 use crate::cell::{Cell, Column, Role};
 use crate::geometry::Geometry;

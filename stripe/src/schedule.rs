@@ -1,16 +1,18 @@
-//! Schedules the transfers that bring a stripe from a client to its nodes, and computes each link's
-//! load.
+//! Schedules the transfers that bring a stripe from a client to its nodes, and computes how many
+//! cells each place (the client or a node) sends, receives and XORs.
 //!
-//! A schedule is plain data: steps, each of which sends the XOR of what other steps brought to its
-//! sender. A step's payload has the length of a cell, and is sent in slices: a slice can be sent as
-//! soon as the same slice of all inputs has arrived, so that all steps run at once. There are
-//! [`Way::Naive`] and [`Way::Relay`] (`relay`), and [`Way::Bare`], which protects nothing.
+//! A schedule is a list of steps. Each step sends the XOR of what earlier steps brought to its
+//! sender. A step transfers as many bytes as a cell has, in slices: a slice can be sent as soon as
+//! the same slice of all inputs has arrived, so that all steps run at once. A schedule follows one
+//! of three ways: [`Way::Naive`] (the client computes the parities), [`Way::Relay`] (nodes compute
+//! them, `relay`) and [`Way::Bare`] (no parity).
 //!
 //! Invariants
 //! - Steps are listed after their inputs, and their inputs end at their sender.
-//! - Every cell of the stripe is kept on its node, as the XOR of what steps brought there; with
-//!   [`Way::Bare`] every data cell.
-//! - No load is above [`Schedule::bound`] (`tests/loads.rs`, for every number of nodes).
+//! - Every cell of the stripe is stored on its node, as the XOR of what steps brought there. With
+//!   [`Way::Bare`], this is so for every data cell.
+//! - No place sends or receives more than [`Schedule::bound`] (`tests/loads.rs`, for every number
+//!   of nodes).
 
 use crate::geometry::Geometry;
 use crate::parity::Parity;

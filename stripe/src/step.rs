@@ -1,4 +1,4 @@
-//! The steps of a schedule: who sends what to whom, and what the receiver does with it.
+//! Defines the steps of a schedule: who sends what to whom, and what the receiver does with it.
 //!
 //! Invariant: steps are listed after their inputs, and their inputs end at their sender.
 

@@ -1,14 +1,14 @@
-//! XOR kernels that run at the speed of memory.
+//! Computes XORs of buffers at the speed of memory.
 //!
 //! The kernels work on blocks of 64 bytes, a length known to the compiler, which turns them into
 //! the widest vectors of the target. Several sources are summed in one pass: in each tile of 4 KiB,
 //! the first four sources are summed in registers and written, and the others are added while the
 //! tile is in the first-level cache. So every byte of a source is read from memory once, and every
-//! byte of the target is written to memory once.
+//! byte of the result is written to memory once.
 //!
 //! Invariants
-//! - Any length and any alignment; no allocation.
-//! - If lengths differ, nothing is written.
+//! - Buffers may have any length and any alignment; nothing is allocated.
+//! - If the lengths of the buffers differ, nothing is written.
 
 /// Bytes that are XORed at once.
 const BLOCK_BYTES: usize = 64;
@@ -28,7 +28,7 @@ const _: () = assert!(TILE_BYTES * (SOURCES_PER_PASS + 1) < 32 << 10);
 /// The lengths of the target and a source differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "source {source_index} of an XOR has {found} bytes, but the target has {expected}: cells of a stripe have one length, pad the last one with zeros"
+    "source {source_index} of an XOR has {found} bytes, but the target has {expected}: all cells of a stripe have the same length, so pad shorter ones with zeros"
 )]
 pub struct LengthError {
     /// The index of the source.

@@ -1,6 +1,6 @@
-//! Tests recovery after random losses of any number of nodes, of stripes over any number of nodes:
+//! Tests recovery after random losses of any number of nodes, for stripes over any number of nodes:
 //! what is recovered is right, and it is all that can be recovered. Method: for cells that are
-//! reported as beyond recovery, another stripe with the same survivors is constructed.
+//! reported as not recoverable, another stripe with the same surviving cells is constructed.
 
 mod filled;
 

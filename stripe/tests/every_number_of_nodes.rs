@@ -1,4 +1,5 @@
-//! Tests the invariants of the layout for every number of nodes. Method: all of them, all cells.
+//! Tests the invariants of the layout for every number of nodes. Method: all cells of each layout
+//! are checked.
 
 use rackscan_stripe::{
     Cell, Column, Direction, Geometry, Node, Parity, Role, StripeError,

@@ -1,6 +1,7 @@
-//! Tests that no plan reads less. Method: all plans. Every way to compute a lost cell is a sum of
-//! equations in which no other lost cell remains; there are 2^(rows + diagonals) sums. Every
-//! rebuild by single equations uses each data cell's row or its diagonal.
+//! Tests that no plan for a rebuild needs fewer reads than the computed one. Method: all plans are
+//! tried. Every way to compute a lost cell is a sum of equations in which no other lost cell
+//! remains; there are 2^(rows + diagonals) sums. Every rebuild by single equations uses each data
+//! cell's row or its diagonal.
 
 use rackscan_stripe::{Cell, Column, Direction, Equation, Geometry, Lost, Role};
 

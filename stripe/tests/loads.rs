@@ -1,4 +1,5 @@
-//! Tests what each link carries. Method: all steps of both ways for every number of nodes, counted.
+//! Tests how much the client and each node send and receive. Method: the steps of the naive and the
+//! relaying way are counted for every number of nodes.
 
 use rackscan_stripe::{
     Geometry, Load, Schedule, Way,

@@ -1,8 +1,9 @@
-//! Tests that a rebuild brings every lost cell to the replacement node, and what each link carries.
-//! Method: it is carried out on random bytes, slice by slice in the order of [`Rebuild::at`].
-//! Survivors have what they stored, and hold what they have read for as long as the rebuild says;
-//! what arrives is forgotten after one tick; replacement nodes have only what arrives. One lost
-//! node in every rotation and every pair of lost ones, 2 to 17 nodes.
+//! Tests that a rebuild brings every lost cell to the replacement node, and how much each node
+//! sends and receives. Method: the rebuild is carried out on random bytes, slice by slice in the
+//! order of [`Rebuild::at`], for one lost node in every rotation and every pair of lost nodes, with
+//! 2 to 17 nodes. Surviving nodes have what they stored, and keep what they have read for as long
+//! as the rebuild says; what arrives is forgotten after one tick; replacement nodes have only what
+//! arrives.
 
 mod filled;
 

@@ -1,5 +1,6 @@
-//! Tests that what people and scripts see agrees with the stripe. Method: the text of five nodes is
-//! written down completely; JSON and pictures of several numbers of nodes are parsed.
+//! Tests that the text, the picture and the JSON of a stripe agree with the stripe. Method: the
+//! text for five nodes is written down completely; JSON and pictures for several numbers of nodes
+//! are parsed.
 
 use rackscan_stripe::{Geometry, Lost, Node, Parity, Rebuild, Schedule, Shown, ShownRebuild, Toward, Way};
 use serde_json::Value;

@@ -1,6 +1,6 @@
-//! Tests how much of three lost nodes is recovered. Method: every loss for 3 to 17 nodes. The
-//! recovery is carried out on random bytes. The expected amount was computed once by another
-//! program (elimination over all equations), and is written down here.
+//! Tests how many cells are recovered when three nodes are lost. Method: every loss for 3 to 17
+//! nodes. The recovery is carried out on random bytes. The expected number was computed once by
+//! another program (elimination over all equations), and is written down here.
 
 mod filled;
 

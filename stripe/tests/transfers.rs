@@ -1,6 +1,7 @@
-//! Tests that a schedule brings every cell to its node. Method: it is carried out on random bytes,
-//! slice by slice in the order of [`Schedule::at`], for 3 to 17 nodes and every rotation. A sender
-//! has only the slices that arrived and are still held; a node stores only what arrives.
+//! Tests that a schedule brings every cell to its node. Method: the schedule is carried out on
+//! random bytes, slice by slice in the order of [`Schedule::at`], for 3 to 17 nodes and every
+//! rotation. A sender may use only slices that have arrived and are still kept; a node stores only
+//! what arrives.
 
 mod carried;
 mod filled;

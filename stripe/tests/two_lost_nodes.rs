@@ -1,6 +1,6 @@
-//! Tests that everything is recovered, whichever one or two nodes are lost. Method: every loss for
-//! 3 to 17 nodes, on random bytes: parities are computed from the layout, the lost cells thrown
-//! away, the plan carried out, and all cells compared.
+//! Tests that all cells are recovered after the loss of any one or two nodes. Method: every loss
+//! for 3 to 17 nodes, on random bytes: parities are computed from the layout, the lost cells are
+//! discarded, the plan is carried out, and all cells are compared.
 
 mod filled;
 

@@ -1,6 +1,6 @@
-//! Tests the kernels. Method: the definition, byte by byte, for every length up to 300 bytes, some
-//! around tiles, any alignment of each slice, any number of sources; the bytes before and after the
-//! target are checked, too.
+//! Tests the XOR kernels. Method: results are compared with a byte-by-byte XOR, for every length up
+//! to 300 bytes, some lengths around those of tiles, any alignment of each buffer, and any number
+//! of sources. The bytes before and after the result are checked, too.
 
 use rackscan_stripe::xor::{LengthError, xor_all, xor_into};
 

@@ -1,4 +1,5 @@
-//! What do the test's pages look like, and which of them are true when?
+//! Generates the pages of these tests: extents of several lengths, and their content after each
+//! write.
 
 use rackscan_cache::{Fill, PageCache};
 use rackscan_format::{ids::DeviceId, segment::Extent};

@@ -1,10 +1,10 @@
-//! On the simulated wire: a node that fills, evicts, withdraws and rewrites between any two steps
-//! of the network, and readers with places from long ago. Reads are torn at 8 and 64 bytes and
-//! taken at different times.
+//! Tests readers on the simulated wire, while the node fills, evicts, withdraws and rewrites pages
+//! between any two steps of the network. Readers also use places from long ago. Reads are torn at 8
+//! and 64 bytes, and their parts are executed at different times.
 //!
-//! A reader uses one connection, on which its two reads are executed in order, or two, between
-//! which nothing is promised: then only the checksum tells torn pages, as on a wire that keeps less
-//! order in memory than the fabric promises.
+//! A reader uses either one connection, on which its two reads are executed in order, or two,
+//! between which no order is guaranteed. With two, only the checksum shows that a page is torn, as
+//! on a wire that guarantees less order than the fabric promises.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,6 +1,6 @@
-//! On real wires with real threads: two threads serve and withdraw, readers take pages by one-sided
-//! reads and, on `shm`, out of the mapped memory. What was true is kept in counters that are raised
-//! before and after each change.
+//! Tests readers on real wires with real threads: two threads serve and withdraw pages, and readers
+//! read them one-sidedly and, on `shm`, from the mapped memory. Counters, which are raised before
+//! and after each change, record which content was valid.
 
 use std::{
     sync::{

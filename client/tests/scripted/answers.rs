@@ -404,7 +404,9 @@ async fn what_a_table_derives_comes_with_its_catalog_and_what_does_not_fit_it_br
         named("sum", DerivedKind::Sum(sum)),
     ];
     let twice = [&all[..1], &all[..1]].concat();
-    for (number, derived, problem) in [(1, all, None), (2, twice, Some("a derivation's name is twice"))] {
+    for (number, derived, problem) in
+        [(1, all, None), (2, twice, Some("a derivation's name is that of an earlier"))]
+    {
         let bytes = encoded(true, TableDefinition { derived: derived.clone(), ..definition(0) });
         let node = FakeNode::start(
             &addresses(&folder, number)[0],

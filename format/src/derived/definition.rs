@@ -1,4 +1,4 @@
-//! The definitions of indexes, foreign keys and sums.
+//! Defines the structures that describe indexes, foreign keys and sums of a table.
 
 use crate::ids::{ColumnId, TableId};
 use serde::{Deserialize, Serialize};

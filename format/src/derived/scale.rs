@@ -1,5 +1,5 @@
-//! Computes the scale (digits behind the point) of amounts and sums from the columns of their
-//! table.
+//! Computes how many digits behind the point (the *scale*) the amounts of a sum have, from the
+//! columns of the table.
 
 use super::{Factor, SumDefinition};
 use crate::schema::{ColumnType, TableDefinition};

@@ -1,4 +1,5 @@
-//! Checks what a table derives against the invariants of [`crate::derived`].
+//! Checks the derivations (indexes, foreign keys, sums) of a table against the invariants of
+//! [`crate::derived`].
 
 use super::{DerivedKind, SumDefinition};
 use crate::{
@@ -20,7 +21,11 @@ pub(crate) fn verify(table: &TableDefinition) -> Result<(), DefinitionError> {
         let of = DerivationCheck { table, name: &derived.name };
         of.name("a derivation's name", &derived.name)?;
         if table.derived.iter().take(number).any(|other| other.name == derived.name) {
-            return of.fault("a derivation's name", "twice".to_owned(), "unique names".to_owned());
+            return of.fault(
+                "a derivation's name",
+                "that of an earlier derivation".to_owned(),
+                "unique names".to_owned(),
+            );
         }
         match &derived.kind {
             DerivedKind::Index { column } => of.column("the indexed column", *column).map(drop)?,
@@ -67,13 +72,13 @@ impl DerivationCheck<'_> {
         if let Some(within) = &sum.within {
             let found = self.column("the range's column", within.column)?;
             if !found.is_integer() {
-                let expected = "of a type that is stored as integers".to_owned();
+                let expected = "a column of a type that is stored as integers".to_owned();
                 return self.fault("the range's column", format!("a {found}"), expected);
             }
         }
         if sum.base == Some(self.table.id) {
-            let found = format!("table {}, the same", self.table.id);
-            return self.fault("the table with what segments add up to", found, "another one".to_owned());
+            let found = format!("table {}, which is the table itself", self.table.id);
+            return self.fault("the table of the sums over segments", found, "another table".to_owned());
         }
         Ok(())
     }
@@ -82,8 +87,8 @@ impl DerivationCheck<'_> {
     fn other(self, other: &str) -> Result<(), DefinitionError> {
         self.name("the name of the other side's table", other)?;
         if other == self.table.name {
-            let found = format!("{other:?}, the same");
-            return self.fault("the name of the other side's table", found, "another one".to_owned());
+            let found = format!("{other:?}, which is the table itself");
+            return self.fault("the name of the other side's table", found, "another table".to_owned());
         }
         Ok(())
     }
@@ -91,7 +96,7 @@ impl DerivationCheck<'_> {
     fn name(self, what: &'static str, name: &str) -> Result<(), DefinitionError> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
             let expected = format!("1 to {NAME_BYTES_MAX} bytes");
-            return self.fault(what, format!("of {} bytes", name.len()), expected);
+            return self.fault(what, format!("{} bytes long", name.len()), expected);
         }
         Ok(())
     }
@@ -202,9 +207,13 @@ mod tests {
         let within = |column| Some(Within { column: ColumnId(column), from: 0, until: 1 });
         let column = |column| Factor::Column(ColumnId(column));
         for (name, kind, expected) in [
-            ("", index(0), "a derivation's name is of 0 bytes"),
-            (&long, index(0), "a derivation's name is of 129 bytes"),
-            ("by day", index(0), "a derivation's name is twice (derivation \"by day\"), expected unique"),
+            ("", index(0), "a derivation's name is 0 bytes long"),
+            (&long, index(0), "a derivation's name is 129 bytes long"),
+            (
+                "by day",
+                index(0),
+                "name is that of an earlier derivation (derivation \"by day\"), expected unique",
+            ),
             (
                 "new",
                 index(5),
@@ -212,9 +221,13 @@ mod tests {
             ),
             ("new", parent(5, "t"), "the key's column is column 5 (derivation \"new\")"),
             ("new", child(6, "t"), "the key's column is column 6 (derivation \"new\")"),
-            ("new", parent(0, ""), "the name of the other side's table is of 0 bytes"),
-            ("new", child(0, &long), "the name of the other side's table is of 129 bytes"),
-            ("new", parent(0, "lines"), "the name of the other side's table is \"lines\", the same"),
+            ("new", parent(0, ""), "the name of the other side's table is 0 bytes long"),
+            ("new", child(0, &long), "the name of the other side's table is 129 bytes long"),
+            (
+                "new",
+                parent(0, "lines"),
+                "the name of the other side's table is \"lines\", which is the table itself",
+            ),
             ("new", of(&|sum| sum.group = ColumnId(9)), "the group's column is column 9"),
             (
                 "new",
@@ -231,12 +244,20 @@ mod tests {
             ),
             ("new", of(&|sum| sum.within = within(5)), "the range's column is column 5"),
             ("new", of(&|sum| sum.within = within(3)), "the range's column is a text"),
-            ("new", of(&|sum| sum.base = Some(TableId(7))), "what segments add up to is table 7, the same"),
+            (
+                "new",
+                of(&|sum| sum.base = Some(TableId(7))),
+                "the sums over segments is table 7, which is the table itself",
+            ),
         ] {
             let mut derived = all();
             derived.push(named(name, kind));
             let error = table(derived).verify().unwrap_err().to_string();
-            assert!(error.starts_with("table \"lines\": ") && error.contains(expected), "{error}");
+            assert!(
+                error.starts_with("the definition of table \"lines\" is invalid: ")
+                    && error.contains(expected),
+                "{error}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Packs 1,024 small numbers into 128 bytes per bit of width, and unpacks them fast.
 //!
 //! The layout is that of FastLanes (Afroozeh and Boncz, "The FastLanes Compression Layout", VLDB
-//! 2023, section 2): lanes of the narrowest unsigned type that holds the width, packed so that
-//! plain loops over the lanes vectorise.
+//! 2023, section 2). Numbers are packed side by side in *lanes*, integers of the narrowest unsigned
+//! type that is wide enough, so that compilers vectorise plain loops over the lanes.
 //!
 //! Invariants
 //! - A block of width `w` takes `128 * w` bytes; a width of 0 takes none and means that all numbers

@@ -1,14 +1,16 @@
-//! Stores blocks of sorted values as increments.
+//! Encodes blocks of sorted values as increments, and decodes them.
 //!
-//! A block of non-decreasing values is stored as 1,024 packed increments, of which the first is 0.
-//! Their prefix sums are the numbers that a packed block would hold: `(value - reference) /
-//! divisor`, where `reference` is the block's first value.
+//! A block of non-decreasing values is stored as 1,024 bit-packed increments, of which the first is
+//! 0. Their prefix sums are the numbers that a block without increments would store: `(value -
+//! reference) / divisor`, where `reference` is the block's first value.
 //!
 //! Invariants
-//! - Sums are computed in the lane type that holds the block's span; a wrong span only makes them
-//!   wrap.
-//! - A block is stored as increments only when that saves at least [`SAVED_BITS_MIN`] bits per row:
-//!   summing is serial, and about as slow as reading that many more bits from a device.
+//! - Prefix sums are computed in the lane type (an unsigned integer) that is wide enough for the
+//!   difference between the block's bounds. If corrupt bytes give other bounds, sums wrap and are
+//!   only wrong.
+//! - A block is stored as increments only if that saves at least [`SAVED_BITS_MIN`] bits per row:
+//!   computing prefix sums is serial, and takes about as long as reading that many more bits from a
+//!   device.
 
 use super::bitpack::{Lane, Narrow, Words, lanes_of, narrow};
 use crate::limits::BLOCK_ROWS;

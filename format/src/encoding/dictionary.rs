@@ -1,5 +1,5 @@
-//! Pages of texts with few distinct values: each text is a code, its position in the sorted list of
-//! distinct texts.
+//! Encodes pages of texts with few distinct values: a page stores the sorted list of its distinct
+//! texts, and for each row a code, which is a position in that list.
 //!
 //! ```text
 //! blocks of codes (encoding::integer) | u32 ends of the entries | bytes of the entries
@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! - Entries ascend, so codes compare like their texts, and a range of texts is a range of codes.
-//! - A page holds exactly the entries that its rows use. A page of nulls holds a single empty
+//! - A page contains exactly the entries that its rows use. A page of nulls contains a single empty
 //!   entry.
 //! - Every code that this module returns is a valid entry: [`DictionaryPage::unpack`] checks each
 //!   block.

@@ -1,7 +1,8 @@
-//! Finds the distinct texts of a chunk, unless there are too many for a dictionary.
+//! Finds the distinct texts of a chunk and their ranks (positions in sorted order), unless there
+//! are too many for a dictionary.
 //!
 //! Invariants
-//! - The search gives up a chunk of mostly distinct texts after [`SAMPLE_ROWS`] rows, so it costs
+//! - If the first [`SAMPLE_ROWS`] rows are mostly distinct, the search ends there, so it costs
 //!   little.
 //! - Ranks follow the byte order of the texts.
 

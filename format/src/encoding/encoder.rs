@@ -1,4 +1,5 @@
-//! The interface of the encoders of chunks, and the effort that they spend.
+//! Defines the interface that the encoders of all types of chunks implement, and how much time they
+//! may spend.
 
 use super::Encoding;
 use crate::zone::ZoneValue;

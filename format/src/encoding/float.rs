@@ -1,4 +1,4 @@
-//! Pages of doubles: 8 little-endian bytes each, right after the header.
+//! Encodes pages of doubles: 8 little-endian bytes each, right after the header.
 //!
 //! Invariants
 //! - A null row is stored as +0.0.

@@ -1,21 +1,21 @@
-//! Pages of free texts, compressed with a table of up to 255 symbols of up to 8 bytes.
+//! Encodes pages of free texts, compressed with a table of up to 255 symbols of up to 8 bytes.
 //!
 //! FSST (Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression", VLDB 2020): each
-//! byte of compressed text is the code of a symbol; code 255 escapes the byte after it. The table
-//! is trained once per chunk on a sample and is stored in every page of the chunk.
+//! byte of compressed text is the code of a symbol; code 255 means that the next byte is a plain
+//! byte. The table is trained once per chunk on a sample and is stored in every page of the chunk.
 //!
 //! ```text
-//! blocks of lengths (encoding::integer) | u32 end of each group's codes | lengths of the symbols | their bytes | codes
-//! sections: 0 = where the ends are, 1 = where the symbols are, 2 = how many, 3 = where the codes are, 4 = how many
+//! blocks of lengths (encoding::integer) | u32 end of each group's codes | lengths of the symbols | bytes of the symbols | codes
+//! sections: 0 = where the ends are, 1 = where the symbols are, 2 = how many symbols, 3 = where the codes are, 4 = how many codes
 //! ```
 //!
-//! The stored lengths are those of the uncompressed texts, so consecutive rows are decoded together
-//! and cut afterwards. Each group of [`GROUP_ROWS`] rows can be decoded separately: late
-//! materialisation of one row decodes one group.
+//! The stored lengths are those of the uncompressed texts, so the texts of consecutive rows are
+//! decoded together and cut afterwards. Each group of [`GROUP_ROWS`] rows can be decoded
+//! separately: reading the text of one row decodes one group.
 //!
 //! Invariants
 //! - No symbol spans two texts, so the codes of neighbouring rows can be decoded together.
-//! - Decoded bytes and lengths must agree; codes that end within an escape are refused.
+//! - Decoded bytes and lengths must agree; codes that end with an incomplete escape are refused.
 
 use super::{
     bitpack::Scratch,

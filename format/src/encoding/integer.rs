@@ -1,23 +1,24 @@
-//! Pages of integers, and their fast decoding.
+//! Decodes pages of integers (and of all types that are stored as integers), fast.
 //!
 //! ```text
 //! one BlockDescriptor per block | pad to 128 bytes | packed lanes of block 0 | of block 1 | ...
 //! ```
 //!
-//! A value is `reference + divisor * number`. A frame of reference per block keeps numbers small.
-//! The divisor, one per page, is the common divisor of all differences, so quantities 1.00 to 50.00
-//! need 6 bits. Blocks hold bit-packed numbers ([`super::bitpack`]) or, if they are sorted,
-//! bit-packed increments of numbers ([`super::delta`]). The same blocks hold the codes of
-//! dictionaries and the lengths of texts.
+//! A value is `reference + divisor * number`. Each block has its own reference (the smallest
+//! value), which keeps the stored numbers small. The divisor is one for the page: the common
+//! divisor of all differences. So quantities 1.00 to 50.00 need 6 bits. A block stores bit-packed
+//! numbers ([`super::bitpack`]) or, if they are sorted, bit-packed increments of numbers
+//! ([`super::delta`]). The codes of dictionaries and the lengths of texts are stored in the same
+//! blocks.
 //!
 //! Invariants
-//! - The writer of the same bytes is `integer_plan.rs`.
+//! - `integer_plan.rs` writes the same bytes that this file reads.
 //! - The number of a null row is 0, and so are the numbers after a short block's last row.
-//! - Lanes begin at multiples of 128 bytes from the page's beginning, so they are viewed in place
-//!   in a page that is aligned to 128 bytes.
-//! - [`IntegerBlock::bounds`] trusts the writer and is for pruning.
-//!   [`IntegerBlock::largest_number`] is true for any bytes and is for proving that arithmetic
-//!   cannot overflow.
+//! - Lanes (the integers in which numbers are packed) begin at multiples of 128 bytes from the
+//!   page's beginning, so they are read in place in a page that is aligned to 128 bytes.
+//! - [`IntegerBlock::bounds`] are those that the writer stored, and are used for pruning.
+//!   [`IntegerBlock::largest_number`] is true for any bytes, even forged ones, and is used to prove
+//!   that arithmetic cannot overflow.
 
 use super::bitpack::{self, Lane, Narrow, Scratch};
 use crate::{

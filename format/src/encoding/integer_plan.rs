@@ -1,8 +1,8 @@
-//! Measures and writes blocks of integers: the writer for [`super::integer`].
+//! Measures and writes blocks of integers, which [`super::integer`] reads.
 //!
 //! Invariants
-//! - A plan measures a chunk once; the sizes of its blocks are exact, so pages are cut without
-//!   trial encoding.
+//! - A plan measures a chunk once. The sizes of its blocks are exact, so pages are cut without
+//!   encoding them first.
 //! - Values of null rows affect neither bounds nor the divisor.
 
 use super::{

@@ -1,4 +1,4 @@
-//! The list of encodings, with their numbers in page headers.
+//! Lists the encodings of pages, with their numbers in page headers.
 
 /// How a page stores its values. The numbers are part of the format and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

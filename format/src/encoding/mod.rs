@@ -1,24 +1,27 @@
-//! The encodings of pages: how values become few bytes that are decoded fast (1,024 of them in well
-//! under a microsecond).
+//! Encodes the values of pages in few bytes, and decodes them fast (1,024 values in well under a
+//! microsecond).
 //!
-//! | page | holds | file |
+//! | type of page | contents | file |
 //! |---|---|---|
-//! | [`Encoding::Integer`] | blocks of packed differences to a reference, or of increments | [`integer`], [`bitpack`], [`delta`] |
+//! | [`Encoding::Integer`] | blocks of bit-packed differences to a reference value, or of increments | [`integer`], [`bitpack`], [`delta`] |
 //! | [`Encoding::Float`] | the doubles themselves | [`float`] |
-//! | [`Encoding::Dictionary`] | sorted distinct texts, and packed codes | [`dictionary`] |
-//! | [`Encoding::Fsst`] | texts compressed by a symbol table | [`mod@fsst`] |
+//! | [`Encoding::Dictionary`] | sorted distinct texts, and a bit-packed code for each row | [`dictionary`] |
+//! | [`Encoding::Fsst`] | texts compressed by a table of symbols | [`mod@fsst`] |
 //! | [`Encoding::Plain`] | texts as they are | [`plain`] |
 //!
-//! These files define and read the pages. `integer_plan` and `text_plan` measure and write chunks
-//! of integers and texts, `float` those of doubles; `distinct` finds the distinct texts of a chunk.
-//! `encoder` is what all writers have in common, `text` what all pages of texts have in common,
-//! `validity` the bitmap of null rows.
+//! | other file | contents |
+//! |---|---|
+//! | `integer_plan`, `text_plan` | measure and write chunks of integers and texts (`float` does this for doubles) |
+//! | `distinct` | finds the distinct texts of a chunk |
+//! | `encoder` | the interface of all writers |
+//! | `text` | what all pages of texts have in common |
+//! | `validity` | the bitmap of null rows |
 //!
 //! Invariants
-//! - Every page is self-contained: it holds everything that decoding it needs.
+//! - Every page is self-contained: everything that decoding it needs is in the page.
 //! - A reader checks every offset, width, code and length before it uses it, once per block where
 //!   that is enough.
-//! - Lanes are viewed in place, so the machine must be little-endian like the format.
+//! - Packed integers are read in place, so the machine must be little-endian like the format.
 
 #[cfg(target_endian = "big")]
 compile_error!(

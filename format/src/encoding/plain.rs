@@ -1,4 +1,4 @@
-//! Pages of texts that do not compress: lengths, then the bytes as they are.
+//! Encodes pages of texts that do not compress: lengths, then the bytes as they are.
 //!
 //! ```text
 //! blocks of lengths (encoding::integer) | u32 end of each block's bytes | bytes

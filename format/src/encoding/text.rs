@@ -1,8 +1,9 @@
-//! Buffers of decoded texts, views of texts to encode, and what the encodings of texts share.
+//! Defines buffers of decoded texts, views of texts to be encoded, and code that all encodings of
+//! texts use.
 //!
 //! Invariants
-//! - Texts are bytes here. Code that makes strings of them validates UTF-8; a value is always kept
-//!   whole.
+//! - Texts are bytes here. Code that makes strings of them validates UTF-8. A text is never stored
+//!   in part.
 
 use super::{bitpack::Scratch, integer::IntegerPage};
 use crate::{limits::BLOCK_ROWS, page::PageFault};

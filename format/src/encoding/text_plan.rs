@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! - The size of every row is known before pages are cut, so nothing is encoded twice.
-//! - FSST is tried only where it could beat a dictionary: a symbol stands for at most 8 bytes, and
-//!   each text that is not empty needs at least one.
+//! - FSST is tried only where it could be smaller than a dictionary: a symbol stands for at most 8
+//!   bytes, and each text that is not empty needs at least one symbol.
 //! - Null rows are empty texts here; they have no entry in a dictionary.
 
 use super::{

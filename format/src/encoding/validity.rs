@@ -1,4 +1,4 @@
-//! Validity bitmaps: which rows have a value.
+//! Reads and writes validity bitmaps, which say which rows of a page have a value (are not NULL).
 //!
 //! Invariants
 //! - Bit `i % 8` of byte `i / 8` is set when row `i` has a value (arrow's convention); bits after

@@ -1,4 +1,4 @@
-//! The answers of a node to requests.
+//! Defines the answers of a node to requests.
 
 use super::{
     CachePlace, CacheRegion, CopyHeld, Cost, LogGeneration, LogKept, NodeStatus, PageRead, ParticipantRegion,

@@ -1,4 +1,5 @@
-//! Checks the number of parts and bytes of a request; decoding a request includes this check.
+//! Checks that a decoded request does not exceed the limits on the number of its parts and bytes.
+//! Decoding a request includes this check.
 
 use super::{AppendParity, KeepLog, KeepMap, Payload, Repair, Request, ReserveParity};
 use crate::{
@@ -13,18 +14,18 @@ use crate::{
 pub(super) fn check(request: &Request) -> Result<(), CodecError> {
     let parts = |what: &str, parts: u64, most: usize| match (1..=most as u64).contains(&parts) {
         true => Ok(()),
-        false => malformed(format!("{what} of {parts} parts, expected 1 to {most}")),
+        false => malformed(format!("it contains {what} of {parts} parts, expected 1 to {most}")),
     };
     let bytes = |what: &str, bytes: u64, most: u64| match bytes <= most {
         true => Ok(()),
-        false => malformed(format!("{bytes} bytes of {what}, expected at most {most}")),
+        false => malformed(format!("it contains {bytes} bytes of {what}, expected at most {most}")),
     };
     if let Request::KeepLog(KeepLog { generation: Some(generation), .. }) = request
         && generation.members.len() > CLUSTER_NODES_MAX
     {
         let found = generation.members.len();
         return malformed(format!(
-            "{found} replicas in a log's generation, expected at most {CLUSTER_NODES_MAX}"
+            "it names {found} replicas in a log's generation, expected at most {CLUSTER_NODES_MAX}"
         ));
     }
     match request {

@@ -1,4 +1,5 @@
-//! The bridge of a node: the kinds of threads between its connections and its devices.
+//! Defines the kinds of bridges of a node: which threads work between its connections and its
+//! devices.
 //!
 //! Invariants
 //! - The names are those of the configuration, so a name from a status can be used in a

@@ -1,9 +1,10 @@
-//! Messages about a node's page cache: its memory, places in it, and its counters.
+//! Defines messages about a node's page cache: its memory, the positions of pages in it, and its
+//! counters.
 //!
-//! The layout of the cache's memory is defined in `rackscan-cache`.
+//! `rackscan-cache` defines the layout of the cache's memory.
 //!
 //! Invariants
-//! - A place is a hint: bytes read there are used only after they were verified.
+//! - A position is a hint: bytes read there are used only after they were verified.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The catalog of a node: its tables and their segments, as sent to clients.
+//! Defines the catalog of a node, as sent to clients: its tables and their segments.
 
 use serde::{Deserialize, Serialize};
 

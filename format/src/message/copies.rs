@@ -1,8 +1,9 @@
-//! Messages about the copies of transaction logs that a node keeps for other nodes.
+//! Defines messages about log replicas: the copies of transaction logs that a node keeps for other
+//! nodes. The node that owns a log is its *origin*.
 //!
-//! A log is a sequence of bytes. The node that keeps a copy checks arriving bytes against the
-//! checksums of the log's records (`rackscan_ramp::log`). Offsets count from the log's first byte,
-//! header included.
+//! A log is a sequence of bytes. The replica node checks arriving bytes against the checksums of
+//! the log's records (`rackscan_ramp::log`). Offsets count from the log's first byte, header
+//! included.
 
 use serde::{Deserialize, Serialize};
 

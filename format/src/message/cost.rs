@@ -1,4 +1,4 @@
-//! The resources that a request used at its node, and the load of the node.
+//! Defines how a node reports the resources that a request used, and how busy the node is.
 //!
 //! Invariants
 //! - Times are measured by the node and do not include the wire.

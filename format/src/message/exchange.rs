@@ -1,5 +1,5 @@
-//! Encodes and decodes requests and replies as messages of the fabric, with number and protocol
-//! version.
+//! Encodes and decodes requests and replies as messages of the fabric. Each carries the number of
+//! the request and the protocol version.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +102,7 @@ fn strip_version<'b>(what: &'static str, bytes: &'b [u8]) -> Result<&'b [u8], Co
         found => Err(CodecError::Malformed {
             what,
             reason: format!(
-                "protocol version {found}, expected {PROTOCOL_VERSION}: the peer is another version of rackscan"
+                "it has protocol version {found}, expected {PROTOCOL_VERSION}: the peer runs another version of rackscan"
             ),
         }),
     }
@@ -112,7 +112,7 @@ fn check_length(what: &'static str, bytes: usize) -> Result<(), CodecError> {
     if bytes <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
-    let reason = format!("{bytes} bytes, expected at most {MESSAGE_BYTES_MAX}");
+    let reason = format!("it has {bytes} bytes, expected at most {MESSAGE_BYTES_MAX}");
     Err(CodecError::Malformed { what, reason })
 }
 

@@ -1,4 +1,5 @@
-//! Holds: a reader keeps tables readable although they are replaced or dropped. Decision 0052.
+//! Defines the request for a hold: as long as a reader has a hold of tables, the node keeps what it
+//! stores of them readable, although they are replaced or dropped. Decision 0052.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,13 +1,13 @@
-//! The identity of a node's data folder: its cluster, and its starts, by which peers recognize an
-//! outdated folder.
+//! Defines the identity of a node's data folder: the cluster that it belongs to, and a history of
+//! the node's starts, by which peers recognize an outdated folder.
 //!
-//! A data folder counts the starts of its node and gives each a random id. Peers remember the last
-//! start that they have seen of each node. A folder that was restored from an older snapshot either
-//! has fewer starts than its peers have seen, or another id for the same start.
+//! A data folder counts the starts of its node and gives each start a random id. Peers remember the
+//! last start that they have seen of each node. A folder that was restored from an older snapshot
+//! has either fewer starts than its peers have seen, or another id for the same start.
 //!
 //! Invariants
-//! - A folder's history is compared only with starts of the same lineage, that is, all starts of
-//!   one folder since it was created or rebuilt.
+//! - A folder's history is compared only with starts of the same lineage: all starts of one folder
+//!   since it was created or rebuilt.
 
 use serde::{Deserialize, Serialize};
 

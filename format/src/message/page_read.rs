@@ -1,7 +1,7 @@
-//! Reports of the pages that a node read for a scan, with times.
+//! Defines how a node reports which pages it read for a scan, and when.
 //!
-//! The node reports them only if the request asks for it. They let the trace of a query show the
-//! reads that happened, and not those that were possible.
+//! The node reports them only if the request asks for it. So the trace of a query shows the reads
+//! that happened, and not all that were possible.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,11 @@
-//! Requests that store parity cells and the maps of protected tables.
+//! Defines requests that store parity cells and the maps of protected tables.
 //!
 //! Invariants
 //! - Cells carry checksums, so a node stores exactly what was sent, and later corruption is
-//!   detected. Reserved cells have no checksum until a relayed stripe has written them.
-//! - The segments of a load are listed in pieces, each after a cursor, so that no segment is listed
-//!   twice.
+//!   detected. Cells whose space is only reserved have no checksum until a relayed stripe has
+//!   written them.
+//! - The segments of a load are listed by several requests. Each request says after which segment
+//!   its list begins, so that no segment is listed twice.
 
 use serde::{Deserialize, Serialize};
 

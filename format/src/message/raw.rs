@@ -1,10 +1,11 @@
-//! Raw reads and writes of devices, without tables.
+//! Defines raw reads and writes of devices, which do not refer to tables.
 //!
 //! The lab and the replay of traces name parts of devices by their offsets. They may read anywhere
 //! on a device, but write only into the scratch area, which the node has reserved for this.
 //!
 //! Invariants
-//! - The node checks each part against device, alignment and scratch area before it begins.
+//! - Before it begins, the node checks that the device exists, that each part is aligned, and that
+//!   writes are within the scratch area.
 
 use serde::{Deserialize, Serialize};
 

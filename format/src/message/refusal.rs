@@ -1,7 +1,8 @@
-//! Refusals: why a node did not carry out a request.
+//! Defines refusals: why a node did not carry out a request.
 //!
 //! Invariants
-//! - The code decides what a client does next. The text is for people and has a bounded length.
+//! - A client decides by the code of a refusal what it does next. The text is for people and has a
+//!   bounded length.
 
 use std::fmt;
 

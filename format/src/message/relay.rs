@@ -1,9 +1,10 @@
-//! The status of a node's relays, and the purposes of relayed stripes.
+//! Defines the status of a node's relay (the part of the node that forwards and stores stripes),
+//! and what relayed stripes are for.
 //!
 //! Invariants
 //! - Extents returned by [`RelayedTo::decode`] are whole sectors, and those of one cell together
 //!   are no longer than the largest cell. The node checks whether they lie inside a device and what
-//!   they hold.
+//!   is stored there.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +78,7 @@ impl RelayedTo {
         wrong.map_or(Ok(()), |extents| {
             let first = extents.first();
             let reason = format!(
-                "{} extents of a cell, the first one {first:?}, expected whole sectors within a device, at most {CELL_BYTES_MAX} bytes together",
+                "a cell has {} extents, of which the first is {first:?}, expected whole sectors within a device, at most {CELL_BYTES_MAX} bytes together",
                 extents.len()
             );
             Err(CodecError::Malformed { what: WHAT, reason })

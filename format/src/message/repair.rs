@@ -1,11 +1,12 @@
-//! Requests that verify and repair bytes on a node's devices.
+//! Defines requests that verify and repair bytes on a node's devices.
 //!
-//! A node's part of a stripe set is a list of *places*: the pages of its stream in order, then its
-//! parity cells in order. The content of each place can be checked: a page by its checksum and
-//! identity, a parity cell by the checksum in the catalog.
+//! A node's part of a stripe set (the data over which parity is computed) is a list of *places*:
+//! first the pages that a load wrote on the node, in order, then the node's parity cells, in order.
+//! The content of each place can be checked: a page by its checksum and identity, a parity cell by
+//! the checksum in the catalog.
 //!
 //! Invariants
-//! - A place accepts only the bytes that it had before, so the node need not trust the sender.
+//! - A node writes to a place only the bytes that it had before, so it need not trust the sender.
 //! - Each request is bounded, and its answer says where the next one begins.
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! The requests that a client sends to a node.
+//! Defines the requests that a client sends to a node.
 
 use serde::{Deserialize, Serialize};
 

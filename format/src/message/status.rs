@@ -1,4 +1,4 @@
-//! The status of a node: identity, configuration, devices and counters.
+//! Defines the status of a node: identity, configuration, devices and counters.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Memory of the requester that a node reads or writes one-sidedly.
+//! Describes registered memory of the requester, which a node reads or writes one-sidedly.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! How messages of transactions are sent, and the status of a node's participant.
+//! Defines how messages of transactions are sent, and the status of a node's participant.
 //!
 //! `rackscan-ramp` defines the content of these messages; here they are bytes. A request carries an
 //! ordered list of messages, of which at most one is answered. The answer is a list, too (a long

@@ -1,4 +1,5 @@
-//! A page that is checked once and viewed many times.
+//! Owns the bytes of a page that was checked once, and gives views of them without checking them
+//! again.
 
 use super::{HEADER_BYTES, PageFault, PageHeader, PageIdentity, PageView};
 use crate::encoding::Encoding;

@@ -1,4 +1,4 @@
-//! The error of opening or decoding a page.
+//! Defines the error of opening or decoding a page.
 
 use super::{FORMAT_VERSION, MAGIC, PageIdentity};
 
@@ -6,19 +6,23 @@ use super::{FORMAT_VERSION, MAGIC, PageIdentity};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageFault {
     /// The bytes are no page.
-    #[error("begins with {found:02x?}, expected {MAGIC:02x?}: no page was written here")]
+    #[error("the page begins with {found:02x?}, expected {MAGIC:02x?}: no page was written here")]
     Magic {
         /// The first bytes.
         found: [u8; 8],
     },
     /// The page was written by another version of this format.
-    #[error("page format version {found}, expected {FORMAT_VERSION}: written by another version of rackscan")]
+    #[error(
+        "the page has format version {found}, expected {FORMAT_VERSION}: written by another version of rackscan"
+    )]
     Version {
         /// The version in the header.
         found: u16,
     },
     /// The bytes changed since they were written.
-    #[error("checksum {found:08x}, expected {wanted:08x}: the bytes have changed since they were written")]
+    #[error(
+        "the page has checksum {found:08x}, expected {wanted:08x}: the bytes have changed since they were written"
+    )]
     Checksum {
         /// Stored in the header.
         wanted: u32,
@@ -34,7 +38,7 @@ pub enum PageFault {
         found: PageIdentity,
     },
     /// The number of bytes given differs from the page's length.
-    #[error("the page has {found} bytes, expected {wanted}")]
+    #[error("the page has {found} bytes, expected {wanted} bytes")]
     Length {
         /// Stored bytes of the page (of the smallest page, when there is no whole header).
         wanted: u64,
@@ -42,7 +46,7 @@ pub enum PageFault {
         found: u64,
     },
     /// The header names an encoding that does not exist, or not the one that was asked for.
-    #[error("encoding {found}, expected {wanted}")]
+    #[error("the page has an encoding with number {found}, expected {wanted}")]
     Encoding {
         /// What the reader can decode here.
         wanted: &'static str,
@@ -51,7 +55,8 @@ pub enum PageFault {
     },
     /// The page holds other rows than it should.
     #[error(
-        "{found_rows} rows from row {found_first} on, expected {wanted_rows} rows from row {wanted_first} on"
+        "the page contains {found_rows} rows from row {found_first} on, \
+         expected {wanted_rows} rows from row {wanted_first} on"
     )]
     Rows {
         /// The first row of the directory's entry.
@@ -65,7 +70,7 @@ pub enum PageFault {
     },
     /// A field has an impossible value although the checksum is right: a bug of the writer, or
     /// malice.
-    #[error("{what} is {found}, expected at most {allowed}")]
+    #[error("the page is malformed: {what} is {found}, expected at most {allowed}")]
     Malformed {
         /// The field.
         what: &'static str,

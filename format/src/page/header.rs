@@ -1,4 +1,4 @@
-//! The header of a page: its layout, the page's identity, and the checksum.
+//! Defines the header of a page: its layout, the page's identity, and the checksum.
 
 #[cfg(doc)]
 use crate::encoding::Encoding;

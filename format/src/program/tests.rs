@@ -1,4 +1,5 @@
-//! Tests that every invalid program is refused, and that every valid one gets the types of arrow.
+//! Tests that every invalid program is refused, and that every valid one gets the types that arrow
+//! gives.
 
 use super::*;
 use crate::{
@@ -172,7 +173,9 @@ fn a_search_in_keys_is_a_conjunct_about_a_column_of_integers_and_nothing_else() 
 
     assert!(refused(with(vec![Node::Column(1), search(0)], vec![1], vec![])).contains("found text"));
     let negated = with(vec![Node::Column(2), search(0), Node::Not(1)], vec![2], vec![]);
-    assert!(refused(negated).contains("instruction 2, NOT of 1: an operand: found 1, a search in keys"));
+    assert!(
+        refused(negated).contains("instruction 2, NOT of 1: an operand: found 1, a search in a key filter")
+    );
     assert!(refused(with(vec![Node::Column(2), search(0)], vec![], vec![1])).contains("an output"));
     let computed = with(vec![Node::Column(0), Node::Negate(0), search(1)], vec![2], vec![]);
     assert!(refused(computed).contains("expected a column"));

@@ -1,4 +1,4 @@
-//! Verifies a scan program: version, sizes, positions, and the type of each node.
+//! Verifies a scan program: version, sizes, positions, and the type of each expression node.
 
 use super::{
     Aggregate, AggregateFunction, Arithmetic, COMPUTED_DIGITS_MAX, Input, Literal, Node, NodeIndex, Output,
@@ -89,7 +89,11 @@ impl ScanProgram {
                 );
             }
             if self.inputs[..index].iter().any(|other| other.column == input.column) {
-                return fault("an input column", format!("{} twice", column.name), "each column once");
+                return fault(
+                    "an input column",
+                    format!("{}, which is listed twice", column.name),
+                    "each column once",
+                );
             }
         }
         let mut node_types = Vec::with_capacity(self.nodes.len());
@@ -142,7 +146,7 @@ impl ScanProgram {
             }
         };
         if let Some(&node) = outputs.iter().find(|node| is_search(**node)) {
-            return fault("an output", format!("node {node}, a search in keys"), "a value");
+            return fault("an output", format!("node {node}, a search in a key filter"), "a value");
         }
         for (index, node) in self.nodes.iter().enumerate() {
             let mut operands = Vec::new();
@@ -150,7 +154,9 @@ impl ScanProgram {
             let checked = match node {
                 Node::InKeys { item, keys } => self.verify_search(*item, *keys),
                 _ => match operands.into_iter().find(|operand| is_search(*operand)) {
-                    Some(operand) => fault("an operand", format!("{operand}, a search in keys"), "a value"),
+                    Some(operand) => {
+                        fault("an operand", format!("{operand}, a search in a key filter"), "a value")
+                    }
                     None => Ok(()),
                 },
             };

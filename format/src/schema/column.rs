@@ -1,4 +1,4 @@
-//! The definition of a column: its name, its type, and whether it may hold nulls.
+//! Defines a column: its name, its type, and whether it may contain nulls.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The definition of a table, as nodes and clients keep and exchange it.
+//! Defines a table, as nodes and clients keep and exchange it.
 
 use super::ColumnDefinition;
 use crate::{
@@ -83,7 +83,7 @@ pub struct TableDefinition {
 
 /// Why a table definition is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("table {table:?}: {what} is {found}, expected {expected}")]
+#[error("the definition of table {table:?} is invalid: {what} is {found}, expected {expected}")]
 pub struct DefinitionError {
     /// The table's name.
     pub table: String,

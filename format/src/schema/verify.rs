@@ -23,7 +23,7 @@ impl TableDefinition {
         if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
             return fault(
                 "the name",
-                format!("{} bytes", self.name.len()),
+                format!("{} bytes long", self.name.len()),
                 format!("1 to {NAME_BYTES_MAX} bytes"),
             );
         }
@@ -36,11 +36,15 @@ impl TableDefinition {
         }
         for (index, column) in self.columns.iter().enumerate() {
             if column.name.is_empty() || column.name.len() > NAME_BYTES_MAX {
-                let found = format!("{} bytes (column {index})", column.name.len());
+                let found = format!("{} bytes long (column {index})", column.name.len());
                 return fault("a column's name", found, format!("1 to {NAME_BYTES_MAX} bytes"));
             }
             if self.columns[..index].iter().any(|other| other.name == column.name) {
-                return fault("a column's name", format!("{:?} twice", column.name), "unique names".into());
+                return fault(
+                    "a column's name",
+                    format!("{:?} in two columns", column.name),
+                    "unique names".into(),
+                );
             }
             if let ColumnType::Decimal { precision, scale } = column.column_type
                 && (precision == 0 || precision > DECIMAL_DIGITS_MAX || scale > precision)
@@ -63,7 +67,11 @@ impl TableDefinition {
             );
         }
         if self.succeeds == Some(self.id) {
-            return fault("the table that it succeeds", self.id.to_string(), "another one".into());
+            return fault(
+                "the table that it replaces",
+                self.id.to_string(),
+                "the id of another table".into(),
+            );
         }
         self.verify_sizes()?;
         self.verify_protection()?;
@@ -80,7 +88,7 @@ impl TableDefinition {
         }
         let different: BTreeSet<NodeId> = self.nodes.iter().copied().collect();
         if different.len() != found {
-            let (found, expected) = (format!("{:?}", self.nodes), "each once".to_owned());
+            let (found, expected) = (format!("{:?}", self.nodes), "each node once".to_owned());
             return Err(DefinitionError { table: table(), what, found, expected });
         }
         Ok(())

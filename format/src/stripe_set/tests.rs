@@ -1,4 +1,4 @@
-//! Tests that impossible maps are refused and valid ones are accepted.
+//! Tests that invalid table maps are refused and valid ones are accepted.
 
 use super::*;
 use crate::{

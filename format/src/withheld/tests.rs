@@ -1,5 +1,5 @@
-//! Tests that withheld rows survive their encoding, and that other bytes are refused. Method: sets
-//! with every form of block, and encodings with each byte changed or cut off.
+//! Tests that withheld rows are decoded as they were encoded, and that other bytes are refused.
+//! Method: sets with every form of block, and encodings with each byte changed or cut off.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests that every wrong page is detected, and that none makes the process panic.
+//! Tests that every wrong page is detected, and that no page makes the process panic.
 
 use crate::sample::{Column, decode, encode, gather, identity, noise, one_of_each};
 use rackscan_format::{

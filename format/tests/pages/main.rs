@@ -1,6 +1,6 @@
-//! Tests that pages return exactly the values that were encoded. Goal: each promise of the page
-//! layer, tested through the public interface. Method: encode with `ChunkWriter`, read with
-//! `PageView`, with some corruption in between.
+//! Tests that pages return exactly the values that were encoded, and that each promise of the page
+//! layer holds through the public interface. Method: pages are encoded with `ChunkWriter` and read
+//! with `PageView`, in some tests after their bytes were changed.
 
 mod faults;
 mod golden;

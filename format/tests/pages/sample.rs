@@ -1,4 +1,4 @@
-//! Makes chunks for tests, and reads all values of them.
+//! Generates chunks for tests, and reads all values of them.
 
 use rackscan_format::{
     chunk::{ChunkError, ChunkInput, ChunkWriter, Effort, EncodedPage, Values},

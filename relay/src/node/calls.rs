@@ -1,11 +1,11 @@
-//! Connects to other nodes, and closes connections, without making the node wait.
+//! Opens connections to other nodes, and closes connections, without making the node's thread wait.
 //!
-//! Both may take as long as the peer likes. [`Threads`] does them in threads; [`Direct`] does them
+//! Both may take as long as the peer likes. [`Threads`] does them in threads. [`Direct`] does them
 //! at once, for networks where they take no time.
 //!
 //! Invariants
-//! - Every call gets one answer.
-//! - Threads are bounded, and joined before their owner is dropped.
+//! - Every call (a request to connect) gets one answer.
+//! - The number of threads is bounded, and all are joined before their owner is dropped.
 
 use std::{collections::VecDeque, fmt, sync::mpsc, thread::JoinHandle, time::Instant};
 
@@ -103,7 +103,9 @@ impl Threads {
         };
         match started {
             Ok(thread) => self.running.push(thread),
-            Err(error) => tracing::warn!(%error, "a relay has no thread to call or to hang up"),
+            Err(error) => {
+                tracing::warn!(%error, "the relay of this node cannot start a thread that opens or closes a connection")
+            }
         }
     }
 }
@@ -111,7 +113,9 @@ impl Threads {
 /// Waits for a thread.
 fn join(thread: JoinHandle<()>) {
     if thread.join().is_err() {
-        tracing::error!("a thread that called for a relay panicked; this is a bug, please report it");
+        tracing::error!(
+            "a thread that connects the relay of this node to other nodes panicked; please report this"
+        );
     }
 }
 

@@ -1,13 +1,15 @@
-//! Device operations in progress, and flushes that cover several stripes.
+//! Submits the reads and writes of a node's stripes to its devices, and flushes devices for several
+//! stripes at once.
 //!
-//! A flush covers the writes that have completed when it begins, of all stripes. So a stripe whose
-//! writes have all completed asks for the next flush that begins, and stripes that ask while one is
-//! in progress share the one after it.
+//! A flush covers the writes of all stripes that have completed when it begins. So a stripe whose
+//! writes have all completed asks for the next flush that begins. Stripes that ask while a flush is
+//! in progress share the flush after it.
 //!
 //! Invariants
 //! - At most one flush of a device is in progress.
-//! - The memory of a read or write belongs to the device until it has ended, even if its stripe is
-//!   given up. So does the guard of its extents.
+//! - The memory of a read or write belongs to the device until the operation has ended, even if its
+//!   stripe is aborted. The guard (a value of the [`Store`](crate::Store) that keeps the stripe's
+//!   extents reserved) also lives until then.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
-//! The connections of a node, and the role of each.
+//! Stores the connections of a node and the role of each: its peer is a client, a node that sends
+//! to this one, or a node that this one sends to.
 //!
 //! Invariants
-//! - Links that belong to no session have a bound of their own; those of sessions count in the
-//!   memory of their session.
-//! - The index of a link is not reused while anything refers to it: sessions end before their links
-//!   do.
+//! - The number of connections that belong to no session has a bound of its own. The memory of all
+//!   others counts in their session's memory.
+//! - The index of a connection is not reused while anything refers to it: sessions end before their
+//!   connections are removed.
 
 use std::time::Instant;
 
@@ -106,7 +107,7 @@ impl Links {
             && let Err(error) = io.unwatch(watch)
         {
             // It may still wake this node, without effect.
-            tracing::debug!(%error, "a watch could not be ended");
+            tracing::debug!(%error, "the relay of this node cannot stop watching a connection");
         }
         Some(entry.link.into_connection())
     }

@@ -1,20 +1,22 @@
-//! A node that relays and keeps stripes, in one thread that sleeps only when there is nothing to
-//! do.
+//! Runs a node's part of all sessions in one thread: the node receives, sums, forwards and stores
+//! slices. The thread sleeps only when there is nothing to do.
 //!
 //! ```text
-//! turn: listener, calls, connections, devices -- each polled without waiting --> stripes advance
+//! one turn of the thread:
+//! poll the listener, calls to other nodes, connections and devices  -->  advance each stripe
 //! ```
 //!
 //! - `opening`: opens sessions. `session`: the state of one session. `shared`: what stripes share.
-//! - `lane`: the progress of one stripe through this node.
-//! - `links`: connections and their roles. `calls`: connects to other nodes, and hangs up.
+//! - `lane`: moves one stripe through this node.
+//! - `links`: connections and their roles. `calls`: opens and closes connections.
 //! - `disk`: device operations and flushes in progress.
 //!
 //! Invariants
-//! - A turn never waits. Connecting and hanging up, which may take long, are up to [`Calls`].
-//! - A peer that breaks the protocol, dies or leaves ends the sessions that it takes part in. All
-//!   other places of the session are told which one it was, and why, before their links close.
-//! - Everything that a peer sends is checked. Memory, links, sessions and queues are bounded.
+//! - A turn never waits. [`Calls`] opens and closes connections, because both may take long.
+//! - A peer that breaks the protocol, dies or leaves ends all sessions that it takes part in. The
+//!   other places of such a session are told which place ended it, and why, before their
+//!   connections close.
+//! - Everything that a peer sends is checked. Memory, connections, sessions and queues are bounded.
 
 mod calls;
 mod disk;
@@ -166,7 +168,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         while let Some((number, me)) =
             self.sessions.values().next().map(|session| (session.number, session.me))
         {
-            self.end(number, Failure::new(Some(me), Cause::Closed, "it stops"));
+            self.end(number, Failure::new(Some(me), Cause::Closed, "the node is stopping"));
         }
         (0..self.links.places()).for_each(|index| self.drop_link(index));
         self.calls.finish();
@@ -270,7 +272,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
             match self.listener.accept() {
                 Ok(Some(connection)) => {
                     if let Err(connection) = self.links.add(connection, Role::New) {
-                        tracing::warn!(peer = connection.peer(), "a link was refused: too many");
+                        tracing::warn!(peer = connection.peer(), "too many connections: one was refused");
                         self.calls.hang_up(*connection);
                     }
                 }
@@ -336,7 +338,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         };
         let session = arrived.and_then(|(session, member)| Some((self.sessions.get_mut(&session)?, member)));
         let Some((session, member)) = session else {
-            return self.fault(index, Cause::Violation, "a slice arrived over a link that carries no slices");
+            return self.fault(index, Cause::Violation, "the peer sent a slice where it has no rings");
         };
         let number = session.number;
         if let Err(failure) = session.arrived(member, checksum) {
@@ -349,7 +351,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         match self.links.role(index).and_then(Role::session) {
             Some((session, member)) => self.end(session, Failure::new(member, cause, why)),
             None => {
-                tracing::debug!(why, "a link that took part in nothing is gone");
+                tracing::debug!(why, "a connection that belonged to no session has ended");
                 self.drop_link(index);
             }
         }
@@ -378,7 +380,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let now = Instant::now();
         if let Some(before) = now.checked_sub(EARLY_TIME_MAX) {
             for index in self.links.idle_since(before) {
-                self.fault(index, Cause::Violation, "it did not say in time what its connection is for");
+                self.fault(index, Cause::Violation, "the peer did not open or join a session in time");
             }
         }
         let limit = self.config.idle_max;
@@ -403,9 +405,9 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         }
         let end = failure.into_session_end(&session.members);
         if end.cause == Cause::Closed {
-            tracing::debug!(%end, "a session has ended");
+            tracing::debug!(%end, "a session for stripes has ended");
         } else {
-            tracing::warn!(%end, "a session has ended");
+            tracing::warn!(%end, "a session for stripes has ended");
         }
         if self.ended.len() >= crate::limits::SESSIONS_MAX {
             self.ended.remove(0);

@@ -1,10 +1,12 @@
-//! Opens sessions at a node: which messages are expected, in which order, and from whom.
+//! Opens sessions at a node: defines which messages are accepted from a connection in each of its
+//! roles, and checks whether the node can take part.
 //!
-//! Clients and nodes connect independently, so a node that forwards may arrive before the client.
-//! It waits for a while.
+//! The client and the nodes of a session connect to this node independently of each other. If a
+//! node that will forward slices connects before the client has opened the session, its connection
+//! waits for a limited time.
 //!
-//! Invariant: a session is refused if this node does not know all of its members, or does not have
-//! memory for it.
+//! Invariant: a session is refused if the node does not know all of its members, or does not have
+//! enough memory for it.
 
 use rackscan_device::DeviceIo;
 use rackscan_fabric::Address;
@@ -46,7 +48,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                 None => self.drop_link(index),
             },
             (role, _) => {
-                let why = format!("it sent a message that is not allowed in its role {role:?}");
+                let why = format!("the peer sent a message that is not allowed in its role {role:?}");
                 self.fault(index, Cause::Violation, &why);
             }
         }
@@ -77,7 +79,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                 }
             }
             Err(failure) => {
-                tracing::warn!(why = failure.why, "a session was refused");
+                tracing::warn!(why = failure.why, "a session for stripes was refused");
                 if let Some(link) = self.links.get_mut(index) {
                     link.say_last(&Message::Ends(failure.to_message()));
                 }
@@ -92,13 +94,13 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let members = self.members(open).map_err(refused)?;
         if members.get(me).is_none_or(|member| member.node != self.config.node) {
             return Err(refused(format!(
-                "this is node {}, but the client expects another one at this address",
+                "this is node {}, but the client expects another node at this address",
                 self.config.node
             )));
         }
         if self.sessions.len() >= SESSIONS_MAX || self.sessions.contains_key(&open.session) {
             return Err(refused(format!(
-                "{} sessions are open here, expected fewer than {SESSIONS_MAX}, and none with this number",
+                "{} sessions are open at this node, expected fewer than {SESSIONS_MAX}, and none with the new one's number",
                 self.sessions.len()
             )));
         }
@@ -114,8 +116,9 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
         let taken: u64 = self.sessions.values().map(|session| session.layout.node_bytes()).sum();
         let (needed, memory) = (layout.node_bytes(), self.config.memory_bytes);
         if taken.saturating_add(needed) > memory {
-            let why =
-                format!("the session needs {needed} bytes of memory here, {taken} of {memory} are taken");
+            let why = format!(
+                "the session needs {needed} bytes of memory at this node, but {taken} of {memory} are taken"
+            );
             return Err(refused(why));
         }
         Session::open(layout, (open.session, me, members), index, open.credits.into(), &mut self.links)
@@ -125,12 +128,12 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
     fn members(&self, open: &Open) -> Result<Vec<Member>, String> {
         let ascending = open.members.is_sorted_by(|(one, _), (other, _)| one < other);
         if !ascending {
-            return Err("the nodes are not in ascending order".to_owned());
+            return Err("the client's list of nodes is not in ascending order of ids".to_owned());
         }
         let known = |(node, address): &(_, String)| {
             let same = |peer: &&Member| peer.node == *node && peer.address.to_string() == *address;
             let peer = self.config.peers.iter().find(same).cloned();
-            peer.ok_or_else(|| format!("node {node} at {address} is not known here"))
+            peer.ok_or_else(|| format!("the configuration of this node has no node {node} at {address}"))
         };
         open.members.iter().map(known).collect()
     }
@@ -189,7 +192,7 @@ impl<I: DeviceIo, S: Store> Node<I, S> {
                 Err(connection) => {
                     self.calls.hang_up(*connection);
                     let me = self.sessions.get(&session).map(|session| session.me);
-                    self.end(session, Failure::new(me, Cause::Refused, "it has too many links"));
+                    self.end(session, Failure::new(me, Cause::Refused, "the node has too many connections"));
                 }
             }
         }

@@ -1,15 +1,17 @@
-//! The state of one session at a node, and how it opens.
+//! Stores the state of one session at a node, and opens it by these messages:
 //!
 //! ```text
-//! client -- Open --> node: registers rings for the client, calls the nodes that it forwards to          Rings -->
-//! node -- Join --> node: registers rings for it                                                         Rings -->
-//! all called nodes have sent rings, all nodes that forward to this one have joined                      Ready --> client
+//! client       -- Open  -->  node           begins the session: the node allocates rings for the client
+//! client       <-- Rings --  node           where these rings are; then the node connects to all nodes that it forwards to
+//! other node   -- Join  -->  node           a node that forwards to this one: the node allocates rings for it
+//! other node   <-- Rings --  node           where these rings are
+//! client       <-- Ready --  node           all nodes that it forwards to have sent Rings, all that forward to it have joined
 //! ```
 //!
 //! Invariants
-//! - Registered memory is allocated when the session opens, and never more.
-//! - Any failure of a stripe ends its session, so that no slices are left in rings for the next
-//!   stripe to find.
+//! - Registered memory is allocated when the session opens, and never afterwards.
+//! - Any failure of a stripe ends its session. So no slices are left in rings for the next stripe
+//!   to find.
 
 use std::{
     sync::Arc,
@@ -99,8 +101,9 @@ impl Session {
         let from = usize::from(join.from);
         let expected = from < self.members.len() && self.layout.rings(Some(from), self.me) > 0;
         if !expected || self.incoming[in_index(Some(from))].is_some() {
-            let why =
-                format!("member {from} joined, which does not forward to this node, or has joined before");
+            let why = format!(
+                "member {from} joined the session, but does not forward to this node, or has already joined"
+            );
             return Err(Failure::new(Some(from), Cause::Violation, why));
         }
         self.receive(Some(from), link, join.credits.into(), links)?;
@@ -152,10 +155,10 @@ impl Session {
     pub(super) fn found(&mut self, to: usize, rings: &Rings, links: &mut Links) -> Result<(), Failure> {
         let violation = |why: String| Failure::new(Some(to), Cause::Violation, why);
         let Some(leaving) = self.outgoing.get_mut(to).and_then(Option::as_mut) else {
-            return Err(violation("it sent rings that were not asked for".to_owned()));
+            return Err(violation("the peer sent the location of rings that were not requested".to_owned()));
         };
         if leaving.rings.is_found() {
-            return Err(violation("it sent rings twice".to_owned()));
+            return Err(violation("the peer sent the location of its rings twice".to_owned()));
         }
         leaving.rings.found(rings).map_err(|error| violation(error.to_string()))?;
         self.has_moved = true;
@@ -182,10 +185,13 @@ impl Session {
         let violation = |why: String| Failure::new(None, Cause::Violation, why);
         let lane = usize::from(begin.lane);
         if !self.is_ready || !matches!(self.lanes.get(lane), Some(None)) {
-            return Err(violation(format!("it began a stripe in lane {lane}, which is not free")));
+            return Err(violation(format!("the client began a stripe in lane {lane}, which is not free")));
         }
         if !self.layout.fits(begin.cell_bytes) {
-            return Err(violation(format!("it began a stripe with cells of {} bytes", begin.cell_bytes)));
+            return Err(violation(format!(
+                "the client began a stripe with cells of {} bytes, which the session does not allow",
+                begin.cell_bytes
+            )));
         }
         let name = StripeName { session: self.number, stripe: begin.stripe };
         let node = StripeNode(u8::try_from(self.me).expect("the index of a member is below NODES_MAX"));
@@ -262,7 +268,7 @@ impl Session {
             return (Some(missing), "it has not joined the session");
         }
         if let Some(silent) = members.clone().find(gives_no_rings) {
-            return (Some(silent), "it has given no rings");
+            return (Some(silent), "it has not sent the location of its rings");
         }
         match self.stripes().next() {
             Some(underway) => underway.awaited(&self.layout, self.me),
@@ -287,14 +293,15 @@ impl Session {
         if link.say(&Message::Stored { lane, stripe, kept, held }) {
             return Ok(());
         }
-        Err(Failure::new(None, Cause::Violation, "it receives no messages"))
+        Err(Failure::new(None, Cause::Violation, "the client receives no messages"))
     }
 
     /// Takes in a slice that has arrived.
     pub(super) fn arrived(&mut self, member: Option<usize>, checksum: u32) -> Result<(), Failure> {
         let violation = |error: &dyn ToString| Failure::new(member, Cause::Violation, error.to_string());
         let arriving = self.incoming.get_mut(in_index(member)).and_then(Option::as_mut);
-        let arriving = arriving.ok_or_else(|| violation(&"it sent a slice without a ring"))?;
+        let arriving =
+            arriving.ok_or_else(|| violation(&"the peer sent a slice before it had rings here"))?;
         arriving.rings.arrived(checksum).map_err(|error| violation(&error))
     }
 

@@ -1,4 +1,5 @@
-//! What the stripes of a session share, and what all sessions of a node share.
+//! Bundles what all stripes of a session use, and what all sessions of a node use, to pass it to
+//! the functions that move a stripe.
 
 use rackscan_device::DeviceIo;
 

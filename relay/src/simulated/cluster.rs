@@ -1,4 +1,5 @@
-//! A simulated cluster: nodes, a writer, and the contents that their disks should end with.
+//! Simulates a cluster for the tests: nodes, a writer, and the contents that the disks of the nodes
+//! should have at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
-//! Tests that the checks which protect against wrong stripes can find one. Method: nodes are given
-//! plans with a defect, and run on the hostile network. Some seeds get through unharmed; whatever
-//! is reported as stored must be right, and everything else must be found by its checksum.
+//! Tests that the checksums find nodes that work wrongly. Method: nodes get plans with a defect and
+//! run on the simulated network. In some runs the defect does no harm. In all runs, a stripe that
+//! is reported as stored is right, and a session that ends does so because of a checksum.
 
 use std::sync::Arc;
 

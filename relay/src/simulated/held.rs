@@ -1,5 +1,6 @@
-//! Tests nodes that compute cells from cells that they have: each disk ends with exactly its cells,
-//! nothing passes the client, and what is read, sent and received agrees with the plans.
+//! Tests nodes that compute cells from cells that they have stored: each disk ends with exactly its
+//! cells, no bytes pass through the client, and the bytes that are read, sent and received are
+//! those of the plans.
 
 use rackscan_device::sim::FaultRates;
 use rackscan_fabric::sim::{Fault, Moment, Seed, SimConfig};

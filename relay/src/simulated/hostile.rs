@@ -1,5 +1,5 @@
-//! Tests what a peer that holds the cluster key but follows no rules can do: nodes close its
-//! connections, other sessions continue, and nothing panics or grows.
+//! Tests what a peer can do that knows the cluster key but ignores the protocol: nodes close its
+//! connections, other sessions continue, nothing panics, and no memory grows.
 
 use rackscan_fabric::{
     Access, Connection, Event, Operation, Region, RemoteRegion,

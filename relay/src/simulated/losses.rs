@@ -1,5 +1,5 @@
-//! Tests the death of a place at any step of a run: the others learn who it was, nothing waits
-//! forever, and no stripe is reported as stored that is not on all its disks.
+//! Tests that a place may die at any step of a run: the others learn which one it was, nothing
+//! waits forever, and a stripe is reported as stored only if it is on all its disks.
 
 use std::time::{Duration, Instant};
 

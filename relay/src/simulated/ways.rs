@@ -1,5 +1,5 @@
-//! Tests every way, every rotation and many lengths: each disk ends with exactly its cells, and
-//! each place has sent and received what the schedule says.
+//! Tests every [`Way`] of writing a stripe, every rotation and many lengths: each disk ends with
+//! exactly its cells, and each place has sent and received what the schedule says.
 
 use rackscan_fabric::sim::{Seed, SimConfig};
 use rackscan_stripe::{Geometry, Load, Node as Turn, Parity, Schedule, Way};

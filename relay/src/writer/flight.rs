@@ -1,14 +1,14 @@
-//! Sends one stripe from its client.
+//! Sends one stripe from the client to the nodes, and checks what they report as stored.
 //!
-//! Data is sent from registered memory of the caller. If the data of a cell ends before the cell
-//! does, zeros follow, from a region of zeros: the slice in which this happens is two writes, the
-//! second of which carries the checksum. Sums (with `naive`) are computed into slots of the
-//! writer's own.
+//! Data is sent from registered memory of the caller. If the data of a cell is shorter than the
+//! cell, zeros follow, from a region of zeros: the slice in which the data ends is sent by two
+//! writes, the second of which carries the checksum. With [`Way::Naive`](rackscan_stripe::Way), the
+//! client computes sums into slots of the writer.
 //!
 //! Invariants
-//! - Each slice of data is checksummed once. The checksums of sums follow from those, and so do the
-//!   expected checksums of what nodes store.
-//! - One slice of each step is sent in turn, so that all transfers run at once.
+//! - The checksum of each slice of data is computed once. The checksums of sums, and those that
+//!   nodes must report, are derived from these.
+//! - Steps are served in turn, one slice each, so that all transfers run at once.
 
 use rackscan_fabric::{OutOfBounds, Region, RegionSlice};
 use rackscan_format::ids::NodeId;
@@ -110,13 +110,13 @@ impl Flight {
     ) -> Result<(), Failure> {
         let violation = |why: &str| Failure::new(Some(member), Cause::Violation, why);
         if self.stored.get(member) != Some(&false) {
-            return Err(violation("it has stored a stripe twice"));
+            return Err(violation("the node reported a stripe as stored twice"));
         }
         let column = self.column_of(layout, member)?;
         let rotation = layout.rotation(self.stripe);
         let plan = &rotation.columns[column];
         if plan.keeps.len() != kept.len() || plan.held.len() != held.len() {
-            return Err(violation("it has stored, or read, another number of cells than it should"));
+            return Err(violation("the node stored or read another number of cells than its plan requires"));
         }
         for (cell, checksum) in plan.held.iter().zip(held) {
             if let Ok(at) = rotation.initial.binary_search(cell) {
@@ -153,7 +153,7 @@ impl Flight {
             let found = self.kept.get(&keeping.cell).copied();
             let parts: Option<Vec<u32>> = made_of.iter().map(|at| self.known[*at]).collect();
             let Some(parts) = parts else {
-                let why = "it has stored cells that were not sent completely";
+                let why = "the node reported cells as stored that were not sent completely";
                 return Err(Failure::new(Some(member), Cause::Violation, why));
             };
             let expected = checksum::of_sum(self.of_zeros, parts.into_iter());

@@ -1,15 +1,18 @@
-//! A client's end of a session: writes stripes, or has nodes compute parities or rebuild cells.
+//! Writes stripes from a client, or has nodes compute parities or rebuild cells.
 //!
 //! A [`Writer`] opens a session with all nodes, accepts stripes as long as a lane is free, and
-//! reports how each ended: stored on all disks, or not, and which place was at fault. It runs in
-//! the caller's thread, which sleeps while nothing moves. `flight` sends one stripe.
+//! reports for each stripe whether it was stored on all disks, and otherwise which place was at
+//! fault. It runs in the caller's thread, which sleeps while nothing moves. `flight` sends one
+//! stripe.
 //!
 //! Invariants
-//! - A stripe is stored when every node has said so, and the checksums of what they keep agree with
-//!   those of the data, or of what they have read.
-//! - Any failure ends the session, with all stripes in progress. A new one can be opened then.
-//! - Data must not change until its stripe has ended. A stripe does not end before the writer's own
-//!   operations have completed, so the next stripe of its lane sees none of their completions.
+//! - A stripe counts as stored when every node has reported it as stored, and the reported
+//!   checksums agree with those of the data, or of the cells that the nodes have read.
+//! - Any failure ends the session with all stripes in progress. The caller may then open a new
+//!   session.
+//! - The caller must not change data until its stripe has ended. A stripe does not end before the
+//!   writer's own operations have completed, so the next stripe of its lane gets no completions of
+//!   the stripe before.
 
 mod flight;
 
@@ -224,7 +227,7 @@ impl Writer {
             let lane = u8::try_from(lane).expect("there are at most LANES_MAX lanes");
             let begin = Begin { lane, stripe: number, cell_bytes, what };
             if !self.reached[member].link.say(&Message::Begin(begin)) {
-                let failure = Failure::new(Some(member), Cause::Violation, "it receives no messages");
+                let failure = Failure::new(Some(member), Cause::Violation, "the node receives no messages");
                 self.fail(failure.clone());
                 return Err(WriteError::Ended(failure.into_session_end(&self.members)));
             }
@@ -246,7 +249,7 @@ impl Writer {
             return Err(wrong(
                 "the length of its cells",
                 stripe.cell_bytes,
-                format!("whole sectors up to {most} bytes"),
+                format!("a multiple of the sector size up to {most} bytes"),
             ));
         }
         let (cells, nodes) = (self.layout.client.origins.len(), self.members.len());
@@ -273,7 +276,7 @@ impl Writer {
             ));
         }
         if self.lanes.iter().flatten().any(|flight| flight.stripe == stripe.number) {
-            return Err(wrong("its number", stripe.number, "one that is not under way".to_owned()));
+            return Err(wrong("its number", stripe.number, "a number not in progress".to_owned()));
         }
         Ok(())
     }
@@ -360,7 +363,7 @@ impl Writer {
                 let message = Message::decode(&bytes).map_err(|error| violation(&error))?;
                 self.handle_message(member, message)
             }
-            LinkEvent::Arrived(_) => Err(violation(&"it sent a slice to a client")),
+            LinkEvent::Arrived(_) => Err(violation(&"the node sent a slice to a client")),
             LinkEvent::Refused(why) => Err(violation(&why)),
             LinkEvent::Unposted(why) => Err(Failure::new(None, Cause::Violation, why)),
             LinkEvent::Sent { lane, send } => {
@@ -395,12 +398,12 @@ impl Writer {
                 let flight = self.lanes.get_mut(usize::from(lane)).and_then(Option::as_mut);
                 match flight.filter(|flight| flight.stripe == stripe) {
                     Some(flight) => flight.stored(&self.layout, member, &kept, &held),
-                    None => Err(violation(format!("it has stored stripe {stripe}, which it was not given"))),
+                    None => Err(violation(format!("the node stored stripe {stripe}, which nobody sent"))),
                 }
             }
             Message::Look => Ok(()),
             Message::Ends(ends) => Err(Failure::from_message(ends, self.members.len(), Some(member))),
-            other => Err(violation(format!("it said {other:?} to a client"))),
+            other => Err(violation(format!("the node sent an unexpected message to the client: {other:?}"))),
         }
     }
 

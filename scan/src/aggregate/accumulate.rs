@@ -1,4 +1,5 @@
-//! Folds the values of each group into one, for one aggregate.
+//! Combines the values of each group into one value, for one aggregate (a sum, a count, a minimum
+//! or a maximum).
 //!
 //! Invariants
 //! - Sums of integers and decimals have 128 bits; a sum beyond them is an error. Sums of integers

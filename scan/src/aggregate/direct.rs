@@ -1,18 +1,21 @@
-//! Groups packed blocks without building arrow arrays.
+//! Groups and aggregates the rows of packed blocks without building arrow arrays, where a program
+//! allows it. TPC-H's Q1 and Q6 are such scans.
 //!
-//! Where keys are dictionary codes or integers of a small range, their combination is an index into
-//! a small table ([`super::domain`]). Where arguments are narrow ([`crate::narrow::expression`]),
-//! they are computed on unpacked blocks and added there. TPC-H's Q1 and Q6 are such scans. One
-//! integer key of a large range is hashed ([`hashed`]). The first and last text of a group are
-//! those of the smallest and largest code, because dictionaries are sorted.
+//! If the keys are dictionary codes or integers of a small range, their combination is an index
+//! into a small table ([`super::domain`]); an entry of that table is a *slot*. A single integer key
+//! of a large range is hashed instead ([`hashed`]). If the arguments of the aggregates are integer
+//! expressions ([`crate::narrow::expression`]), they are computed on unpacked blocks and added in
+//! the table. The first and last text of a group are those of the smallest and largest code,
+//! because dictionaries are sorted.
 //!
 //! Invariants
-//! - A run of blocks lies in one page of each key and of each text that is folded. It is so short
-//!   that no 64-bit sum can overflow, unless a single block could overflow it; such sums have 128
-//!   bits. Everything else takes the general path.
+//! - The blocks that are processed together (a *run*) lie in one page of each key and of each text
+//!   of which the minimum or maximum is wanted. A run is so short that no 64-bit sum can overflow.
+//!   If a single block could overflow it, that sum has 128 bits. All other cases are computed over
+//!   arrow arrays ([`crate::evaluate`]).
 //! - Row `i` of a block belongs to slot `slots[i]`. Rows that are not selected belong to one extra
-//!   slot, which is discarded. Rows without a value do as well, in the copy of the slots that is
-//!   used for the arguments of their columns.
+//!   slot, which is discarded. A column with NULLs uses a copy of `slots`, in which its NULL rows
+//!   belong to the extra slot, too.
 
 use super::{
     domain::{KeyDomain, domains},

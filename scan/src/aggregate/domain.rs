@@ -1,5 +1,5 @@
-//! Maps the group keys of a row to a slot of a small table, where each key has few possible values
-//! (its *domain*) in the blocks that are scanned together.
+//! Maps the group keys of a row to a slot (an index) of a small table. This is possible if each key
+//! has few possible values, its *domain*, in the blocks that are scanned together.
 //!
 //! Invariant: a key adds `code * stride` to the number of a slot. The code is below the size of the
 //! key's domain for every row of the block; NULL has the last code.

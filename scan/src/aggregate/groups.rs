@@ -1,4 +1,4 @@
-//! The groups so far, and the value of each aggregate for each group.
+//! Stores the groups that a scan has found so far, and the value of each aggregate for each group.
 
 use super::{accumulate::Accumulator, keys::Keys, partial::PartialGroups};
 use crate::narrow::int::Int;

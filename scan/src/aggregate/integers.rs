@@ -1,4 +1,4 @@
-//! Converts between arrow arrays of any type that is stored in 64 bits and plain integers.
+//! Converts arrow arrays of every type that is stored in 64 bits to plain integers, and back.
 
 use crate::types::{arrow_scale, arrow_type};
 use arrow::{array::ArrayRef, error::ArrowError};

@@ -1,8 +1,8 @@
-//! Finds the group of a row by its keys.
+//! Finds the group that a row belongs to, by the row's key columns.
 //!
-//! Groups are numbered in order of first appearance. A single integer key is hashed itself. Other
-//! keys are hashed in arrow's row format: keys are equal if their bytes are equal, and NULL is a
-//! key like any other.
+//! Groups are numbered in order of first appearance. A single integer key is hashed directly. Other
+//! keys are first encoded in arrow's row format: keys are equal if these bytes are equal, and NULL
+//! is a key like any other.
 
 use super::integers::{integers_of, integers_to};
 use crate::types::arrow_type;

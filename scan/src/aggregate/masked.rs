@@ -1,12 +1,12 @@
-//! Loops that count, add and compare the rows of one slot of a block, compiled for each instruction
-//! set.
+//! Provides the loops that count, add and compare the rows of one slot of a block (a slot is an
+//! entry of the table of groups), compiled for each instruction set.
 //!
-//! Where there are few slots, each is summed in a pass of its own over all rows, in which the rows
-//! of other slots count as nothing. Vector instructions do that several times faster than a loop
-//! over rows.
+//! If there are few slots, each slot is summed in one pass over all rows, in which the rows of
+//! other slots count as 0. Vector instructions make this several times faster than a loop that
+//! looks up the slot of each row.
 //!
-//! Invariant: a sum consists of [`PARTS`] partial sums, in integers that hold them; the total has
-//! 64 bits.
+//! Invariant: a sum consists of [`PARTS`] partial sums, in integers that are wide enough; the total
+//! has 64 bits.
 
 use crate::narrow::int::Int;
 use rackscan_format::{limits::BLOCK_ROWS, simd::Kernel};

@@ -1,4 +1,5 @@
-//! Groups of some rows, on their way into the table of all groups.
+//! Defines partial groups: the groups of some rows with their aggregated values, as they are passed
+//! to the table of all groups.
 
 use arrow::array::ArrayRef;
 

@@ -1,9 +1,10 @@
-//! Counts, sums and extremes per slot over a run of blocks.
+//! Computes counts, sums, minima and maxima for each slot (a combination of group keys), over a run
+//! of blocks.
 //!
 //! Invariants
 //! - Discarded rows belong to one extra slot, whose values are never read.
-//! - A 64-bit sum is used only if it fits for the whole run ([`super::direct`]); other sums have
-//!   128 bits.
+//! - A 64-bit sum is used only if it cannot overflow in the whole run ([`super::direct`]); other
+//!   sums have 128 bits.
 
 use super::masked::{Count, Extreme, PART_ROWS, Slots, Sum};
 use crate::{

@@ -1,8 +1,7 @@
-//! Compares 1,024 unpacked numbers with constants, in plain loops over lanes that compilers
-//! vectorise.
+//! Compares 1,024 unpacked numbers with constants, in plain loops that compilers vectorise.
 //!
-//! An answer is one byte per row, 0 or 1. Rows beyond the end of a short block have an answer too;
-//! the caller ignores it.
+//! The result is one byte per row, 0 or 1. Rows beyond the end of a short block have a result, too,
+//! which the caller ignores.
 
 use crate::selection::RowBytes;
 use rackscan_format::{

@@ -1,18 +1,19 @@
-//! Computes expressions over integers on whole blocks, in the narrowest integers that hold the
-//! values.
+//! Computes integer expressions on whole blocks, in the narrowest integers (8 to 128 bits) that are
+//! wide enough for the values.
 //!
-//! `l_extendedprice * (1 - l_discount)` is a decimal of 38 digits by type, but a few dozen bits by
-//! what the pages hold. Interval arithmetic carries the bounds of the columns through the
-//! expression; each step is then computed on whole blocks in the narrowest integer that holds it, 8
-//! to 128 bits.
+//! For example, `l_extendedprice * (1 - l_discount)` is a decimal of 38 digits by type, but the
+//! values in the pages need only a few dozen bits. The bounds of each step of the expression are
+//! computed from the bounds of the columns (interval arithmetic). Then each step is computed in the
+//! narrowest integers that its bounds allow.
 //!
 //! Invariants
-//! - The value of a step is the unscaled integer of its node's type; explicit factors make scales
-//!   equal.
-//! - [`NarrowProgram::step_bounds`] returns bounds only if no step can exceed its node's type
-//!   (where arrow would fail), for any number that the packed bits can hold, even in a forged page.
-//!   So no step overflows the integer chosen for it.
-//! - A step is NULL where one of its columns is; its lanes hold some value within bounds there.
+//! - The value of a step is the unscaled integer of its type in the program; explicit factors make
+//!   scales equal.
+//! - [`NarrowProgram::step_bounds`] returns bounds only if no step can exceed its type (where arrow
+//!   would fail), for any number that the packed bits can represent, even in a forged page. So no
+//!   step overflows the integers chosen for it.
+//! - A step is NULL in the rows in which one of its columns is NULL. Its value in these rows is
+//!   arbitrary, but within its bounds.
 
 use super::{
     int::{Int, Lanes, Width, at_width},

@@ -1,7 +1,8 @@
-//! Signed integers of 8 to 128 bits, and buffers for a block's values in any of them.
+//! Defines signed integers of 8 to 128 bits, and buffers for the values of a block in any of these
+//! widths.
 //!
 //! Invariants
-//! - [`Width::of`] is the narrowest width that holds every value between its bounds.
+//! - [`Width::of`] is the narrowest width that contains every value between its bounds.
 //! - [`Lanes`] are 1,024 values of one width; the code that filled them knows the width.
 
 use bytemuck::{Pod, Zeroable};

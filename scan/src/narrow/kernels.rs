@@ -1,7 +1,7 @@
-//! Loops that decode, widen, combine and compare a block's values, compiled for each instruction
-//! set.
+//! Provides the loops that decode, widen, combine and compare the values of a block, compiled for
+//! each instruction set.
 //!
-//! Invariant: nothing here checks for overflow; [`super::expression`] has proved that there is
+//! Invariant: the loops do not check for overflow; [`super::expression`] has proved that there is
 //! none.
 
 use super::int::Int;

@@ -1,17 +1,20 @@
-//! Evaluates leaves over stored integers on packed blocks, without widening the values.
+//! Evaluates conditions on integer columns directly on packed blocks, in the narrow integers in
+//! which the block is packed.
 //!
-//! A block's values are `reference + divisor * number`. The constant is translated once, to the
-//! range of numbers that match. The block's bounds often decide without unpacking; otherwise the
-//! numbers are compared in the lanes they were unpacked to, 8 bits each where that is enough.
+//! A value of a block is `reference + divisor * number`, where only the numbers are packed. The
+//! constant of a condition is translated once, to the range of numbers that match. The bounds of
+//! the block often decide without unpacking. Otherwise the numbers are unpacked and compared at
+//! their own width, 8 bits each where that is enough.
 //!
 //! ```text
-//! mod          leaves over one or two blocks: intervals, sets, keys, comparisons
+//! mod          conditions on one or two columns: intervals, sets, keys, comparisons
 //! compare      loops that compare unpacked numbers with constants
-//! expression   expressions over columns, in the narrowest integers that hold them
+//! expression   expressions over columns, in the narrowest integers that are wide enough
 //! int, kernels integers of each width, and the loops over a block of them
 //! ```
 //!
-//! Invariant: the answers are about the stored numbers; the caller removes rows that are NULL.
+//! Invariant: the results are about the stored numbers. A NULL row has a stored number, too; the
+//! caller removes these rows.
 
 pub(crate) mod compare;
 pub(crate) mod expression;

@@ -1,6 +1,7 @@
-//! Chooses the blocks of a window and the pages that are read for them.
+//! Chooses the blocks of a window (the blocks that a scan processes at a time) and the pages that
+//! are read for them.
 //!
-//! Invariant: a page is requested at most once, and counted once, as read or as skipped.
+//! Invariant: a page is requested at most once, and counted once, either as read or as skipped.
 
 use super::SegmentScan;
 use crate::{

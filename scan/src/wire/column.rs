@@ -1,4 +1,4 @@
-//! Encodes one column of a batch into buffers, and decodes it.
+//! Encodes one column of a batch into buffers, and decodes the column from them.
 
 use super::{
     descriptor::Descriptor,
@@ -132,5 +132,7 @@ fn bits(rows: usize, reader: &mut Reader<'_>) -> Result<BooleanBuffer, WireError
 }
 
 fn unexpected_type(data_type: &DataType) -> ArrowError {
-    ArrowError::InvalidArgumentError(format!("a column of type {data_type}, which no scan yields"))
+    ArrowError::InvalidArgumentError(format!(
+        "the batch has a column of type {data_type}, which no scan yields: please report this"
+    ))
 }

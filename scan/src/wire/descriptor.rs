@@ -1,4 +1,4 @@
-//! The descriptor of a column: what its buffers hold.
+//! Defines the descriptor of a column, which describes the column's buffers in an encoded batch.
 
 use super::{
     lanes::Lanes,

@@ -1,5 +1,5 @@
-//! Encodes integers in few bytes: as differences to the smallest, in the narrowest of 1, 2, 4 and 8
-//! bytes.
+//! Encodes integers in few bytes: as differences to the smallest value, in 1, 2, 4 or 8 bytes each
+//! (a *lane*).
 //!
 //! Invariants
 //! - `value = reference + lane`, wrapping in 64 bits. Width 0 means that every row has the

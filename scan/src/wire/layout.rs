@@ -1,4 +1,5 @@
-//! The header, the alignment and the checked access to buffers that all parts of a batch share.
+//! Defines the header and the alignment of an encoded batch, and the checked access to its buffers
+//! that all parts of the format use.
 
 use arrow::error::ArrowError;
 
@@ -12,7 +13,7 @@ pub(super) const UNCOVERED_BYTES: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The bytes break the layout.
-    #[error("batch on the wire: {what} is {found}, expected {expected}")]
+    #[error("the batch received from a node is malformed: {what} is {found}, expected {expected}")]
     Malformed {
         /// The part at fault.
         what: &'static str,
@@ -22,7 +23,7 @@ pub enum WireError {
         expected: String,
     },
     /// The batch cannot be rebuilt, or has a type that no scan yields.
-    #[error("batch on the wire: {0}")]
+    #[error("the batch received from a node cannot be decoded: {0}")]
     Arrow(#[from] ArrowError),
 }
 

@@ -1,30 +1,35 @@
-//! The byte format in which a batch travels from a node to a client.
+//! Defines the byte format in which a batch travels from a node to a client.
 //!
 //! ```text
 //! header (24 bytes) | one descriptor per column (40 bytes) | buffers, each at a multiple of 8 bytes
 //! ```
-//! Buffers follow one another in column order: validity bits if a row is null, then the lanes of
-//! integers, the bits of booleans, the doubles, or the lanes of a text's lengths (of rows; with a
-//! dictionary, the codes of rows and then the lengths of entries) and its bytes. Positions follow
-//! from counts, so no offset is stored. The length of a batch is a multiple of 8 bytes, because
-//! batches follow one another directly. In batches of a few groups, headers and descriptors are
-//! most of the bytes.
 //!
-//! Integers and decimals are stored as the difference to the smallest value in 1, 2, 4 or 8 bytes
-//! (`lanes`). A text is stored once per distinct value if few are distinct (`text`).
+//! | type of a column | its buffers, in this order |
+//! |---|---|
+//! | any, if a row is null | validity bits, before the others |
+//! | boolean | bits |
+//! | double | the doubles |
+//! | integer, decimal | differences to the smallest value, of 1, 2, 4 or 8 bytes (`lanes`) |
+//! | text | lengths of the texts, as `lanes`; bytes of the texts |
+//! | text with few distinct values | codes of the rows; lengths of the distinct texts; bytes of these (`text`) |
+//!
+//! Buffers follow one another in column order. Positions follow from counts, so no offset is
+//! stored. The length of a batch is a multiple of 8 bytes, because batches follow one another
+//! directly. In a batch of a few groups, most of the bytes are headers and descriptors.
 //!
 //! ```text
 //! mod         the header; whole batches
 //! layout      constants, errors, checked reading and writing of buffers
 //! descriptor  the descriptor of a column
 //! column      one column: validity, booleans, integers, doubles
-//!   lanes       integers in few bytes
-//!   text        lengths and bytes of texts, or a dictionary
+//!   lanes     integers in few bytes
+//!   text      lengths and bytes of texts, or a dictionary
 //! ```
 //!
 //! Invariants
-//! - Little-endian throughout. The checksum covers everything after itself.
-//! - Decoding checks every count against the given bytes and `WIRE_CELLS_MAX` before it uses it.
+//! - All numbers are little-endian. The checksum covers everything after itself.
+//! - Decoding checks every count against the given bytes and `WIRE_CELLS_MAX` before it uses the
+//!   count.
 
 mod column;
 mod descriptor;

@@ -1,7 +1,8 @@
-//! Encodes a text column as lengths and bytes, with each distinct text once if few are distinct.
+//! Encodes a text column as lengths and bytes. If few texts are distinct, each distinct text is
+//! stored once.
 //!
-//! Dictionary pages yield the same view for the same text, so distinct *views* are counted. Equal
-//! texts with different views only cost a few bytes.
+//! Dictionary pages yield the same arrow view for the same text, so distinct *views* are counted,
+//! which is fast. Equal texts with different views only cost a few bytes.
 
 use super::{
     descriptor::Descriptor,

@@ -1,5 +1,5 @@
-//! Random tables and programs from a seed: nulls, extremes, constants, few and many distinct
-//! values.
+//! Draws random tables and programs from a seed: with nulls, extremes, constants, and few and many
+//! distinct values.
 
 use super::{Column, Datum, Table, interpret};
 use rackscan_format::{

@@ -1,4 +1,5 @@
-//! What should a program yield? The same semantics again, one row and one value at a time.
+//! Interprets a program one row and one value at a time: a second implementation of its semantics,
+//! with which scans are compared.
 
 use super::{Datum, Table};
 use rackscan_format::{

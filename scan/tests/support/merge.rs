@@ -1,5 +1,4 @@
-//! What do partial groups come to? Groups that repeat across batches are merged, as whoever asked
-//! for them merges them.
+//! Merges partial groups that appear in several batches, as the engine does.
 
 use super::{
     Datum,

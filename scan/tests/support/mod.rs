@@ -1,6 +1,6 @@
-//! Tables in memory, their pages, and scans over them: what all tests of this crate stand on.
+//! Provides tables in memory, their pages, and scans over them, for all tests of this crate.
 //!
-//! Nothing here uses the crate's own evaluation: values are plain Rust, programs are interpreted
+//! The code here uses no evaluation of the crate: values are plain Rust, programs are interpreted
 //! row by row (`interpret`), and random ones are drawn from a seed (`draw`).
 
 pub(crate) mod draw;

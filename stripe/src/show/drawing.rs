@@ -1,8 +1,8 @@
-//! The shapes that pictures consist of, and their SVG.
+//! Defines the shapes of which the pictures consist, and writes them as SVG.
 //!
 //! Invariants
-//! - Words are letters, digits and marks without meaning in markup, or they are escaped.
-//! - The font is monospaced, so that the widths of words are known when they are placed.
+//! - Texts contain only letters, digits and marks without meaning in markup, or they are escaped.
+//! - The font is monospaced, so that the widths of texts are known when they are placed.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
-//! Shows a stripe to people: which cell is where, what is sent by whom, and what each link carries.
+//! Shows a stripe to people: where each cell lies, which place sends what, and how much each place
+//! sends and receives.
 //!
-//! [`Shown`] is plain data with names: its `Display` is the text (`text`), [`Shown::svg`] the
+//! [`Shown`] is plain data with names. Its `Display` is the text (`text`), [`Shown::svg`] is the
 //! picture (`svg`, `drawing`), and its `Serialize` is for scripts. `rebuild` shows rebuilds.
 //!
 //! Invariants

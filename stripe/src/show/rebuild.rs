@@ -1,4 +1,4 @@
-//! Shows a rebuild to people: its steps, and what each link carries.
+//! Shows a rebuild to people: its steps, and how much each node sends and receives.
 //!
 //! Invariants
 //! - Nodes have the names that they have in this stripe; a replacement node has the name of the

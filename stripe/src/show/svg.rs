@@ -1,16 +1,16 @@
-//! Draws the picture of a stripe.
+//! Draws the picture of a stripe, in these parts from top to bottom:
 //!
 //! ```text
 //! title, legend
-//! the layout: a column per node, as in the paper's figure 3
-//! a line down from each column and from the client, an arrow per step, hop by hop, as in its figure 6
-//! what each of them sends, receives and XORs
+//! the cells: a column for each node, as in the paper's figure 3
+//! the transfers: a vertical line for the client and for each column, and an arrow for each step, hop by hop, as in the paper's figure 6
+//! for each of these lines: how many cells the place sends, receives and XORs
 //! ```
 //!
 //! Invariants
-//! - Words do not overlap, and stay within the picture (a test checks all of them).
-//! - Arrows on one level do not overlap; those of one hop are on adjacent levels.
-//! - With more than [`ARROWS_NODES_MAX`] nodes arrows are left out, and the picture says so.
+//! - Texts do not overlap, and stay within the picture (a test checks all of them).
+//! - Arrows at one height do not overlap; those of one hop are at adjacent heights.
+//! - With more than [`ARROWS_NODES_MAX`] nodes, arrows are left out, and the picture says so.
 
 use super::drawing::{Anchor, Drawing, FAINT, width_of};
 use super::{Endpoint, Shown, ShownStep, Transfers};

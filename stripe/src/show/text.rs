@@ -1,4 +1,4 @@
-//! Shows a stripe in a terminal.
+//! Writes a stripe as text for a terminal.
 
 use super::{Shown, ShownLoad, Transfers};
 use std::fmt::{self, Display, Formatter};

@@ -1,5 +1,5 @@
 //! Carries out schedules on random bytes, slice by slice in the order of [`Schedule::at`]. A sender
-//! has only the slices that arrived and are still held; a node stores only what arrives.
+//! may use only slices that have arrived and are still kept; a node stores only what arrives.
 
 use crate::filled::{CELL_BYTES, filled, xor};
 use rackscan_stripe::{Cell, Geometry, Node, Schedule, Sender, Step, StepId, Use};

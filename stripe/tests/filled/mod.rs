@@ -1,5 +1,5 @@
-//! Stripes with real bytes: random data, and parities that this module computes by itself from the
-//! equations.
+//! Fills stripes with bytes: random data, and parities that this module computes from the
+//! equations, without the code under test.
 
 use rackscan_stripe::{Cell, Geometry, Lost, Repair};
 use std::collections::BTreeMap;

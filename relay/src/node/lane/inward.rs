@@ -1,8 +1,11 @@
-//! Takes the slices of a stripe out of rings, sums them, and grants their senders credit.
+//! Receives the slices of a stripe at a node: finds those that senders have written into the node's
+//! rings, sums them where the plan says so, and grants the senders credit.
 //!
 //! Invariants
-//! - A slice that is not the next one of its ring and stripe ends the session.
-//! - A sender gets credit for a slot when nothing here needs its slice any more.
+//! - A slice that arrives in a ring must be the next one of that ring's cell, and of the stripe in
+//!   progress. Any other slice ends the session.
+//! - A sender gets credit for a slot when all readers at this node are done with the slice in it:
+//!   it has been summed, sent on and stored, as the plan requires.
 
 use rackscan_fabric::Region;
 
@@ -32,7 +35,7 @@ impl ActiveStripe {
                 let of_this = u64::from(arrived.name.stripe) == self.name.stripe & 0xFFFF;
                 if arrived.name.slice != expected || !of_this {
                     let why = format!(
-                        "slice {} of a stripe that ends in {:#06x} came where slice {expected} of stripe {} was due",
+                        "received slice {} of a stripe whose number ends in {:#06x}, expected slice {expected} of stripe {}",
                         arrived.name.slice, arrived.name.stripe, self.name.stripe
                     );
                     return Err(Failure::new(arriving.member, Cause::Violation, why));

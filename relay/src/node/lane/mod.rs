@@ -1,25 +1,31 @@
-//! Moves one stripe through one node.
+//! Moves one stripe through one node: receives its slices or reads them from devices, sums them,
+//! sends them on, and writes them to devices.
 //!
 //! ```text
-//! slices arrive in rings ----------+--> sums of them in slots of the node's own --> sent on, out of the slot where they lie
-//! held cells are read from devices /                                            \--> written to a device out of it, checksummed, flushed
-//!                 \-- a slot is reused when all of these are done with it; the sender into a ring is granted credit
+//! 1  slices arrive in rings; slices of held cells are read from devices into slots of the node
+//! 2  sums of them are computed into further slots of the node
+//! 3  slices and sums are sent to other nodes, out of the slots where they lie
+//! 4  slices and sums of kept cells are written to devices out of these slots, checksummed, flushed
+//! 5  a slot is reused when 2, 3 and 4 are done with its slice; if it is in a ring, the sender gets credit
 //! ```
 //!
-//! - `inward`: takes slices out of rings, sums them, and grants credit. `reading`: reads held cells
-//!   from devices. `outward`: sends slices, writes and checks kept cells.
-//! - `moving`: how far one cell is between memory and a device. `submit`: submits device
-//!   operations.
+//! | file | contents |
+//! |---|---|
+//! | `inward` | finds slices in rings, sums slices, grants credit |
+//! | `reading` | reads held cells from devices |
+//! | `outward` | sends slices; writes and checks kept cells |
+//! | `moving` | counts how many bytes of a cell have been read or written |
+//! | `submit` | submits device operations |
 //!
-//! A kept slice is checksummed after its write has ended, over the memory that was written. If its
-//! slot had been reused too early, by any place, the checksum would show it. Writes wait until
-//! several neighbouring slices are there, but never for more than half of a ring, so that what they
-//! wait for can always arrive.
+//! The checksum of a slice is computed after its write to the device has ended, over the memory
+//! that was written. If a place had reused the slot too early, this checksum would differ from the
+//! expected one. A write waits until several neighbouring slices are there. It never waits for more
+//! slices than half of a ring, because a ring has room for these: so they can always arrive.
 //!
 //! Invariants
 //! - One call of [`ActiveStripe::advance`] never waits, and does at most what fits into the rings.
-//! - `Stored` is sent when every kept cell is checksummed and flushed, and every slice that others
-//!   need has been sent.
+//! - The message `Stored` is sent when every kept cell has been checksummed and flushed, and every
+//!   slice that other nodes need has been sent.
 
 mod inward;
 mod moving;
@@ -188,14 +194,14 @@ impl ActiveStripe {
         let missing = (0..self.inputs.len()).find(|source| self.progress.there(*source) < slices);
         if let Some(source) = missing {
             return match self.inputs[source] {
-                Input::Ring { from, .. } => (of_index(from), "it has sent nothing of a stripe"),
-                Input::Held(_) => (Some(me), "it has read nothing of a stripe"),
+                Input::Ring { from, .. } => (of_index(from), "no slice of a stripe came from it"),
+                Input::Held(_) => (Some(me), "its devices returned no slice of a stripe"),
             };
         }
         let plan = &layout.rotation(self.name.stripe).columns[self.column];
         match (0..self.outputs.len()).find(|send| self.progress.next_send(plan, *send).is_some()) {
-            Some(send) => (Some(self.outputs[send].0), "it has taken nothing of a stripe"),
-            None => (Some(me), "it has stored nothing of a stripe"),
+            Some(send) => (Some(self.outputs[send].0), "it granted no credit for a stripe"),
+            None => (Some(me), "its devices stored nothing of a stripe"),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Tracks how far one cell has moved between memory and a device.
+//! Counts how many bytes of one cell have been read from a device, or written to it.
 //!
-//! Invariant: operations begin in the order of bytes and may end in any order. Only the bytes
-//! before the first operation that has not ended count.
+//! Invariant: device operations begin in the order of the cell's bytes and may end in any order.
+//! Bytes count as read or written only if all operations on earlier bytes of the cell have ended,
+//! too.
 
 use std::collections::VecDeque;
 
@@ -32,10 +33,17 @@ pub(super) fn begin_all(
     cell_bytes: u64,
 ) -> Result<Vec<CellTransfer>, String> {
     if places.len() != cells.len() {
-        return Err(format!("the store gave {} places for {} cells", places.len(), cells.len()));
+        return Err(format!(
+            "the store returned lists of extents for {} cells, expected {}",
+            places.len(),
+            cells.len()
+        ));
     }
     if let Some(wrong) = places.iter().find(|places| !fit(places, cell_bytes)) {
-        return Err(format!("the store gave {wrong:?} for a cell of {cell_bytes} bytes"));
+        return Err(format!(
+            "the store returned {wrong:?} for a cell of {cell_bytes} bytes, expected whole sectors, \
+             together not longer than the cell"
+        ));
     }
     Ok(cells.iter().zip(places).map(|(cell, places)| CellTransfer::new(*cell, places)).collect())
 }

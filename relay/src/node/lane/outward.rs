@@ -1,10 +1,11 @@
-//! Sends the slices of a stripe to other nodes, and writes them to devices, out of the slots where
-//! they lie.
+//! Sends the slices of a stripe to other nodes, and writes them to this node's devices, directly
+//! out of the slots where they lie.
 //!
 //! Invariants
-//! - A slice is sent when its receiver has room. It is written when enough neighbours are there, or
-//!   when no more will come.
-//! - A slice that was written is checksummed afterwards. Only then its slot is free for others.
+//! - A slice is sent when its receiver has room for it. It is written when enough neighbouring
+//!   slices are there for a long write, or when no more slices of the cell will come.
+//! - After a slice has been written, its checksum is computed over its slot and compared with the
+//!   expected one. Only then may the slot be reused.
 
 use super::ActiveStripe;
 use crate::{

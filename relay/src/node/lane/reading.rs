@@ -1,12 +1,13 @@
-//! Reads held cells of a stripe from the node's devices.
+//! Reads the held cells of a stripe (those that the node has stored before) from the node's
+//! devices.
 //!
-//! A cell is read into slots of the node's own, as far ahead as there are free slots. Zeros follow
-//! where its places end.
+//! A cell is read ahead into slots of the node, as far as slots are free. If the extents of a cell
+//! are shorter than the cell, zeros follow.
 //!
 //! Invariants
-//! - A slice counts as there when all of its bytes have been read, in the order of slices. Its
-//!   checksum is computed over what was read.
-//! - A slot is read into when all readers of its previous slice are done with it.
+//! - A slice counts as present when all of its bytes and all slices before it have been read. Its
+//!   checksum is computed over the bytes that were read.
+//! - A slot is read into only when all readers of its previous slice are done with it.
 
 use super::ActiveStripe;
 use crate::{

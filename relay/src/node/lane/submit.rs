@@ -1,8 +1,9 @@
-//! Submits the next device operation of a cell: a read into its slots, or a write out of them.
+//! Submits the next device operation of a cell: a read into the cell's slots, or a write out of
+//! them.
 //!
 //! Invariant: an operation covers slices that are neighbours both in memory and on the device. It
-//! waits until some of them are there, but never for more than half of a ring, so that what it
-//! waits for can always come.
+//! waits until several such slices can be moved at once, but never for more than half of a ring. A
+//! ring has room for these, so they can always come.
 
 use rackscan_device::SubmitError;
 

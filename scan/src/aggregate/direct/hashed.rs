@@ -1,13 +1,13 @@
 //! Groups packed blocks by one integer key of a large range, without building arrow arrays.
 //!
-//! The key is unpacked and hashed row by row, directly into the table of groups. Arguments are
-//! computed on unpacked blocks as in the parent module, and each row's argument is folded into its
-//! group.
+//! The key is unpacked and hashed row by row, directly into the table of groups. The arguments of
+//! the aggregates are computed on unpacked blocks as in the parent module, and each row's argument
+//! is combined with the value of its group.
 //!
 //! Invariants
 //! - Sums are those of the accumulators, so they need no bound beyond that of their argument.
-//! - A run ends after the block with which the table of groups exceeds its limit; the scan then
-//!   emits the groups.
+//! - A run of blocks ends after the block with which the table of groups exceeds its limit; the
+//!   scan then emits the groups.
 
 use super::{Direct, Fold, Groups, Measure};
 use crate::{

@@ -1,8 +1,9 @@
-//! Do expressions on blocks give what arbitrary precision gives, at the edges of every width?
+//! Tests that expressions on blocks are equal to those of arbitrary precision, at the edges of
+//! every width.
 //!
-//! Method: columns that touch the extremes of 8 to 64 bits, random expressions over them, and every
-//! step of every row held against `num-bigint`, at every level of vectors. A step that overflowed
-//! anywhere would differ.
+//! Method: columns that touch the extremes of 8 to 64 bits, and random expressions over them. Every
+//! step of every row is compared with `num-bigint`, for every instruction set of the machine. A
+//! step that overflowed anywhere would differ.
 
 use super::*;
 use num_bigint::BigInt;
